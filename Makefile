@@ -1,0 +1,56 @@
+# Everything is set up on first use: a Python environment, Java, and the pinned jars.
+# Needed beforehand: Python 3.11 or newer and make.
+
+PY := .venv/bin/python
+STAMP := .venv/.installed
+PYTEST_ARGS ?=
+
+export PYSPARK_PYTHON := $(CURDIR)/$(PY)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint check unit bench crash docs java jars test-jars clean
+
+help:            ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: jars       ## make a messy sample lake, look after it, show before and after
+	@$(PY) -m lakewarden.cli demo
+
+test: lint test-jars  ## lint, then every test
+	@$(PY) -m pytest $(PYTEST_ARGS)
+
+check: test      ## the same as test
+
+lint: $(STAMP)   ## ruff and mypy --strict
+	@.venv/bin/ruff check --quiet .
+	@.venv/bin/ruff format --quiet --check .
+	@.venv/bin/mypy --strict --no-error-summary lakewarden
+
+unit: $(STAMP)   ## the pure tests only: no Spark, no services
+	@$(PY) -m pytest tests/unit $(PYTEST_ARGS)
+
+crash: test-jars ## kill a real process at every journaled step, then check the tables
+	@$(PY) -m pytest tests/crash $(PYTEST_ARGS)
+
+bench: jars      ## measure against Iceberg's own procedures on the same tables
+	@$(PY) -m bench
+
+docs: $(STAMP)   ## write the generated pages anew
+	@$(PY) -m lakewarden.cli.docs
+
+clean:           ## remove caches and build output; the environment and the jars stay
+	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml requirements/pinned.txt scripts/venv.sh
+	@sh scripts/venv.sh .venv
+	@touch $@
+
+java: $(STAMP)
+	@sh scripts/java.sh $(PY)
+
+jars: java
+	@$(PY) -m lakewarden.engine.jars --quiet base jdbc
+
+test-jars: java
+	@$(PY) -m lakewarden.engine.jars --quiet base jdbc s3 rest-server

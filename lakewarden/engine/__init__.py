@@ -1,0 +1,1 @@
+"""Where heavy work runs: the Spark session, its Java and its jars."""

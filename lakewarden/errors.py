@@ -1,0 +1,136 @@
+"""Every error a user can meet, as one tree.
+
+    LakewardenError                 1    something failed
+    ├── UsageError                  2    the call itself is wrong; nothing was done
+    │   ├── ConfigError             2    a setting is missing or wrong
+    │   └── PolicyError             2    a policy key or value is wrong
+    ├── NoSuchTable                10    no catalog has that table
+    ├── Busy                       11    another run of this job holds the table
+    ├── Refused                    12    a safety rule says no
+    │   └── StateTooNew            12    the state database was written by a newer Lakewarden
+    ├── CommitLost                 13    someone else changed the same files first; nothing changed
+    ├── CommitUnknown              14    the catalog did not say whether the commit happened
+    ├── Unreachable                 1    a catalog, store or database does not answer
+    ├── NotSetUp                    1    Java, jars or Spark are not ready on this machine
+    └── MissingFile                 1    the table names a file that is not there
+
+The docstring of a class is its message, filled from the keyword arguments; `hint` is the next thing to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class LakewardenError(Exception):
+    """{reason}"""
+
+    exit_code: ClassVar[int] = 1
+    retry: ClassVar[bool] = False
+    hint: str = ""
+
+    def __init__(self, *, hint: str | None = None, **parts: Any) -> None:
+        self.parts = parts
+        template = type(self).__doc__ or "{reason}"
+        super().__init__(template.format_map(parts))
+        self.hint = (type(self).hint if hint is None else hint).format_map(_Blank(parts))
+
+    @property
+    def message(self) -> str:
+        return str(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "error": type(self).__name__,
+            "message": self.message,
+            "hint": self.hint,
+            "exit_code": self.exit_code,
+            "retry": self.retry,
+        }
+
+
+class _Blank(dict[str, Any]):
+    """Hints may name parts the raiser did not have; they print as the placeholder's name."""
+
+    def __missing__(self, key: str) -> str:
+        return key.upper()
+
+
+class UsageError(LakewardenError):
+    """{reason}"""
+
+    exit_code = 2
+    hint = "see `lakewarden --help`"
+
+
+class ConfigError(UsageError):
+    """read {key} in {where}: {reason}"""
+
+    hint = "see docs/configuration.md for every setting, or run `lakewarden doctor`"
+
+
+class PolicyError(UsageError):
+    """set policy key {key}: {reason}"""
+
+    hint = "see `lakewarden policy TABLE` for every key with its value and origin"
+
+
+class NoSuchTable(LakewardenError):
+    """find table {table}: {reason}"""
+
+    exit_code = 10
+    hint = "see `lakewarden tables` for every table of the configured catalogs"
+
+
+class Busy(LakewardenError):
+    """start {job} on {table}: run {run_id} is already at it ({owner}, since {since})"""
+
+    exit_code = 11
+    retry = True
+    hint = "wait for it, or see `lakewarden run-show {run_id}`"
+
+
+class Refused(LakewardenError):
+    """refusing to {action} {target}: {reason}"""
+
+    exit_code = 12
+
+
+class StateTooNew(Refused):
+    """refusing to open {target}: it has schema {found}, this Lakewarden knows up to {known}"""
+
+    hint = "upgrade Lakewarden to the version that wrote it; an older one must not write there"
+
+
+class CommitLost(LakewardenError):
+    """commit to {table}: {reason}"""
+
+    exit_code = 13
+    retry = True
+    hint = "nothing changed; plan again and run"
+
+
+class CommitUnknown(LakewardenError):
+    """commit to {table}: the catalog did not say whether it happened ({reason})"""
+
+    exit_code = 14
+    hint = "nothing was removed; the next run reads the table and settles it"
+
+
+class Unreachable(LakewardenError):
+    """reach {what}: {reason}"""
+
+    retry = True
+    hint = "check that it is up and that the address and credentials in the configuration are right: `lakewarden doctor`"
+
+
+class NotSetUp(LakewardenError):
+    """{what} is not set up: {reason}"""
+
+    hint = "run `lakewarden doctor`"
+
+
+class MissingFile(LakewardenError):
+    """read {path} of {table}: {reason}"""
+
+    hint = "the table names it, so something outside Lakewarden removed or damaged it; restore it from a copy"

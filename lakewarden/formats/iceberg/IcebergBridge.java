@@ -1,0 +1,546 @@
+// Everything that must happen inside the driver's JVM in bulk: one call here instead of one py4j call per file
+// (2,000 objects a second). Compiled when first used by Janino, which Spark ships, so no generics and no lambdas.
+// It decides nothing: planning and every choice are Python's, it only carries values and calls Iceberg's library.
+package lakewarden;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.FileOutputStream;
+import java.lang.reflect.Constructor;
+import java.lang.reflect.Field;
+import java.lang.reflect.Method;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
+import org.apache.arrow.memory.RootAllocator;
+import org.apache.arrow.vector.BigIntVector;
+import org.apache.arrow.vector.BitVector;
+import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.IntVector;
+import org.apache.arrow.vector.VarCharVector;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.ipc.ArrowStreamWriter;
+import org.apache.iceberg.DataFile;
+import org.apache.iceberg.DataFiles;
+import org.apache.iceberg.DeleteFile;
+import org.apache.iceberg.FileContent;
+import org.apache.iceberg.FileFormat;
+import org.apache.iceberg.FileScanTask;
+import org.apache.iceberg.HasTableOperations;
+import org.apache.iceberg.ManifestFile;
+import org.apache.iceberg.Metrics;
+import org.apache.iceberg.MetricsConfig;
+import org.apache.iceberg.PartitionSpec;
+import org.apache.iceberg.RewriteFiles;
+import org.apache.iceberg.Snapshot;
+import org.apache.iceberg.StructLike;
+import org.apache.iceberg.Table;
+import org.apache.iceberg.TableMetadata;
+import org.apache.iceberg.TableMetadataParser;
+import org.apache.iceberg.TableScan;
+import org.apache.iceberg.actions.RewriteFileGroup;
+import org.apache.iceberg.catalog.Catalog;
+import org.apache.iceberg.catalog.TableIdentifier;
+import org.apache.iceberg.expressions.Expression;
+import org.apache.iceberg.io.CloseableIterable;
+import org.apache.iceberg.io.CloseableIterator;
+import org.apache.iceberg.parquet.ParquetUtil;
+import org.apache.iceberg.spark.actions.RewriteManifestsSparkAction;
+import org.apache.iceberg.spark.actions.SparkActions;
+import org.apache.iceberg.util.StructLikeWrapper;
+import org.apache.iceberg.util.ThreadPools;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
+import org.apache.spark.sql.connector.catalog.TableCatalog;
+import org.apache.spark.sql.execution.datasources.SparkExpressionConverter;
+
+public final class IcebergBridge {
+  private static final ObjectMapper JSON = new ObjectMapper();
+
+  /** The files of one snapshot. Python sees them as Arrow; the library's own objects stay here for the commit. */
+  public static final class Scan {
+    final Map tasks = new HashMap();
+    final Map outputs = new HashMap();
+    final List partitions = new ArrayList();
+    final List partitionSpecs = new ArrayList();
+    final ArrayNode described = JSON.createArrayNode();
+
+    public String partitions() {
+      return described.toString();
+    }
+
+    /** Keep only what the plan names, so that a table of millions of files does not stay in memory. */
+    public void retain(String pathsJson) throws Exception {
+      tasks.keySet().retainAll(new HashSet(Arrays.asList((String[]) JSON.readValue(pathsJson, String[].class))));
+    }
+
+    DataFile file(String path) {
+      Object task = tasks.get(path);
+      if (task == null) {
+        throw new IllegalArgumentException("not in this scan: " + path);
+      }
+      return (DataFile) ((FileScanTask) task).file();
+    }
+  }
+
+  // Janino sees two `get`s in JsonNode, one returning an interface without values; these name the right one.
+  private static JsonNode at(JsonNode node, int index) {
+    return (JsonNode) node.get(index);
+  }
+
+  private static JsonNode at(JsonNode node, String key) {
+    return (JsonNode) node.get(key);
+  }
+
+  // ---------------------------------------------------------------- reading
+
+  public Table load(Catalog catalog, String identJson) throws Exception {
+    String[] parts = (String[]) JSON.readValue(identJson, String[].class);
+    TableIdentifier ident = TableIdentifier.of(parts);
+    // A catalog handed to us may cache tables: never plan from what it loaded earlier.
+    catalog.invalidateTable(ident);
+    return catalog.loadTable(ident);
+  }
+
+  /** Every table of a catalog, found through Spark's own catalog so that a caching or session catalog lists too. */
+  public String tables(SparkSession spark, String catalog) throws Exception {
+    Object plugin = ((org.apache.spark.sql.classic.SparkSession) spark).sessionState().catalogManager().catalog(catalog);
+    ArrayNode found = JSON.createArrayNode();
+    collectTables((TableCatalog) plugin, (SupportsNamespaces) plugin, ((SupportsNamespaces) plugin).listNamespaces(), found);
+    return found.toString();
+  }
+
+  private void collectTables(TableCatalog tables, SupportsNamespaces tree, String[][] namespaces, ArrayNode found)
+      throws Exception {
+    for (int i = 0; i < namespaces.length; i++) {
+      String[] at = namespaces[i];
+      Identifier[] here = tables.listTables(at);
+      for (int j = 0; j < here.length; j++) {
+        ArrayNode row = found.addArray();
+        for (int k = 0; k < at.length; k++) {
+          row.add(at[k]);
+        }
+        row.add(here[j].name());
+      }
+      collectTables(tables, tree, tree.listNamespaces(at), found);
+    }
+  }
+
+  public String metadata(Table table) {
+    return TableMetadataParser.toJson(current(table));
+  }
+
+  public String metadataLocation(Table table) {
+    String location = current(table).metadataFileLocation();
+    return location == null ? "" : location;
+  }
+
+  private static TableMetadata current(Table table) {
+    return ((HasTableOperations) table).operations().current();
+  }
+
+  public String manifests(Table table, long snapshotId) {
+    ArrayNode rows = JSON.createArrayNode();
+    List manifests = table.snapshot(snapshotId).allManifests(table.io());
+    for (int i = 0; i < manifests.size(); i++) {
+      ManifestFile manifest = (ManifestFile) manifests.get(i);
+      ObjectNode row = rows.addObject();
+      row.put("path", manifest.path());
+      row.put("bytes", manifest.length());
+      row.put("spec_id", manifest.partitionSpecId());
+      row.put("content", manifest.content().name().toLowerCase());
+    }
+    return rows.toString();
+  }
+
+  public Expression where(SparkSession spark, String table, String filter) throws Exception {
+    return SparkExpressionConverter.convertToIcebergExpression(
+        SparkExpressionConverter.collectResolvedSparkExpression(
+            (org.apache.spark.sql.classic.SparkSession) spark, table, filter));
+  }
+
+  /** Every live data file of a snapshot, as one Arrow stream in a local file. */
+  public Scan scan(Table table, long snapshotId, Expression filter, String arrowPath) throws Exception {
+    TableScan planning = (TableScan) table.newScan().useSnapshot(snapshotId).ignoreResiduals();
+    if (filter != null) {
+      planning = (TableScan) planning.filter(filter);
+    }
+    Scan scan = new Scan();
+    Map partitionIds = new HashMap();
+    RootAllocator allocator = new RootAllocator();
+    FileColumns columns = new FileColumns(allocator);
+    VectorSchemaRoot root = new VectorSchemaRoot(columns.vectors());
+    FileOutputStream out = new FileOutputStream(arrowPath);
+    ArrowStreamWriter writer = new ArrowStreamWriter(root, null, out.getChannel());
+    CloseableIterable files = planning.planFiles();
+    try {
+      writer.start();
+      CloseableIterator each = files.iterator();
+      while (each.hasNext()) {
+        FileScanTask task = (FileScanTask) each.next();
+        DataFile file = (DataFile) task.file();
+        scan.tasks.put(file.location(), task);
+        columns.add(task, file, partitionId(scan, partitionIds, table, file));
+        if (columns.rows == 65536) {
+          flush(columns, root, writer);
+        }
+      }
+      flush(columns, root, writer);
+      writer.end();
+    } finally {
+      files.close();
+      writer.close();
+      root.close();
+      out.close();
+      allocator.close();
+    }
+    return scan;
+  }
+
+  private static void flush(FileColumns columns, VectorSchemaRoot root, ArrowStreamWriter writer) throws Exception {
+    columns.seal();
+    root.setRowCount(columns.rows);
+    writer.writeBatch();
+    root.clear();
+    columns.rows = 0;
+  }
+
+  private int partitionId(Scan scan, Map known, Table table, DataFile file) {
+    PartitionSpec spec = (PartitionSpec) table.specs().get(Integer.valueOf(file.specId()));
+    Map ofSpec = (Map) known.get(Integer.valueOf(spec.specId()));
+    if (ofSpec == null) {
+      ofSpec = new HashMap();
+      known.put(Integer.valueOf(spec.specId()), ofSpec);
+    }
+    StructLikeWrapper key = StructLikeWrapper.forType(spec.partitionType()).set(file.partition());
+    Integer id = (Integer) ofSpec.get(key);
+    if (id == null) {
+      id = Integer.valueOf(scan.partitions.size());
+      ofSpec.put(key, id);
+      scan.partitions.add(file.partition());
+      scan.partitionSpecs.add(spec);
+      describe(scan.described.addObject(), spec, file.partition());
+    }
+    return id.intValue();
+  }
+
+  private void describe(ObjectNode row, PartitionSpec spec, StructLike partition) {
+    row.put("spec_id", spec.specId());
+    row.put("path", spec.isUnpartitioned() ? "" : spec.partitionToPath(partition));
+    ArrayNode values = row.putArray("values");
+    for (int i = 0; i < partition.size(); i++) {
+      Object value = partition.get(i, Object.class);
+      if (value == null) {
+        values.addNull();
+      } else if (value instanceof Integer) {
+        values.add(((Integer) value).intValue());
+      } else if (value instanceof Long) {
+        values.add(((Long) value).longValue());
+      } else {
+        values.add(value.toString());
+      }
+    }
+  }
+
+  /** The columns Python plans from; the names are those of model.FileSet. */
+  private static final class FileColumns {
+    final IntVector partition;
+    final VarCharVector path;
+    final VarCharVector format;
+    final BigIntVector bytes;
+    final BigIntVector records;
+    final BigIntVector sequence;
+    final BigIntVector firstRowId;
+    final IntVector positionDeletes;
+    final IntVector equalityDeletes;
+    final BitVector encrypted;
+    int rows = 0;
+
+    FileColumns(RootAllocator allocator) {
+      partition = new IntVector("partition", allocator);
+      path = new VarCharVector("path", allocator);
+      format = new VarCharVector("format", allocator);
+      bytes = new BigIntVector("bytes", allocator);
+      records = new BigIntVector("records", allocator);
+      sequence = new BigIntVector("sequence_number", allocator);
+      firstRowId = new BigIntVector("first_row_id", allocator);
+      positionDeletes = new IntVector("position_deletes", allocator);
+      equalityDeletes = new IntVector("equality_deletes", allocator);
+      encrypted = new BitVector("encrypted", allocator);
+    }
+
+    List vectors() {
+      return Arrays.asList(new FieldVector[] {
+        partition, path, format, bytes, records, sequence, firstRowId, positionDeletes, equalityDeletes, encrypted});
+    }
+
+    void add(FileScanTask task, DataFile file, int partitionId) {
+      partition.setSafe(rows, partitionId);
+      path.setSafe(rows, file.location().getBytes(StandardCharsets.UTF_8));
+      format.setSafe(rows, file.format().name().toLowerCase().getBytes(StandardCharsets.UTF_8));
+      bytes.setSafe(rows, file.fileSizeInBytes());
+      records.setSafe(rows, file.recordCount());
+      sequence.setSafe(rows, file.dataSequenceNumber() == null ? 0L : file.dataSequenceNumber().longValue());
+      if (file.firstRowId() == null) {
+        firstRowId.setNull(rows);
+      } else {
+        firstRowId.setSafe(rows, file.firstRowId().longValue());
+      }
+      int position = 0;
+      int equality = 0;
+      List deletes = task.deletes();
+      for (int i = 0; i < deletes.size(); i++) {
+        if (((DeleteFile) deletes.get(i)).content() == FileContent.EQUALITY_DELETES) {
+          equality++;
+        } else {
+          position++;
+        }
+      }
+      positionDeletes.setSafe(rows, position);
+      equalityDeletes.setSafe(rows, equality);
+      encrypted.setSafe(rows, file.keyMetadata() == null ? 0 : 1);
+      rows++;
+    }
+
+    void seal() {
+      List all = vectors();
+      for (int i = 0; i < all.size(); i++) {
+        ((FieldVector) all.get(i)).setValueCount(rows);
+      }
+    }
+  }
+
+  // ---------------------------------------------------------------- writing
+
+  /** Where new data files go, by the table's own location provider: [[partition, name], ...] -> [path, ...]. */
+  public String locations(Table table, Scan scan, String requestJson) throws Exception {
+    JsonNode request = JSON.readTree(requestJson);
+    ArrayNode paths = JSON.createArrayNode();
+    for (int i = 0; i < request.size(); i++) {
+      JsonNode pair = at(request, i);
+      int partition = at(pair, 0).asInt();
+      PartitionSpec spec = (PartitionSpec) scan.partitionSpecs.get(partition);
+      String name = at(pair, 1).asText();
+      paths.add(spec.isUnpartitioned()
+          ? table.locationProvider().newDataLocation(name)
+          : table.locationProvider().newDataLocation(spec, (StructLike) scan.partitions.get(partition), name));
+    }
+    return paths.toString();
+  }
+
+  /**
+   * One atomic `replace` snapshot: the sources leave, the outputs come. The library checks on every attempt that each
+   * source is still there and that no delete arrived for it since the snapshot the plan was made from.
+   */
+  public void rewrite(Table table, Scan scan, String requestJson) throws Exception {
+    JsonNode request = JSON.readTree(requestJson);
+    RewriteFiles rewrite = table.newRewrite().validateFromSnapshot(at(request, "from_snapshot").asLong());
+    String branch = at(request, "branch").asText();
+    if (!"main".equals(branch)) {
+      rewrite.toBranch(branch);
+    }
+    JsonNode removed = at(request, "removed");
+    for (int i = 0; i < removed.size(); i++) {
+      rewrite.deleteFile(scan.file(at(removed, i).asText()));
+    }
+    List added = dataFiles(table, scan, at(request, "added"));
+    for (int i = 0; i < added.size(); i++) {
+      rewrite.addFile((DataFile) added.get(i));
+    }
+    JsonNode summary = at(request, "summary");
+    Iterator keys = summary.fieldNames();
+    while (keys.hasNext()) {
+      String key = (String) keys.next();
+      rewrite.set(key, at(summary, key).asText());
+    }
+    rewrite.commit();
+  }
+
+  private List dataFiles(final Table table, final Scan scan, JsonNode added) throws Exception {
+    List pending = new ArrayList();
+    for (int i = 0; i < added.size(); i++) {
+      final JsonNode each = at(added, i);
+      pending.add(ThreadPools.getWorkerPool().submit(new Callable() {
+        public Object call() {
+          return dataFile(table, scan, each);
+        }
+      }));
+    }
+    List files = new ArrayList();
+    for (int i = 0; i < pending.size(); i++) {
+      try {
+        files.add(((Future) pending.get(i)).get());
+      } catch (ExecutionException e) {
+        throw (Exception) e.getCause();
+      }
+    }
+    return files;
+  }
+
+  private static DataFile dataFile(Table table, Scan scan, JsonNode each) {
+    String path = at(each, "path").asText();
+    Object native_ = scan.outputs.get(path);
+    if (native_ != null) {
+      return (DataFile) native_;
+    }
+    int partition = at(each, "partition").asInt();
+    PartitionSpec spec = (PartitionSpec) scan.partitionSpecs.get(partition);
+    // The footer of what was written gives the metrics, in the table's own metrics modes.
+    Metrics metrics = ParquetUtil.fileMetrics(table.io().newInputFile(path), MetricsConfig.forTable(table));
+    DataFiles.Builder builder = DataFiles.builder(spec);
+    builder.withPath(path);
+    builder.withFileSizeInBytes(at(each, "bytes").asLong());
+    builder.withFormat(FileFormat.PARQUET);
+    builder.withMetrics(metrics);
+    if (!spec.isUnpartitioned()) {
+      builder.withPartition((StructLike) scan.partitions.get(partition));
+    }
+    List offsets = new ArrayList();
+    JsonNode split = at(each, "split_offsets");
+    for (int i = 0; i < split.size(); i++) {
+      offsets.add(Long.valueOf(at(split, i).asLong()));
+    }
+    builder.withSplitOffsets(offsets);
+    return builder.build();
+  }
+
+  /** The snapshot whose summary carries all of these keys, newest first; -1 when there is none. */
+  public long findSnapshot(Table table, String keysJson) throws Exception {
+    JsonNode wanted = JSON.readTree(keysJson);
+    long found = -1L;
+    long newest = -1L;
+    Iterator snapshots = table.snapshots().iterator();
+    while (snapshots.hasNext()) {
+      Snapshot snapshot = (Snapshot) snapshots.next();
+      boolean all = true;
+      Iterator keys = wanted.fieldNames();
+      while (keys.hasNext() && all) {
+        String key = (String) keys.next();
+        all = at(wanted, key).asText().equals(snapshot.summary().get(key));
+      }
+      if (all && snapshot.timestampMillis() > newest) {
+        found = snapshot.snapshotId();
+        newest = snapshot.timestampMillis();
+      }
+    }
+    return found;
+  }
+
+  // ---------------------------------------------------------------- Iceberg's own engine
+
+  /**
+   * Rewrites one planned group with Iceberg's Spark reader and writer, without committing. The runners are not public,
+   * so they are reached by reflection; they are what `rewrite_data_files` itself runs for each group.
+   */
+  public String rewriteNatively(
+      SparkSession spark, Table table, Scan scan, String requestJson) throws Exception {
+    JsonNode request = JSON.readTree(requestJson);
+    List tasks = new ArrayList();
+    JsonNode sources = at(request, "sources");
+    for (int i = 0; i < sources.size(); i++) {
+      tasks.add(scan.tasks.get(at(sources, i).asText()));
+    }
+    RewriteFileGroup group = fileGroup(request, scan, tasks);
+    Object runner = runner(spark, table, request);
+    Method init = runner.getClass().getMethod("init", new Class[] {Map.class});
+    init.setAccessible(true);
+    init.invoke(runner, new Object[] {new HashMap()});
+    Method run = runner.getClass().getMethod("rewrite", new Class[] {RewriteFileGroup.class});
+    run.setAccessible(true);
+    Set written;
+    try {
+      written = (Set) run.invoke(runner, new Object[] {group});
+    } catch (java.lang.reflect.InvocationTargetException e) {
+      throw (Exception) e.getCause();
+    }
+    ArrayNode rows = JSON.createArrayNode();
+    Iterator files = written.iterator();
+    while (files.hasNext()) {
+      DataFile file = (DataFile) files.next();
+      scan.outputs.put(file.location(), file);
+      ObjectNode row = rows.addObject();
+      row.put("path", file.location());
+      row.put("bytes", file.fileSizeInBytes());
+      row.put("rows", file.recordCount());
+    }
+    return rows.toString();
+  }
+
+  private static RewriteFileGroup fileGroup(JsonNode request, Scan scan, List tasks) throws Exception {
+    Object builder = Class.forName("org.apache.iceberg.actions.ImmutableRewriteDataFiles$FileGroupInfo")
+        .getMethod("builder", new Class[0]).invoke(null, new Object[0]);
+    call(builder, "globalIndex", Integer.TYPE, Integer.valueOf(at(request, "number").asInt()));
+    call(builder, "partitionIndex", Integer.TYPE, Integer.valueOf(0));
+    call(builder, "partition", StructLike.class, scan.partitions.get(at(request, "partition").asInt()));
+    Object info = builder.getClass().getMethod("build", new Class[0]).invoke(builder, new Object[0]);
+    return (RewriteFileGroup) RewriteFileGroup.class.getConstructors()[0].newInstance(new Object[] {
+      info, tasks, Integer.valueOf(at(request, "output_spec_id").asInt()),
+      Long.valueOf(at(request, "max_file_bytes").asLong()), Long.valueOf(at(request, "split_bytes").asLong()),
+      Integer.valueOf(at(request, "expected_files").asInt())});
+  }
+
+  private static void call(Object target, String name, Class type, Object value) throws Exception {
+    target.getClass().getMethod(name, new Class[] {type}).invoke(target, new Object[] {value});
+  }
+
+  private static Object runner(SparkSession spark, Table table, JsonNode request) throws Exception {
+    String strategy = at(request, "strategy").asText();
+    String package_ = "org.apache.iceberg.spark.actions.";
+    if ("binpack".equals(strategy)) {
+      return construct(package_ + "SparkBinPackFileRewriteRunner",
+          new Class[] {SparkSession.class, Table.class}, new Object[] {spark, table});
+    }
+    if ("sort".equals(strategy)) {
+      return construct(package_ + "SparkSortFileRewriteRunner",
+          new Class[] {SparkSession.class, Table.class}, new Object[] {spark, table});
+    }
+    List columns = new ArrayList();
+    JsonNode names = at(request, "columns");
+    for (int i = 0; i < names.size(); i++) {
+      columns.add(at(names, i).asText());
+    }
+    return construct(package_ + "SparkZOrderFileRewriteRunner",
+        new Class[] {SparkSession.class, Table.class, List.class}, new Object[] {spark, table, columns});
+  }
+
+  private static Object construct(String name, Class[] types, Object[] values) throws Exception {
+    Constructor constructor = Class.forName(name).getDeclaredConstructor(types);
+    constructor.setAccessible(true);
+    try {
+      return constructor.newInstance(values);
+    } catch (java.lang.reflect.InvocationTargetException e) {
+      throw (Exception) e.getCause();
+    }
+  }
+
+  /** Iceberg's own manifest rewrite: metadata only, clustered by partition. */
+  public void rewriteManifests(
+      SparkSession spark, Table table, int specId, long targetBytes, String summaryJson) throws Exception {
+    RewriteManifestsSparkAction action = SparkActions.get(spark).rewriteManifests(table);
+    action.specId(specId);
+    action.option("use-caching", "false");
+    // The action takes its target size from the table's properties only; the policy's value wins here.
+    Field target = RewriteManifestsSparkAction.class.getDeclaredField("targetManifestSizeBytes");
+    target.setAccessible(true);
+    target.setLong(action, targetBytes);
+    JsonNode summary = JSON.readTree(summaryJson);
+    Iterator keys = summary.fieldNames();
+    while (keys.hasNext()) {
+      String key = (String) keys.next();
+      action.snapshotProperty(key, at(summary, key).asText());
+    }
+    action.execute();
+  }
+}

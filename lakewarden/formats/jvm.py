@@ -1,0 +1,57 @@
+"""The one bridge to the driver's JVM: compile a small Java helper there, and tell what a Java exception was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+_COMPILED = "lakewarden.bridges"
+
+
+def bridge(spark: Any, source: Path, class_name: str) -> Any:
+    """An instance of the Java class in `source`, compiled once per Spark session by Janino."""
+    jvm = spark._jvm
+    known: dict[str, Any] = spark.__dict__.setdefault(_COMPILED, {})
+    if class_name not in known:
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        # Jars added to a running session live in the thread's context loader, not in Spark's own.
+        compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+        compiler.setTargetVersion(8)
+        compiler.setSourceVersion(8)
+        compiler.cook(source.name, source.read_text("utf-8"))
+        known[class_name] = compiler.getClassLoader().loadClass(class_name).newInstance()
+    return known[class_name]
+
+
+def java_causes(error: BaseException) -> Iterator[tuple[str, str]]:
+    """Class name and message of a Java exception and of each of its causes, outermost first."""
+    cause = error.java_exception if isinstance(error, Py4JJavaError) else None
+    while cause is not None:
+        yield cause.getClass().getName(), str(cause.getMessage() or "")
+        cause = cause.getCause()
+
+
+def is_java(error: BaseException, *class_names: str) -> bool:
+    """Whether the exception or one of its causes is of one of these Java classes (simple or full names)."""
+    return any(
+        name == wanted or name.endswith(("." + wanted, "$" + wanted))
+        for name, _ in java_causes(error)
+        for wanted in class_names
+    )
+
+
+def java_reason(error: BaseException) -> str:
+    """The most telling line of a Java exception: its root cause's first line, with the class where it adds something."""
+    causes = list(java_causes(error))
+    if not causes:
+        return str(error).splitlines()[0] if str(error) else type(error).__name__
+    name, message = causes[-1]
+    first = message.splitlines()[0] if message else ""
+    short = name.rsplit(".", 1)[-1]
+    return f"{first} ({short})" if first else short
+
+
+JavaError = (Py4JJavaError, Py4JError)

@@ -1,0 +1,284 @@
+"""The nouns. Frozen values that every layer passes around; nothing here does I/O or asks the time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from lakewarden.errors import UsageError
+
+if TYPE_CHECKING:  # the nouns stay light to import: commands that touch no table never load Arrow
+    import pyarrow as pa
+
+
+class Job(StrEnum):
+    """What can be done to a table; the values are the CLI's names."""
+
+    COMPACT = "compact"
+    REWRITE_MANIFESTS = "rewrite-manifests"
+
+
+class RunState(StrEnum):
+    """How a run stands. `running` is the only one that is not final."""
+
+    RUNNING = "running"
+    DONE = "done"
+    NOTHING_TO_DO = "nothing-to-do"
+    PARTIAL = "partial"
+    LOST_RACE = "lost-race"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def exit_code(self) -> int:
+        return _EXIT_CODES[self]
+
+
+_EXIT_CODES = {
+    RunState.RUNNING: 0,
+    RunState.DONE: 0,
+    RunState.NOTHING_TO_DO: 0,
+    RunState.FAILED: 1,
+    RunState.PARTIAL: 3,
+    RunState.REFUSED: 12,
+    RunState.LOST_RACE: 13,
+    RunState.UNKNOWN: 14,
+    RunState.INTERRUPTED: 130,
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableRef:
+    """A table by catalog, namespace and name; prints as `lake.db.events`."""
+
+    catalog: str
+    namespace: tuple[str, ...]
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> TableRef:
+        parts = text.split(".")
+        if len(parts) < 3 or not all(parts):
+            raise UsageError(
+                reason=f"read table name {text!r}: it needs catalog, namespace and name",
+                hint="write it as CATALOG.NAMESPACE.TABLE, for example lake.db.events",
+            )
+        return cls(parts[0], tuple(parts[1:-1]), parts[-1])
+
+    def __str__(self) -> str:
+        return ".".join((self.catalog, *self.namespace, self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    id: int
+    parent_id: int | None
+    sequence_number: int
+    committed_at: datetime
+    operation: str
+    summary: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A branch or a tag: a name that keeps a snapshot."""
+
+    name: str
+    kind: str
+    snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    source_id: int
+    field_id: int
+    name: str
+    transform: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    id: int
+    fields: tuple[PartitionField, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SortField:
+    source_id: int
+    transform: str
+    direction: str
+    null_order: str
+
+
+@dataclass(frozen=True, slots=True)
+class SortOrder:
+    id: int
+    fields: tuple[SortField, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """The current snapshot in numbers, from metadata alone."""
+
+    data_files: int = 0
+    delete_files: int = 0
+    records: int = 0
+    bytes: int = 0
+    manifests: int = 0
+    snapshots: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """A table as its metadata describes it at one moment. Always read fresh, never kept for later."""
+
+    ref: TableRef
+    format: str
+    format_version: int
+    uuid: str
+    location: str
+    metadata_location: str
+    current_snapshot_id: int | None
+    snapshots: tuple[Snapshot, ...]
+    refs: tuple[Ref, ...]
+    schema_id: int
+    schema_json: str
+    specs: tuple[PartitionSpec, ...]
+    current_spec_id: int
+    sort_orders: tuple[SortOrder, ...]
+    current_sort_order_id: int
+    properties: Mapping[str, str]
+    counters: Counters
+
+    def head(self, branch: str = "main") -> int | None:
+        """The snapshot a branch points at; None for an empty table or an unknown branch."""
+        for ref in self.refs:
+            if ref.kind == "branch" and ref.name == branch:
+                return ref.snapshot_id
+        return self.current_snapshot_id if branch == "main" else None
+
+    def snapshot(self, snapshot_id: int) -> Snapshot | None:
+        return next((each for each in self.snapshots if each.id == snapshot_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition tuple under one spec. `path` is how people write it: `day=2024-03-11`, empty when unpartitioned."""
+
+    id: int
+    spec_id: int
+    path: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileSet:
+    """The live data files of one snapshot, in bulk.
+
+    `files` has a row per file: partition (an id into `partitions`), path, format, bytes, records, sequence_number,
+    first_row_id, position_deletes, equality_deletes, encrypted. `handle` is the format's own view of the same files,
+    which its commit needs; nobody else looks inside.
+    """
+
+    snapshot_id: int
+    partitions: tuple[Partition, ...]
+    files: pa.Table
+    handle: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    path: str
+    bytes: int
+    spec_id: int
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spared:
+    """Something a plan looked at and leaves alone, and why. Alike ones are counted together."""
+
+    what: str
+    count: int
+    bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """A file marked for deletion: still on disk until its grace is over."""
+
+    path: str
+    size: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Why a run happens and who asked."""
+
+    type: str = "manual"
+    operator: str | None = None
+    ticket: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process that drives a run: enough to tell whether it is still there."""
+
+    host: str
+    pid: int
+    started: float
+
+    def __str__(self) -> str:
+        return f"{self.host} pid {self.pid}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One journaled moment of a run."""
+
+    run_id: str
+    seq: int
+    name: str
+    at: datetime
+    detail: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One execution of one plan, as the journal tells it."""
+
+    id: str
+    table: str
+    job: str
+    state: RunState
+    reason: str
+    started_at: datetime
+    ended_at: datetime | None
+    owner: Owner
+    trigger: Trigger
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    counters: Mapping[str, Any] = field(default_factory=dict)
+    snapshot_ids: tuple[int, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "table": self.table,
+            "job": self.job,
+            "state": str(self.state),
+            "reason": self.reason,
+            "started_at": self.started_at.isoformat(),
+            "ended_at": self.ended_at.isoformat() if self.ended_at else None,
+            "owner": str(self.owner),
+            "trigger": {"type": self.trigger.type, "operator": self.trigger.operator, "ticket": self.trigger.ticket},
+            "counters": dict(self.counters),
+            "snapshot_ids": list(self.snapshot_ids),
+            "plan": dict(self.plan),
+        }
