@@ -52,5 +52,7 @@ java: $(STAMP)
 jars: java
 	@$(PY) -m lakewarden.engine.jars --quiet base jdbc
 
+# The tests start many short-lived sessions, which repays the archive of classes.
 test-jars: java
 	@$(PY) -m lakewarden.engine.jars --quiet base jdbc s3 rest-server
+	@$(PY) -m lakewarden.engine.session

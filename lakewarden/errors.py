@@ -6,6 +6,7 @@
     │   └── PolicyError             2    a policy key or value is wrong
     ├── NoSuchTable                10    no catalog has that table
     ├── Busy                       11    another run of this job holds the table
+    ├── RunTaken                   11    the run ended, or another process drives it now
     ├── Refused                    12    a safety rule says no
     │   └── StateTooNew            12    the state database was written by a newer Lakewarden
     ├── CommitLost                 13    someone else changed the same files first; nothing changed
@@ -88,6 +89,13 @@ class Busy(LakewardenError):
     exit_code = 11
     retry = True
     hint = "wait for it, or see `lakewarden run-show {run_id}`"
+
+
+class RunTaken(LakewardenError):
+    """go on with run {run_id}: {reason}"""
+
+    exit_code = 11
+    hint = "this process stopped acting on it; see `lakewarden run-show {run_id}`"
 
 
 class Refused(LakewardenError):

@@ -266,6 +266,8 @@ class Run:
     plan: Mapping[str, Any] = field(default_factory=dict)
     counters: Mapping[str, Any] = field(default_factory=dict)
     snapshot_ids: tuple[int, ...] = ()
+    beat_at: datetime | None = None
+    policy: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -1,1 +1,1 @@
-"""Where heavy work runs: the Spark session, its Java and its jars."""
+"""Where heavy work runs: the Spark session, the engines behind one seam, and the kernels."""

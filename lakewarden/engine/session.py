@@ -3,30 +3,44 @@
 What the user's configuration says wins on every key; the defaults here make the embedded mode start fast,
 stay quiet and listen on no interface but the loopback. The JVM's own chatter goes to a log file, never to
 the terminal, and is shown only when the start fails.
+
+Half of a start is Java loading classes. `python -m lakewarden.engine.session` makes an archive of them once
+(170 MB in the cache folder), from which every later start on this machine takes them.
 """
 
 from __future__ import annotations
 
 import atexit
+import hashlib
+import logging
 import os
 import re
+import signal
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import psutil
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from lakewarden.engine.java import use_java
-from lakewarden.errors import NotSetUp
+from lakewarden.engine.jars import default_cache, ensure_jars
+from lakewarden.engine.java import JavaHome, use_java
+from lakewarden.errors import LakewardenError, NotSetUp
 
 ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 CATALOG_PREFIX = "spark.sql.catalog."
+CANCEL_SECONDS = 5.0
 STARTED_BY_US = "spark.lakewarden.started"
+
+Handler = Callable[[int, FrameType | None], Any] | int | None
 
 # Spark's own pattern of what it never prints (spark.redaction.regex).
 SECRET = re.compile(r"(?i)secret|password|token|access[.]?key|credential")
@@ -42,7 +56,8 @@ def open_session(master: str, conf: Mapping[str, str], jars: Sequence[Path]) -> 
     if active is not None:
         _add_catalogs(active, conf)
         return active
-    return _start(defaults(master, jars) | dict(conf))
+    archive = class_archive(use_java(os.environ), os.environ)
+    return _start(defaults(master, jars, archive if archive.is_file() else None) | dict(conf))
 
 
 def close_session(spark: SparkSession) -> None:
@@ -59,8 +74,11 @@ def active_session() -> SparkSession | None:
     return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
 
 
-def defaults(master: str, jars: Sequence[Path]) -> dict[str, str]:
+def defaults(master: str, jars: Sequence[Path], archive: Path | None = None) -> dict[str, str]:
     """What a session has when the user says nothing."""
+    java_options = ["-XX:+UseParallelGC"]
+    if archive is not None:
+        java_options.append(f"-XX:SharedArchiveFile={archive}")
     conf = {
         "spark.master": master,
         "spark.app.name": "lakewarden",
@@ -72,7 +90,7 @@ def defaults(master: str, jars: Sequence[Path]) -> dict[str, str]:
         "spark.sql.extensions": ICEBERG_EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": _driver_memory(psutil.virtual_memory().total),
-        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+        "spark.driver.extraJavaOptions": " ".join(java_options),
     }
     if jars:
         conf["spark.jars"] = ",".join(str(jar) for jar in jars)
@@ -105,12 +123,49 @@ def _start(conf: Mapping[str, str]) -> SparkSession:
     else:
         # A session that has been stopped leaves its JVM behind; it may lack our jars.
         _add_to_class_path(conf.get("spark.jars", "").split(","))
-    return SparkSession.builder.config(map=dict(conf)).getOrCreate()
+    before = signal.getsignal(signal.SIGINT)
+    spark = SparkSession.builder.config(map=dict(conf)).getOrCreate()
+    if threading.current_thread() is threading.main_thread():
+        _cancel_on_interrupt(spark, before)
+    logging.root.addFilter(_not_py4j_interrupt)
+    return spark
+
+
+def _not_py4j_interrupt(record: logging.LogRecord) -> bool:
+    """py4j logs a traceback when Ctrl-C lands in one of its calls; KeyboardInterrupt tells it already."""
+    return record.msg != "KeyboardInterrupt while sending command."
+
+
+def _cancel_on_interrupt(spark: SparkSession, before: Handler) -> None:
+    """Ctrl-C cancels the Spark jobs, then does what it did before the session started.
+
+    pyspark's own handler calls the JVM from inside the call it interrupts, which garbles that connection
+    and ends in tracebacks instead of KeyboardInterrupt. So: cancel on another thread, and drop the
+    interrupted connection, whose late answer would be taken for that of the next call.
+    """
+    context = spark.sparkContext
+
+    def interrupted(signum: int, frame: FrameType | None) -> None:
+        cancel = threading.Thread(target=context.cancelAllJobs, daemon=True)
+        cancel.start()
+        cancel.join(CANCEL_SECONDS)
+        _drop_connection()
+        if callable(before):
+            before(signum, frame)
+
+    signal.signal(signal.SIGINT, before if before == signal.SIG_IGN else interrupted)
+
+
+def _drop_connection() -> None:
+    """This thread's connection to the JVM; py4j opens a new one for the next call."""
+    gateway = SparkContext._gateway
+    connection = gateway._gateway_client.get_thread_connection() if gateway else None
+    if connection is not None:
+        connection.close()
 
 
 def _launch_jvm(conf: Mapping[str, str]) -> None:
     """Start the JVM with its output in a file that is removed when this process ends well."""
-    use_java(os.environ)
     descriptor, name = tempfile.mkstemp(prefix="lakewarden-spark-", suffix=".log")
     log = Path(name)
     try:
@@ -145,6 +200,58 @@ def _add_to_class_path(jars: Iterable[str]) -> None:
             loader.addURL(jvm.java.io.File(jar).toURI().toURL())
 
 
+def class_archive(java: JavaHome, environ: Mapping[str, str]) -> Path:
+    """Where the archive for this Java and this Spark is, or would be. A JVM ignores one made by another."""
+    made_by = f"{java.path} {(java.path / 'lib' / 'modules').stat().st_mtime_ns} {pyspark.__file__} {pyspark.__version__}"
+    key = hashlib.sha256(made_by.encode()).hexdigest()[:12]
+    return default_cache(environ).parent / "classes" / f"spark-{pyspark.__version__}-{key}.jsa"
+
+
+def make_class_archive(archive: Path, jars: Sequence[Path]) -> None:
+    """Run a little of everything in a JVM of its own, which writes down at its end what it had loaded."""
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    partial = archive.with_suffix(f".{os.getpid()}.partial")
+    with tempfile.TemporaryDirectory(prefix="lakewarden-") as folder:
+        conf = {
+            "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC -XX:ArchiveClassesAtExit={partial}",
+            f"{CATALOG_PREFIX}warm": "org.apache.iceberg.spark.SparkCatalog",
+            f"{CATALOG_PREFIX}warm.type": "hadoop",
+            f"{CATALOG_PREFIX}warm.warehouse": folder,
+        }
+        spark = _start(defaults("local[2]", jars) | conf)
+        spark.sql("create table warm.db.t (a int) using iceberg")
+        spark.sql("insert into warm.db.t values (1)")
+        spark.table("warm.db.t.files").toArrow()
+        spark.stop()
+    _end_jvm()
+    # Absent when this Java cannot make archives: starts stay as slow as they were, nothing else changes.
+    if partial.is_file():
+        partial.replace(archive)
+
+
+def _end_jvm() -> None:
+    gateway = SparkContext._gateway
+    assert gateway is not None  # only called after a session
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
+
+
 def _last_line(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else ""
+
+
+def main() -> int:
+    try:
+        archive = class_archive(use_java(os.environ), os.environ)
+        if not archive.is_file():
+            print("preparing Spark for fast starts ...", flush=True)
+            make_class_archive(archive, ensure_jars(["base", "jdbc"]))
+    except LakewardenError as error:
+        print(f"{error}\n{error.hint}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

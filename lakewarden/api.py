@@ -1,0 +1,242 @@
+"""class Lakewarden: everything a user can ask for. The CLI, the worker and the console call nothing else.
+
+Every call reads the table afresh, so one Lakewarden may live for months. Calls raise LakewardenErrors for usage and
+refusal; a run that ended partial, lost or unknown returns with that state.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from lakewarden import clock
+from lakewarden.config import Config
+from lakewarden.errors import UsageError
+from lakewarden.model import Job, Run, RunState, Step, TableRef, TableView, Trigger
+from lakewarden.policy.keys import key as known_key
+from lakewarden.policy.origin import Layer, Origin
+from lakewarden.policy.resolve import Layers, Policy, read_layer, resolve, validate
+from lakewarden.state.database import State
+from lakewarden.state.policies import Policies
+from lakewarden.state.runs import Journal
+from lakewarden.state.tables import SeenTables
+
+if TYPE_CHECKING:  # Spark and Arrow are loaded when a table is first touched, not when a command starts
+    from lakewarden.engine.progress import Progress
+    from lakewarden.lake import Lake
+    from lakewarden.plan import Plan
+
+
+class Lakewarden:
+    def __init__(
+        self, config: Config | Mapping[str, Any] | None = None, *, spark: Any = None, environ: Mapping[str, str] | None = None
+    ) -> None:
+        """`config` has the shape of the TOML file. A `spark` session handed in is used as it is and never stopped."""
+        environ = os.environ if environ is None else environ
+        self.config = config if isinstance(config, Config) else Config.from_dict(config or {}, environ)
+        validate(self.config.policy)
+        self._spark = spark
+        self._state: State | None = None
+        self._lake: Lake | None = None
+
+    @classmethod
+    def open(cls, path: str | Path, *, spark: Any = None, overrides: Mapping[str, Any] | None = None) -> Self:
+        """From a `lakewarden.toml`."""
+        return cls(Config.load(Path(path), os.environ, overrides), spark=spark)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the database and of a Spark session this Lakewarden started."""
+        if self._lake is not None:
+            self._lake.close()
+        if self._state is not None:
+            self._state.close()
+        self._lake, self._state = None, None
+
+    # ------------------------------------------------------------ looking
+
+    def tables(self) -> list[TableRef]:
+        """Every table of every configured catalog."""
+        return [table for catalog in self.lake.catalogs() for table in self.lake.format_of(catalog).tables(catalog)]
+
+    def view(self, table: str | TableRef) -> TableView:
+        """The table as its newest metadata describes it."""
+        ref = _ref(table)
+        view = self.lake.format_for(ref).view(ref)
+        SeenTables(self.state).saw(view, clock.now())
+        return view
+
+    def runs(self, table: str | TableRef | None = None, limit: int = 50) -> tuple[Run, ...]:
+        """The journal, newest first."""
+        return self.journal.list(None if table is None else str(_ref(table)), limit)
+
+    def run_by_id(self, run_id: str) -> tuple[Run, tuple[Step, ...]]:
+        """A run and every step it journaled."""
+        found = self.journal.get(run_id)
+        if found is None:
+            raise UsageError(reason=f"find run {run_id!r}: the journal has no such run", hint="see `lakewarden runs`")
+        return found, self.journal.steps(run_id)
+
+    # ------------------------------------------------------------ policy
+
+    def policy(
+        self, table: str | TableRef, call: Mapping[str, object] | None = None, *, refresh: bool = False
+    ) -> Policy:
+        """Every key's value and origin. The table's own properties are those last seen, unless `refresh` asks for new ones."""
+        ref = _ref(table)
+        return self._resolve(ref, self._properties(ref, refresh), call)
+
+    def _properties(self, ref: TableRef, refresh: bool = False) -> Mapping[str, str]:
+        seen = None if refresh else SeenTables(self.state).get(ref)
+        return self.view(ref).properties if seen is None else seen.properties
+
+    def set_policy(
+        self,
+        table: str | TableRef,
+        values: Mapping[str, object] | None = None,
+        *,
+        unset: tuple[str, ...] = (),
+        reset: bool = False,
+        operator: str | None = None,
+    ) -> Policy:
+        """Change what is stored for the table: all of it or, where one value is wrong, none."""
+        ref = _ref(table)
+        stored = Policies(self.state)
+        wanted = {} if reset else dict(stored.get(str(ref)))
+        for key in unset:
+            known_key(key)
+            wanted.pop(key, None)
+        checked = read_layer(values or {}, Origin(Layer.TABLE))
+        new = {key: _plain(each.value) for key, each in checked.items()}
+        policy = self._resolve(ref, self._properties(ref), None, stored={**wanted, **new})
+        if reset:
+            stored.reset(str(ref))
+        stored.unset(str(ref), unset)
+        stored.set(str(ref), new, operator or _user(), clock.now())
+        return policy
+
+    def _resolve(
+        self,
+        ref: TableRef,
+        properties: Mapping[str, str],
+        call: Mapping[str, object] | None,
+        stored: Mapping[str, object] | None = None,
+    ) -> Policy:
+        stored = Policies(self.state).get(str(ref)) if stored is None else stored
+        layers = Layers.of(self.config.policy, table_properties=properties, stored=stored, call=call or {})
+        return resolve(ref, layers)
+
+    # ------------------------------------------------------------ doing
+
+    def plan(self, job: str | Job, table: str | TableRef, policy: Mapping[str, object] | None = None) -> Plan:
+        """What would be done to the table now, and what is spared, with reasons. Changes nothing."""
+        from lakewarden.jobs.dispatch import prepare
+
+        kind, ref = _job(job), _ref(table)
+        format_ = self.lake.format_for(ref)
+        view = self.view(ref)
+        return prepare(kind, format_, view, self._resolve(ref, view.properties, policy), clock.now()).plan
+
+    def run(
+        self,
+        job: str | Job,
+        table: str | TableRef,
+        policy: Mapping[str, object] | None = None,
+        trigger: Trigger | Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> Run:
+        """Plan and do it now. A run of the same job that a dead process left open is settled first."""
+        from lakewarden.jobs.dispatch import Runner
+
+        kind, ref, why = _job(job), _ref(table), _trigger(trigger)
+        runner = Runner(self.lake, self.journal, self.config.engine.task_memory_mb << 20, progress)
+
+        def resolved(view: TableView) -> Policy:
+            SeenTables(self.state).saw(view, clock.now())
+            return self._resolve(ref, view.properties, policy)
+
+        return runner.run(kind, ref, resolved, why)
+
+    def maintain(
+        self,
+        table: str | TableRef,
+        trigger: Trigger | Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> tuple[Run, ...]:
+        """A whole pass, in order: compact, then rewrite-manifests. Stops at a run whose outcome is unknown."""
+        ref = _ref(table)
+        if not self.policy(ref, refresh=True).bool("maintenance_enabled"):
+            raise UsageError(
+                reason=f"maintain {ref}: switched off by {self.policy(ref).explain('maintenance_enabled')}",
+                hint=f"switch it on with `lakewarden policy {ref} --set maintenance_enabled=true`, or run one job",
+            )
+        done: list[Run] = []
+        for job in Job:
+            done.append(self.run(job, ref, trigger=trigger, progress=progress))
+            if done[-1].state in (RunState.UNKNOWN, RunState.INTERRUPTED):
+                break
+        return tuple(done)
+
+    # ------------------------------------------------------------ parts
+
+    @property
+    def state(self) -> State:
+        if self._state is None:
+            self._state = State.open(self.config.state.url)
+        return self._state
+
+    @property
+    def journal(self) -> Journal:
+        return Journal(self.state)
+
+    @property
+    def lake(self) -> Lake:
+        """Spark and the formats, started when first needed."""
+        if self._lake is None:
+            from lakewarden.lake import Lake
+
+            self._lake = Lake(self.config, self._spark)
+        return self._lake
+
+
+def _ref(table: str | TableRef) -> TableRef:
+    return table if isinstance(table, TableRef) else TableRef.parse(table)
+
+
+def _job(job: str | Job) -> Job:
+    try:
+        return Job(job)
+    except ValueError:
+        known = ", ".join(Job)
+        raise UsageError(reason=f"find job {str(job)!r}: jobs are {known}") from None
+
+
+def _trigger(trigger: Trigger | Mapping[str, str] | None) -> Trigger:
+    from lakewarden.lineage.summary import checked
+
+    if isinstance(trigger, Mapping):
+        unknown = set(trigger) - {"type", "operator", "ticket"}
+        if unknown:
+            raise UsageError(reason=f"read trigger: unknown {', '.join(sorted(unknown))}; known are type, operator, ticket")
+        trigger = Trigger(trigger.get("type", "manual"), trigger.get("operator"), trigger.get("ticket"))
+    return checked(trigger or Trigger("manual", _user()))
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"  # a container's user often has no name
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,202 @@
+"""Settings: one table of every name, default and meaning, and the value `Config` that everything else is handed.
+
+Read from, the later winning: the file, then the environment, then what the call gives.
+
+    LAKEWARDEN_STATE__URL=...                      [state] url: a double underscore goes one level down
+    LAKEWARDEN_CATALOGS__LAKE__WAREHOUSE=...       [catalogs.lake] warehouse: lower case, single underscores stay
+    LAKEWARDEN_CATALOGS__LAKE='{"s3.endpoint": …}' property names that have dots or dashes, as JSON
+    LAKEWARDEN_POLICY__REWRITE_TARGET_BYTES=...    the policy layer "environment", which is below the file's [policy]
+
+`${NAME}` inside state.url, a catalog property or spark.conf stands for the environment variable NAME, and what it
+stood for is never shown. Policy keys and their values are checked by `lakewarden.policy`, not here.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lakewarden import sources
+from lakewarden.errors import ConfigError
+from lakewarden.redact import MASK, redact, redact_url
+from lakewarden.sources import SETTINGS, Found, Setting, Settings
+
+__all__ = [
+    "SETTINGS",
+    "CatalogConfig",
+    "Config",
+    "EngineConfig",
+    "PolicyConfig",
+    "Setting",
+    "SparkConfig",
+    "StateConfig",
+    "redact",
+    "redact_url",
+]
+
+
+class _Shown:
+    """Prints as what may be shown, so that no log line and no traceback has a secret."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.to_dict()})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StateConfig(_Shown):
+    url: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"url": redact_url(self.url)}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SparkConfig(_Shown):
+    master: str
+    conf: Mapping[str, str]
+    jars: tuple[str, ...]
+    hidden: frozenset[str] = frozenset()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"master": self.master, "conf": _shown(self.conf, self.hidden), "jars": list(self.jars)}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    task_memory_mb: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"task_memory_mb": self.task_memory_mb}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CatalogConfig(_Shown):
+    """One catalog; `properties` are the format's own, as written. `hidden` are those an environment variable filled."""
+
+    name: str
+    format: str
+    properties: Mapping[str, str]
+    hidden: frozenset[str] = frozenset()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"format": self.format, **_shown(self.properties, self.hidden)}
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyConfig:
+    """The policy layers that are configured, as written: the environment, `[policy]`, and `[[policy.tables]]` in order."""
+
+    environment: Mapping[str, object] = field(default_factory=dict)
+    file: Mapping[str, object] = field(default_factory=dict)
+    patterns: tuple[tuple[str, Mapping[str, object]], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        tables = [{"pattern": pattern, **values} for pattern, values in self.patterns]
+        return {"environment": dict(self.environment), **self.file, "tables": tables}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Config(_Shown):
+    """Every setting, resolved and checked. `path` is the file it was read from."""
+
+    state: StateConfig
+    spark: SparkConfig
+    engine: EngineConfig
+    catalogs: Mapping[str, CatalogConfig]
+    policy: PolicyConfig
+    path: Path | None = None
+
+    @classmethod
+    def load(
+        cls, path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None
+    ) -> Config:
+        """From a file (or none: defaults), the environment, and `overrides` in the shape of the file. Only ConfigError."""
+        base = (path.parent if path else Path()).resolve()
+        tree = {} if path is None else _read_toml(path)
+        return _build(sources.flatten(tree, str(path)), environ, overrides or {}, base, path)
+
+    @classmethod
+    def from_dict(
+        cls, values: Mapping[str, Any], environ: Mapping[str, str] | None = None, base: Path | None = None
+    ) -> Config:
+        """From values in the shape of the file. They are the call's own, so they win over the environment."""
+        return _build({}, environ or {}, values, (base or Path()).resolve(), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "file": str(self.path) if self.path else None,
+            "state": self.state.to_dict(),
+            "spark": self.spark.to_dict(),
+            "engine": self.engine.to_dict(),
+            "catalogs": {name: each.to_dict() for name, each in self.catalogs.items()},
+            "policy": self.policy.to_dict(),
+        }
+
+
+def _build(
+    file: Mapping[tuple[str, ...], Found],
+    environ: Mapping[str, str],
+    overrides: Mapping[str, Any],
+    base: Path,
+    path: Path | None,
+) -> Config:
+    explicit = sources.flatten(overrides, "call")
+    names = {key[1] for key in (*file, *explicit) if key[0] == "catalogs"}
+    outside = sources.from_environment(environ, names)
+    above = {key: each for key, each in outside.items() if key[0] == "policy"}
+    below = {key: each for key, each in outside.items() if key[0] != "policy"}
+    settings = Settings({**file, **below, **explicit}, environ)
+    return Config(
+        StateConfig(settings.state_url(base)),
+        _spark(settings, base),
+        EngineConfig(settings.count("engine", "task_memory_mb")),
+        {name: _catalog(settings, name) for name in settings.catalogs()},
+        _policy(settings, above),
+        path,
+    )
+
+
+def _spark(settings: Settings, base: Path) -> SparkConfig:
+    conf, hidden = settings.properties("spark", "conf")
+    return SparkConfig(settings.master(), conf, settings.jars(base), hidden)
+
+
+def _catalog(settings: Settings, name: str) -> CatalogConfig:
+    properties, hidden = settings.properties("catalogs", name)
+    format_ = properties.pop("format", "iceberg")
+    settings.check_format(name, format_)
+    return CatalogConfig(name, format_, properties, hidden - {"format"})
+
+
+def _policy(settings: Settings, environment: Mapping[tuple[str, ...], Found]) -> PolicyConfig:
+    return PolicyConfig(
+        {key[1]: each.value for key, each in environment.items()},
+        settings.policy(),
+        settings.patterns(),
+    )
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        reason = "there is no such file"
+    except OSError as error:
+        reason = f"cannot open it: {error.strerror}"
+    except UnicodeDecodeError as error:
+        reason = f"it is not UTF-8 text: byte {error.start} is wrong"
+    except tomllib.TOMLDecodeError as error:
+        reason = f"it is not TOML: {error}"
+    raise ConfigError(key="the configuration", where=str(path), reason=reason)
+
+
+def _shown(properties: Mapping[str, str], hidden: frozenset[str]) -> dict[str, str]:
+    return {name: MASK if name in hidden else redact(name, value) for name, value in properties.items()}

@@ -1,0 +1,91 @@
+"""Opening what a kernel reads and writes, by the path the table's metadata spells.
+
+Local paths are literal after the scheme, as Iceberg takes them: `file:/a b%20c` is a file whose name holds a space and a
+percent sign. Object stores go through PyIceberg's FileIO, imported only when such a path is met (it costs half a second).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+
+class MissingSource(Exception):
+    """A file the table names is not there, or cannot be read."""
+
+    def __init__(self, path: str, reason: str = "no such file") -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"read {self.path}: {self.reason}"
+
+
+def local_path(path: str) -> str | None:
+    """The plain file name behind a local path in any spelling; None for an object store."""
+    if path.startswith("file:"):
+        rest = path.removeprefix("file:")
+        return "/" + rest.lstrip("/")
+    return None if "://" in path else path
+
+
+def split_url(path: str) -> tuple[str, str, str]:
+    """Scheme, bucket and key. Keys are literal: a `?`, `#` or `%` in a partition value is part of the name."""
+    scheme, _, rest = path.partition("://")
+    bucket, _, key = rest.partition("/")
+    return scheme, bucket, key
+
+
+def is_local(path: str) -> bool:
+    return local_path(path) is not None
+
+
+class Store:
+    """Files by path, on whichever file system each path names."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = dict(properties)
+        self._local = fs.LocalFileSystem()
+        self._io: Any = None
+
+    def open(self, path: str) -> pa.NativeFile:
+        """A random-access handle, or MissingSource."""
+        where, name = self._locate(path)
+        try:
+            return where.open_input_file(name)
+        except FileNotFoundError:
+            raise MissingSource(path) from None
+        except OSError as error:
+            raise MissingSource(path, str(error)) from error
+
+    def create(self, path: str) -> pa.NativeFile:
+        """A stream that replaces whatever an earlier attempt left under this name."""
+        where, name = self._locate(path)
+        if where is self._local:
+            os.makedirs(os.path.dirname(name), exist_ok=True)
+        return where.open_output_stream(name)
+
+    def remove(self, path: str) -> None:
+        """Make sure nothing is left under this name."""
+        where, name = self._locate(path)
+        if where.get_file_info(name).type is not fs.FileType.NotFound:
+            where.delete_file(name)
+
+    def _locate(self, path: str) -> tuple[fs.FileSystem, str]:
+        plain = local_path(path)
+        if plain is not None:
+            return self._local, plain
+        scheme, bucket, key = split_url(path)
+        return self._object_io().fs_by_scheme(scheme, bucket), f"{bucket.partition('@')[0]}/{key}"
+
+    def _object_io(self) -> Any:
+        if self._io is None:
+            from pyiceberg.io.pyarrow import PyArrowFileIO
+
+            self._io = PyArrowFileIO(self._properties)
+        return self._io

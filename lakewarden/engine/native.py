@@ -1,0 +1,48 @@
+"""The second engine: the format's own rewrite on Spark. Fallback where the kernel cannot, and reference to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lakewarden.engine.seam import Order, Trouble, Written
+from lakewarden.engine.spark import cancel
+from lakewarden.formats.jvm import JavaError, is_java, java_reason
+from lakewarden.formats.seam import TableFormat
+from lakewarden.plan import RewriteGroup
+
+
+class NativeEngine:
+    name = "iceberg"
+
+    def __init__(self, spark: Any, run_id: str, format_: TableFormat) -> None:
+        self._spark = spark
+        self._run_id = run_id
+        self._format = format_
+
+    def write(self, order: Order) -> Sequence[Written]:
+        self._spark.sparkContext.setJobGroup(self._run_id, f"lakewarden {order.view.ref}", interruptOnCancel=True)
+        return [self._write(order, group) for group in order.groups]
+
+    def cancel(self) -> None:
+        cancel(self._spark, self._run_id)
+
+    def _write(self, order: Order, group: RewriteGroup) -> Written:
+        plan = order.plan
+        try:
+            outputs = self._format.rewrite_natively(
+                order.view.ref, order.files, group, plan.strategy, plan.columns, plan.target_bytes
+            )
+        except JavaError as error:
+            # Iceberg's writer removes what its failed tasks wrote; nothing of the group is left to commit.
+            missing = is_java(error, "NotFoundException", "FileNotFoundException")
+            reason = java_reason(error)
+            return Written(group, (), Trouble(False, "" if not missing else group.partition, reason), engine=self.name)
+        return Written(group, tuple(outputs), _rows_differ(group, sum(f.rows for f in outputs)), engine=self.name)
+
+
+def _rows_differ(group: RewriteGroup, found: int) -> Trouble | None:
+    """A rewrite that changes how many rows there are is not a rewrite, whoever wrote it."""
+    if found == group.rows:
+        return None
+    return Trouble(False, "", f"expected {group.rows} rows, Iceberg's writer gave {found}")

@@ -1,0 +1,62 @@
+"""The seam between a plan and whatever rewrites data: two engines stand behind it.
+
+An engine writes; it never commits, expires or deletes. The plan carries the bounds, and both engines get the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from lakewarden.formats.seam import OutputFile
+from lakewarden.model import FileSet, TableView
+from lakewarden.plan import Plan, RewriteGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Groups to write together in one go, with where each bin's output goes (a prefix the engine completes)."""
+
+    run_id: str
+    view: TableView
+    files: FileSet
+    plan: Plan
+    groups: tuple[RewriteGroup, ...]
+    prefixes: Mapping[int, tuple[str, ...]]
+    schema: bytes
+    encodings: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a group could not be written. `unfit` means another engine can; otherwise `path` names the file at fault."""
+
+    unfit: bool
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}" if self.path else self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What came of one group: outputs, or the trouble (then nothing of it may be committed)."""
+
+    group: RewriteGroup
+    outputs: tuple[OutputFile, ...]
+    trouble: Trouble | None
+    cpu_seconds: float = 0.0
+    peak_rss: int = 0
+    engine: str = "arrow"
+
+
+class RewriteEngine(Protocol):
+    name: str
+
+    def write(self, order: Order) -> Sequence[Written]:
+        """One result per group, in order."""
+
+    def cancel(self) -> None:
+        """Stop what is being written for this run, from any thread; `write` then raises."""

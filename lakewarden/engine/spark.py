@@ -1,0 +1,85 @@
+"""Kernels fanned out over Spark tasks: one task per item, results as they are, progress while they run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from zipfile import ZipFile
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_SHIPPED = "spark.lakewarden.shipped"
+
+
+def fan_out(spark: Any, kernel: Callable[[Item], Result], items: Sequence[Item], run_id: str, what: str) -> list[Result]:
+    """`kernel` on every item, one Spark task each. The call may come from any thread; `cancel` stops it."""
+    context = spark.sparkContext
+    context.setJobGroup(run_id, what, interruptOnCancel=True)
+    results: list[Result] = context.parallelize(items, len(items)).map(kernel).collect()
+    return results
+
+
+def cancel(spark: Any, run_id: str) -> None:
+    spark.sparkContext.cancelJobGroup(run_id)
+
+
+def parallelism(spark: Any) -> int:
+    return max(1, int(spark.sparkContext.defaultParallelism))
+
+
+class Meter:
+    """Bytes finished by tasks anywhere, added up on the driver as they finish."""
+
+    def __init__(self, spark: Any) -> None:
+        self.accumulator = spark.sparkContext.accumulator(0)
+
+    @property
+    def value(self) -> int:
+        return int(self.accumulator.value)
+
+
+@contextmanager
+def ticking(meter: Meter, advance: Callable[[int], None], every: float = 0.3) -> Iterator[None]:
+    """Report the meter's growth while the body runs, and the rest when it ends."""
+    stop = threading.Event()
+    seen = 0
+
+    def report() -> None:
+        nonlocal seen
+        now = meter.value
+        if now > seen:
+            advance(now - seen)
+            seen = now
+
+    def loop() -> None:
+        while not stop.wait(every):
+            report()
+
+    thread = threading.Thread(target=loop, name="lakewarden-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        report()
+
+
+def ship_kernels(spark: Any, folder: Path) -> None:
+    """Executors on other machines get this package once per session; in local mode they import what the driver does."""
+    context = spark.sparkContext
+    if context.master.startswith("local") and not context.master.startswith("local-cluster"):
+        return
+    if getattr(context, _SHIPPED, False):
+        return
+    package = Path(__file__).resolve().parent.parent
+    archive = folder / "lakewarden-kernels.zip"
+    with ZipFile(archive, "w") as bundle:
+        for source in sorted(package.rglob("*.py")):
+            bundle.write(source, source.relative_to(package.parent))
+    context.addPyFile(str(archive))
+    setattr(context, _SHIPPED, True)

@@ -1,0 +1,1 @@
+"""How a table format is read and committed. The same file names in every format's folder."""

@@ -1,0 +1,70 @@
+"""Iceberg catalogs on a Spark session: which ones there are, which tables they have, and a table loaded fresh."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lakewarden.errors import LakewardenError, NoSuchTable, Unreachable
+from lakewarden.formats.jvm import JavaError, bridge, is_java, java_reason
+from lakewarden.model import TableRef
+
+_PREFIX = "spark.sql.catalog."
+_IMPLEMENTATION = "org.apache.iceberg.spark.SparkCatalog"
+_SOURCE = Path(__file__).with_name("IcebergBridge.java")
+
+
+def spark_settings(name: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """The session settings of one configured catalog. Never cached: every plan reads the newest metadata."""
+    settings = {_PREFIX + name: _IMPLEMENTATION, f"{_PREFIX}{name}.cache-enabled": "false"}
+    settings.update({f"{_PREFIX}{name}.{key}": value for key, value in properties.items()})
+    return settings
+
+
+def session_catalogs(spark: Any) -> list[str]:
+    """Iceberg catalogs already configured on a session that was handed to us."""
+    settings: dict[str, str] = spark.conf.getAll
+    return sorted(
+        key.removeprefix(_PREFIX)
+        for key, value in settings.items()
+        if key.startswith(_PREFIX) and "." not in key.removeprefix(_PREFIX) and value.startswith("org.apache.iceberg.spark.")
+    )
+
+
+class Catalogs:
+    """The Iceberg catalogs of one session, reached through the bridge."""
+
+    def __init__(self, spark: Any) -> None:
+        self.spark = spark
+        self.bridge = bridge(spark, _SOURCE, "lakewarden.IcebergBridge")
+
+    def tables(self, catalog: str) -> list[TableRef]:
+        try:
+            rows = json.loads(self.bridge.tables(self.spark._jsparkSession, catalog))
+        except JavaError as error:
+            raise catalog_error(error, f"catalog {catalog}") from error
+        return sorted(TableRef(catalog, tuple(row[:-1]), row[-1]) for row in rows)
+
+    def load(self, table: TableRef) -> Any:
+        """The library's table object, fresh from the catalog. Use it at once and let it go."""
+        try:
+            catalog = self.spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(
+                self.spark._jsparkSession, table.catalog
+            )
+            return self.bridge.load(catalog, json.dumps([*table.namespace, table.name]))
+        except JavaError as error:
+            if is_java(error, "NoSuchTableException", "NoSuchNamespaceException", "NoSuchIcebergTableException"):
+                raise NoSuchTable(table=table, reason=f"catalog {table.catalog} has no such table") from error
+            raise catalog_error(error, f"catalog {table.catalog}") from error
+
+
+def catalog_error(error: BaseException, what: str) -> LakewardenError:
+    """A Java failure while talking to a catalog, in a user's words."""
+    if is_java(error, "NotFoundException", "FileNotFoundException"):
+        return LakewardenError(
+            reason=f"read {what}: {java_reason(error)}",
+            hint="a metadata file the table names is missing; nothing was changed",
+        )
+    return Unreachable(what=what, reason=java_reason(error))

@@ -1,0 +1,96 @@
+"""Commits to Iceberg tables, and the three ways one can end: committed, lost, unknown."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from lakewarden import clock
+from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError
+from lakewarden.formats.iceberg.catalog import Catalogs
+from lakewarden.formats.jvm import JavaError, is_java, java_reason
+from lakewarden.formats.seam import Rewrite
+from lakewarden.model import TableRef
+
+_FIRST_WAIT = 0.05
+_LONGEST_WAIT = 5.0
+_SETTLE_WAITS = (0.0, 0.5, 2.0)
+
+# A conflict the library found before it moved the pointer: nothing changed.
+_CONFLICT = ("CommitFailedException",)
+_LOST = ("ValidationException",)
+# The catalog refused before it looked at the commit: nothing changed either.
+_REFUSED = ("ForbiddenException", "NotAuthorizedException", "NoSuchTableException", "UnprocessableEntityException")
+
+
+def commit_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> int:
+    """One atomic `replace` snapshot. Conflicts are retried on the new head with the outputs already written."""
+    request = json.dumps(
+        {
+            "from_snapshot": rewrite.bounds.base_snapshot_id,
+            "branch": rewrite.bounds.branch,
+            "removed": list(rewrite.removed),
+            "added": [
+                {"path": f.path, "bytes": f.bytes, "partition": f.partition_id, "split_offsets": list(f.split_offsets)}
+                for f in rewrite.added
+            ],
+            "summary": dict(rewrite.summary),
+        }
+    )
+
+    def attempt() -> None:
+        catalogs.bridge.rewrite(catalogs.load(rewrite.table), rewrite.files.handle, request)
+
+    return commit(catalogs, rewrite.table, rewrite.summary, attempt, rewrite.bounds.commit_attempts)
+
+
+def commit(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str], attempt: Any, attempts: int) -> int:
+    """Run `attempt` until it commits, is lost for good, or its outcome cannot be known."""
+    for number in range(attempts):
+        try:
+            attempt()
+        except JavaError as error:
+            if is_java(error, *_CONFLICT):
+                clock.sleep(_backoff(number))
+                continue
+            if is_java(error, *_LOST, *_REFUSED):
+                raise CommitLost(table=table, reason=java_reason(error)) from error
+            return _settle(catalogs, table, summary, error)
+        return _committed(catalogs, table, summary)
+    raise CommitLost(table=table, reason=f"other writers committed first {attempts} times")
+
+
+def find_commit(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str]) -> int | None:
+    wanted = {key: summary[key] for key in ("lineage.run_id", "lineage.group") if key in summary}
+    found: int = catalogs.bridge.findSnapshot(catalogs.load(table), json.dumps(wanted))
+    return None if found == -1 else found
+
+
+def _backoff(number: int) -> float:
+    """Exponential from 50 ms, with jitter, so that workers which collided once do not collide again."""
+    return min(_FIRST_WAIT * float(2**number), _LONGEST_WAIT) * random.uniform(0.5, 1.5)  # noqa: S311
+
+
+def _committed(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str]) -> int:
+    found = find_commit(catalogs, table, summary)
+    if found is None:
+        raise CommitUnknown(table=table, reason="it succeeded, but the table does not show the snapshot")
+    return found
+
+
+def _settle(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str], error: BaseException) -> int:
+    """The outcome was not told. The table itself is asked, by run id, a few times: a slow catalog may still be at it.
+
+    Not finding it proves nothing: the outputs stay until a later run can tell.
+    """
+    for wait in _SETTLE_WAITS:
+        clock.sleep(wait)
+        try:
+            found = find_commit(catalogs, table, summary)
+        except LakewardenError:
+            continue  # the catalog does not answer: as unknown as before
+        if found is not None:
+            return found
+    raise CommitUnknown(table=table, reason=java_reason(error)) from error

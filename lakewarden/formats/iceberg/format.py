@@ -1,0 +1,93 @@
+"""Iceberg behind the seam of formats/seam.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lakewarden.formats.iceberg.catalog import Catalogs
+from lakewarden.formats.iceberg.commit import commit, commit_rewrite, find_commit
+from lakewarden.formats.iceberg.schema import arrow_schema, unfit_types
+from lakewarden.formats.iceberg.view import read_files, read_manifests, read_view
+from lakewarden.formats.jvm import JavaError, is_java
+from lakewarden.formats.seam import OutputFile, Rewrite
+from lakewarden.model import FileSet, Manifest, TableRef, TableView
+from lakewarden.plan import RewriteGroup
+
+
+class Iceberg:
+    """Every promise of TableFormat, kept by Iceberg's own library."""
+
+    def __init__(self, spark: Any) -> None:
+        self._catalogs = Catalogs(spark)
+        self._spark = spark
+
+    def tables(self, catalog: str) -> list[TableRef]:
+        return self._catalogs.tables(catalog)
+
+    def view(self, table: TableRef) -> TableView:
+        return read_view(self._catalogs, table)
+
+    def files(self, table: TableRef, snapshot_id: int, where: str | None) -> FileSet:
+        return read_files(self._catalogs, table, snapshot_id, where)
+
+    def retain(self, files: FileSet, paths: Sequence[str]) -> None:
+        files.handle.retain(json.dumps(list(paths)))
+
+    def unfit(self, view: TableView) -> str | None:
+        return unfit_types(view)
+
+    def arrow_schema(self, view: TableView) -> bytes:
+        return arrow_schema(view).serialize().to_pybytes()
+
+    def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
+        return read_manifests(self._catalogs, table, snapshot_id)
+
+    def output_locations(self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]) -> list[str]:
+        loaded = self._catalogs.load(table)
+        paths: list[str] = json.loads(self._catalogs.bridge.locations(loaded, files.handle, json.dumps(names)))
+        return paths
+
+    def write_properties(self, table: TableRef) -> Mapping[str, str]:
+        try:
+            found = self._catalogs.load(table).io().properties()
+        except JavaError as error:
+            if is_java(error, "UnsupportedOperationException"):
+                return {}  # a FileIO that has none: local files need none
+            raise
+        return {str(key): str(value) for key, value in dict(found).items()}
+
+    def commit_rewrite(self, rewrite: Rewrite) -> int:
+        return commit_rewrite(self._catalogs, rewrite)
+
+    def find_commit(self, table: TableRef, summary: Mapping[str, str]) -> int | None:
+        return find_commit(self._catalogs, table, summary)
+
+    def rewrite_natively(
+        self, table: TableRef, files: FileSet, group: RewriteGroup, strategy: str, columns: Sequence[str], target_bytes: int
+    ) -> list[OutputFile]:
+        request = {
+            "number": group.number,
+            "partition": group.partition_id,
+            "sources": list(group.paths()),
+            "output_spec_id": group.output_spec_id,
+            # Iceberg lets a file grow past its target by half, so that a small tail joins it.
+            "max_file_bytes": target_bytes + target_bytes // 2,
+            "split_bytes": target_bytes,
+            "expected_files": len(group.bins),
+            "strategy": strategy,
+            "columns": list(columns),
+        }
+        written = self._catalogs.bridge.rewriteNatively(
+            self._spark._jsparkSession, self._catalogs.load(table), files.handle, json.dumps(request)
+        )
+        return [OutputFile(row["path"], row["bytes"], row["rows"], group.partition_id) for row in json.loads(written)]
+
+    def rewrite_manifests(self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]) -> int | None:
+        def attempt() -> None:
+            self._catalogs.bridge.rewriteManifests(
+                self._spark._jsparkSession, self._catalogs.load(table), spec_id, target_bytes, json.dumps(dict(summary))
+            )
+
+        return commit(self._catalogs, table, summary, attempt, attempts=16)

@@ -1,0 +1,31 @@
+"""An Iceberg schema as Arrow, with field ids at every level."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pyarrow as pa
+
+from lakewarden.model import TableView
+
+
+def arrow_schema(view: TableView) -> pa.Schema:
+    return _parse(view.schema_json)
+
+
+def unfit_types(view: TableView) -> str | None:
+    """Why Arrow cannot hold this schema, if it cannot; such tables are left to Iceberg's own writer."""
+    try:
+        arrow_schema(view)
+    except Exception as error:  # whatever the parser cannot read, the kernel must not touch
+        return f"the schema has a type the Arrow kernel does not know ({str(error).splitlines()[0]})"
+    return None
+
+
+@lru_cache(maxsize=64)
+def _parse(schema_json: str) -> pa.Schema:
+    # Half a second to import: paid only when something is rewritten.
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+    from pyiceberg.schema import Schema
+
+    return schema_to_pyarrow(Schema.model_validate_json(schema_json), include_field_ids=True)

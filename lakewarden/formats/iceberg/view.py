@@ -1,0 +1,154 @@
+"""An Iceberg table as plain values, from its metadata alone."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from lakewarden.clock import from_millis
+from lakewarden.errors import LakewardenError, PolicyError
+from lakewarden.formats.iceberg.catalog import Catalogs, catalog_error
+from lakewarden.formats.jvm import JavaError, java_reason
+from lakewarden.model import (
+    Counters,
+    FileSet,
+    Manifest,
+    Partition,
+    PartitionField,
+    PartitionSpec,
+    Ref,
+    Snapshot,
+    SortField,
+    SortOrder,
+    TableRef,
+    TableView,
+)
+
+
+def read_view(catalogs: Catalogs, ref: TableRef) -> TableView:
+    table = catalogs.load(ref)
+    metadata = json.loads(catalogs.bridge.metadata(table))
+    return view_of(ref, metadata, catalogs.bridge.metadataLocation(table))
+
+
+def view_of(ref: TableRef, metadata: Mapping[str, Any], location: str) -> TableView:
+    """Iceberg's metadata JSON (all format versions) as a view."""
+    current = metadata.get("current-snapshot-id")
+    snapshots = tuple(_snapshot(each) for each in metadata.get("snapshots", ()))
+    schema = next(each for each in metadata["schemas"] if each["schema-id"] == metadata["current-schema-id"])
+    head = next((each for each in snapshots if each.id == current), None)
+    return TableView(
+        ref=ref,
+        format="iceberg",
+        format_version=metadata["format-version"],
+        uuid=metadata["table-uuid"],
+        location=metadata["location"],
+        metadata_location=location,
+        current_snapshot_id=head.id if head else None,
+        snapshots=snapshots,
+        refs=tuple(
+            Ref(name, each["type"].lower(), each["snapshot-id"]) for name, each in metadata.get("refs", {}).items()
+        ),
+        schema_id=schema["schema-id"],
+        schema_json=json.dumps(schema),
+        specs=tuple(_spec(each) for each in metadata["partition-specs"]),
+        current_spec_id=metadata["default-spec-id"],
+        sort_orders=tuple(_sort_order(each) for each in metadata["sort-orders"]),
+        current_sort_order_id=metadata["default-sort-order-id"],
+        properties=metadata.get("properties", {}),
+        counters=_counters(head, len(snapshots)),
+    )
+
+
+def _snapshot(each: Mapping[str, Any]) -> Snapshot:
+    summary = dict(each.get("summary", {}))
+    return Snapshot(
+        id=each["snapshot-id"],
+        parent_id=each.get("parent-snapshot-id"),
+        sequence_number=each.get("sequence-number", 0),
+        committed_at=from_millis(each["timestamp-ms"]),
+        operation=summary.pop("operation", ""),
+        summary=summary,
+    )
+
+
+def _spec(each: Mapping[str, Any]) -> PartitionSpec:
+    return PartitionSpec(
+        each["spec-id"],
+        tuple(
+            PartitionField(field.get("source-id", -1), field["field-id"], field["name"], field["transform"])
+            for field in each["fields"]
+        ),
+    )
+
+
+def _sort_order(each: Mapping[str, Any]) -> SortOrder:
+    return SortOrder(
+        each["order-id"],
+        tuple(
+            SortField(field.get("source-id", -1), field["transform"], field["direction"], field["null-order"])
+            for field in each["fields"]
+        ),
+    )
+
+
+def _counters(head: Snapshot | None, snapshots: int) -> Counters:
+    if head is None:
+        return Counters(snapshots=snapshots)
+    total = {key: int(head.summary.get(f"total-{key}", 0)) for key in ("data-files", "delete-files", "records", "files-size")}
+    return Counters(
+        data_files=total["data-files"],
+        delete_files=total["delete-files"],
+        records=total["records"],
+        bytes=total["files-size"],
+        snapshots=snapshots,
+    )
+
+
+def read_files(catalogs: Catalogs, ref: TableRef, snapshot_id: int, where: str | None) -> FileSet:
+    """Every live data file, as Arrow: the JVM writes one local stream, read back without copying."""
+    table = catalogs.load(ref)
+    expression = _where(catalogs, ref, where) if where else None
+    with tempfile.TemporaryDirectory(prefix="lakewarden-") as folder:
+        stream = Path(folder) / "files.arrow"
+        try:
+            scan = catalogs.bridge.scan(table, snapshot_id, expression, str(stream))
+        except JavaError as error:
+            raise _unreadable(error, ref) from error
+        files = pa.ipc.open_stream(stream.read_bytes()).read_all()
+    partitions = tuple(
+        Partition(number, each["spec_id"], each["path"], tuple(each["values"]))
+        for number, each in enumerate(json.loads(scan.partitions()))
+    )
+    return FileSet(snapshot_id, partitions, files, scan)
+
+
+def read_manifests(catalogs: Catalogs, ref: TableRef, snapshot_id: int) -> list[Manifest]:
+    try:
+        rows = json.loads(catalogs.bridge.manifests(catalogs.load(ref), snapshot_id))
+    except JavaError as error:
+        raise _unreadable(error, ref) from error
+    return [Manifest(row["path"], row["bytes"], row["spec_id"], row["content"]) for row in rows]
+
+
+def _where(catalogs: Catalogs, ref: TableRef, where: str) -> Any:
+    try:
+        return catalogs.bridge.where(catalogs.spark._jsparkSession, str(ref), where)
+    except JavaError as error:
+        raise PolicyError(
+            key="rewrite_where", reason=f"found {where!r}; {java_reason(error)}; write it as SQL over the table's columns"
+        ) from error
+    except Exception as error:  # pyspark turns analysis errors into its own classes
+        if type(error).__module__.startswith("pyspark.errors"):
+            raise PolicyError(key="rewrite_where", reason=f"found {where!r}; {str(error).splitlines()[0]}") from error
+        raise
+
+
+def _unreadable(error: BaseException, ref: TableRef) -> LakewardenError:
+    """A manifest or manifest list that cannot be read stops the plan: a partial file list is worse than none."""
+    return catalog_error(error, f"the metadata of {ref}")

@@ -1,0 +1,1 @@
+"""One job, one file: a pure planner, and the doing told in order."""

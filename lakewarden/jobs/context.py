@@ -1,0 +1,51 @@
+"""What a run is handed, the names of its journaled steps, and how it can end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from lakewarden import clock
+from lakewarden.engine.progress import Progress
+from lakewarden.formats.seam import TableFormat
+from lakewarden.model import Owner, RunState, Trigger
+from lakewarden.state.runs import Journal
+
+
+class StepName(StrEnum):
+    """Every moment that is journaled. A process may stop before or after any of them; `recover` knows them all."""
+
+    WRITING = "writing"  # outputs may exist from here on, under the journaled prefixes
+    COMMITTING = "committing"  # the commit may have happened from here on
+    COMMITTED = "committed"
+    DISCARDED = "discarded"  # outputs of a group that was not committed are gone
+    SPARED = "spared"  # a group was given up, with the reason
+    RECOVERED = "recovered"  # another run settled what this one left open
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """One run's surroundings. Everything it does to the outside goes through here."""
+
+    run_id: str
+    owner: Owner
+    trigger: Trigger
+    spark: Any
+    format: TableFormat
+    journal: Journal
+    progress: Progress
+    task_memory: int
+
+    def step(self, name: StepName, detail: Mapping[str, Any]) -> None:
+        """Journal the step, or RunTaken: a run that another process took over must not go on."""
+        self.journal.step(self.run_id, self.owner, name, detail, clock.now())
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    state: RunState
+    reason: str
+    counters: Mapping[str, Any] = field(default_factory=dict)
+    snapshot_ids: tuple[int, ...] = ()

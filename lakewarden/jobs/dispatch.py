@@ -1,0 +1,148 @@
+"""From a job's name to its planner and its doing, and the run around them: recover, plan, journal, do, close."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol, assert_never
+
+from lakewarden import clock
+from lakewarden.engine.kernels.encoding import unfit_properties
+from lakewarden.engine.progress import Progress, Silent
+from lakewarden.errors import LakewardenError, PolicyError, Refused
+from lakewarden.formats.seam import TableFormat
+from lakewarden.jobs import compact, manifests, rewriting
+from lakewarden.jobs.context import Outcome, RunContext
+from lakewarden.jobs.recover import recover
+from lakewarden.model import FileSet, Job, Owner, Run, RunState, TableRef, TableView, Trigger
+from lakewarden.plan import Plan
+from lakewarden.policy.resolve import Policy
+from lakewarden.state.runs import Journal, current_owner, new_run_id
+
+_BEAT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plan, with what it was made from and what its execution needs."""
+
+    plan: Plan
+    view: TableView
+    policy: Policy
+    files: FileSet | None = None
+
+
+def prepare(job: Job, format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
+    """Read what the planner needs, then plan. Changes nothing."""
+    match job:
+        case Job.COMPACT:
+            return _prepare_compact(format_, view, policy, now)
+        case Job.REWRITE_MANIFESTS:
+            head = view.current_snapshot_id
+            found = [] if head is None else format_.manifests(view.ref, head)
+            return Prepared(manifests.plan(view, found, policy, now), view, policy)
+        case _:
+            assert_never(job)
+
+
+def _prepare_compact(format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
+    branch = policy.text("rewrite_branch")
+    head = view.head(branch)
+    if head is None and branch != "main":
+        known = ", ".join(ref.name for ref in view.refs if ref.kind == "branch") or "main"
+        raise PolicyError(key="rewrite_branch", reason=f"found {branch!r}; branches of {view.ref}: {known}")
+    where = policy.maybe_text("rewrite_where")
+    files = None if head is None else format_.files(view.ref, head, where)
+    unfit = unfit_properties(view.properties) or format_.unfit(view)
+    return Prepared(compact.plan(view, files, policy, unfit, now), view, policy, files)
+
+
+class _Lake(Protocol):
+    spark: Any
+
+    def format_for(self, table: TableRef) -> TableFormat: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    lake: _Lake
+    journal: Journal
+    task_memory: int
+    progress: Progress | None
+
+    def run(self, job: Job, table: TableRef, resolve: Callable[[TableView], Policy], trigger: Trigger) -> Run:
+        format_, owner = self.lake.format_for(table), current_owner()
+        recover(self.journal, format_, table, job, owner)
+        view = format_.view(table)
+        prepared = prepare(job, format_, view, resolve(view), clock.now())
+        run = self._start(prepared, owner, trigger)
+        context = RunContext(
+            run.id, owner, trigger, self.lake.spark, format_, self.journal, self.progress or Silent(), self.task_memory
+        )
+        with _beating(self.journal, run.id, owner):
+            outcome = self._closing_on_failure(run, owner, lambda: _do(prepared, context))
+        return self._finish(run, owner, outcome)
+
+    def _start(self, prepared: Prepared, owner: Owner, trigger: Trigger) -> Run:
+        return self.journal.start(
+            run_id=new_run_id(clock.now()),
+            table=str(prepared.view.ref),
+            job=prepared.plan.job,
+            owner=owner,
+            trigger=trigger,
+            plan=prepared.plan.to_dict(),
+            policy={"keys": prepared.policy.to_dict()},
+            now=clock.now(),
+        )
+
+    def _closing_on_failure(self, run: Run, owner: Owner, do: Callable[[], Outcome]) -> Outcome:
+        """A run that ends in an exception is closed with it; nothing stays open in a living process."""
+        try:
+            return do()
+        except KeyboardInterrupt:
+            return Outcome(RunState.INTERRUPTED, "interrupted before anything was written")
+        except Refused as error:
+            self._finish(run, owner, Outcome(RunState.REFUSED, error.message))
+            raise
+        except Exception as error:
+            reason = error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
+            self._finish(run, owner, Outcome(RunState.FAILED, reason))
+            raise
+
+    def _finish(self, run: Run, owner: Owner, outcome: Outcome) -> Run:
+        now = clock.now()
+        counters = {**outcome.counters, "seconds": round((now - run.started_at).total_seconds(), 2)}
+        return self.journal.finish(run.id, outcome.state, outcome.reason, counters, outcome.snapshot_ids, now, owner)
+
+
+def _do(prepared: Prepared, context: RunContext) -> Outcome:
+    plan = prepared.plan
+    if plan.empty:
+        return Outcome(RunState.NOTHING_TO_DO, plan.reason)
+    if plan.job is Job.REWRITE_MANIFESTS:
+        return manifests.execute(plan, prepared.view, context)
+    if prepared.files is None:
+        raise AssertionError("a plan with groups was made from files")
+    return rewriting.execute(plan, prepared.view, prepared.files, prepared.policy, context)
+
+
+@contextmanager
+def _beating(journal: Journal, run_id: str, owner: Owner) -> Iterator[None]:
+    """Tell other hosts that this run is alive, for as long as the body runs."""
+    stop = threading.Event()
+
+    def loop() -> None:
+        while not stop.wait(_BEAT_SECONDS):
+            if not journal.beat(run_id, clock.now(), owner):
+                return  # another process took the run over: the next step raises RunTaken
+
+    thread = threading.Thread(target=loop, name="lakewarden-beat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

@@ -1,0 +1,113 @@
+"""rewrite-manifests: many small manifests become few, clustered by partition; data files are not touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from lakewarden.errors import CommitLost, CommitUnknown
+from lakewarden.jobs.compact import outputs_for
+from lakewarden.jobs.context import Outcome, RunContext, StepName
+from lakewarden.lineage.summary import Lineage
+from lakewarden.model import Job, Manifest, RunState, TableView
+from lakewarden.plan import Bounds, ManifestRewrite, Plan, count_spared
+from lakewarden.policy.resolve import Policy
+
+
+def plan(view: TableView, manifests: Sequence[Manifest], policy: Policy, now: datetime) -> Plan:
+    """Specs whose manifests are worth folding, once the table has `manifest_rewrite_min_manifests` of them."""
+    empty = Plan(
+        job=Job.REWRITE_MANIFESTS,
+        table=view.ref,
+        made_at=now,
+        bounds=Bounds(view.current_snapshot_id, "main", policy.int("manifest_target_bytes")),
+        policy_hash=policy.hash(),
+        reason="",
+        target_bytes=policy.int("manifest_target_bytes"),
+    )
+    if not policy.bool("manifest_rewrite_enabled"):
+        return replace(empty, reason=f"switched off: {policy.explain('manifest_rewrite_enabled')}")
+    least = policy.explain("manifest_rewrite_min_manifests")
+    if len(manifests) < policy.int("manifest_rewrite_min_manifests"):
+        few = ("manifest", len(manifests), sum(each.bytes for each in manifests), f"too few: {least}")
+        return replace(empty, reason=f"the table has {len(manifests)} manifests: {least}", spared=count_spared([few]))
+    actions, spared = [], []
+    for spec_id in sorted({each.spec_id for each in manifests}):
+        members = [each for each in manifests if each.spec_id == spec_id]
+        total = sum(each.bytes for each in members)
+        expected = _expected(members, policy.int("manifest_target_bytes"))
+        # Half as many or fewer: a table that is simply large must not be rewritten on every pass.
+        if expected * 2 <= len(members):
+            actions.append(ManifestRewrite(spec_id, len(members), total, expected, f"many manifests: {least}"))
+        else:
+            reason = f"folding would not halve them: {policy.explain('manifest_target_bytes')}"
+            spared.append(("manifest", len(members), total, reason))
+    return replace(empty, actions=tuple(actions), spared=count_spared(spared), reason=_summary(actions))
+
+
+def _expected(members: Sequence[Manifest], target: int) -> int:
+    """Data and delete manifests are folded apart."""
+    return sum(
+        outputs_for(sum(each.bytes for each in members if each.content == content), target)
+        for content in sorted({each.content for each in members})
+    )
+
+
+def _summary(actions: Sequence[ManifestRewrite]) -> str:
+    if not actions:
+        return "the manifests already have their size"
+    return f"{sum(a.manifests for a in actions)} manifests become about {sum(a.expected for a in actions)}"
+
+
+def execute(plan: Plan, view: TableView, context: RunContext) -> Outcome:
+    """One metadata-only commit per partition spec. The action checks on commit that what it read is still current."""
+    snapshots: list[int] = []
+    context.progress.begin(f"{plan.job} {view.ref}", sum(_bytes(plan)))
+    try:
+        for number, action in enumerate(_actions(plan)):
+            summary = _lineage(plan, view, context, number, action).summary()
+            keys = {key: summary[key] for key in ("lineage.run_id", "lineage.group")}
+            context.step(StepName.COMMITTING, {"groups": [number], "outputs": [], "summary": keys})
+            snapshot_id = context.format.rewrite_manifests(view.ref, action.spec_id, plan.target_bytes, summary)
+            context.step(StepName.COMMITTED, {"groups": [number], "snapshot_id": snapshot_id})
+            context.progress.advance(action.bytes)
+            if snapshot_id is not None:
+                snapshots.append(snapshot_id)
+    except CommitLost as error:
+        return _ended(RunState.PARTIAL if snapshots else RunState.LOST_RACE, error.message, plan, view, snapshots, context)
+    except CommitUnknown as error:
+        return _ended(RunState.UNKNOWN, error.message, plan, view, snapshots, context)
+    finally:
+        context.progress.end()
+    return _ended(RunState.DONE, "", plan, view, snapshots, context)
+
+
+def _ended(
+    state: RunState, reason: str, plan: Plan, view: TableView, snapshots: Sequence[int], context: RunContext
+) -> Outcome:
+    counters = {"manifests_before": sum(action.manifests for action in _actions(plan)), "commits": len(snapshots)}
+    if snapshots:
+        counters["manifests_after"] = len(context.format.manifests(view.ref, snapshots[-1]))
+    return Outcome(state, reason, counters, tuple(snapshots))
+
+
+def _actions(plan: Plan) -> list[ManifestRewrite]:
+    return [action for action in plan.actions if isinstance(action, ManifestRewrite)]
+
+
+def _bytes(plan: Plan) -> list[int]:
+    return [action.bytes for action in _actions(plan)]
+
+
+def _lineage(plan: Plan, view: TableView, context: RunContext, number: int, action: ManifestRewrite) -> Lineage:
+    return Lineage(
+        operation="manifest-rewrite",
+        run_id=context.run_id,
+        policy_hash=plan.policy_hash,
+        trigger=context.trigger,
+        input_snapshot_ids=[] if plan.bounds.base_snapshot_id is None else [plan.bounds.base_snapshot_id],
+        row_count=0,
+        bytes_compressed=action.bytes,
+        group=str(number),
+    )

@@ -1,0 +1,250 @@
+"""Carrying out a plan of rewrite groups: write, journal, commit; group by group, many at once.
+
+Each commit unit (by default one partition's group) goes its own way: its outputs are written by one Spark job, and as
+soon as they are there it is committed, while other units are still being written. A unit that fails is spared with its
+reason and the others go on. A process that stops anywhere leaves the table whole: before COMMITTING is journaled no
+commit can have happened, after it the table itself knows, by run id and group.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+
+from lakewarden.engine.arrow import ArrowEngine
+from lakewarden.engine.native import NativeEngine
+from lakewarden.engine.seam import Order, RewriteEngine, Written
+from lakewarden.engine.spark import Meter, parallelism, ticking
+from lakewarden.errors import CommitLost, CommitUnknown, RunTaken
+from lakewarden.formats.seam import OutputFile, Rewrite
+from lakewarden.jobs.compact import output_name
+from lakewarden.jobs.context import Outcome, RunContext, StepName
+from lakewarden.jobs.discard import discard_native, discard_planned
+from lakewarden.jobs.tally import Result, outcome
+from lakewarden.lineage.summary import Lineage
+from lakewarden.model import FileSet, RunState, TableView
+from lakewarden.plan import Plan, RewriteGroup
+from lakewarden.policy.resolve import Policy
+
+log = logging.getLogger(__name__)
+
+# Spark jobs in flight at once: enough that the cores never wait while one unit commits.
+_JOBS_AT_ONCE = 8
+
+Unit = tuple[RewriteGroup, ...]
+
+
+def execute(plan: Plan, view: TableView, files: FileSet, policy: Policy, context: RunContext) -> Outcome:
+    """Do what the plan says. Ctrl-C stops the writing, lets a commit that has begun finish, and removes the rest."""
+    groups = plan.groups()
+    context.format.retain(files, [path for group in groups for path in group.paths()])
+    prefixes = _prefixes(plan, view, files, context)
+    context.step(StepName.WRITING, {"outputs": {str(number): list(paths) for number, paths in prefixes.items()}})
+    rewriting = _Rewriting(plan, view, files, policy, context, prefixes)
+    units = commit_units(groups, policy.maybe_int("rewrite_max_commits"))
+    context.progress.begin(f"{plan.job} {view.ref}", sum(group.bytes for group in groups))
+    try:
+        with ticking(rewriting.meter, context.progress.advance):
+            results, interrupted = rewriting.run(units)
+    finally:
+        context.progress.end()
+    return outcome(plan, results, interrupted)
+
+
+def commit_units(groups: Sequence[RewriteGroup], max_commits: int | None) -> list[Unit]:
+    """Which groups share a commit: none by default, else as few groups per commit as the bound allows."""
+    per_commit = 1 if not max_commits else -(-len(groups) // max_commits)
+    units = [tuple(groups[start : start + per_commit]) for start in range(0, len(groups), per_commit)]
+    # The largest first: the last unit to finish is then a short one, and no core waits long.
+    return sorted(units, key=lambda unit: -sum(group.bytes for group in unit))
+
+
+def _prefixes(plan: Plan, view: TableView, files: FileSet, context: RunContext) -> dict[int, tuple[str, ...]]:
+    """Where every output goes, by the table's own location rules, known before the first byte is written."""
+    wanted = [(group, index) for group in plan.groups() if group.engine == "arrow" for index in range(len(group.bins))]
+    names = [
+        (group.partition_id, output_name(context.run_id, group.number, index, plan.target_bytes)) for group, index in wanted
+    ]
+    found: dict[int, list[str]] = {}
+    for (group, _), path in zip(wanted, context.format.output_locations(view.ref, files, names), strict=True):
+        found.setdefault(group.number, []).append(path)
+    return {number: tuple(paths) for number, paths in found.items()}
+
+
+class _Rewriting:
+    """The moving parts of one execution; lives as long as `execute`."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        view: TableView,
+        files: FileSet,
+        policy: Policy,
+        context: RunContext,
+        prefixes: Mapping[int, tuple[str, ...]],
+    ) -> None:
+        self.plan, self.view, self.files, self.context, self.prefixes = plan, view, files, context, prefixes
+        self.meter = Meter(context.spark)
+        self.encodings = policy.text("rewrite_encodings")
+        self.schema = context.format.arrow_schema(view) if prefixes else b""
+        io = context.format.write_properties(view.ref) if prefixes else {}
+        self.arrow: RewriteEngine = ArrowEngine(context.spark, context.run_id, io, context.task_memory, self.meter)
+        self.native: RewriteEngine = NativeEngine(context.spark, context.run_id, context.format)
+        # Set once, seen by every thread: no unit starts writing or committing after it.
+        self.stop = threading.Event()
+        # One commit of ours at a time: two would only make each other retry.
+        self.committing = threading.Lock()
+
+    def run(self, units: Sequence[Unit]) -> tuple[list[Result], bool]:
+        """Every unit's results, and whether Ctrl-C cut it short."""
+        workers = min(len(units), max(_JOBS_AT_ONCE, parallelism(self.context.spark)))
+        interrupted = False
+        with ThreadPoolExecutor(workers, thread_name_prefix="lakewarden-rewrite") as pool:
+            futures = [pool.submit(self._unit, unit) for unit in units]
+            try:
+                wait(futures, return_when=FIRST_EXCEPTION)
+            except KeyboardInterrupt:
+                interrupted = True
+            finally:
+                if interrupted or any(_raised(future) for future in futures):
+                    self.stop.set()
+                    self.arrow.cancel()
+        return [result for future in futures for result in future.result()], interrupted
+
+    def _unit(self, unit: Unit) -> list[Result]:
+        if self.stop.is_set():
+            return [Result(group, RunState.INTERRUPTED, "stopped before it was written") for group in unit]
+        written: list[Written] = []
+        try:
+            written = self._write(unit)
+            return self._finish(unit, written)
+        except RunTaken:
+            raise
+        except Exception as error:  # one unit's failure is its own: it is reported, and the others go on
+            log.debug("unit failed", exc_info=True)
+            self._discard(unit, written, commit_tried=False, commit_lost=False)
+            state = RunState.INTERRUPTED if self.stop.is_set() else RunState.FAILED
+            reason = "stopped while it was written" if self.stop.is_set() else _first_line(error)
+            return [self._spare(group, state, reason) for group in unit]
+
+    def _write(self, unit: Unit) -> list[Written]:
+        """Each group by its engine; what the kernel finds it cannot carry over exactly goes to the second engine."""
+        arrow = [group for group in unit if group.engine == "arrow"]
+        native = [group for group in unit if group.engine != "arrow"]
+        written = list(self.arrow.write(self._order(arrow))) if arrow else []
+        unfit = {each.group.number: each.trouble.reason for each in written if each.trouble and each.trouble.unfit}
+        if unfit:
+            self._discard_arrow([each.group for each in written if each.group.number in unfit])
+            native += [
+                replace(group, engine="iceberg", engine_reason=unfit[group.number])
+                for group in arrow
+                if group.number in unfit
+            ]
+            written = [each for each in written if each.group.number not in unfit]
+        return written + (list(self.native.write(self._order(native))) if native else [])
+
+    def _order(self, groups: Sequence[RewriteGroup]) -> Order:
+        return Order(
+            self.context.run_id, self.view, self.files, self.plan, tuple(groups), self.prefixes, self.schema, self.encodings
+        )
+
+    def _finish(self, unit: Unit, written: Sequence[Written]) -> list[Result]:
+        good = [each for each in written if each.trouble is None]
+        bad = [each for each in written if each.trouble is not None]
+        if bad:
+            self._discard([each.group for each in bad], bad, commit_tried=False, commit_lost=False)
+        results = [self._spare(each.group, RunState.PARTIAL, str(each.trouble)) for each in bad]
+        return results + (self._commit(good) if good else [])
+
+    def _commit(self, written: Sequence[Written]) -> list[Result]:
+        if self.stop.is_set():
+            self._discard([each.group for each in written], written, commit_tried=False, commit_lost=False)
+            return [self._spare(each.group, RunState.INTERRUPTED, "stopped before its commit") for each in written]
+        rewrite = self._rewrite(written)
+        detail = {
+            "groups": [each.group.number for each in written],
+            "outputs": [file.path for file in rewrite.added],
+            "summary": {key: rewrite.summary[key] for key in ("lineage.run_id", "lineage.group")},
+        }
+        self.context.step(StepName.COMMITTING, detail)
+        try:
+            with self.committing:
+                snapshot_id = self.context.format.commit_rewrite(rewrite)
+        except CommitLost as error:
+            self._discard([each.group for each in written], written, commit_tried=True, commit_lost=True)
+            return [self._spare(each.group, RunState.LOST_RACE, error.message) for each in written]
+        except CommitUnknown as error:
+            # Nothing is removed: the table may name the outputs. The next run asks it.
+            return [self._spare(each.group, RunState.UNKNOWN, error.message) for each in written]
+        self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": snapshot_id})
+        return [Result.done(each, snapshot_id) for each in written]
+
+    def _rewrite(self, written: Sequence[Written]) -> Rewrite:
+        groups = [each.group for each in written]
+        lineage = Lineage(
+            operation="compaction",
+            run_id=self.context.run_id,
+            policy_hash=self.plan.policy_hash,
+            trigger=self.context.trigger,
+            input_snapshot_ids=[self.files.snapshot_id],
+            row_count=sum(group.rows for group in groups),
+            bytes_compressed=sum(group.bytes for group in groups),
+            group=",".join(str(group.number) for group in groups),
+        )
+        return Rewrite(
+            table=self.view.ref,
+            files=self.files,
+            bounds=self.plan.bounds,
+            removed=tuple(path for group in groups for path in group.paths()),
+            added=tuple(file for each in written for file in each.outputs),
+            summary=lineage.summary(),
+        )
+
+    def _spare(self, group: RewriteGroup, state: RunState, reason: str) -> Result:
+        self.context.step(StepName.SPARED, {"group": group.number, "partition": group.partition, "reason": reason})
+        self.context.progress.note(f"spared {group.partition or 'the table'}: {reason}")
+        return Result(group, state, reason)
+
+    def _discard(
+        self, groups: Sequence[RewriteGroup], written: Sequence[Written], *, commit_tried: bool, commit_lost: bool
+    ) -> None:
+        """Remove what these groups wrote. A store that refuses is only logged: an orphan cannot damage the table."""
+        native: list[OutputFile] = [file for each in written if each.engine != "arrow" for file in each.outputs]
+        try:
+            self._discard_arrow(groups, commit_tried=commit_tried, commit_lost=commit_lost)
+            discard_native(
+                self.context.format,
+                self.view.ref,
+                self.context.run_id,
+                [file.path for file in native],
+                commit_lost=commit_lost or not commit_tried,
+            )
+        except OSError as error:
+            log.warning("outputs of run %s are left for the sweep: %s", self.context.run_id, error)
+            return
+        self.context.step(StepName.DISCARDED, {"groups": [group.number for group in groups]})
+
+    def _discard_arrow(
+        self, groups: Sequence[RewriteGroup], *, commit_tried: bool = False, commit_lost: bool = False
+    ) -> None:
+        prefixes = [prefix for group in groups for prefix in self.prefixes.get(group.number, ())]
+        discard_planned(
+            self.context.format,
+            self.view.ref,
+            self.context.run_id,
+            prefixes,
+            commit_tried=commit_tried,
+            commit_lost=commit_lost,
+        )
+
+
+def _raised(future: Future[list[Result]]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is not None
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

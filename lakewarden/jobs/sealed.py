@@ -1,0 +1,55 @@
+"""Whether a time partition is closed: its period ended, and long enough ago that nobody writes there any more."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from lakewarden.model import Partition, PartitionSpec, TableView
+from lakewarden.policy.resolve import Policy
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def sealed(view: TableView, partition: Partition, policy: Policy, now: datetime) -> str:
+    """Empty when the partition may be worked on, else the reason it is still open."""
+    hours = policy.maybe_int("rewrite_sealed_after_hours")
+    if hours is None:
+        return ""
+    spec = next(each for each in view.specs if each.id == partition.spec_id)
+    end = period_end(spec, partition.values)
+    if end is None:
+        return f"has no time partition to seal: {policy.explain('rewrite_sealed_after_hours')}"
+    if now < end + timedelta(hours=hours):
+        return f"the partition is still open: {policy.explain('rewrite_sealed_after_hours')}"
+    return ""
+
+
+def period_end(spec: PartitionSpec, values: tuple[Any, ...]) -> datetime | None:
+    """When the partition's period is over; None without a time transform or with a null value.
+
+    With several time fields (year and hour, say) the finest one decides: it ends first.
+    """
+    ends = [_field_end(field.transform, value) for field, value in zip(spec.fields, values, strict=True)]
+    return min((end for end in ends if end is not None), default=None)
+
+
+def _field_end(transform: str, value: Any) -> datetime | None:
+    if not isinstance(value, int):
+        return None
+    match transform:
+        case "hour":
+            return _EPOCH + timedelta(hours=value + 1)
+        case "day":
+            return _EPOCH + timedelta(days=value + 1)
+        case "month":
+            return _month_start(value + 1)
+        case "year":
+            return _month_start((value + 1) * 12)
+        case _:
+            return None
+
+
+def _month_start(months_since_epoch: int) -> datetime:
+    years, month = divmod(months_since_epoch, 12)
+    return datetime.combine(date(1970 + years, month + 1, 1), datetime.min.time(), UTC)

@@ -1,0 +1,86 @@
+"""The lake as configured: one Spark session, and the format behind each catalog."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from lakewarden.config import CatalogConfig, Config
+from lakewarden.engine.jars import Group, ensure_jars
+from lakewarden.engine.session import close_session, open_session
+from lakewarden.engine.spark import ship_kernels
+from lakewarden.errors import ConfigError, NoSuchTable
+from lakewarden.formats.iceberg.catalog import session_catalogs, spark_settings
+from lakewarden.formats.iceberg.format import Iceberg
+from lakewarden.formats.seam import TableFormat
+from lakewarden.model import TableRef
+
+
+class Lake:
+    def __init__(self, config: Config, spark: Any = None) -> None:
+        self._config = config
+        self._given = spark is not None
+        self._scratch = tempfile.TemporaryDirectory(prefix="lakewarden-")
+        self.spark = self._adopt(spark) if spark is not None else self._open()
+        ship_kernels(self.spark, Path(self._scratch.name))
+        self._iceberg = Iceberg(self.spark)
+
+    def close(self) -> None:
+        if not self._given:
+            close_session(self.spark)
+        self._scratch.cleanup()
+
+    def catalogs(self) -> list[str]:
+        """Configured ones, and Iceberg catalogs the session already had."""
+        return sorted({*self._config.catalogs, *session_catalogs(self.spark)})
+
+    def format_of(self, catalog: str) -> TableFormat:
+        if catalog in self.catalogs():
+            return self._iceberg
+        known = ", ".join(self.catalogs()) or "none"
+        raise NoSuchTable(table=catalog, reason=f"no catalog {catalog} is configured; configured: {known}")
+
+    def format_for(self, table: TableRef) -> TableFormat:
+        if table.catalog in self.catalogs():
+            return self._iceberg
+        known = ", ".join(self.catalogs()) or "none"
+        raise NoSuchTable(table=table, reason=f"no catalog {table.catalog} is configured; configured: {known}")
+
+    def _open(self) -> Any:
+        conf: dict[str, str] = {}
+        for catalog in self._config.catalogs.values():
+            conf.update(spark_settings(catalog.name, _iceberg_only(catalog, self._config)))
+        conf.update(self._config.spark.conf)
+        jars = [Path(each) for each in self._config.spark.jars] or ensure_jars(jar_groups(self._config))
+        return open_session(self._config.spark.master, conf, jars)
+
+    def _adopt(self, spark: Any) -> Any:
+        """A session that was handed in: only catalogs it does not have are added to it."""
+        have = session_catalogs(spark)
+        for catalog in self._config.catalogs.values():
+            if catalog.name not in have:
+                for key, value in spark_settings(catalog.name, _iceberg_only(catalog, self._config)).items():
+                    spark.conf.set(key, value)
+        return spark
+
+
+def jar_groups(config: Config) -> list[Group]:
+    """Which of the pinned jars the configured catalogs need."""
+    groups: list[Group] = ["base"]
+    values = [value for catalog in config.catalogs.values() for value in catalog.properties.values()]
+    if "jdbc" in values or any(value.startswith("jdbc:") for value in values):
+        groups.append("jdbc")
+    if any(value.startswith(("s3:", "s3a:", "s3n:")) or value.endswith("S3FileIO") for value in values):
+        groups.append("s3")
+    return groups
+
+
+def _iceberg_only(catalog: CatalogConfig, config: Config) -> dict[str, str]:
+    if catalog.format != "iceberg":
+        raise ConfigError(
+            key=f"catalogs.{catalog.name}.format",
+            where=str(config.path or "the call"),
+            reason=f"found {catalog.format!r}; this release looks after: iceberg",
+        )
+    return dict(catalog.properties)

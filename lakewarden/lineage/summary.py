@@ -1,0 +1,69 @@
+"""The lineage keys Lakewarden writes into every snapshot it commits.
+
+    writer.id, writer.host, writer.commit_hash, writer.invocation_id       who wrote
+    input.snapshot_ids, input.row_count, input.bytes_compressed            from what
+    trigger.type, trigger.operator, trigger.ticket                         because of whom
+    lineage.operation, lineage.run_id, lineage.group, lineage.policy       as which part of which run
+
+Iceberg's own `operation` (append, replace, …) is set by its library and says less: a rewrite is `replace` whatever it was for.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakewarden.errors import UsageError
+from lakewarden.model import Trigger
+from lakewarden.version import build
+
+WRITER = "lakewarden"
+TRIGGER_TYPES = ("schedule", "manual", "incident-response")
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """One commit's origin; `summary()` is what goes into the snapshot."""
+
+    operation: str
+    run_id: str
+    policy_hash: str
+    trigger: Trigger
+    input_snapshot_ids: Sequence[int]
+    row_count: int
+    bytes_compressed: int
+    group: str = "0"
+
+    def summary(self) -> dict[str, str]:
+        keys = {
+            "writer.id": WRITER,
+            "writer.host": socket.gethostname(),
+            "writer.commit_hash": build(),
+            "writer.invocation_id": self.run_id,
+            "input.snapshot_ids": ",".join(str(each) for each in self.input_snapshot_ids),
+            "input.row_count": str(self.row_count),
+            "input.bytes_compressed": str(self.bytes_compressed),
+            "trigger.type": self.trigger.type,
+            "lineage.operation": self.operation,
+            "lineage.run_id": self.run_id,
+            "lineage.group": self.group,
+            "lineage.policy": self.policy_hash,
+        }
+        if self.trigger.operator:
+            keys["trigger.operator"] = self.trigger.operator
+        if self.trigger.ticket:
+            keys["trigger.ticket"] = self.trigger.ticket
+        return keys
+
+
+def checked(trigger: Trigger) -> Trigger:
+    """The trigger, if it says what its type must say; told before any work is done."""
+    if trigger.type not in TRIGGER_TYPES:
+        allowed = ", ".join(TRIGGER_TYPES)
+        raise UsageError(reason=f"read trigger type {trigger.type!r}: allowed are {allowed}")
+    if trigger.type == "manual" and not trigger.operator:
+        raise UsageError(reason="start a manual run: it needs an operator", hint="add --operator NAME")
+    if trigger.type == "incident-response" and not trigger.ticket:
+        raise UsageError(reason="start an incident-response run: it needs a ticket", hint="add --ticket ID")
+    return trigger

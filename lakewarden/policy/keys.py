@@ -1,0 +1,213 @@
+"""Every policy key: what it holds, what it is when nobody says, what it means. The docs and `lakewarden policy` print this table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from lakewarden.errors import PolicyError
+from lakewarden.policy.values import Kind, PolicyValue, Unreadable, is_none, read, show
+
+_MANY_BYTES = 2**63 - 1
+_MANY_HOURS = 24 * 365 * 1000
+_MANY = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One row of the table. `least` and `most` bound a number, or how many names a list has."""
+
+    name: str
+    kind: Kind
+    default: PolicyValue
+    sentence: str
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    choices: tuple[str, ...] = ()
+    example: str = ""
+    call_only: bool = False
+
+    @property
+    def optional(self) -> bool:
+        """Whether `none` is a value: the key is simply not set."""
+        return self.default is None
+
+    def parse(self, found: object, where: str) -> PolicyValue:
+        """The value in its normal form, or a PolicyError that says what is allowed. `where` is the layer it came from."""
+        if self.optional and is_none(found):
+            return None
+        try:
+            value = read(self.kind, found)
+        except Unreadable:
+            raise self._refusal(found, where) from None
+        if not self._fits(value):
+            raise self._refusal(found, where)
+        return value
+
+    def allowed(self) -> str:
+        """What may be written, in words: `a size in bytes, at least 1`."""
+        if self.choices:
+            words = "one of " + ", ".join(self.choices)
+        else:
+            words = ", ".join(filter(None, (_WORDS[self.kind], self._bounds())))
+        return f"{words}, or none" if self.optional else words
+
+    def _bounds(self) -> str:
+        parts = []
+        if self.above is not None:
+            parts.append(f"above {self.above:g}")
+        if self.least is not None:
+            parts.append(f"at least {self.least:g}")
+        if self.most is not None and self.most not in (_MANY, _MANY_BYTES, _MANY_HOURS):
+            parts.append(f"at most {self.most:g}")
+        return " and ".join(parts)
+
+    def _fits(self, value: PolicyValue) -> bool:
+        if self.choices and value not in self.choices:
+            return False
+        size = len(value) if isinstance(value, tuple) else value
+        if isinstance(size, bool) or not isinstance(size, int | float):
+            return True
+        return (
+            (self.least is None or size >= self.least)
+            and (self.most is None or size <= self.most)
+            and (self.above is None or size > self.above)
+        )
+
+    def _refusal(self, found: object, where: str) -> PolicyError:
+        example = self.example or (show(self.default) if self.default is not None else _EXAMPLES[self.kind])
+        reason = f"found {found!r} ({where}); allowed: {self.allowed()}; for example {self.name}={example}"
+        return PolicyError(key=self.name, reason=reason)
+
+
+_WORDS = {
+    Kind.BOOL: "true or false",
+    Kind.COUNT: "a whole number",
+    Kind.BYTES: "a size in bytes or with a unit (MB is 1,000,000, MiB is 1,048,576)",
+    Kind.HOURS: "hours, or a number with m, h, d or w",
+    Kind.RATIO: "a number",
+    Kind.PERCENT: "a percentage",
+    Kind.CHOICE: "a word",
+    Kind.TEXT: "text",
+    Kind.SPEC: "current, or the id of one of the table's partition specs",
+    Kind.COLUMNS: "different column names",
+    Kind.SORT: "columns, each with asc or desc, nulls first or nulls last when wanted",
+    Kind.NAMES: "different names",
+    Kind.IDS: "one or more snapshot ids",
+}
+
+_EXAMPLES = {
+    Kind.BOOL: "true",
+    Kind.COUNT: "100",
+    Kind.BYTES: "128MiB",
+    Kind.HOURS: "30d",
+    Kind.RATIO: "0.3",
+    Kind.PERCENT: "25",
+    Kind.CHOICE: "auto",
+    Kind.TEXT: "main",
+    Kind.SPEC: "current",
+    Kind.COLUMNS: "a, b",
+    Kind.SORT: "a, b desc nulls last",
+    Kind.NAMES: "a, b",
+    Kind.IDS: "6342913400512931861",
+}
+
+
+def _switch(name: str, default: bool, sentence: str) -> Key:
+    return Key(name, Kind.BOOL, default, sentence)
+
+
+def _count(name: str, default: int | None, sentence: str, least: int = 1) -> Key:
+    return Key(name, Kind.COUNT, default, sentence, least=least, most=_MANY)
+
+
+def _size(name: str, default: int | None, sentence: str) -> Key:
+    return Key(name, Kind.BYTES, default, sentence, least=1, most=_MANY_BYTES, example="128MiB")
+
+
+def _hours(name: str, default: int | None, sentence: str, least: int = 0, example: str = "30d") -> Key:
+    return Key(name, Kind.HOURS, default, sentence, least=least, most=_MANY_HOURS, example=example)
+
+
+def _choice(name: str, default: str, choices: tuple[str, ...], sentence: str) -> Key:
+    return Key(name, Kind.CHOICE, default, sentence, choices=choices)
+
+
+def _text(name: str, default: str | None, sentence: str, example: str) -> Key:
+    return Key(name, Kind.TEXT, default, sentence, example=example)
+
+
+KEYS: tuple[Key, ...] = (
+    _switch("maintenance_enabled", True, "master switch of the table's pass; health goes on regardless"),
+    # compact
+    _switch("rewrite_enabled", True, "whether small files are compacted"),
+    _choice("rewrite_engine", "arrow", ("arrow", "iceberg"), "which engine rewrites data files; iceberg is Iceberg's own Spark writer"),
+    _choice("rewrite_encodings", "auto", ("auto", "classic"), "auto lets outputs use newer Parquet encodings, classic keeps to plain and dictionary for old readers"),
+    _choice("rewrite_strategy", "auto", ("auto", "binpack", "sort", "zorder"), "auto is zorder when rewrite_zorder_columns is set, else sort when the table has a sort order, else binpack"),
+    Key("rewrite_zorder_columns", Kind.COLUMNS, None, "columns to cluster by", least=2, most=4),
+    Key("rewrite_sort_columns", Kind.SORT, None, "sort by these instead of the table's sort order"),
+    _text("rewrite_branch", "main", "the branch to work on; others are untouched", "main"),
+    Key("rewrite_output_spec_id", Kind.SPEC, "current", "partition spec of the outputs", least=0, most=_MANY),
+    _size("rewrite_max_group_bytes", 107374182400, "bound of one unit of work and commit"),
+    _size("rewrite_target_bytes", 134217728, "size outputs aim at"),
+    _size("rewrite_small_bytes", 33554432, "files below this are candidates"),
+    _size("rewrite_max_bytes", 1073741824, "files above this are split"),
+    _count("rewrite_min_input_files", 8, "candidates a partition needs before it is rewritten"),
+    _text("rewrite_where", None, "only partitions and files that match this filter; it selects files, never rows", "day >= '2026-01-01'"),
+    _hours("rewrite_sealed_after_hours", None, "only time partitions that closed at least this long ago", example="6h"),
+    _size("rewrite_max_bytes_per_run", None, "stop after this much input; the run is partial and the next one goes on"),
+    _count("rewrite_max_commits", None, "bound on the commits of one run"),
+    # compact-deletes
+    _switch("delete_compaction_enabled", True, "whether files that carry many deletes are rewritten without them"),
+    _count("delete_compaction_min_deletes", 1, "delete files a data file carries before it is rewritten"),
+    Key("delete_compaction_ratio", Kind.RATIO, 0.3, "or: the share of its rows that are deleted", above=0, most=1),
+    # rewrite-manifests
+    _switch("manifest_rewrite_enabled", True, "whether manifests are compacted"),
+    _count("manifest_rewrite_min_manifests", 100, "how many manifests trigger it"),
+    _size("manifest_target_bytes", 8388608, "size manifests aim at"),
+    # expire
+    _switch("snapshot_expiry_enabled", True, "whether snapshots expire"),
+    _hours("snapshot_retention_hours", 720, "older snapshots may expire"),
+    _count("snapshot_min_retained", 5, "this many snapshots are always kept"),
+    _count("snapshot_max_retained", None, "Paimon: keep at most this many snapshots"),
+    _count("snapshot_expire_limit", None, "expire at most this many snapshots in one run"),
+    Key("snapshot_ids", Kind.IDS, None, "for one call only: expire just these; holds still win", call_only=True),
+    # expire-partitions
+    _switch("partition_expiry_enabled", False, "whether old partitions expire"),
+    _hours("partition_ttl_hours", None, "partitions older than this expire", least=1, example="90d"),
+    _text("partition_time_column", None, "the partition column that holds the time; the first one when not set", "dt"),
+    _text("partition_time_pattern", None, "how partition columns make up the time, for a time spread over several", "$year-$month-$day"),
+    _text("partition_time_formatter", None, "how that time is written", "yyyy-MM-dd"),
+    _choice("partition_expiry_strategy", "values-time", ("values-time", "update-time"), "whether a partition's age is the time it names or its last change"),
+    # sweep and reap
+    _switch("orphan_sweep_enabled", False, "whether scheduled passes sweep by listing; `run sweep` always may"),
+    _hours("orphan_grace_hours", 168, "how old a file must be before a sweep may doom it", least=24, example="7d"),
+    Key("orphan_max_percent", Kind.PERCENT, 25, "a sweep that would doom more than this share of what it listed refuses", least=0, most=100),
+    _hours("delete_grace_hours", 24, "how long a file stays doomed before it is reaped; below 1 only in the table's own policy or the call", example="24h"),
+    # handoff
+    _switch("handoff_enabled", False, "whether expiring snapshots are copied to a colder tier first"),
+    _text("handoff_catalog", None, "the catalog that receives them", "cold"),
+    _text("handoff_storage_class", None, "the storage class they are copied to", "GLACIER_IR"),
+    _hours("handoff_retention_hours", None, "how long the colder tier keeps them; for ever when not set", example="365d"),
+    # lineage
+    _switch("history_compaction_enabled", True, "whether old lineage history is summarised"),
+    Key("lineage_required_keys", Kind.NAMES, ("writer.id", "writer.commit_hash", "writer.invocation_id", "lineage.operation"), "summary keys every commit must carry"),
+    Key("lineage_allowed_operations", Kind.NAMES, None, "values lineage.operation may have; any when not set", example="append, compaction"),
+    Key("lineage_overwrite_operators", Kind.NAMES, None, "who may overwrite; any named operator when not set", example="ana, ben"),
+)  # fmt: skip
+
+_BY_NAME = {each.name: each for each in KEYS}
+
+
+def key(name: str, where: str = "call") -> Key:
+    """The key of that name, or a PolicyError naming the closest ones."""
+    found = _BY_NAME.get(name)
+    if found is None:
+        raise PolicyError(key=name, reason=f"no such key ({where}); {_closest(name)}")
+    return found
+
+
+def _closest(name: str) -> str:
+    near = get_close_matches(name.lower().replace("-", "_"), _BY_NAME, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}?" if near else "every key is in `lakewarden policy TABLE`"

@@ -1,0 +1,59 @@
+"""A policy value and the layer it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from lakewarden.policy.keys import key
+from lakewarden.policy.values import PolicyValue, show
+
+
+class Layer(StrEnum):
+    """Where values come from, the least specific first."""
+
+    DEFAULT = "default"
+    ENVIRONMENT = "environment"
+    FILE = "file"
+    NAMESPACE = "namespace"
+    TABLE_PROPERTY = "table property"
+    TABLE = "table"
+    CALL = "call"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A layer, and which pattern or table of it; prints as `default` or `namespace lake.db.*`."""
+
+    layer: Layer
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.layer} {self.detail}" if self.layer is Layer.NAMESPACE else str(self.layer)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One key's effective value; prints as `rewrite_small_bytes=33554432 (default)`."""
+
+    key: str
+    value: PolicyValue
+    origin: Origin
+
+    def __str__(self) -> str:
+        return f"{self.key}={show(self.value)} ({self.origin})"
+
+    def to_dict(self) -> dict[str, Any]:
+        known = key(self.key)
+        return {
+            "key": self.key,
+            "value": _plain(self.value),
+            "default": _plain(known.default),
+            "origin": str(self.origin),
+            "sentence": known.sentence,
+        }
+
+
+def _plain(value: PolicyValue) -> Any:
+    return list(value) if isinstance(value, tuple) else value

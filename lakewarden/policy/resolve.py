@@ -1,0 +1,189 @@
+"""Which value a table's policy has for every key, and where it came from. Pure: what it was not given, it cannot use.
+
+From the least to the most specific layer:
+
+    default < environment < file < namespace pattern < table property < table (stored) < call
+
+Patterns are matched on `catalog.namespace.table` in the order of the file; where several match, the later one wins.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from typing import Any, TypeVar
+
+from lakewarden.config import PolicyConfig
+from lakewarden.errors import PolicyError
+from lakewarden.model import TableRef
+from lakewarden.policy.checks import check
+from lakewarden.policy.keys import KEYS, key
+from lakewarden.policy.origin import Layer, Origin, Value
+from lakewarden.policy.values import PolicyValue
+
+PROPERTY_PREFIX = "lakewarden."
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """What each layer says, as written there. `table_properties` are all of the table's; only `lakewarden.*` are looked at."""
+
+    environment: Mapping[str, object] = field(default_factory=dict)
+    file: Mapping[str, object] = field(default_factory=dict)
+    patterns: Sequence[tuple[str, Mapping[str, object]]] = ()
+    table_properties: Mapping[str, str] = field(default_factory=dict)
+    stored: Mapping[str, object] = field(default_factory=dict)
+    call: Mapping[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        config: PolicyConfig,
+        *,
+        table_properties: Mapping[str, str] | None = None,
+        stored: Mapping[str, object] | None = None,
+        call: Mapping[str, object] | None = None,
+    ) -> Layers:
+        """The configured layers, with what is known about one table on top."""
+        return cls(
+            config.environment, config.file, config.patterns, table_properties or {}, stored or {}, call or {}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One table's policy. Asking for a key that is not in the table of keys is a mistake in the code: KeyError."""
+
+    table: TableRef
+    values: Mapping[str, Value]
+
+    def __getitem__(self, name: str) -> PolicyValue:
+        return self.values[name].value
+
+    def origin(self, name: str) -> Origin:
+        return self.values[name].origin
+
+    def bool(self, name: str) -> builtins.bool:
+        return _typed(self.values[name], builtins.bool)
+
+    def int(self, name: str) -> builtins.int:
+        return _typed(self.values[name], builtins.int)
+
+    def maybe_int(self, name: str) -> builtins.int | None:
+        return None if self[name] is None else self.int(name)
+
+    def float(self, name: str) -> builtins.float:
+        value = self.values[name]
+        return (
+            _typed(value, builtins.float)
+            if isinstance(value.value, builtins.float)
+            else builtins.float(self.int(name))
+        )
+
+    def hours(self, name: str) -> timedelta:
+        return timedelta(hours=self.float(name))
+
+    def maybe_hours(self, name: str) -> timedelta | None:
+        return None if self[name] is None else self.hours(name)
+
+    def text(self, name: str) -> str:
+        return _typed(self.values[name], str)
+
+    def maybe_text(self, name: str) -> str | None:
+        return None if self[name] is None else self.text(name)
+
+    def columns(self, name: str) -> tuple[str, ...]:
+        """Names, in order; empty when the key is not set."""
+        return () if self[name] is None else _typed(self.values[name], tuple)
+
+    def ids(self, name: str) -> tuple[builtins.int, ...] | None:
+        return None if self[name] is None else _typed(self.values[name], tuple)
+
+    def explain(self, name: str) -> str:
+        """`rewrite_small_bytes=33554432 (default)`"""
+        return str(self.values[name])
+
+    def hash(self) -> str:
+        """Short, and the same wherever the effective values are the same, whatever layer they came from."""
+        effective = {name: each.value for name, each in self.values.items()}
+        return hashlib.sha256(json.dumps(effective, sort_keys=True).encode()).hexdigest()[:12]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Every key in the order of the table of keys."""
+        return [self.values[each.name].to_dict() for each in KEYS]
+
+
+def resolve(table: TableRef, layers: Layers) -> Policy:
+    """The effective policy. A value that is wrong in any layer is refused, even where a later layer covers it."""
+    values = {each.name: Value(each.name, each.default, Origin(Layer.DEFAULT)) for each in KEYS}
+    for origin, found in _stack(table, layers):
+        values.update(read_layer(found, origin))
+    check(values)
+    return Policy(table, values)
+
+
+def read_layer(found: Mapping[str, object], origin: Origin, where: str = "") -> dict[str, Value]:
+    """One layer's values, each in its normal form, or the first PolicyError. `where` replaces the origin in messages."""
+    return {name: _value(name, each, origin, where or str(origin)) for name, each in found.items()}
+
+
+def validate(config: PolicyConfig) -> None:
+    """Every configured layer read once, so that a typo shows when Lakewarden opens, not when a pattern first matches."""
+    read_layer(config.environment, Origin(Layer.ENVIRONMENT))
+    read_layer(config.file, Origin(Layer.FILE))
+    for pattern, found in config.patterns:
+        read_layer(found, Origin(Layer.NAMESPACE, pattern))
+
+
+def _stack(table: TableRef, layers: Layers) -> Iterator[tuple[Origin, Mapping[str, object]]]:
+    yield Origin(Layer.ENVIRONMENT), layers.environment
+    yield Origin(Layer.FILE), layers.file
+    for pattern, found in layers.patterns:
+        if fnmatchcase(str(table), pattern):
+            yield Origin(Layer.NAMESPACE, pattern), found
+    yield Origin(Layer.TABLE_PROPERTY, str(table)), _own_properties(layers.table_properties)
+    yield Origin(Layer.TABLE, str(table)), layers.stored
+    yield Origin(Layer.CALL), layers.call
+
+
+def _own_properties(properties: Mapping[str, str]) -> dict[str, object]:
+    named = (
+        (name.removeprefix(PROPERTY_PREFIX), each)
+        for name, each in properties.items()
+        if name.startswith(PROPERTY_PREFIX)
+    )
+    return dict(named)
+
+
+def _value(name: str, found: object, origin: Origin, where: str) -> Value:
+    known = key(name, _place(origin, name) or where)
+    if known.call_only and origin.layer is not Layer.CALL:
+        raise PolicyError(
+            key=name, reason=f"it is for one call only, but is set in a layer that stays ({where})"
+        )
+    return Value(name, known.parse(found, _place(origin, name) or where), origin)
+
+
+def _place(origin: Origin, name: str) -> str:
+    """Which table to fix, where the layer belongs to one."""
+    match origin.layer:
+        case Layer.TABLE_PROPERTY:
+            return f"table property {PROPERTY_PREFIX}{name} of {origin.detail}"
+        case Layer.TABLE:
+            return f"stored policy of {origin.detail}"
+        case _:
+            return ""
+
+
+def _typed(value: Value, kind: type[T]) -> T:
+    # bool is an int to isinstance; a switch read as a number is a mistake in the code.
+    if not isinstance(value.value, kind) or (isinstance(value.value, bool) and kind is not bool):
+        raise TypeError(f"policy key {value.key} holds {value.value!r}, not {kind.__name__}")
+    return value.value

@@ -1,0 +1,210 @@
+"""How one policy value is read, whatever it was written in: TOML, JSON, an environment variable, a table property, `--set k=v`."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Container, Sequence
+from enum import StrEnum
+
+PolicyValue = bool | int | float | str | tuple[str, ...] | tuple[int, ...] | None
+
+
+class Kind(StrEnum):
+    """What a key's value is; the values are the words the docs and messages use."""
+
+    BOOL = "true or false"
+    COUNT = "whole number"
+    BYTES = "size"
+    HOURS = "hours"
+    RATIO = "ratio"
+    PERCENT = "percent"
+    CHOICE = "choice"
+    TEXT = "text"
+    SPEC = "current or a spec id"
+    COLUMNS = "columns"
+    SORT = "sort columns"
+    NAMES = "names"
+    IDS = "snapshot ids"
+
+
+_TRUE = frozenset({"true", "yes", "on", "1"})
+_FALSE = frozenset({"false", "no", "off", "0"})
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+_HOURS = {"": 1.0, "m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
+_QUANTITY = re.compile(r"(\d[\d_]*(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+_SORT_TERM = re.compile(r"(`[^`]+`|[^\s`]+)(\s+(asc|desc))?(\s+nulls\s+(first|last))?", re.IGNORECASE)
+
+
+class Unreadable(ValueError):
+    """A value of the wrong form; the key turns it into a message with what is allowed."""
+
+
+def read(kind: Kind, found: object) -> PolicyValue:
+    """The value in its one normal form, so that equal settings compare and hash alike."""
+    return _READERS[kind](found)
+
+
+def is_none(found: object) -> bool:
+    """`none` switches an optional key off again; TOML and table properties have no null."""
+    return found is None or (isinstance(found, str) and found.strip().lower() == "none")
+
+
+def show(value: PolicyValue) -> str:
+    """A value as text that reads back to the same value."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        plain = not any(isinstance(each, str) and "," in each for each in value)
+        return ", ".join(map(str, value)) if plain else json.dumps(list(value))
+    return str(value)
+
+
+def _bool(found: object) -> bool:
+    if isinstance(found, bool):
+        return found
+    text = _text(found).lower()
+    if text not in _TRUE | _FALSE:
+        raise Unreadable
+    return text in _TRUE
+
+
+def _count(found: object) -> int:
+    if isinstance(found, int) and not isinstance(found, bool):
+        return found
+    try:
+        return int(_text(found))
+    except ValueError as error:
+        raise Unreadable from error
+
+
+def _bytes(found: object) -> int:
+    if not isinstance(found, str):
+        return _count(found)
+    number, unit = _quantity(found, _UNITS)
+    factor = _UNITS[unit]
+    # Whole numbers stay integers: a float would round sizes above 2**53.
+    return int(number) * factor if "." not in number else round(float(number) * factor)
+
+
+def _hours(found: object) -> int | float:
+    if not isinstance(found, str):
+        return _number(found)
+    number, unit = _quantity(found, _HOURS)
+    return _whole(float(number) * _HOURS[unit])
+
+
+def _quantity(found: str, units: Container[str]) -> tuple[str, str]:
+    match = _QUANTITY.fullmatch(found.strip())
+    if match is None or match[2].lower() not in units:
+        raise Unreadable
+    return match[1].replace("_", ""), match[2].lower()
+
+
+def _number(found: object) -> int | float:
+    if isinstance(found, bool) or not isinstance(found, int | float | str):
+        raise Unreadable
+    try:
+        number = float(found)
+    except (ValueError, OverflowError) as error:
+        raise Unreadable from error
+    if not math.isfinite(number):
+        raise Unreadable
+    return _whole(number)
+
+
+def _whole(number: float) -> int | float:
+    return int(number) if number.is_integer() else number
+
+
+def _ratio(found: object) -> float:
+    return float(_number(found))
+
+
+def _percent(found: object) -> int | float:
+    return _number(found.strip().removesuffix("%") if isinstance(found, str) else found)
+
+
+def _text(found: object) -> str:
+    if not isinstance(found, str) or not found.strip():
+        raise Unreadable
+    return found.strip()
+
+
+def _choice(found: object) -> str:
+    return _text(found).lower()
+
+
+def _spec(found: object) -> int | str:
+    if isinstance(found, str) and found.strip().lower() == "current":
+        return "current"
+    return _count(found)
+
+
+def _items(found: object) -> Sequence[object]:
+    """A list as it is; text as a JSON list (for names with commas) or separated by commas."""
+    if isinstance(found, list | tuple):
+        return found
+    if isinstance(found, int) and not isinstance(found, bool):
+        return [found]
+    text = _text(found)
+    if not text.startswith("["):
+        return text.split(",")
+    try:
+        parsed: list[object] = json.loads(text)
+    except ValueError as error:
+        raise Unreadable from error
+    return parsed
+
+
+def _names(found: object) -> tuple[str, ...]:
+    names = tuple(_text(each) for each in _items(found))
+    if not names or len(set(names)) != len(names):
+        raise Unreadable
+    return names
+
+
+def _sort(found: object) -> tuple[str, ...]:
+    terms = tuple(" ".join(_text(each).split()) for each in _items(found))
+    if not terms or not all(_SORT_TERM.fullmatch(term) for term in terms):
+        raise Unreadable
+    return terms
+
+
+def _ids(found: object) -> tuple[int, ...]:
+    # An empty list is refused: read as "not set" it would mean every snapshot past the window.
+    ids = tuple(_count(each) for each in _items(found))
+    if not ids:
+        raise Unreadable
+    return tuple(dict.fromkeys(ids))
+
+
+_READERS: dict[Kind, Callable[[object], PolicyValue]] = {
+    Kind.BOOL: _bool,
+    Kind.COUNT: _count,
+    Kind.BYTES: _bytes,
+    Kind.HOURS: _hours,
+    Kind.RATIO: _ratio,
+    Kind.PERCENT: _percent,
+    Kind.CHOICE: _choice,
+    Kind.TEXT: _text,
+    Kind.SPEC: _spec,
+    Kind.COLUMNS: _names,
+    Kind.SORT: _sort,
+    Kind.NAMES: _names,
+    Kind.IDS: _ids,
+}

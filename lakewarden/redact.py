@@ -1,0 +1,33 @@
+"""What must never be printed: secret values by their name, passwords inside addresses."""
+
+from __future__ import annotations
+
+import re
+
+MASK = "***"
+
+_SECRET = re.compile(
+    "secret|password|passwd|passphrase|pwd|token|credential|authorization|signature|connection-string"
+    "|(access|account|shared|private|api|sse)-?key"
+)
+_NOT_SECRET = re.compile("key-?id$")
+_USER_INFO = re.compile(r"(://[^:/?#@]*):(.*)@", re.DOTALL)
+_PARAMETER = re.compile(
+    r"(?i)([?&;][^=&;?]*(?:password|passwd|pwd|secret|token|credential|signature|sig|key)[^=&;?]*=)[^&;#]*"
+)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a property's name says that its value is a secret; an access key's id is not one."""
+    plain = re.sub(r"[._\s]", "-", name.lower())
+    return bool(_SECRET.search(plain)) and not ("secret" not in plain and _NOT_SECRET.search(plain))
+
+
+def redact(name: str, value: object) -> str:
+    """The value as it may be shown."""
+    return MASK if is_secret(name) else redact_url(str(value))
+
+
+def redact_url(url: str) -> str:
+    """The address without the password; rather too much is masked than too little."""
+    return _PARAMETER.sub(rf"\1{MASK}", _USER_INFO.sub(rf"\1:{MASK}@", url))

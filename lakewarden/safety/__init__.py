@@ -1,0 +1,1 @@
+"""What must stay, and the only key to deletion."""

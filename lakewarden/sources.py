@@ -1,0 +1,287 @@
+"""Where settings are read from: the file's tables, environment variables, and the checks that turn them into typed values.
+
+Every value keeps the place it was found in, because that is what a message about it has to name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NoReturn
+
+from lakewarden.errors import ConfigError
+from lakewarden.redact import redact, redact_url
+
+PREFIX = "LAKEWARDEN_"
+SECTIONS = ("state", "spark", "engine", "catalogs", "policy")
+FORMATS = ("iceberg", "paimon")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table of settings, as the docs print it."""
+
+    section: str
+    name: str
+    type: str
+    default: Any
+    sentence: str
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("state", "url", "address", "sqlite:///lakewarden.db", "the state database: sqlite:///PATH (relative to the file's folder) or postgresql://USER:PASSWORD@HOST/NAME"),
+    Setting("spark", "master", "text", "local[*]", "the Spark master that moves the rows: local[N], local[*], spark://HOST:PORT, k8s://ADDRESS or yarn"),
+    Setting("spark", "conf", "table of text", {}, "Spark's own properties, handed to the session as they are"),
+    Setting("spark", "jars", "list of text", [], "jars to use instead of the pinned Iceberg and Paimon ones; relative to the file's folder"),
+    Setting("engine", "task_memory_mb", "whole number", 512, "memory one rewrite task may use, in MB; what needs more is split or spilled"),
+    Setting("catalogs.NAME", "format", "iceberg or paimon", "iceberg", "the format of the catalog's tables"),
+    Setting("catalogs.NAME", "PROPERTY", "text", None, "any other key is the format's own catalog property: type, uri, warehouse, io-impl, s3.endpoint …"),
+    Setting("policy", "KEY", "policy value", None, "what a policy key is for every table, unless something more specific says otherwise"),
+    Setting("policy.tables", "pattern", "text", None, "the tables an entry of [[policy.tables]] is for, as lake.db.*; its other keys are policy keys, and later entries win"),
+)  # fmt: skip
+
+_DEFAULTS = {(each.section, each.name): each.default for each in SETTINGS}
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\])?|yarn|(spark|k8s)://\S+")
+_CATALOG_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_DATABASE = re.compile(r"sqlite:///.+|postgres(ql)?(\+psycopg)?://.+")
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A value and the place it was found in: a file, a variable, the call."""
+
+    key: Key
+    value: object
+    where: str
+
+    def refuse(self, reason: str) -> NoReturn:
+        raise ConfigError(key=".".join(self.key), where=self.where, reason=reason)
+
+    def expected(self, allowed: str) -> NoReturn:
+        self.refuse(f"found {self._shown()}; allowed: {allowed}")
+
+    def _shown(self) -> str:
+        # A list or a table may hold secrets under any name: only what it is gets told.
+        if isinstance(self.value, str | int | float):
+            return repr(redact(self.key[-1], self.value))
+        return {dict: "a table", list: "a list", type(None): "nothing"}.get(
+            type(self.value), f"a {type(self.value).__name__}"
+        )
+
+
+def flatten(tree: Mapping[str, Any], where: str) -> dict[Key, Found]:
+    """The file's tables as single values by key; an unknown section or key is refused."""
+    found: dict[Key, Found] = {}
+    for section, body in tree.items():
+        here = Found((section,), body, where)
+        if section not in SECTIONS:
+            here.refuse(f"no such section; {_closest(section, SECTIONS)}")
+        for each in _section(here):
+            found[each.key] = each
+    return found
+
+
+def _section(here: Found) -> Iterator[Found]:
+    for name, value in _table(here).items():
+        each = Found((*here.key, name), value, here.where)
+        if here.key == ("policy",):
+            yield each
+        elif here.key == ("catalogs",):
+            yield from _catalog(each)
+        else:
+            yield from _known(each)
+
+
+def _known(each: Found) -> Iterator[Found]:
+    names = [name for section, name in _DEFAULTS if section == each.key[0]]
+    if each.key[1] not in names:
+        each.refuse(f"no such setting; {_closest(each.key[1], names)}")
+    yield from _dotted(each, each.key) if each.key == ("spark", "conf") else [each]
+
+
+def _catalog(each: Found) -> Iterator[Found]:
+    if not _CATALOG_NAME.fullmatch(each.key[1]):
+        each.refuse(
+            "a catalog's name is letters, digits, _ and -, because tables are written CATALOG.NAMESPACE.TABLE"
+        )
+    yield each
+    yield from _dotted(each, each.key)
+
+
+def _dotted(here: Found, prefix: Key) -> Iterator[Found]:
+    """TOML reads an unquoted `s3.endpoint` as a table `s3`; the property it means has the dot in its name."""
+    for name, value in _table(here).items():
+        each = Found((*here.key, name), value, here.where)
+        if isinstance(value, Mapping):
+            yield from _dotted(each, prefix)
+        else:
+            yield Found((*prefix, ".".join(each.key[len(prefix) :])), value, here.where)
+
+
+def _table(here: Found) -> Mapping[str, Any]:
+    if not isinstance(here.value, Mapping):
+        here.expected("a table of settings")
+    return here.value
+
+
+def _closest(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    near = get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
+
+
+def from_environment(environ: Mapping[str, str], catalogs: Iterable[str]) -> dict[Key, Found]:
+    """What LAKEWARDEN_ variables set. `catalogs` are the names the file spells, which variables cannot in upper case."""
+    spelling = {name.lower(): name for name in catalogs}
+    found: dict[Key, Found] = {}
+    for variable in sorted(name for name in environ if name.startswith(PREFIX)):
+        for each in _variable(variable, environ[variable], spelling):
+            found[each.key] = each
+    return found
+
+
+def _variable(variable: str, text: str, spelling: Mapping[str, str]) -> Iterator[Found]:
+    key = tuple(variable.removeprefix(PREFIX).lower().split("__"))
+    here = Found(key, text, f"environment variable {variable}")
+    if len(key) == 1:
+        _check_single(here, variable)
+        return
+    match key:
+        case ("policy", "tables", *_):
+            here.refuse("patterns are set in the file, as [[policy.tables]]")
+        case ("policy", _):
+            yield here
+        case ("catalogs", name, *rest):
+            tree: Any = {rest[0]: text} if len(rest) == 1 else _json(here, dict)
+            yield from flatten({"catalogs": {spelling.get(name, name): tree}}, here.where).values()
+        case ("spark", "conf"):
+            yield from flatten({"spark": {"conf": _json(here, dict)}}, here.where).values()
+        case ("spark", "jars"):
+            jars = _json(here, list) if text.lstrip().startswith("[") else text.split(",")
+            yield Found(key, jars, here.where)
+        case (section, name):
+            yield from flatten({section: {name: text}}, here.where).values()
+        case _:
+            here.refuse("it goes deeper than any setting")
+
+
+def _check_single(here: Found, variable: str) -> None:
+    """Other LAKEWARDEN_ variables are not settings; one that only lacks an underscore would be ignored unseen."""
+    section, _, name = here.key[0].partition("_")
+    if section in SECTIONS and name:
+        here.refuse(f"write the section with two underscores: {PREFIX}{section.upper()}__{name.upper()}")
+
+
+def _json(here: Found, kind: type) -> Any:
+    try:
+        value = json.loads(str(here.value))
+    except ValueError:
+        value = None
+    if not isinstance(value, kind):
+        # The text may hold secrets under any name, so it is not repeated.
+        here.refuse("it is not a JSON " + ("object" if kind is dict else "list"))
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The merged values, handed out typed and checked."""
+
+    found: Mapping[Key, Found]
+    environ: Mapping[str, str]
+
+    def _get(self, *key: str) -> Found:
+        return self.found.get(key) or Found(key, _DEFAULTS[key[0], key[1]], "defaults")
+
+    def state_url(self, base: Path) -> str:
+        found = self._get("state", "url")
+        url = self._expand(found, _as_text(found))
+        if not _DATABASE.fullmatch(url) or ":memory:" in url:
+            found.refuse(
+                f"found {redact_url(url)!r}; allowed: sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME"
+            )
+        place = url.removeprefix("sqlite:///")
+        return url if place == url or place.startswith("/") else f"sqlite:///{base / place}"
+
+    def master(self) -> str:
+        found = self._get("spark", "master")
+        if not _MASTER.fullmatch(_as_text(found)):
+            found.expected(
+                "local[N], local[*], spark://HOST:PORT, k8s://ADDRESS or yarn (not Connect: the driver's JVM is needed)"
+            )
+        return _as_text(found)
+
+    def jars(self, base: Path) -> tuple[str, ...]:
+        found = self._get("spark", "jars")
+        if not isinstance(found.value, list | tuple) or not all(
+            isinstance(each, str) and each.strip() for each in found.value
+        ):
+            found.expected("a list of paths or addresses of jars")
+        return tuple(each if ":" in each else str(base / each) for each in map(str.strip, found.value))
+
+    def count(self, section: str, name: str) -> int:
+        found = self._get(section, name)
+        text = str(found.value)
+        if isinstance(found.value, bool | float) or not re.fullmatch(r"[1-9]\d{0,8}", text):
+            found.expected("a whole number, at least 1")
+        return int(text)
+
+    def catalogs(self) -> list[str]:
+        return list(dict.fromkeys(key[1] for key in self.found if key[0] == "catalogs"))
+
+    def properties(self, *prefix: str) -> tuple[dict[str, str], frozenset[str]]:
+        """The properties under a key as text, and the names of those that environment variables filled."""
+        entries = {key[-1]: each for key, each in self.found.items() if key[:-1] == prefix}
+        texts = {name: self._expand(each, _as_text(each)) for name, each in entries.items()}
+        return texts, frozenset(name for name, each in entries.items() if _REFERENCE.search(_as_text(each)))
+
+    def check_format(self, catalog: str, name: str) -> None:
+        if name not in FORMATS:
+            self.found["catalogs", catalog, "format"].expected(" or ".join(FORMATS))
+
+    def policy(self) -> dict[str, object]:
+        return {
+            key[1]: each.value
+            for key, each in self.found.items()
+            if key[0] == "policy" and key[1] != "tables"
+        }
+
+    def patterns(self) -> tuple[tuple[str, Mapping[str, object]], ...]:
+        found = self.found.get(("policy", "tables"))
+        if found is None:
+            return ()
+        if not isinstance(found.value, list | tuple):
+            found.expected("entries written as [[policy.tables]]")
+        return tuple(_pattern(Found(found.key, each, found.where)) for each in found.value)
+
+    def _expand(self, found: Found, text: str) -> str:
+        return _REFERENCE.sub(lambda match: self._variable(found, match[1]), text)
+
+    def _variable(self, found: Found, name: str) -> str:
+        if name not in self.environ:
+            found.refuse(f"it names the environment variable {name}, which is not set")
+        return self.environ[name]
+
+
+def _pattern(entry: Found) -> tuple[str, Mapping[str, object]]:
+    values = dict(_table(entry))
+    pattern = values.pop("pattern", None)
+    if not isinstance(pattern, str) or not pattern.strip():
+        Found((*entry.key, "pattern"), pattern, entry.where).expected("text such as lake.db.*")
+    return pattern.strip(), values
+
+
+def _as_text(found: Found) -> str:
+    """Format properties are text; TOML's numbers and switches are written the way the formats read them."""
+    if isinstance(found.value, bool):
+        return "true" if found.value else "false"
+    if not isinstance(found.value, str | int | float):
+        found.expected("text, a number, true or false")
+    return str(found.value)

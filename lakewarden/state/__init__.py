@@ -1,0 +1,1 @@
+"""The state database: what Lakewarden itself must remember. One module per noun."""

@@ -1,0 +1,229 @@
+"""The state database, opened: SQLite in a file, or PostgreSQL for several workers.
+
+Opening brings SQLite up to this version's schema, because the command line has to work at once. A PostgreSQL that
+has an older schema may have other workers on it, so there an operator says when: `lakewarden migrate`. A schema
+newer than this version knows is refused in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, inspect, make_url, text
+from sqlalchemy.exc import (
+    ArgumentError,
+    DatabaseError,
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+)
+
+from lakewarden.errors import ConfigError, NotSetUp, StateTooNew, Unreachable
+from lakewarden.redact import redact_url
+from lakewarden.state.schema import HEAD, REVISIONS, VERSION_TABLE
+
+# How long a writer waits for another one's transaction; ours take milliseconds.
+BUSY_SECONDS = 30
+CONNECT_SECONDS = 10
+_WRITE = "lakewarden_write"
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """What `migrate` did; `before` is None for a database that was empty."""
+
+    database: str
+    before: str | None
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """An open state database. Safe to share between threads."""
+
+    engine: Engine
+
+    @classmethod
+    def open(cls, url: str) -> State:
+        """Ready to use, or StateTooNew, NotSetUp (older schema on PostgreSQL), Unreachable, ConfigError."""
+        state = cls(_engine(url))
+        _prepare(state)
+        return state
+
+    @property
+    def name(self) -> str:
+        """The address without its password."""
+        return redact_url(self.engine.url.render_as_string(hide_password=True))
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """One consistent look."""
+        with self._translated(), self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """One transaction: all of it is there afterwards, or none. A process that stops inside leaves none."""
+        with self._translated(), self.engine.connect() as connection:
+            writer = connection.execution_options(**{_WRITE: True})
+            with writer.begin():
+                yield writer
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except IntegrityError:
+            raise
+        except DBAPIError as error:
+            if not _is_outage(error):
+                raise
+            raise Unreachable(what=f"the state database {self.name}", reason=_reason(error)) from None
+
+
+def migrate(url: str) -> Migrated:
+    """Brings any older schema up to this version's. Safe to call from several processes at once."""
+    state = State(_engine(url))
+    try:
+        _check_known(state, _version(state))
+        return _upgrade(state)
+    finally:
+        state.close()
+
+
+def _prepare(state: State) -> None:
+    if state.engine.dialect.name == "sqlite":
+        _use_wal(state)
+    found = _version(state)
+    if found == HEAD:
+        return
+    _check_known(state, found)
+    if found is not None and state.engine.dialect.name != "sqlite":
+        raise NotSetUp(
+            what=f"the state database {state.name}",
+            reason=f"it has schema {found}, this Lakewarden needs {HEAD}",
+            hint="run `lakewarden migrate` when no older worker uses it any more",
+        )
+    _upgrade(state)
+
+
+def _check_known(state: State, found: str | None) -> None:
+    if found is not None and found not in REVISIONS:
+        raise StateTooNew(target=f"the state database {state.name}", found=found, known=HEAD)
+
+
+def _version(state: State) -> str | None:
+    with state.read() as connection:
+        return _version_on(connection)
+
+
+def _version_on(connection: Connection) -> str | None:
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    found: str | None = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
+    return found
+
+
+def _upgrade(state: State) -> Migrated:
+    """In one transaction with the version it starts from: who comes second finds the work done, a crash leaves nothing."""
+    with state.write() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('lakewarden schema'))"))
+        before = _version_on(connection)
+        _check_known(state, before)
+        if before != HEAD:
+            _run_revisions(connection)
+    return Migrated(state.name, before, HEAD)
+
+
+def _run_revisions(connection: Connection) -> None:
+    # Imported here: Alembic takes longer to load than everything a command does on a database that is up to date.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    folder = Path(__file__).parent / "migrations"
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, HEAD)
+
+
+def _engine(url: str) -> Engine:
+    address = _address(url)
+    try:
+        if address.drivername == "sqlite":
+            return _sqlite(address)
+        return create_engine(address, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_SECONDS})
+    except ImportError as error:
+        hint = "install it: pip install 'lakewarden[postgres]'"
+        raise NotSetUp(what="PostgreSQL support", reason=str(error), hint=hint) from error
+
+
+def _address(url: str) -> URL:
+    try:
+        address = make_url(url)
+    except (ArgumentError, ValueError):
+        raise _unusable(url) from None
+    backend = address.drivername.partition("+")[0]
+    if backend in ("postgresql", "postgres"):
+        return address.set(drivername="postgresql+psycopg")
+    if backend != "sqlite" or not address.database or address.database == ":memory:":
+        raise _unusable(url)
+    return address.set(drivername="sqlite")
+
+
+def _unusable(url: str) -> ConfigError:
+    reason = f"found {redact_url(url)!r}; allowed: sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME"
+    return ConfigError(key="state.url", where="the configuration", reason=reason)
+
+
+def _sqlite(address: URL) -> Engine:
+    # A connection per use: cheap for a file, and nothing is shared when a process forks.
+    engine = create_engine(address, poolclass=NullPool, connect_args={"timeout": BUSY_SECONDS})
+    event.listen(engine, "connect", _on_connect)
+    event.listen(engine, "begin", _on_begin)
+    return engine
+
+
+def _on_connect(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # the driver begins nothing by itself; _on_begin does
+    connection.execute("PRAGMA foreign_keys = ON")
+    # Journaled means on disk: after a power cut the intent of a step must still be there.
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _on_begin(connection: Connection) -> None:
+    # A writer takes the lock first. Beginning as a reader and upgrading later fails at once when another wrote meanwhile.
+    writes = connection.get_execution_options().get(_WRITE, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _use_wal(state: State) -> None:
+    """Readers and a writer side by side. Stays with the file; where it cannot be had, the classic journal is as safe."""
+    with state._translated(), state.engine.connect() as connection:
+        driver: Any = connection.connection.dbapi_connection
+        if driver.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            driver.execute("PRAGMA journal_mode = WAL")
+
+
+def _is_outage(error: DBAPIError) -> bool:
+    """Not there, locked for too long, not a database: things outside of us. Anything else is our mistake and shows as such."""
+    return (
+        isinstance(error, OperationalError | InterfaceError)
+        or error.connection_invalidated
+        or (isinstance(error, DatabaseError) and "not a database" in str(error.orig))
+    )
+
+
+def _reason(error: DBAPIError) -> str:
+    lines = str(error.orig).strip().splitlines()
+    return redact_url(lines[0]) if lines else type(error).__name__

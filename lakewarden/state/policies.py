@@ -1,0 +1,51 @@
+"""Table policies kept in the state database: the layer `table`, set by `lakewarden policy TABLE --set`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import delete, select
+
+from lakewarden.state.database import State
+from lakewarden.state.schema import table_policies
+from lakewarden.state.upsert import upsert
+
+
+class Policies:
+    """What is stored per table, as written. Values are checked by `lakewarden.policy` before they come here."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def get(self, table: str) -> Mapping[str, object]:
+        wanted = (
+            select(table_policies.c.key, table_policies.c.value)
+            .where(_of(table))
+            .order_by(table_policies.c.key)
+        )
+        with self._state.read() as connection:
+            return {row.key: row.value for row in connection.execute(wanted)}
+
+    def set(self, table: str, values: Mapping[str, object], operator: str | None, now: datetime) -> None:
+        """All of the values or none; keys that are not named keep theirs."""
+        with self._state.write() as connection:
+            # In order of key, so that two who set the same keys wait for each other instead of deadlocking.
+            for key, value in sorted(values.items()):
+                row = {"table_name": str(table), "key": key, "value": value, "set_by": operator, "set_at": now}
+                upsert(connection, table_policies, row, ["table_name", "key"])
+
+    def unset(self, table: str, keys: Iterable[str]) -> None:
+        """The next layer's values apply again. A key that is not stored is no error."""
+        with self._state.write() as connection:
+            connection.execute(delete(table_policies).where(_of(table), table_policies.c.key.in_(list(keys))))
+
+    def reset(self, table: str) -> None:
+        """Forgets everything stored for the table."""
+        with self._state.write() as connection:
+            connection.execute(delete(table_policies).where(_of(table)))
+
+
+def _of(table: str) -> Any:
+    return table_policies.c.table_name == str(table)

@@ -1,0 +1,228 @@
+"""The journal: every run and its steps. What is written here before acting is how the next process knows where to pick up."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from lakewarden.errors import Busy, RunTaken
+from lakewarden.model import Owner, Run, RunState, Step, Trigger
+from lakewarden.state.database import State
+from lakewarden.state.owner import BEAT_TTL, current_owner, is_gone
+from lakewarden.state.schema import run_steps, runs
+
+__all__ = ["BEAT_TTL", "Journal", "current_owner", "is_gone", "new_run_id"]
+
+_START_ATTEMPTS = 5
+
+
+def new_run_id(now: datetime) -> str:
+    """Sorts by time, short enough to type: `20261116-003012-7f3a9c`."""
+    return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+class Journal:
+    """Every method is one transaction: a process that stops inside one has written all of it or nothing."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def start(
+        self,
+        *,
+        run_id: str,
+        table: str,
+        job: str,
+        owner: Owner,
+        trigger: Trigger,
+        plan: Mapping[str, Any],
+        policy: Mapping[str, Any],
+        now: datetime,
+    ) -> Run:
+        """Opens the run, or Busy naming the one that is open. The unique index decides, so two at once cannot both win."""
+        row = {
+            **_owned(owner),
+            "id": run_id,
+            "table_name": str(table),
+            "job": str(job),
+            "state": RunState.RUNNING.value,
+            "reason": "",
+            "started_at": now,
+            "beat_at": now,
+            "trigger_type": trigger.type,
+            "trigger_operator": trigger.operator,
+            "trigger_ticket": trigger.ticket,
+            "plan": plan,
+            "policy": policy,
+            "counters": {},
+            "snapshot_ids": [],
+            "last_step": 0,
+        }
+        self._insert(row)
+        return self._existing(run_id)
+
+    def _insert(self, row: Mapping[str, Any]) -> None:
+        for attempt in range(1, _START_ATTEMPTS + 1):
+            try:
+                with self._state.write() as connection:
+                    connection.execute(insert(runs).values(row))
+                return
+            except IntegrityError:
+                other = self.open_run(row["table_name"], row["job"])
+                if other is not None:
+                    raise _busy(other) from None
+                # The other one ended between our insert and our look: the place is free, or the id was not new.
+                if attempt == _START_ATTEMPTS:
+                    raise
+
+    def step(self, run_id: str, owner: Owner, name: str, detail: Mapping[str, Any], now: datetime) -> None:
+        """Appends a step if the run is open and still this owner's, else RunTaken: who lost the run must not act on."""
+        advance = (
+            update(runs)
+            .where(runs.c.id == run_id, _open(), _owned_by(owner))
+            .values(last_step=runs.c.last_step + 1, beat_at=now)
+            .returning(runs.c.last_step)
+        )
+        with self._state.write() as connection:
+            seq = connection.execute(advance).scalar()
+            if seq is None:
+                raise _taken(connection, run_id)
+            row = {"run_id": run_id, "seq": seq, "name": name, "at": now, "detail": detail}
+            connection.execute(insert(run_steps).values(row))
+
+    def beat(self, run_id: str, now: datetime, owner: Owner | None = None) -> bool:
+        """Says that the run is still driven. False when it is over, or (given the owner) no longer its."""
+        mine = [] if owner is None else [_owned_by(owner)]
+        change = update(runs).where(runs.c.id == run_id, _open(), *mine).values(beat_at=now)
+        with self._state.write() as connection:
+            return connection.execute(change).rowcount == 1
+
+    def finish(
+        self,
+        run_id: str,
+        state: RunState,
+        reason: str,
+        counters: Mapping[str, Any],
+        snapshot_ids: Sequence[int],
+        now: datetime,
+        owner: Owner | None = None,
+    ) -> Run:
+        """Closes the run and returns it as it stands. The first ending stays: finishing again changes nothing.
+
+        Given the owner, a run that another process has taken over is not closed: RunTaken.
+        """
+        if state is RunState.RUNNING:
+            raise ValueError("a run cannot end as running")
+        mine = [] if owner is None else [_owned_by(owner)]
+        ending = {
+            "state": state.value,
+            "reason": reason,
+            "counters": counters,
+            "snapshot_ids": list(snapshot_ids),
+            "ended_at": now,
+        }
+        with self._state.write() as connection:
+            connection.execute(update(runs).where(runs.c.id == run_id, _open(), *mine).values(ending))
+            run = _get(connection, run_id)
+            if run is None or run.ended_at is None:
+                raise _taken(connection, run_id)
+            return run
+
+    def take_over(self, seen: Run, owner: Owner, now: datetime) -> bool:
+        """Makes this owner the driver of a run whose process is gone; of several that try, one gets True.
+
+        `seen` is the run as `is_gone` judged it: if anyone drove it since, nothing changes.
+        """
+        unchanged = and_(_owned_by(seen.owner), runs.c.beat_at == seen.beat_at)
+        change = (
+            update(runs).where(runs.c.id == seen.id, _open(), unchanged).values(**_owned(owner), beat_at=now)
+        )
+        with self._state.write() as connection:
+            return connection.execute(change).rowcount == 1
+
+    def open_run(self, table: str, job: str) -> Run | None:
+        """The run that holds this table and job, if there is one."""
+        wanted = select(runs).where(runs.c.table_name == str(table), runs.c.job == str(job), _open())
+        with self._state.read() as connection:
+            row = connection.execute(wanted).one_or_none()
+        return _run(row) if row else None
+
+    def get(self, run_id: str) -> Run | None:
+        with self._state.read() as connection:
+            return _get(connection, run_id)
+
+    def _existing(self, run_id: str) -> Run:
+        with self._state.read() as connection:
+            return _run(connection.execute(select(runs).where(runs.c.id == run_id)).one())
+
+    def list(self, table: str | None = None, limit: int = 50) -> tuple[Run, ...]:
+        """The newest first."""
+        wanted = select(runs).order_by(runs.c.started_at.desc(), runs.c.id.desc()).limit(limit)
+        if table is not None:
+            wanted = wanted.where(runs.c.table_name == str(table))
+        with self._state.read() as connection:
+            return tuple(_run(row) for row in connection.execute(wanted))
+
+    def steps(self, run_id: str) -> tuple[Step, ...]:
+        """In the order they were taken."""
+        wanted = select(run_steps).where(run_steps.c.run_id == run_id).order_by(run_steps.c.seq)
+        with self._state.read() as connection:
+            rows = connection.execute(wanted).all()
+        return tuple(Step(row.run_id, row.seq, row.name, row.at, row.detail) for row in rows)
+
+
+def _open() -> ColumnElement[bool]:
+    return runs.c.ended_at.is_(None)
+
+
+def _owned(owner: Owner) -> dict[str, Any]:
+    return {"owner_host": owner.host, "owner_pid": owner.pid, "owner_started": owner.started}
+
+
+def _owned_by(owner: Owner) -> ColumnElement[bool]:
+    return and_(*(runs.c[name] == value for name, value in _owned(owner).items()))
+
+
+def _get(connection: Connection, run_id: str) -> Run | None:
+    row = connection.execute(select(runs).where(runs.c.id == run_id)).one_or_none()
+    return _run(row) if row else None
+
+
+def _busy(run: Run) -> Busy:
+    since = f"{run.started_at:%Y-%m-%d %H:%M:%S} UTC"
+    return Busy(job=run.job, table=run.table, run_id=run.id, owner=str(run.owner), since=since)
+
+
+def _taken(connection: Connection, run_id: str) -> RunTaken:
+    run = _get(connection, run_id)
+    if run is None:
+        reason = "the journal has no such run"
+    elif run.ended_at is not None:
+        reason = f"it ended as {run.state} at {run.ended_at:%Y-%m-%d %H:%M:%S} UTC"
+    else:
+        reason = f"{run.owner} has taken it over"
+    return RunTaken(run_id=run_id, reason=reason)
+
+
+def _run(row: Row[Any]) -> Run:
+    return Run(
+        id=row.id,
+        table=row.table_name,
+        job=row.job,
+        state=RunState(row.state),
+        reason=row.reason,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        owner=Owner(row.owner_host, row.owner_pid, row.owner_started),
+        trigger=Trigger(row.trigger_type, row.trigger_operator, row.trigger_ticket),
+        plan=row.plan,
+        counters=row.counters,
+        snapshot_ids=tuple(row.snapshot_ids),
+        beat_at=row.beat_at,
+        policy=row.policy,
+    )

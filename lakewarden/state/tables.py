@@ -1,0 +1,39 @@
+"""Tables as they were last read. Commands that start no Spark take a table's own policy properties from here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import select
+
+from lakewarden.model import TableRef, TableView
+from lakewarden.state.database import State
+from lakewarden.state.schema import seen_tables
+from lakewarden.state.upsert import upsert
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    uuid: str
+    properties: Mapping[str, str]
+    seen_at: datetime
+
+
+class SeenTables:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def saw(self, view: TableView, now: datetime) -> None:
+        """Only the properties that are ours are kept: others may hold what must not be copied around."""
+        ours = {key: value for key, value in view.properties.items() if key.startswith("lakewarden.")}
+        row = {"table_name": str(view.ref), "uuid": view.uuid, "properties": ours, "seen_at": now}
+        with self._state.write() as connection:
+            upsert(connection, seen_tables, row, ["table_name"])
+
+    def get(self, table: TableRef) -> Seen | None:
+        wanted = select(seen_tables).where(seen_tables.c.table_name == str(table))
+        with self._state.read() as connection:
+            row = connection.execute(wanted).one_or_none()
+        return Seen(row.uuid, row.properties, row.seen_at) if row else None

@@ -1,0 +1,60 @@
+"""Fixtures every test may use. Heavy ones are made once per run and only when a test asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+# Imported inside the fixtures: the pure tests start in an instant, without pyspark.
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.support.postgres import Database, Postgres
+    from tests.support.rest_catalog import RestCatalog
+    from tests.support.spark import Warehouse
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One real Spark session for the whole run."""
+    from lakewarden.engine.session import close_session
+    from tests.support.spark import shared_session
+
+    session = shared_session()
+    yield session
+    close_session(session)
+
+
+@pytest.fixture
+def tmp_warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
+    """A new, empty Iceberg catalog of its own for one test."""
+    from tests.support.spark import jdbc_warehouse
+
+    return jdbc_warehouse(spark, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """One real PostgreSQL server for the whole run; take a `pg_database` of it."""
+    from tests.support.postgres import postgres as running
+
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def pg_database(postgres: Postgres) -> Database:
+    """A new, empty PostgreSQL database for one test."""
+    return postgres.fresh_database()
+
+
+@pytest.fixture
+def rest_catalog(tmp_path: Path) -> Iterator[RestCatalog]:
+    """A real REST catalog for one test, which may kill and restart it."""
+    from tests.support.rest_catalog import rest_catalog as running
+
+    with running(tmp_path / "rest") as catalog:
+        yield catalog

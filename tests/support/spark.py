@@ -1,0 +1,61 @@
+"""The one real Spark session the tests share, and catalogs to put tables in."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from lakewarden.engine.jars import ensure_jars
+from lakewarden.engine.session import open_session
+
+SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """An Iceberg catalog of the shared session, in a folder of its own."""
+
+    catalog: str
+    path: Path
+    properties: Mapping[str, str]
+
+    def table(self, name: str) -> str:
+        """The full name Spark knows a table by: `db.t` becomes `lake_1a2b.db.t`."""
+        return f"{self.catalog}.{name}"
+
+
+def shared_session() -> SparkSession:
+    """Two cores, with what Iceberg and its JDBC catalogs need."""
+    return open_session("local[2]", {"spark.sql.shuffle.partitions": "2"}, ensure_jars(["base", "jdbc"]))
+
+
+def add_catalog(spark: SparkSession, properties: Mapping[str, str], name: str | None = None) -> str:
+    """Teach the session a catalog. Under a new name by default: a session never reloads one it has used."""
+    catalog = name or f"lake_{secrets.token_hex(4)}"
+    prefix = f"spark.sql.catalog.{catalog}"
+    spark.conf.set(prefix, SPARK_CATALOG)
+    for key, value in {"cache-enabled": "false", **properties}.items():
+        spark.conf.set(f"{prefix}.{key}", value)
+    return catalog
+
+
+def jdbc_warehouse(spark: SparkSession, folder: Path, name: str | None = None) -> Warehouse:
+    """A catalog in a SQLite file, its tables in a folder beside it."""
+    path = folder / "warehouse"
+    path.mkdir(parents=True, exist_ok=True)
+    properties = {
+        "type": "jdbc",
+        "uri": f"jdbc:sqlite:{folder / 'catalog.db'}",
+        "warehouse": str(path),
+        "jdbc.schema-version": "V1",
+        "clients": "1",
+    }
+    return Warehouse(add_catalog(spark, properties, name), path, properties)
+
+
+def rest_catalog_properties(uri: str) -> dict[str, str]:
+    return {"type": "rest", "uri": uri}
