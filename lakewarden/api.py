@@ -33,7 +33,11 @@ if TYPE_CHECKING:  # Spark and Arrow are loaded when a table is first touched, n
 
 class Lakewarden:
     def __init__(
-        self, config: Config | Mapping[str, Any] | None = None, *, spark: Any = None, environ: Mapping[str, str] | None = None
+        self,
+        config: Config | Mapping[str, Any] | None = None,
+        *,
+        spark: Any = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         """`config` has the shape of the TOML file. A `spark` session handed in is used as it is and never stopped."""
         environ = os.environ if environ is None else environ
@@ -51,7 +55,9 @@ class Lakewarden:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -66,7 +72,11 @@ class Lakewarden:
 
     def tables(self) -> list[TableRef]:
         """Every table of every configured catalog."""
-        return [table for catalog in self.lake.catalogs() for table in self.lake.format_of(catalog).tables(catalog)]
+        return [
+            table
+            for catalog in self.lake.catalogs()
+            for table in self.lake.format_of(catalog).tables(catalog)
+        ]
 
     def view(self, table: str | TableRef) -> TableView:
         """The table as its newest metadata describes it."""
@@ -83,7 +93,9 @@ class Lakewarden:
         """A run and every step it journaled."""
         found = self.journal.get(run_id)
         if found is None:
-            raise UsageError(reason=f"find run {run_id!r}: the journal has no such run", hint="see `lakewarden runs`")
+            raise UsageError(
+                reason=f"find run {run_id!r}: the journal has no such run", hint="see `lakewarden runs`"
+            )
         return found, self.journal.steps(run_id)
 
     # ------------------------------------------------------------ policy
@@ -226,7 +238,9 @@ def _trigger(trigger: Trigger | Mapping[str, str] | None) -> Trigger:
     if isinstance(trigger, Mapping):
         unknown = set(trigger) - {"type", "operator", "ticket"}
         if unknown:
-            raise UsageError(reason=f"read trigger: unknown {', '.join(sorted(unknown))}; known are type, operator, ticket")
+            raise UsageError(
+                reason=f"read trigger: unknown {', '.join(sorted(unknown))}; known are type, operator, ticket"
+            )
         trigger = Trigger(trigger.get("type", "manual"), trigger.get("operator"), trigger.get("ticket"))
     return checked(trigger or Trigger("manual", _user()))
 

@@ -45,7 +45,9 @@ class Lake:
         if table.catalog in self.catalogs():
             return self._iceberg
         known = ", ".join(self.catalogs()) or "none"
-        raise NoSuchTable(table=table, reason=f"no catalog {table.catalog} is configured; configured: {known}")
+        raise NoSuchTable(
+            table=table, reason=f"no catalog {table.catalog} is configured; configured: {known}"
+        )
 
     def _open(self) -> Any:
         conf: dict[str, str] = {}

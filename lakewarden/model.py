@@ -279,7 +279,11 @@ class Run:
             "started_at": self.started_at.isoformat(),
             "ended_at": self.ended_at.isoformat() if self.ended_at else None,
             "owner": str(self.owner),
-            "trigger": {"type": self.trigger.type, "operator": self.trigger.operator, "ticket": self.trigger.ticket},
+            "trigger": {
+                "type": self.trigger.type,
+                "operator": self.trigger.operator,
+                "ticket": self.trigger.ticket,
+            },
             "counters": dict(self.counters),
             "snapshot_ids": list(self.snapshot_ids),
             "plan": dict(self.plan),

@@ -185,4 +185,6 @@ def count_spared(spared: Sequence[tuple[str, int, int, str]]) -> tuple[Spared, .
     for what, count, size, reason in spared:
         had_count, had_size = totals.get((what, reason), (0, 0))
         totals[what, reason] = (had_count + count, had_size + size)
-    return tuple(Spared(what, count, size, reason) for (what, reason), (count, size) in totals.items() if count)
+    return tuple(
+        Spared(what, count, size, reason) for (what, reason), (count, size) in totals.items() if count
+    )

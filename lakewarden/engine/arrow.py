@@ -24,7 +24,9 @@ from lakewarden.plan import Bin, RewriteGroup
 class ArrowEngine:
     name = "arrow"
 
-    def __init__(self, spark: Any, run_id: str, io: Mapping[str, str], task_memory: int, meter: Meter) -> None:
+    def __init__(
+        self, spark: Any, run_id: str, io: Mapping[str, str], task_memory: int, meter: Meter
+    ) -> None:
         self._spark = spark
         self._run_id = run_id
         self._io = io
@@ -62,7 +64,8 @@ class ArrowEngine:
 
 def _slices(bin_: Bin) -> tuple[Slice, ...]:
     return tuple(
-        Slice(s.path, s.bytes, s.records, s.from_row, s.to_row, s.sequence_number, s.first_row_id) for s in bin_.sources
+        Slice(s.path, s.bytes, s.records, s.from_row, s.to_row, s.sequence_number, s.first_row_id)
+        for s in bin_.sources
     )
 
 

@@ -21,7 +21,9 @@ class NativeEngine:
         self._format = format_
 
     def write(self, order: Order) -> Sequence[Written]:
-        self._spark.sparkContext.setJobGroup(self._run_id, f"lakewarden {order.view.ref}", interruptOnCancel=True)
+        self._spark.sparkContext.setJobGroup(
+            self._run_id, f"lakewarden {order.view.ref}", interruptOnCancel=True
+        )
         return [self._write(order, group) for group in order.groups]
 
     def cancel(self) -> None:
@@ -37,8 +39,12 @@ class NativeEngine:
             # Iceberg's writer removes what its failed tasks wrote; nothing of the group is left to commit.
             missing = is_java(error, "NotFoundException", "FileNotFoundException")
             reason = java_reason(error)
-            return Written(group, (), Trouble(False, "" if not missing else group.partition, reason), engine=self.name)
-        return Written(group, tuple(outputs), _rows_differ(group, sum(f.rows for f in outputs)), engine=self.name)
+            return Written(
+                group, (), Trouble(False, "" if not missing else group.partition, reason), engine=self.name
+            )
+        return Written(
+            group, tuple(outputs), _rows_differ(group, sum(f.rows for f in outputs)), engine=self.name
+        )
 
 
 def _rows_differ(group: RewriteGroup, found: int) -> Trouble | None:

@@ -15,7 +15,9 @@ Result = TypeVar("Result")
 _SHIPPED = "spark.lakewarden.shipped"
 
 
-def fan_out(spark: Any, kernel: Callable[[Item], Result], items: Sequence[Item], run_id: str, what: str) -> list[Result]:
+def fan_out(
+    spark: Any, kernel: Callable[[Item], Result], items: Sequence[Item], run_id: str, what: str
+) -> list[Result]:
     """`kernel` on every item, one Spark task each. The call may come from any thread; `cancel` stops it."""
     context = spark.sparkContext
     context.setJobGroup(run_id, what, interruptOnCancel=True)

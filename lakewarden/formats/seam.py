@@ -55,7 +55,9 @@ class TableFormat(Protocol):
     def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
         """Every manifest of the snapshot."""
 
-    def output_locations(self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]) -> list[str]:
+    def output_locations(
+        self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
+    ) -> list[str]:
         """Where new data files of these partitions and names belong."""
 
     def write_properties(self, table: TableRef) -> Mapping[str, str]:
@@ -68,7 +70,13 @@ class TableFormat(Protocol):
         """The snapshot whose summary carries all these values, from fresh metadata."""
 
     def rewrite_natively(
-        self, table: TableRef, files: FileSet, group: RewriteGroup, strategy: str, columns: Sequence[str], target_bytes: int
+        self,
+        table: TableRef,
+        files: FileSet,
+        group: RewriteGroup,
+        strategy: str,
+        columns: Sequence[str],
+        target_bytes: int,
     ) -> list[OutputFile]:
         """The group rewritten by the format's own engine, not committed."""
 

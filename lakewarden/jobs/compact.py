@@ -7,15 +7,18 @@ deletes are left to `compact-deletes`; everything else is spared with its reason
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
+from typing import NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakewarden.errors import PolicyError
 from lakewarden.jobs.sealed import sealed
 from lakewarden.model import FileSet, Job, Partition, TableView
 from lakewarden.plan import Bin, Bounds, Plan, RewriteGroup, Source, count_spared
@@ -52,7 +55,9 @@ class _Candidate:
     encrypted: bool
 
     def rows(self, start: int, end: int) -> Source:
-        return Source(self.path, self.bytes, self.records, start, end, self.sequence_number, self.first_row_id)
+        return Source(
+            self.path, self.bytes, self.records, start, end, self.sequence_number, self.first_row_id
+        )
 
     def whole(self) -> Source:
         return self.rows(0, self.records)
@@ -68,7 +73,11 @@ def plan(view: TableView, files: FileSet | None, policy: Policy, unfit: str | No
         job=Job.COMPACT,
         table=view.ref,
         made_at=now,
-        bounds=Bounds(view.head(policy.text("rewrite_branch")), policy.text("rewrite_branch"), policy.int("rewrite_max_bytes")),
+        bounds=Bounds(
+            view.head(policy.text("rewrite_branch")),
+            policy.text("rewrite_branch"),
+            policy.int("rewrite_max_bytes"),
+        ),
         policy_hash=policy.hash(),
         reason="",
         strategy=strategy,
@@ -96,6 +105,25 @@ def plan(view: TableView, files: FileSet | None, policy: Policy, unfit: str | No
         reason=_summary(kept, policy),
         cut_short=_limit_reason(policy) if deferred else "",
     )
+
+
+def check(view: TableView, policy: Policy) -> None:
+    """What the policy names must be in the table: a branch, a spec, columns. Told before anything is read."""
+    branches = [ref.name for ref in view.refs if ref.kind == "branch"] or ["main"]
+    if policy.text("rewrite_branch") not in (*branches, "main"):
+        _not_there(view, "rewrite_branch", policy.text("rewrite_branch"), "branches", branches)
+    if _output_spec(view, policy) not in [spec.id for spec in view.specs]:
+        known = [str(spec.id) for spec in view.specs]
+        _not_there(view, "rewrite_output_spec_id", str(_output_spec(view, policy)), "partition specs", known)
+    columns = [field["name"] for field in json.loads(view.schema_json)["fields"]]
+    for key in ("rewrite_zorder_columns", "rewrite_sort_columns"):
+        for name in policy.columns(key):
+            if name.split()[0] not in columns:
+                _not_there(view, key, name.split()[0], "columns", columns)
+
+
+def _not_there(view: TableView, key: str, found: str, what: str, known: Sequence[str]) -> NoReturn:
+    raise PolicyError(key=key, reason=f"found {found!r}; {what} of {view.ref}: {', '.join(known)}")
 
 
 def choose_strategy(view: TableView, policy: Policy) -> tuple[str, tuple[str, ...]]:
@@ -132,7 +160,9 @@ def _candidates(files: FileSet, policy: Policy) -> tuple[list[_Candidate], list[
     ]
     chosen = table.filter(wanted).select(_COLUMNS)
     # Oldest first: rows of one time stay together, so the outputs' min and max stay tight.
-    chosen = chosen.sort_by([("partition", "ascending"), ("sequence_number", "ascending"), ("path", "ascending")])
+    chosen = chosen.sort_by(
+        [("partition", "ascending"), ("sequence_number", "ascending"), ("path", "ascending")]
+    )
     columns = [chosen[name].to_pylist() for name in _COLUMNS]
     return [_Candidate(*row) for row in zip(*columns, strict=True)], spared
 
@@ -199,7 +229,9 @@ def _enough(small: list[_Candidate], policy: Policy) -> tuple[list[_Candidate], 
         resting = [each for each in small if settled(each.path, target)]
         return [], [_spare_all(fresh, reason), _spare_all(resting, "already compacted to this target")]
     if outputs_for(sum(each.bytes for each in small), target) >= len(small):
-        return [], [_spare_all(small, f"merging would not make fewer files: {policy.explain('rewrite_target_bytes')}")]
+        return [], [
+            _spare_all(small, f"merging would not make fewer files: {policy.explain('rewrite_target_bytes')}")
+        ]
     return small, []
 
 
@@ -257,8 +289,8 @@ def _units(bins: list[Bin], bound: int) -> Iterator[list[Bin]]:
 
 
 def _output_spec(view: TableView, policy: Policy) -> int:
-    wanted = policy.text("rewrite_output_spec_id")
-    return view.current_spec_id if wanted == "current" else int(wanted)
+    wanted = policy["rewrite_output_spec_id"]
+    return view.current_spec_id if wanted == "current" else policy.int("rewrite_output_spec_id")
 
 
 def _engine(

@@ -12,7 +12,13 @@ from lakewarden.safety.permit import for_native_outputs, for_uncommitted_outputs
 
 
 def discard_planned(
-    format_: TableFormat, table: TableRef, run_id: str, prefixes: Iterable[str], *, commit_tried: bool, commit_lost: bool
+    format_: TableFormat,
+    table: TableRef,
+    run_id: str,
+    prefixes: Iterable[str],
+    *,
+    commit_tried: bool,
+    commit_lost: bool,
 ) -> int:
     """Whatever stands under the prefixes a run journaled before writing, whichever attempt of a task wrote it."""
     paths = [attempt_path(prefix, attempt) for prefix in prefixes for attempt in range(ATTEMPTS)]
@@ -22,7 +28,9 @@ def discard_planned(
     return erase(permit, format_.write_properties(table))
 
 
-def discard_native(format_: TableFormat, table: TableRef, run_id: str, paths: Sequence[str], *, commit_lost: bool) -> int:
+def discard_native(
+    format_: TableFormat, table: TableRef, run_id: str, paths: Sequence[str], *, commit_lost: bool
+) -> int:
     """Files the format's own writer named."""
     if not paths:
         return 0

@@ -12,7 +12,7 @@ from typing import Any, Protocol, assert_never
 from lakewarden import clock
 from lakewarden.engine.kernels.encoding import unfit_properties
 from lakewarden.engine.progress import Progress, Silent
-from lakewarden.errors import LakewardenError, PolicyError, Refused
+from lakewarden.errors import LakewardenError, Refused
 from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs import compact, manifests, rewriting
 from lakewarden.jobs.context import Outcome, RunContext
@@ -49,11 +49,8 @@ def prepare(job: Job, format_: TableFormat, view: TableView, policy: Policy, now
 
 
 def _prepare_compact(format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
-    branch = policy.text("rewrite_branch")
-    head = view.head(branch)
-    if head is None and branch != "main":
-        known = ", ".join(ref.name for ref in view.refs if ref.kind == "branch") or "main"
-        raise PolicyError(key="rewrite_branch", reason=f"found {branch!r}; branches of {view.ref}: {known}")
+    compact.check(view, policy)
+    head = view.head(policy.text("rewrite_branch"))
     where = policy.maybe_text("rewrite_where")
     files = None if head is None else format_.files(view.ref, head, where)
     unfit = unfit_properties(view.properties) or format_.unfit(view)
@@ -80,7 +77,14 @@ class Runner:
         prepared = prepare(job, format_, view, resolve(view), clock.now())
         run = self._start(prepared, owner, trigger)
         context = RunContext(
-            run.id, owner, trigger, self.lake.spark, format_, self.journal, self.progress or Silent(), self.task_memory
+            run.id,
+            owner,
+            trigger,
+            self.lake.spark,
+            format_,
+            self.journal,
+            self.progress or Silent(),
+            self.task_memory,
         )
         with _beating(self.journal, run.id, owner):
             outcome = self._closing_on_failure(run, owner, lambda: _do(prepared, context))
@@ -108,14 +112,18 @@ class Runner:
             self._finish(run, owner, Outcome(RunState.REFUSED, error.message))
             raise
         except Exception as error:
-            reason = error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
+            reason = (
+                error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
+            )
             self._finish(run, owner, Outcome(RunState.FAILED, reason))
             raise
 
     def _finish(self, run: Run, owner: Owner, outcome: Outcome) -> Run:
         now = clock.now()
         counters = {**outcome.counters, "seconds": round((now - run.started_at).total_seconds(), 2)}
-        return self.journal.finish(run.id, outcome.state, outcome.reason, counters, outcome.snapshot_ids, now, owner)
+        return self.journal.finish(
+            run.id, outcome.state, outcome.reason, counters, outcome.snapshot_ids, now, owner
+        )
 
 
 def _do(prepared: Prepared, context: RunContext) -> Outcome:

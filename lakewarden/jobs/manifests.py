@@ -31,7 +31,9 @@ def plan(view: TableView, manifests: Sequence[Manifest], policy: Policy, now: da
     least = policy.explain("manifest_rewrite_min_manifests")
     if len(manifests) < policy.int("manifest_rewrite_min_manifests"):
         few = ("manifest", len(manifests), sum(each.bytes for each in manifests), f"too few: {least}")
-        return replace(empty, reason=f"the table has {len(manifests)} manifests: {least}", spared=count_spared([few]))
+        return replace(
+            empty, reason=f"the table has {len(manifests)} manifests: {least}", spared=count_spared([few])
+        )
     actions, spared = [], []
     for spec_id in sorted({each.spec_id for each in manifests}):
         members = [each for each in manifests if each.spec_id == spec_id]
@@ -39,7 +41,9 @@ def plan(view: TableView, manifests: Sequence[Manifest], policy: Policy, now: da
         expected = _expected(members, policy.int("manifest_target_bytes"))
         # Half as many or fewer: a table that is simply large must not be rewritten on every pass.
         if expected * 2 <= len(members):
-            actions.append(ManifestRewrite(spec_id, len(members), total, expected, f"many manifests: {least}"))
+            actions.append(
+                ManifestRewrite(spec_id, len(members), total, expected, f"many manifests: {least}")
+            )
         else:
             reason = f"folding would not halve them: {policy.explain('manifest_target_bytes')}"
             spared.append(("manifest", len(members), total, reason))
@@ -69,13 +73,22 @@ def execute(plan: Plan, view: TableView, context: RunContext) -> Outcome:
             summary = _lineage(plan, view, context, number, action).summary()
             keys = {key: summary[key] for key in ("lineage.run_id", "lineage.group")}
             context.step(StepName.COMMITTING, {"groups": [number], "outputs": [], "summary": keys})
-            snapshot_id = context.format.rewrite_manifests(view.ref, action.spec_id, plan.target_bytes, summary)
+            snapshot_id = context.format.rewrite_manifests(
+                view.ref, action.spec_id, plan.target_bytes, summary
+            )
             context.step(StepName.COMMITTED, {"groups": [number], "snapshot_id": snapshot_id})
             context.progress.advance(action.bytes)
             if snapshot_id is not None:
                 snapshots.append(snapshot_id)
     except CommitLost as error:
-        return _ended(RunState.PARTIAL if snapshots else RunState.LOST_RACE, error.message, plan, view, snapshots, context)
+        return _ended(
+            RunState.PARTIAL if snapshots else RunState.LOST_RACE,
+            error.message,
+            plan,
+            view,
+            snapshots,
+            context,
+        )
     except CommitUnknown as error:
         return _ended(RunState.UNKNOWN, error.message, plan, view, snapshots, context)
     finally:
@@ -86,7 +99,10 @@ def execute(plan: Plan, view: TableView, context: RunContext) -> Outcome:
 def _ended(
     state: RunState, reason: str, plan: Plan, view: TableView, snapshots: Sequence[int], context: RunContext
 ) -> Outcome:
-    counters = {"manifests_before": sum(action.manifests for action in _actions(plan)), "commits": len(snapshots)}
+    counters = {
+        "manifests_before": sum(action.manifests for action in _actions(plan)),
+        "commits": len(snapshots),
+    }
     if snapshots:
         counters["manifests_after"] = len(context.format.manifests(view.ref, snapshots[-1]))
     return Outcome(state, reason, counters, tuple(snapshots))
@@ -100,7 +116,9 @@ def _bytes(plan: Plan) -> list[int]:
     return [action.bytes for action in _actions(plan)]
 
 
-def _lineage(plan: Plan, view: TableView, context: RunContext, number: int, action: ManifestRewrite) -> Lineage:
+def _lineage(
+    plan: Plan, view: TableView, context: RunContext, number: int, action: ManifestRewrite
+) -> Lineage:
     return Lineage(
         operation="manifest-rewrite",
         run_id=context.run_id,

@@ -42,7 +42,9 @@ def recover(journal: Journal, format_: TableFormat, table: TableRef, job: str, o
 
 def _settle(journal: Journal, format_: TableFormat, table: TableRef, run: Run, owner: Owner) -> Run:
     steps = journal.steps(run.id)
-    committed = {tuple(s.detail["groups"]): int(s.detail["snapshot_id"]) for s in steps if s.name == StepName.COMMITTED}
+    committed = {
+        tuple(s.detail["groups"]): int(s.detail["snapshot_id"]) for s in steps if s.name == StepName.COMMITTED
+    }
     missing: list[_Commit] = []
     for commit in _tried(steps):
         if commit.groups in committed:
@@ -56,13 +58,21 @@ def _settle(journal: Journal, format_: TableFormat, table: TableRef, run: Run, o
     reason = _reason(run, len(committed), len(missing), removed)
     journal.step(run.id, owner, StepName.RECOVERED, {"reason": reason}, clock.now())
     state = _state(steps, committed, missing)
-    counters = {"commits": len(committed), "groups_done": sum(len(groups) for groups in committed), "recovered": True}
+    counters = {
+        "commits": len(committed),
+        "groups_done": sum(len(groups) for groups in committed),
+        "recovered": True,
+    }
     snapshots = tuple(dict.fromkeys(committed.values()))
     return journal.finish(run.id, state, reason, counters, snapshots, clock.now(), owner)
 
 
 def _tried(steps: Sequence[Step]) -> list[_Commit]:
-    return [_Commit(tuple(s.detail["groups"]), s.detail["summary"]) for s in steps if s.name == StepName.COMMITTING]
+    return [
+        _Commit(tuple(s.detail["groups"]), s.detail["summary"])
+        for s in steps
+        if s.name == StepName.COMMITTING
+    ]
 
 
 def _remove_unwritten(format_: TableFormat, table: TableRef, run: Run, steps: Sequence[Step]) -> int:

@@ -42,7 +42,9 @@ def execute(plan: Plan, view: TableView, files: FileSet, policy: Policy, context
     groups = plan.groups()
     context.format.retain(files, [path for group in groups for path in group.paths()])
     prefixes = _prefixes(plan, view, files, context)
-    context.step(StepName.WRITING, {"outputs": {str(number): list(paths) for number, paths in prefixes.items()}})
+    context.step(
+        StepName.WRITING, {"outputs": {str(number): list(paths) for number, paths in prefixes.items()}}
+    )
     rewriting = _Rewriting(plan, view, files, policy, context, prefixes)
     units = commit_units(groups, policy.maybe_int("rewrite_max_commits"))
     context.progress.begin(f"{plan.job} {view.ref}", sum(group.bytes for group in groups))
@@ -64,9 +66,15 @@ def commit_units(groups: Sequence[RewriteGroup], max_commits: int | None) -> lis
 
 def _prefixes(plan: Plan, view: TableView, files: FileSet, context: RunContext) -> dict[int, tuple[str, ...]]:
     """Where every output goes, by the table's own location rules, known before the first byte is written."""
-    wanted = [(group, index) for group in plan.groups() if group.engine == "arrow" for index in range(len(group.bins))]
+    wanted = [
+        (group, index)
+        for group in plan.groups()
+        if group.engine == "arrow"
+        for index in range(len(group.bins))
+    ]
     names = [
-        (group.partition_id, output_name(context.run_id, group.number, index, plan.target_bytes)) for group, index in wanted
+        (group.partition_id, output_name(context.run_id, group.number, index, plan.target_bytes))
+        for group, index in wanted
     ]
     found: dict[int, list[str]] = {}
     for (group, _), path in zip(wanted, context.format.output_locations(view.ref, files, names), strict=True):
@@ -91,7 +99,9 @@ class _Rewriting:
         self.encodings = policy.text("rewrite_encodings")
         self.schema = context.format.arrow_schema(view) if prefixes else b""
         io = context.format.write_properties(view.ref) if prefixes else {}
-        self.arrow: RewriteEngine = ArrowEngine(context.spark, context.run_id, io, context.task_memory, self.meter)
+        self.arrow: RewriteEngine = ArrowEngine(
+            context.spark, context.run_id, io, context.task_memory, self.meter
+        )
         self.native: RewriteEngine = NativeEngine(context.spark, context.run_id, context.format)
         # Set once, seen by every thread: no unit starts writing or committing after it.
         self.stop = threading.Event()
@@ -135,7 +145,9 @@ class _Rewriting:
         arrow = [group for group in unit if group.engine == "arrow"]
         native = [group for group in unit if group.engine != "arrow"]
         written = list(self.arrow.write(self._order(arrow))) if arrow else []
-        unfit = {each.group.number: each.trouble.reason for each in written if each.trouble and each.trouble.unfit}
+        unfit = {
+            each.group.number: each.trouble.reason for each in written if each.trouble and each.trouble.unfit
+        }
         if unfit:
             self._discard_arrow([each.group for each in written if each.group.number in unfit])
             native += [
@@ -148,7 +160,14 @@ class _Rewriting:
 
     def _order(self, groups: Sequence[RewriteGroup]) -> Order:
         return Order(
-            self.context.run_id, self.view, self.files, self.plan, tuple(groups), self.prefixes, self.schema, self.encodings
+            self.context.run_id,
+            self.view,
+            self.files,
+            self.plan,
+            tuple(groups),
+            self.prefixes,
+            self.schema,
+            self.encodings,
         )
 
     def _finish(self, unit: Unit, written: Sequence[Written]) -> list[Result]:
@@ -162,7 +181,9 @@ class _Rewriting:
     def _commit(self, written: Sequence[Written]) -> list[Result]:
         if self.stop.is_set():
             self._discard([each.group for each in written], written, commit_tried=False, commit_lost=False)
-            return [self._spare(each.group, RunState.INTERRUPTED, "stopped before its commit") for each in written]
+            return [
+                self._spare(each.group, RunState.INTERRUPTED, "stopped before its commit") for each in written
+            ]
         rewrite = self._rewrite(written)
         detail = {
             "groups": [each.group.number for each in written],
@@ -204,15 +225,24 @@ class _Rewriting:
         )
 
     def _spare(self, group: RewriteGroup, state: RunState, reason: str) -> Result:
-        self.context.step(StepName.SPARED, {"group": group.number, "partition": group.partition, "reason": reason})
+        self.context.step(
+            StepName.SPARED, {"group": group.number, "partition": group.partition, "reason": reason}
+        )
         self.context.progress.note(f"spared {group.partition or 'the table'}: {reason}")
         return Result(group, state, reason)
 
     def _discard(
-        self, groups: Sequence[RewriteGroup], written: Sequence[Written], *, commit_tried: bool, commit_lost: bool
+        self,
+        groups: Sequence[RewriteGroup],
+        written: Sequence[Written],
+        *,
+        commit_tried: bool,
+        commit_lost: bool,
     ) -> None:
         """Remove what these groups wrote. A store that refuses is only logged: an orphan cannot damage the table."""
-        native: list[OutputFile] = [file for each in written if each.engine != "arrow" for file in each.outputs]
+        native: list[OutputFile] = [
+            file for each in written if each.engine != "arrow" for file in each.outputs
+        ]
         try:
             self._discard_arrow(groups, commit_tried=commit_tried, commit_lost=commit_lost)
             discard_native(

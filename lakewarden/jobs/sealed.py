@@ -13,14 +13,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def sealed(view: TableView, partition: Partition, policy: Policy, now: datetime) -> str:
     """Empty when the partition may be worked on, else the reason it is still open."""
-    hours = policy.maybe_int("rewrite_sealed_after_hours")
-    if hours is None:
+    wait = policy.maybe_hours("rewrite_sealed_after_hours")
+    if wait is None:
         return ""
     spec = next(each for each in view.specs if each.id == partition.spec_id)
     end = period_end(spec, partition.values)
     if end is None:
         return f"has no time partition to seal: {policy.explain('rewrite_sealed_after_hours')}"
-    if now < end + timedelta(hours=hours):
+    if now < end + wait:
         return f"the partition is still open: {policy.explain('rewrite_sealed_after_hours')}"
     return ""
 

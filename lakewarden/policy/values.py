@@ -69,9 +69,15 @@ def show(value: PolicyValue) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
-        plain = not any(isinstance(each, str) and "," in each for each in value)
-        return ", ".join(map(str, value)) if plain else json.dumps(list(value))
+        return _show_list(value)
     return str(value)
+
+
+def _show_list(items: Sequence[str | int]) -> str:
+    """Separated by commas where that reads back to the same names, else as JSON."""
+    text = ", ".join(map(str, items))
+    misread = text.startswith("[") or is_none(text) or any("," in str(each) for each in items)
+    return json.dumps(list(items)) if misread else text
 
 
 def _bool(found: object) -> bool:

@@ -24,17 +24,23 @@ class Permit:
 
     def __post_init__(self) -> None:
         if self._key is not _KEY:
-            raise Refused(action="erase", target=f"{len(self.paths)} files", reason="the permit was not granted")
+            raise Refused(
+                action="erase", target=f"{len(self.paths)} files", reason="the permit was not granted"
+            )
 
 
-def for_uncommitted_outputs(run_id: str, outputs: Iterable[str], *, commit_tried: bool, commit_lost: bool) -> Permit:
+def for_uncommitted_outputs(
+    run_id: str, outputs: Iterable[str], *, commit_tried: bool, commit_lost: bool
+) -> Permit:
     """Outputs of a run whose commit was never tried, or was tried and is known to have changed nothing.
 
     An unknown outcome gives no permit: the table may name these files. A name without the run's id is not ours.
     """
     paths = tuple(outputs)
     if commit_tried and not commit_lost:
-        raise Refused(action="erase", target=f"outputs of run {run_id}", reason="their commit may have happened")
+        raise Refused(
+            action="erase", target=f"outputs of run {run_id}", reason="their commit may have happened"
+        )
     own = re.compile(rf"/lakewarden-{re.escape(run_id)}-[^/]+\.parquet$")
     for path in paths:
         if not own.search(path):
@@ -45,5 +51,9 @@ def for_uncommitted_outputs(run_id: str, outputs: Iterable[str], *, commit_tried
 def for_native_outputs(run_id: str, outputs: Iterable[str], *, commit_lost: bool) -> Permit:
     """Outputs the format's own writer named, told to us by that writer in this very process."""
     if not commit_lost:
-        raise Refused(action="erase", target=f"outputs of run {run_id}", reason="their commit may have happened")
-    return Permit(tuple(outputs), f"written for run {run_id} by the format's own writer and never committed", _KEY)
+        raise Refused(
+            action="erase", target=f"outputs of run {run_id}", reason="their commit may have happened"
+        )
+    return Permit(
+        tuple(outputs), f"written for run {run_id} by the format's own writer and never committed", _KEY
+    )

@@ -33,7 +33,13 @@ class Policies:
         with self._state.write() as connection:
             # In order of key, so that two who set the same keys wait for each other instead of deadlocking.
             for key, value in sorted(values.items()):
-                row = {"table_name": str(table), "key": key, "value": value, "set_by": operator, "set_at": now}
+                row = {
+                    "table_name": str(table),
+                    "key": key,
+                    "value": value,
+                    "set_by": operator,
+                    "set_at": now,
+                }
                 upsert(connection, table_policies, row, ["table_name", "key"])
 
     def unset(self, table: str, keys: Iterable[str]) -> None:

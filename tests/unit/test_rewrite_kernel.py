@@ -8,7 +8,7 @@ import pickle
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import date, datetime, time, timezone
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ import pytest
 from lakewarden.engine.kernels.project import children
 from lakewarden.engine.kernels.rewrite import (
     MissingSource,
-    Rewritten,
     RewriteTask,
+    Rewritten,
     RowsDiffer,
     Slice,
     Unfit,
@@ -53,7 +53,7 @@ def whole(path: Path) -> Slice:
 
 
 def task(output: Path, slices: Sequence[Slice], schema: pa.Schema, **more: Any) -> RewriteTask:
-    settings = {"options": OPTIONS, "iceberg_schema_json": NO_DEFAULTS} | more
+    settings: dict[str, Any] = {"options": OPTIONS, "iceberg_schema_json": NO_DEFAULTS} | more
     return RewriteTask(str(output), tuple(slices), schema.serialize().to_pybytes(), **settings)
 
 
@@ -71,7 +71,10 @@ def shape(path: Path) -> list[tuple[str, str, str]]:
 
 def described(fields: Iterable[pa.Field]) -> list[Any]:
     """Names, types, nullability and ids at every level."""
-    return [(f.name, f.type, f.nullable, f.metadata[b"PARQUET:field_id"], described(children(f.type))) for f in fields]
+    return [
+        (f.name, f.type, f.nullable, f.metadata[b"PARQUET:field_id"], described(children(f.type)))
+        for f in fields
+    ]
 
 
 EVENTS = pa.schema([column("id", 1, pa.int64(), required=True), column("name", 2, pa.string())])
@@ -107,7 +110,12 @@ def test_errors_travel_by_pickle(error: Exception) -> None:
 
 
 def every_type() -> pa.Schema:
-    point = pa.struct([column("x", 31, pa.int32(), required=True), column("tags", 32, pa.list_(column("element", 33, pa.string())))])
+    point = pa.struct(
+        [
+            column("x", 31, pa.int32(), required=True),
+            column("tags", 32, pa.list_(column("element", 33, pa.string()))),
+        ]
+    )
     return pa.schema(
         [
             column("flag", 1, pa.bool_()),
@@ -128,7 +136,9 @@ def every_type() -> pa.Schema:
             column("d18", 16, pa.decimal128(18, 4)),
             column("d38", 17, pa.decimal128(38, 10)),
             column("list", 18, pa.list_(column("element", 34, pa.int32()))),
-            column("map", 19, pa.map_(column("key", 35, pa.string(), required=True), column("value", 36, point))),
+            column(
+                "map", 19, pa.map_(column("key", 35, pa.string(), required=True), column("value", 36, point))
+            ),
             column("struct", 20, point_with_ids(40)),
         ]
     )
@@ -153,7 +163,7 @@ EVERY_VALUE = (
     date(1969, 12, 31),
     time(23, 59, 59, 999999),
     datetime(1900, 1, 1, 0, 0, 0, 1),
-    datetime(2262, 1, 1, tzinfo=timezone.utc),
+    datetime(2262, 1, 1, tzinfo=UTC),
     1_700_000_000_123_456_789,
     "grüße",
     b"\x00\xff",
@@ -167,14 +177,16 @@ EVERY_VALUE = (
     {"x": 5, "y": [{"q": 1}, None]},
 )
 NO_VALUE = tuple(9 if name == "long" else None for name in every_type().names)
-EMPTY = NO_VALUE[:-3] + ([], [], {"x": 0, "y": []})
+EMPTY: tuple[Any, ...] = (*NO_VALUE[:-3], [], [], {"x": 0, "y": []})
 
 
 @pytest.mark.parametrize("encodings", ["auto", "classic"])
 @pytest.mark.parametrize("dictionary", [True, False])
 def test_every_type_comes_out_as_it_went_in(tmp_path: Path, encodings: str, dictionary: bool) -> None:
     rows = [EVERY_VALUE, NO_VALUE, EMPTY] * 40
-    slices = [write(tmp_path / f"{n}.parquet", every_type(), rows, use_dictionary=dictionary) for n in range(2)]
+    slices = [
+        write(tmp_path / f"{n}.parquet", every_type(), rows, use_dictionary=dictionary) for n in range(2)
+    ]
     out = tmp_path / "out.parquet"
     rewrite(task(out, slices, every_type(), options=replace(OPTIONS, encodings=encodings)))
     assert pq.read_table(out).equals(pa.concat_tables([pq.read_table(piece.path) for piece in slices]))
@@ -224,12 +236,16 @@ def test_nan_and_negative_zero_survive(tmp_path: Path) -> None:
     assert math.copysign(1, d0) == math.copysign(1, f1) == -1
 
 
-# --- schema evolution --------------------------------------------------------------------------------------------------
+# --- schema evolution ---------------------------------------------------------------------------------------
 
 
 def test_columns_follow_their_ids(tmp_path: Path) -> None:
-    old = pa.schema([column("gone", 1, pa.string()), column("b", 2, pa.int64()), column("was", 3, pa.string())])
-    new = pa.schema([column("now", 3, pa.string()), column("gone", 4, pa.string()), column("b", 2, pa.int64())])
+    old = pa.schema(
+        [column("gone", 1, pa.string()), column("b", 2, pa.int64()), column("was", 3, pa.string())]
+    )
+    new = pa.schema(
+        [column("now", 3, pa.string()), column("gone", 4, pa.string()), column("b", 2, pa.int64())]
+    )
     slices = [
         write(tmp_path / "old.parquet", old, [("lost", 1, "x"), ("lost", 2, "y")] * 20),
         write(tmp_path / "new.parquet", new, [("z", "fresh", 3)]),
@@ -264,19 +280,31 @@ def test_a_struct_whose_fields_moved(tmp_path: Path) -> None:
             [
                 column("s", 1, struct),
                 column("l", 2, pa.list_(column("element", 3, struct))),
-                column("m", 4, pa.map_(column("key", 5, pa.int32(), required=True), column("value", 6, struct))),
+                column(
+                    "m", 4, pa.map_(column("key", 5, pa.int32(), required=True), column("value", 6, struct))
+                ),
             ]
         )
 
     old = wrap(column("a", 7, pa.int32()), column("b", 8, pa.string()))
     new = wrap(column("bee", 8, pa.string()), column("a", 7, pa.int64()), column("c", 9, pa.float64()))
     before, after = {"a": 1, "b": "x"}, {"bee": "x", "a": 1, "c": None}
-    rows = [(before, [before, None], [(1, before), (2, None)]), (None, None, None), (before, [], []), (None, [before], None)]
+    rows = [
+        (before, [before, None], [(1, before), (2, None)]),
+        (None, None, None),
+        (before, [], []),
+        (None, [before], None),
+    ]
     source = write(tmp_path / "in.parquet", old, rows * 5)
     out = tmp_path / "out.parquet"
     middle = replace(source, from_row=1, to_row=19)
     rewrite(task(out, [middle], new))
-    wanted = [(after, [after, None], [(1, after), (2, None)]), (None, None, None), (after, [], []), (None, [after], None)]
+    wanted = [
+        (after, [after, None], [(1, after), (2, None)]),
+        (None, None, None),
+        (after, [], []),
+        (None, [after], None),
+    ]
     assert rows_of(out) == (wanted * 5)[1:19]
 
 
@@ -340,9 +368,12 @@ def test_int96_is_unfit(tmp_path: Path) -> None:
         rewrite(task(tmp_path / "out.parquet", [source], schema))
 
 
-# --- row lineage -------------------------------------------------------------------------------------------------------
+# --- row lineage --------------------------------------------------------------------------------------------
 
-LINEAGE = [column("_row_id", 2147483540, pa.int64()), column("_last_updated_sequence_number", 2147483539, pa.int64())]
+LINEAGE = [
+    column("_row_id", 2147483540, pa.int64()),
+    column("_last_updated_sequence_number", 2147483539, pa.int64()),
+]
 
 
 def test_row_ids_follow_from_file_and_position(tmp_path: Path) -> None:
@@ -359,7 +390,9 @@ def test_row_ids_follow_from_file_and_position(tmp_path: Path) -> None:
 
 
 def test_row_ids_a_file_states_win(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.parquet", pa.schema([*EVENTS, *LINEAGE]), [(1, "a", 55, 3), (2, "b", None, None)])
+    source = write(
+        tmp_path / "in.parquet", pa.schema([*EVENTS, *LINEAGE]), [(1, "a", 55, 3), (2, "b", None, None)]
+    )
     out = tmp_path / "out.parquet"
     rewrite(task(out, [replace(source, first_row_id=100, data_sequence_number=9)], EVENTS, row_lineage=True))
     assert rows_of(out) == [(1, "a", 55, 3), (2, "b", 101, 9)]
@@ -372,7 +405,7 @@ def test_without_lineage_the_files_own_columns_are_left_out(tmp_path: Path) -> N
     assert rows_of(out) == [(1, "a")]
 
 
-# --- slices, row groups, memory ------------------------------------------------------------------------------------------
+# --- slices, row groups, memory -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 100), (0, 1), (99, 100), (25, 75), (30, 31), (20, 60)])
@@ -400,10 +433,20 @@ def test_row_groups_are_cut_by_size_and_are_even(tmp_path: Path) -> None:
     assert len(rows_of(out)) == 10_000
 
 
+def test_a_row_group_may_be_one_row(tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    rewrite(
+        task(out, events(tmp_path, files=1, rows=3000), EVENTS, options=replace(OPTIONS, row_group_bytes=1))
+    )
+    assert pq.read_metadata(out).num_row_groups == 3000
+
+
 def test_memory_cuts_row_groups_too(tmp_path: Path) -> None:
     schema = pa.schema([column("v", 1, pa.string())])
     # Each value repeats, so the file is tiny; decoded it is 20 MB.
-    source = write(tmp_path / "in.parquet", schema, [(f"{n % 7:010000d}",) for n in range(2000)], use_dictionary=False)
+    source = write(
+        tmp_path / "in.parquet", schema, [(f"{n % 7:010000d}",) for n in range(2000)], use_dictionary=False
+    )
     out = tmp_path / "out.parquet"
     before = pa.total_allocated_bytes()
     peak = pa.default_memory_pool().max_memory()
@@ -421,7 +464,7 @@ def test_a_row_larger_than_the_budget_still_passes(tmp_path: Path) -> None:
     assert len(rows_of(tmp_path / "out.parquet")) == 5
 
 
-# --- failure -------------------------------------------------------------------------------------------------------------
+# --- failure ------------------------------------------------------------------------------------------------
 
 
 def test_a_missing_source_is_named(tmp_path: Path) -> None:
@@ -468,6 +511,12 @@ def test_a_source_with_other_rows_than_the_table_says(tmp_path: Path) -> None:
     assert not (tmp_path / "out.parquet").exists()
 
 
+def test_a_task_without_rows_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no rows"):
+        rewrite(task(tmp_path / "out.parquet", [], EVENTS))
+    assert not (tmp_path / "out.parquet").exists()
+
+
 def test_an_earlier_attempts_leftover_is_replaced(tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     out.write_bytes(b"half a file" * 1000)
@@ -475,7 +524,7 @@ def test_an_earlier_attempts_leftover_is_replaced(tmp_path: Path) -> None:
     assert len(rows_of(out)) == 30
 
 
-# --- what the file looks like ----------------------------------------------------------------------------------------------
+# --- what the file looks like -------------------------------------------------------------------------------
 
 
 def encodings_of(path: Path) -> dict[str, tuple[str, ...]]:
@@ -485,9 +534,13 @@ def encodings_of(path: Path) -> dict[str, tuple[str, ...]]:
 
 @pytest.fixture
 def telemetry(tmp_path: Path) -> Callable[[str], Path]:
-    schema = pa.schema([column("n", 1, pa.int64()), column("v", 2, pa.float64()), column("s", 3, pa.string())])
-    rows = [(n, n / 7, f"s{n % 5}") for n in range(3000)]
-    slices = [write(tmp_path / f"{n}.parquet", schema, rows, use_dictionary=["s"]) for n in range(3)]
+    schema = pa.schema(
+        [column("n", 1, pa.int64()), column("v", 2, pa.float64()), column("s", 3, pa.string())]
+    )
+    slices = []
+    for n in range(3):
+        rows = [(i, i / 7, f"s{i % 5}") for i in range(3000 * n, 3000 * n + 3000)]
+        slices.append(write(tmp_path / f"{n}.parquet", schema, rows, use_dictionary=["s"]))
 
     def run(encodings: str) -> Path:
         out = tmp_path / f"{encodings}.parquet"
@@ -508,6 +561,34 @@ def test_classic_encodings(telemetry: Callable[[str], Path]) -> None:
     found = encodings_of(telemetry("classic"))
     assert set(found["n"]) == set(found["v"]) == {"PLAIN", "RLE"}
     assert "RLE_DICTIONARY" in found["s"]
+
+
+def test_tiny_files_do_not_hide_a_dictionary(tmp_path: Path) -> None:
+    """Ten rows, all different, never keep a dictionary; a thousand such files together want one."""
+    schema = pa.schema([column("device", 1, pa.string()), column("n", 2, pa.int64())])
+    slices = [
+        write(
+            tmp_path / f"{n}.parquet",
+            schema,
+            [(f"d{i}", 10 * n + i) for i in range(10)],
+            use_dictionary=False,
+        )
+        for n in range(40)
+    ]
+    out = tmp_path / "out.parquet"
+    rewrite(task(out, slices, schema))
+    found = encodings_of(out)
+    assert "RLE_DICTIONARY" in found["device"]
+    assert "DELTA_BINARY_PACKED" in found["n"]
+    assert rows_of(out) == [(f"d{n % 10}", n) for n in range(400)]
+
+
+def test_a_dictionary_that_outgrows_its_limit(tmp_path: Path) -> None:
+    rows = [(n, f"name-{n % 500}") for n in range(5000)]
+    source = write(tmp_path / "in.parquet", EVENTS, rows, use_dictionary=["name"])
+    out = tmp_path / "out.parquet"
+    rewrite(task(out, [source] * 3, EVENTS, options=replace(OPTIONS, dictionary_bytes=64)))
+    assert rows_of(out) == rows * 3
 
 
 def test_the_footer_tells_what_iceberg_asks(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from lakewarden.engine.kernels.encoding import (
     Encodings,
     WriteOptions,
     choose,
+    settle,
     survey,
     unfit_properties,
     writer_settings,
@@ -73,6 +74,10 @@ class Slice:
     data_sequence_number: int
     first_row_id: int | None
 
+    @property
+    def wanted(self) -> int:
+        return self.to_row - self.from_row
+
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
@@ -86,6 +91,10 @@ class RewriteTask:
     io: Mapping[str, str] = field(default_factory=dict)
     row_lineage: bool = False
     memory_budget: int = 512 * _MIB
+
+    @property
+    def rows(self) -> int:
+        return sum(piece.wanted for piece in self.slices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +142,12 @@ def rewrite(task: RewriteTask) -> Rewritten:
     seen = survey((source.footer, source.way.leaves) for source in sources)
     encodings = choose(leaves(target), seen, task.options)
     schema = _with_dictionaries(target, encodings)
+    row_bytes = _row_bytes(schema, seen)
     with Output(task, store, schema, encodings) as output:
-        gatherer = RowGroups(output, _rows_per_group(task, sources, seen, schema), task.memory_budget)
-        for batch in _batches(task, store, sources, schema, seen):
-            gatherer.add(batch)
-        gatherer.flush()
+        groups = RowGroups(output, _rows_per_group(task, sources, row_bytes), task.memory_budget)
+        for batch in _batches(task, store, sources, schema, row_bytes):
+            groups.add(batch)
+        groups.flush()
         footer = output.finish()
     return Rewritten(
         path=task.output,
@@ -150,7 +160,7 @@ def rewrite(task: RewriteTask) -> Rewritten:
     )
 
 
-# --- sources -----------------------------------------------------------------------------------------------------------
+# --- sources ------------------------------------------------------------------------------------------------
 
 
 def _open_sources(task: RewriteTask, store: Store, target: pa.Schema) -> list[Source]:
@@ -209,28 +219,27 @@ def _check_columns(footer: pq.FileMetaData, way: Projection) -> None:
 
 
 def _bytes_read(source: Source) -> int:
-    rows = sum(footer_rows for _, footer_rows, _ in _overlapping(source))
+    rows = sum(rows for _, rows, _ in _overlapping(source))
     return source.slice.size * rows // max(1, source.slice.rows)
 
 
-# --- rows --------------------------------------------------------------------------------------------------------------
+# --- rows ---------------------------------------------------------------------------------------------------
 
 
 def _batches(
-    task: RewriteTask, store: Store, sources: list[Source], schema: pa.Schema, seen: Mapping[int, Chunks]
+    task: RewriteTask, store: Store, sources: list[Source], schema: pa.Schema, row_bytes: float
 ) -> Iterator[pa.RecordBatch]:
     """Every row of every slice, in order, as the output has it."""
-    widest = _row_bytes(schema, seen)
     for source in sources:
         rows = 0
-        batch_rows = max(1, min(_BATCH_ROWS, int(task.memory_budget / 8 / widest)))
+        batch_rows = max(1, min(_BATCH_ROWS, int(task.memory_budget / 8 / row_bytes)))
         for position, batch in _source_batches(source, store, schema, batch_rows):
             rows += batch.num_rows
-            widest = max(widest, batch.nbytes / max(1, batch.num_rows))
+            # Footers tell little of strings that repeat; the rows themselves do, from the first file on.
+            row_bytes = max(row_bytes, batch.nbytes / batch.num_rows)
             yield _output_batch(task, source, position, batch, schema)
-        expected = source.slice.to_row - source.slice.from_row
-        if rows != expected:
-            raise RowsDiffer(source.slice.path, expected, rows)
+        if rows != source.slice.wanted:
+            raise RowsDiffer(source.slice.path, source.slice.wanted, rows)
 
 
 def _source_batches(
@@ -254,6 +263,8 @@ def _source_batches(
             for batch in reader.iter_batches(batch_rows, [group], source.way.columns, use_threads=False):
                 yield from _cut(batch, position, source.slice)
                 position += batch.num_rows
+    except pa.ArrowNotImplementedError as error:
+        raise Unfit(str(error), path) from error
     except (OSError, pa.ArrowException) as error:
         raise MissingSource(path, str(error)) from error
     finally:
@@ -300,13 +311,15 @@ def _lineage(row_id: pa.Array, updated: pa.Array, piece: Slice, position: int) -
     return [row_id, updated]
 
 
-# --- row groups ----------------------------------------------------------------------------------------------------------
+# --- row groups ---------------------------------------------------------------------------------------------
 
 
 def _with_dictionaries(target: pa.Schema, encodings: Encodings) -> pa.Schema:
     """The output's schema with the carried strings as dictionaries; Parquet sees no difference."""
     return pa.schema(
-        column.with_type(pa.dictionary(pa.int32(), column.type)) if field_id(column) in encodings.carried else column
+        column.with_type(pa.dictionary(pa.int32(), column.type))
+        if field_id(column) in encodings.carried
+        else column
         for column in target
     )
 
@@ -317,14 +330,12 @@ def _row_bytes(schema: pa.Schema, seen: Mapping[int, Chunks]) -> float:
     return 1 + sum(chunks.arrow_row_bytes(kind) for kind, chunks in found if chunks is not None)
 
 
-def _rows_per_group(
-    task: RewriteTask, sources: list[Source], seen: Mapping[int, Chunks], schema: pa.Schema
-) -> int:
+def _rows_per_group(task: RewriteTask, sources: list[Source], row_bytes: float) -> int:
     """Rows of a row group: as few groups as size and memory allow, all about equal."""
-    rows = sum(piece.to_row - piece.from_row for piece in task.slices)
+    rows = task.rows
     # Parquet's Java writer compares the row-group size with its compressed pages, so the files' own sizes are the measure.
     stored = sum(_bytes_read(source) for source in sources)
-    decoded = rows * _row_bytes(schema, seen)
+    decoded = rows * row_bytes
     groups = max(stored / task.options.row_group_bytes, decoded / _held_limit(task.memory_budget))
     return max(1, math.ceil(rows / max(1, math.ceil(groups))))
 
@@ -346,12 +357,12 @@ class RowGroups:
         self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        room = self._rows_per_group - self._rows
-        self._hold(batch.slice(0, room))
-        if self._rows >= self._rows_per_group or self._bytes >= self._limit:
-            self.flush()
-        if batch.num_rows > room:
-            self.add(batch.slice(room))
+        while batch.num_rows:
+            room = self._rows_per_group - self._rows
+            self._hold(batch.slice(0, room))
+            batch = batch.slice(min(room, batch.num_rows))
+            if self._rows >= self._rows_per_group or self._bytes >= self._limit:
+                self.flush()
 
     def _hold(self, batch: pa.RecordBatch) -> None:
         self._held.append(batch)
@@ -371,54 +382,65 @@ class Output:
         self._task = task
         self._store = store
         self._schema = schema
-        self._settings = writer_settings(encodings, task.options)
+        self._encodings = encodings
+        self._writer: pq.ParquetWriter | None = None
         self._footers: list[pq.FileMetaData] = []
         self._finished = False
         self.size = 0
 
     def __enter__(self) -> Output:
         self._sink = self._store.create(self._task.output)
-        try:
-            self._writer = pq.ParquetWriter(
-                self._sink, self._schema, metadata_collector=self._footers, **self._settings
-            )
-            self._writer.add_key_value_metadata({"iceberg.schema": self._task.iceberg_schema_json})
-        except BaseException:
-            self._discard()
-            raise
         return self
 
     def write(self, batches: list[pa.RecordBatch]) -> None:
-        """One row group. Each source has its own dictionaries: unless made one, the writer would decode all but the first."""
+        """One row group.
+
+        Each source has its own dictionaries; unless they are made one, the writer decodes all but the first.
+        """
         table = pa.Table.from_batches(batches, self._schema).unify_dictionaries()
+        if self._writer is None:
+            self._writer = self._start(settle(self._encodings, table))
         self._writer.write_table(table, row_group_size=table.num_rows)
+
+    def _start(self, encodings: Encodings) -> pq.ParquetWriter:
+        settings = writer_settings(encodings, self._task.options)
+        writer = pq.ParquetWriter(self._sink, self._schema, metadata_collector=self._footers, **settings)
+        writer.add_key_value_metadata({"iceberg.schema": self._task.iceberg_schema_json})
+        return writer
 
     def finish(self) -> pq.FileMetaData:
         """Close the file, and answer with its footer once the rows in it are as many as were asked for."""
+        if self._writer is None:
+            raise ValueError(f"rewrite {self._task.output}: the task has no rows")
         self._writer.close()
         self.size = self._sink.tell()
         self._sink.close()
         (footer,) = self._footers
-        expected = sum(piece.to_row - piece.from_row for piece in self._task.slices)
-        if footer.num_rows != expected:
-            raise RowsDiffer(self._task.output, expected, footer.num_rows)
+        if footer.num_rows != self._task.rows:
+            raise RowsDiffer(self._task.output, self._task.rows, footer.num_rows)
         self._finished = True
         return footer
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._finished:
+        if self._finished:
+            return
+        # Closing a half-written file may fail again, as a full disk does; the removal still has to happen.
+        for part in (self._writer, self._sink):
             with contextlib.suppress(Exception):
-                # What closing would say about a half-written file hides the failure that brought us here.
-                self._writer.close()
-            self._discard()
+                if part is not None:
+                    part.close()
+        self._remove(error)
 
-    def _discard(self) -> None:
-        with contextlib.suppress(Exception):
-            # A full disk or a lost connection fails here again; the removal below still has to happen.
-            self._sink.close()
-        self._store.remove(self._task.output)
+    def _remove(self, error: BaseException | None) -> None:
+        try:
+            self._store.remove(self._task.output)
+        except Exception as failure:
+            if error is None:
+                raise
+            # The first failure is the one to tell; the leftover is named with it, and a sweep finds it.
+            error.add_note(f"could not remove the partial output {self._task.output}: {failure}")
 
 
 def _split_offsets(footer: pq.FileMetaData) -> tuple[int, ...]:

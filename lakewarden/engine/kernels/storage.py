@@ -6,12 +6,15 @@ percent sign. Object stores go through PyIceberg's FileIO, imported only when su
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
+
+_SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class MissingSource(Exception):
@@ -31,7 +34,7 @@ def local_path(path: str) -> str | None:
     if path.startswith("file:"):
         rest = path.removeprefix("file:")
         return "/" + rest.lstrip("/")
-    return None if "://" in path else path
+    return None if _SCHEME.match(path) else path
 
 
 def split_url(path: str) -> tuple[str, str, str]:
@@ -67,7 +70,7 @@ class Store:
         """A stream that replaces whatever an earlier attempt left under this name."""
         where, name = self._locate(path)
         if where is self._local:
-            os.makedirs(os.path.dirname(name), exist_ok=True)
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
         return where.open_output_stream(name)
 
     def remove(self, path: str) -> None:
@@ -81,7 +84,11 @@ class Store:
         if plain is not None:
             return self._local, plain
         scheme, bucket, key = split_url(path)
-        return self._object_io().fs_by_scheme(scheme, bucket), f"{bucket.partition('@')[0]}/{key}"
+        where = self._object_io().fs_by_scheme(scheme, bucket)
+        if scheme in ("hdfs", "viewfs"):
+            return where, f"/{key}"
+        # Azure spells container@account; its file system wants the container alone.
+        return where, f"{bucket.partition('@')[0]}/{key}"
 
     def _object_io(self) -> Any:
         if self._io is None:

@@ -41,9 +41,11 @@ import org.apache.iceberg.HasTableOperations;
 import org.apache.iceberg.ManifestFile;
 import org.apache.iceberg.Metrics;
 import org.apache.iceberg.MetricsConfig;
+import org.apache.iceberg.NullOrder;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.RewriteFiles;
 import org.apache.iceberg.Snapshot;
+import org.apache.iceberg.SortOrder;
 import org.apache.iceberg.StructLike;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.TableMetadata;
@@ -502,17 +504,41 @@ public final class IcebergBridge {
       return construct(package_ + "SparkBinPackFileRewriteRunner",
           new Class[] {SparkSession.class, Table.class}, new Object[] {spark, table});
     }
-    if ("sort".equals(strategy)) {
+    JsonNode names = at(request, "columns");
+    if ("sort".equals(strategy) && names.size() == 0) {
       return construct(package_ + "SparkSortFileRewriteRunner",
           new Class[] {SparkSession.class, Table.class}, new Object[] {spark, table});
     }
+    if ("sort".equals(strategy)) {
+      return construct(package_ + "SparkSortFileRewriteRunner",
+          new Class[] {SparkSession.class, Table.class, SortOrder.class},
+          new Object[] {spark, table, sortOrder(table, names)});
+    }
     List columns = new ArrayList();
-    JsonNode names = at(request, "columns");
     for (int i = 0; i < names.size(); i++) {
       columns.add(at(names, i).asText());
     }
     return construct(package_ + "SparkZOrderFileRewriteRunner",
         new Class[] {SparkSession.class, Table.class, List.class}, new Object[] {spark, table, columns});
+  }
+
+  /** Columns as the policy writes them: `a`, `b desc`, `c asc nulls last`. */
+  private static SortOrder sortOrder(Table table, JsonNode names) {
+    SortOrder.Builder order = SortOrder.builderFor(table.schema());
+    for (int i = 0; i < names.size(); i++) {
+      String[] words = at(names, i).asText().toLowerCase().split("\\s+");
+      String column = at(names, i).asText().split("\\s+")[0];
+      List rest = Arrays.asList(words);
+      boolean down = rest.contains("desc");
+      NullOrder nulls = rest.contains("last") || (down && !rest.contains("first"))
+          ? NullOrder.NULLS_LAST : NullOrder.NULLS_FIRST;
+      if (down) {
+        order.desc(column, nulls);
+      } else {
+        order.asc(column, nulls);
+      }
+    }
+    return order.build();
   }
 
   private static Object construct(String name, Class[] types, Object[] values) throws Exception {

@@ -29,7 +29,9 @@ def session_catalogs(spark: Any) -> list[str]:
     return sorted(
         key.removeprefix(_PREFIX)
         for key, value in settings.items()
-        if key.startswith(_PREFIX) and "." not in key.removeprefix(_PREFIX) and value.startswith("org.apache.iceberg.spark.")
+        if key.startswith(_PREFIX)
+        and "." not in key.removeprefix(_PREFIX)
+        and value.startswith("org.apache.iceberg.spark.")
     )
 
 
@@ -55,7 +57,9 @@ class Catalogs:
             )
             return self.bridge.load(catalog, json.dumps([*table.namespace, table.name]))
         except JavaError as error:
-            if is_java(error, "NoSuchTableException", "NoSuchNamespaceException", "NoSuchIcebergTableException"):
+            if is_java(
+                error, "NoSuchTableException", "NoSuchNamespaceException", "NoSuchIcebergTableException"
+            ):
                 raise NoSuchTable(table=table, reason=f"catalog {table.catalog} has no such table") from error
             raise catalog_error(error, f"catalog {table.catalog}") from error
 

@@ -22,7 +22,12 @@ _SETTLE_WAITS = (0.0, 0.5, 2.0)
 _CONFLICT = ("CommitFailedException",)
 _LOST = ("ValidationException",)
 # The catalog refused before it looked at the commit: nothing changed either.
-_REFUSED = ("ForbiddenException", "NotAuthorizedException", "NoSuchTableException", "UnprocessableEntityException")
+_REFUSED = (
+    "ForbiddenException",
+    "NotAuthorizedException",
+    "NoSuchTableException",
+    "UnprocessableEntityException",
+)
 
 
 def commit_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> int:
@@ -33,7 +38,12 @@ def commit_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> int:
             "branch": rewrite.bounds.branch,
             "removed": list(rewrite.removed),
             "added": [
-                {"path": f.path, "bytes": f.bytes, "partition": f.partition_id, "split_offsets": list(f.split_offsets)}
+                {
+                    "path": f.path,
+                    "bytes": f.bytes,
+                    "partition": f.partition_id,
+                    "split_offsets": list(f.split_offsets),
+                }
                 for f in rewrite.added
             ],
             "summary": dict(rewrite.summary),
@@ -46,7 +56,9 @@ def commit_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> int:
     return commit(catalogs, rewrite.table, rewrite.summary, attempt, rewrite.bounds.commit_attempts)
 
 
-def commit(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str], attempt: Any, attempts: int) -> int:
+def commit(
+    catalogs: Catalogs, table: TableRef, summary: Mapping[str, str], attempt: Any, attempts: int
+) -> int:
     """Run `attempt` until it commits, is lost for good, or its outcome cannot be known."""
     for number in range(attempts):
         try:
@@ -70,7 +82,7 @@ def find_commit(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str])
 
 def _backoff(number: int) -> float:
     """Exponential from 50 ms, with jitter, so that workers which collided once do not collide again."""
-    return min(_FIRST_WAIT * float(2**number), _LONGEST_WAIT) * random.uniform(0.5, 1.5)  # noqa: S311
+    return min(_FIRST_WAIT * float(2**number), _LONGEST_WAIT) * random.uniform(0.5, 1.5)
 
 
 def _committed(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str]) -> int:

@@ -39,14 +39,18 @@ class Iceberg:
         return unfit_types(view)
 
     def arrow_schema(self, view: TableView) -> bytes:
-        return arrow_schema(view).serialize().to_pybytes()
+        return bytes(arrow_schema(view).serialize())
 
     def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
         return read_manifests(self._catalogs, table, snapshot_id)
 
-    def output_locations(self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]) -> list[str]:
+    def output_locations(
+        self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
+    ) -> list[str]:
         loaded = self._catalogs.load(table)
-        paths: list[str] = json.loads(self._catalogs.bridge.locations(loaded, files.handle, json.dumps(names)))
+        paths: list[str] = json.loads(
+            self._catalogs.bridge.locations(loaded, files.handle, json.dumps(names))
+        )
         return paths
 
     def write_properties(self, table: TableRef) -> Mapping[str, str]:
@@ -65,7 +69,13 @@ class Iceberg:
         return find_commit(self._catalogs, table, summary)
 
     def rewrite_natively(
-        self, table: TableRef, files: FileSet, group: RewriteGroup, strategy: str, columns: Sequence[str], target_bytes: int
+        self,
+        table: TableRef,
+        files: FileSet,
+        group: RewriteGroup,
+        strategy: str,
+        columns: Sequence[str],
+        target_bytes: int,
     ) -> list[OutputFile]:
         request = {
             "number": group.number,
@@ -82,12 +92,21 @@ class Iceberg:
         written = self._catalogs.bridge.rewriteNatively(
             self._spark._jsparkSession, self._catalogs.load(table), files.handle, json.dumps(request)
         )
-        return [OutputFile(row["path"], row["bytes"], row["rows"], group.partition_id) for row in json.loads(written)]
+        return [
+            OutputFile(row["path"], row["bytes"], row["rows"], group.partition_id)
+            for row in json.loads(written)
+        ]
 
-    def rewrite_manifests(self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]) -> int | None:
+    def rewrite_manifests(
+        self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]
+    ) -> int | None:
         def attempt() -> None:
             self._catalogs.bridge.rewriteManifests(
-                self._spark._jsparkSession, self._catalogs.load(table), spec_id, target_bytes, json.dumps(dict(summary))
+                self._spark._jsparkSession,
+                self._catalogs.load(table),
+                spec_id,
+                target_bytes,
+                json.dumps(dict(summary)),
             )
 
         return commit(self._catalogs, table, summary, attempt, attempts=16)

@@ -52,7 +52,8 @@ def view_of(ref: TableRef, metadata: Mapping[str, Any], location: str) -> TableV
         current_snapshot_id=head.id if head else None,
         snapshots=snapshots,
         refs=tuple(
-            Ref(name, each["type"].lower(), each["snapshot-id"]) for name, each in metadata.get("refs", {}).items()
+            Ref(name, each["type"].lower(), each["snapshot-id"])
+            for name, each in metadata.get("refs", {}).items()
         ),
         schema_id=schema["schema-id"],
         schema_json=json.dumps(schema),
@@ -100,7 +101,10 @@ def _sort_order(each: Mapping[str, Any]) -> SortOrder:
 def _counters(head: Snapshot | None, snapshots: int) -> Counters:
     if head is None:
         return Counters(snapshots=snapshots)
-    total = {key: int(head.summary.get(f"total-{key}", 0)) for key in ("data-files", "delete-files", "records", "files-size")}
+    total = {
+        key: int(head.summary.get(f"total-{key}", 0))
+        for key in ("data-files", "delete-files", "records", "files-size")
+    }
     return Counters(
         data_files=total["data-files"],
         delete_files=total["delete-files"],
@@ -141,11 +145,14 @@ def _where(catalogs: Catalogs, ref: TableRef, where: str) -> Any:
         return catalogs.bridge.where(catalogs.spark._jsparkSession, str(ref), where)
     except JavaError as error:
         raise PolicyError(
-            key="rewrite_where", reason=f"found {where!r}; {java_reason(error)}; write it as SQL over the table's columns"
+            key="rewrite_where",
+            reason=f"found {where!r}; {java_reason(error)}; write it as SQL over the table's columns",
         ) from error
     except Exception as error:  # pyspark turns analysis errors into its own classes
         if type(error).__module__.startswith("pyspark.errors"):
-            raise PolicyError(key="rewrite_where", reason=f"found {where!r}; {str(error).splitlines()[0]}") from error
+            raise PolicyError(
+                key="rewrite_where", reason=f"found {where!r}; {str(error).splitlines()[0]}"
+            ) from error
         raise
 
 

@@ -1,0 +1,1 @@
+"""What is shown: one frozen value per thing. `--json` prints its `to_dict()`, a terminal its `render()`."""

@@ -1,0 +1,97 @@
+"""How reports look on a terminal: the same few shapes and colours everywhere.
+
+Text is always passed as `Text`, never as markup: a partition or a master may be called `[red]` or `local[*]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Justify = Literal["left", "right"]
+
+STATE_STYLES = {
+    "done": "bold green",
+    "nothing-to-do": "green",
+    "running": "cyan",
+    "partial": "bold yellow",
+    "lost-race": "bold yellow",
+    "refused": "bold yellow",
+    "interrupted": "bold yellow",
+    "unknown": "bold red",
+    "failed": "bold red",
+}
+
+
+def state(name: str) -> Text:
+    return Text(name, style=STATE_STYLES.get(name, ""))
+
+
+def title(first: str, second: str) -> Text:
+    """`compact  lake.db.events`"""
+    return Text.assemble((first, "bold"), "  ", (second, "bold cyan"))
+
+
+def dim(text: str) -> Text:
+    return Text(text, style="dim")
+
+
+def command(text: str) -> Text:
+    return Text(text, style="cyan")
+
+
+def facts(rows: Iterable[tuple[str, str | Text]], indent: int = 2) -> Table:
+    """Label and value, a line each."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, value in rows:
+        grid.add_row(Text(" " * indent + label, style="dim"), _text(value))
+    return grid
+
+
+def lines(
+    rows: Sequence[Sequence[str | Text]],
+    justify: Sequence[Justify],
+    headings: Sequence[str] = (),
+    indent: int = 2,
+) -> Table:
+    """Columns that line up; the last one takes what is left and wraps, the others never do."""
+    table = Table(
+        box=None,
+        show_header=bool(headings),
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+        header_style="dim",
+        show_edge=False,
+    )
+    last = len(justify) - 1
+    for index, side in enumerate(justify):
+        heading = headings[index] if headings else ""
+        table.add_column(
+            Text(" " * indent + heading if index == 0 else heading),
+            justify=side,
+            no_wrap=index != last,
+            overflow="fold" if index == last else "ellipsis",
+        )
+    for row in rows:
+        first, *rest = (_text(each) for each in row)
+        table.add_row(Text(" " * indent) + first, *rest)
+    return table
+
+
+def _text(value: str | Text) -> Text:
+    return Text(value) if isinstance(value, str) else value
+
+
+def stack(*parts: RenderableType | None) -> RenderableType:
+    """One below the other, leaving out what is not there."""
+    from rich.console import Group
+
+    return Group(*(part for part in parts if part is not None))

@@ -1,0 +1,142 @@
+"""A plan on the screen: what would be done, what is kept and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from lakewarden.model import Spared
+from lakewarden.plan import Action, ManifestRewrite, Plan, RewriteGroup
+from lakewarden.report import look
+from lakewarden.report.words import counted, number, size
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+SHOWN_GROUPS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """`next_command` is what would carry the plan out, with the same settings."""
+
+    plan: Plan
+    next_command: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **self.plan.to_dict(),
+            "columns": list(self.plan.columns),
+            "totals": totals(self.plan),
+            "next_command": None if self.plan.empty else self.next_command,
+        }
+
+    def render(self, width: int) -> RenderableType:
+        plan = self.plan
+        return look.stack(
+            look.title(str(plan.job), str(plan.table)),
+            look.facts(_header(plan)),
+            *_body(plan),
+            look.lines(_kept(plan.spared), ("left", "right", "right", "left")) if plan.spared else None,
+            Text(),
+            self._ending(),
+        )
+
+    def _ending(self) -> Text:
+        if self.plan.empty:
+            return look.dim("this was a plan: nothing was changed, and there is nothing to do")
+        return Text.assemble(
+            ("this was a plan: nothing was changed; to do it:\n  ", "dim"), look.command(self.next_command)
+        )
+
+
+def totals(plan: Plan) -> dict[str, int]:
+    """What the plan adds up to; manifests and data files are counted under names of their own."""
+    groups = plan.groups()
+    folds = [action for action in plan.actions if isinstance(action, ManifestRewrite)]
+    counted_ = {
+        "actions": len(plan.actions),
+        "input_bytes": sum(group.bytes for group in groups) + sum(fold.bytes for fold in folds),
+    }
+    if groups:
+        counted_["input_files"] = sum(group.files for group in groups)
+        counted_["output_files"] = sum(len(group.bins) for group in groups)
+        counted_["rows"] = sum(group.rows for group in groups)
+    if folds:
+        counted_["input_manifests"] = sum(fold.manifests for fold in folds)
+        counted_["output_manifests"] = sum(fold.expected for fold in folds)
+    return counted_
+
+
+def _header(plan: Plan) -> list[tuple[str, str | Text]]:
+    rows: list[tuple[str, str | Text]] = []
+    if plan.strategy:
+        by = f" by {', '.join(plan.columns)}" if plan.columns else ""
+        rows.append(("strategy", f"{plan.strategy}{by}, to files of {size(plan.target_bytes)}"))
+    rows.extend(("engine", each) for each in _engines(plan))
+    if plan.bounds.branch != "main":
+        rows.append(("branch", plan.bounds.branch))
+    rows.append(("result", plan.reason or "nothing to do"))
+    if plan.cut_short:
+        rows.append(("limit", plan.cut_short))
+    return rows
+
+
+def _engines(plan: Plan) -> list[str]:
+    """Each engine once per reason, with how many groups it gets where there are several."""
+    tally: dict[tuple[str, str], int] = {}
+    for group in plan.groups():
+        key = (group.engine, group.engine_reason)
+        tally[key] = tally.get(key, 0) + 1
+    return [
+        engine + (f", {counted(groups, 'group')}" if len(tally) > 1 else "") + (f": {why}" if why else "")
+        for (engine, why), groups in tally.items()
+    ]
+
+
+def _body(plan: Plan) -> list[RenderableType]:
+    if plan.empty:
+        return []
+    headings = ("where", "from → to", "size", "rows", "why")
+    shown = [_line(action) for action in plan.actions[:SHOWN_GROUPS]]
+    rest = len(plan.actions) - len(shown)
+    return [
+        Text(),
+        look.lines(shown, ("left", "right", "right", "right", "left"), headings),
+        *([look.dim(f"  and {rest:,} more")] if rest else []),
+        look.lines([_total(plan)], ("left", "left")),
+    ]
+
+
+def _line(action: Action) -> tuple[str, str, str, str, str]:
+    match action:
+        case RewriteGroup():
+            where = action.partition or "the table"
+            change = f"{number(action.files)} → {number(len(action.bins))} files"
+            return where, change, size(action.bytes), number(action.rows), action.reason
+        case ManifestRewrite():
+            change = f"{number(action.manifests)} → {number(action.expected)} manifests"
+            return f"spec {action.spec_id}", change, size(action.bytes), "", action.reason
+
+
+def _total(plan: Plan) -> tuple[Text, str]:
+    all_ = totals(plan)
+    parts = [
+        f"{number(all_[f'input_{noun}'])} → {number(all_[f'output_{noun}'])} {noun}"
+        for noun in ("files", "manifests")
+        if f"input_{noun}" in all_
+    ]
+    parts.append(size(all_["input_bytes"]))
+    if "rows" in all_:
+        parts.append(counted(all_["rows"], "row"))
+    groups = f" in {counted(len(plan.actions), 'group')}" if len(plan.actions) > 1 else ""
+    return Text("would rewrite", style="bold"), ", ".join(parts) + groups
+
+
+def _kept(spared: tuple[Spared, ...]) -> list[tuple[Text, str, str, str]]:
+    return [
+        (Text("keep", style="green"), counted(each.count, each.what), size(each.bytes), each.reason)
+        for each in spared
+    ]

@@ -1,0 +1,210 @@
+"""Runs on the screen: one that just ended, the journal, and a whole pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from lakewarden.model import Run, RunState, Step
+from lakewarden.report import look
+from lakewarden.report.words import age, average, counted, duration, moment, number, percent, size, some
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+# What happens next, where the state alone does not say it.
+NEXT = {
+    RunState.PARTIAL: "what was committed stands; run it again for what was left",
+    RunState.LOST_RACE: "nothing changed: someone else rewrote the same files first; run it again",
+    RunState.REFUSED: "nothing changed",
+    RunState.UNKNOWN: "nothing was removed; the next run of this job reads the table and settles it",
+    RunState.FAILED: "what was not committed was removed; the table is as it was",
+    RunState.INTERRUPTED: "what was committed stands, everything else was removed; run it again for the rest",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """One run; `steps` only where the journal was asked for them."""
+
+    run: Run
+    steps: tuple[Step, ...] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        document = {**self.run.to_dict(), "seconds": seconds(self.run), "next": NEXT.get(self.run.state, "")}
+        if self.steps is not None:
+            document["steps"] = [_step(each) for each in self.steps]
+            document["policy"] = dict(self.run.policy)
+        return document
+
+    def render(self, width: int) -> RenderableType:
+        run = self.run
+        return look.stack(
+            Text.assemble(look.title(run.job, run.table), "  ", look.state(run.state)),
+            look.facts(_facts(run, full=self.steps is not None)),
+            _kept(run.plan),
+            None if self.steps is None else _journal(self.steps),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """Every run of one pass over a table."""
+
+    table: str
+    runs: tuple[Run, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """The first run that did not end well decides."""
+        return next((run.state.exit_code for run in self.runs if run.state.exit_code), 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"table": self.table, "runs": [RunReport(run).to_dict() for run in self.runs]}
+
+    def render(self, width: int) -> RenderableType:
+        return look.stack(*(RunReport(run).render(width) for run in self.runs))
+
+
+@dataclass(frozen=True, slots=True)
+class RunsReport:
+    runs: tuple[Run, ...]
+    now: datetime
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"runs": [_brief(run) for run in self.runs]}
+
+    def render(self, width: int) -> RenderableType:
+        if not self.runs:
+            return look.dim("no runs yet")
+        rows = [
+            (run.id, run.table, run.job, look.state(run.state), age(run.started_at, self.now), result(run))
+            for run in self.runs
+        ]
+        headings = ("run", "table", "job", "state", "started", "result")
+        return look.lines(rows, ("left",) * len(headings), headings, indent=0)
+
+
+def seconds(run: Run) -> float | None:
+    return None if run.ended_at is None else round((run.ended_at - run.started_at).total_seconds(), 2)
+
+
+def result(run: Run) -> str:
+    """One line: what changed, else why not."""
+    change = _change(run.counters)
+    return "; ".join(part for part in (change, run.reason) if part)
+
+
+def _change(counters: Mapping[str, Any]) -> str:
+    if counters.get("files_compacted"):
+        return f"{number(counters['files_compacted'])} → {number(counters['files_added'])} files"
+    if counters.get("manifests_after"):
+        return f"{number(counters['manifests_before'])} → {number(counters['manifests_after'])} manifests"
+    return ""
+
+
+def _brief(run: Run) -> dict[str, Any]:
+    """A journal line; the plan can be long, and `run-show` has it."""
+    document = {**run.to_dict(), "seconds": seconds(run)}
+    del document["plan"]
+    return document
+
+
+def _facts(run: Run, *, full: bool) -> list[tuple[str, str | Text]]:
+    rows: list[tuple[str, str | Text]] = []
+    counters = run.counters
+    if counters.get("files_compacted"):
+        rows.extend(_files(counters))
+    elif _change(counters):
+        rows.append(("changed", _change(counters)))
+    if run.reason:
+        rows.append(
+            ("why" if run.state in (RunState.DONE, RunState.NOTHING_TO_DO) else "what happened", run.reason)
+        )
+    if counters.get("groups_spared"):
+        rows.append(("left", f"{counted(counters['groups_spared'], 'group')} of this plan"))
+    if run.snapshot_ids:
+        ids = some([str(each) for each in run.snapshot_ids])
+        rows.append(("commits", f"{number(len(run.snapshot_ids))}: snapshot {ids}"))
+    rows.append(("run", run.id + _took(run)))
+    if full:
+        rows.extend(_circumstances(run))
+    if run.state in NEXT:
+        rows.append(("next", NEXT[run.state]))
+    return rows
+
+
+def _files(counters: Mapping[str, Any]) -> list[tuple[str, str | Text]]:
+    before, after = counters["files_compacted"], counters["files_added"]
+    old, new = counters["bytes_before"], counters["bytes_after"]
+    saved = f", {percent(old - new, old)} saved" if new < old else ""
+    return [
+        ("files", f"{number(before)} → {number(after)}"),
+        ("average", f"{average(old, before)} → {average(new, after)}"),
+        ("data", f"{size(old)} → {size(new)}{saved}, {counted(counters['rows'], 'row')}"),
+    ]
+
+
+def _took(run: Run) -> str:
+    took = seconds(run)
+    if took is None:
+        return ""
+    cpu = run.counters.get("task_cpu_seconds")
+    return f", {duration(took)}" + (f" ({duration(cpu)} CPU in tasks)" if cpu else "")
+
+
+def _circumstances(run: Run) -> list[tuple[str, str | Text]]:
+    trigger = run.trigger
+    by = f" by {trigger.operator}" if trigger.operator else ""
+    ticket = f", ticket {trigger.ticket}" if trigger.ticket else ""
+    rows: list[tuple[str, str | Text]] = [
+        ("trigger", f"{trigger.type}{by}{ticket}"),
+        ("owner", str(run.owner)),
+        ("started", moment(run.started_at)),
+    ]
+    if run.ended_at:
+        rows.append(("ended", moment(run.ended_at)))
+    if run.plan.get("reason"):
+        rows.append(("plan", str(run.plan["reason"])))
+    return rows
+
+
+def _kept(plan: Mapping[str, Any]) -> RenderableType | None:
+    rows = [
+        (
+            Text("keep", style="green"),
+            counted(each["count"], each["what"]),
+            size(each["bytes"]),
+            each["reason"],
+        )
+        for each in plan.get("spared", ())
+    ]
+    return look.lines(rows, ("left", "right", "right", "left")) if rows else None
+
+
+def _journal(steps: tuple[Step, ...]) -> RenderableType:
+    rows = [(f"{step.at:%H:%M:%S}", step.name, _detail(step.detail)) for step in steps]
+    return look.stack(Text("  steps", style="dim"), look.lines(rows, ("left", "left", "left"), indent=4))
+
+
+def _detail(detail: Mapping[str, Any]) -> str:
+    """Lists of paths are counted here; `--json` has them."""
+    return ", ".join(f"{key} {_short(value)}" for key, value in detail.items() if key != "summary")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return counted(
+            sum(len(each) if isinstance(each, list) else 1 for each in value.values()), "entry", "entries"
+        )
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) if len(str(value)) < 40 else number(len(value))
+    return str(value)
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {"seq": step.seq, "name": step.name, "at": step.at.isoformat(), "detail": dict(step.detail)}

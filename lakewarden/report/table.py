@@ -1,0 +1,231 @@
+"""Tables on the screen: the list of them, and one with its health and what it is due for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from lakewarden.errors import LakewardenError
+from lakewarden.model import Counters, Manifest, Snapshot, TableView
+from lakewarden.plan import Plan
+from lakewarden.report import look
+from lakewarden.report.words import age, average, counted, number, size
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+SHOWN_COMMITS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One line of the list: numbers, or why there are none."""
+
+    table: str
+    format: str = ""
+    counters: Counters = Counters()
+    last_commit: datetime | None = None
+    error: str = ""
+
+    @classmethod
+    def of(cls, view: TableView) -> TableRow:
+        head = _head(view)
+        return cls(str(view.ref), _format(view), view.counters, head.committed_at if head else None)
+
+    def to_dict(self) -> dict[str, Any]:
+        numbers = None if self.error else _numbers(self.counters)
+        last = self.last_commit.isoformat() if self.last_commit else None
+        return {
+            "table": self.table,
+            "format": self.format or None,
+            "counters": numbers,
+            "last_commit": last,
+            "error": self.error or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TablesReport:
+    rows: tuple[TableRow, ...]
+    now: datetime
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"tables": [row.to_dict() for row in self.rows]}
+
+    def render(self, width: int) -> RenderableType:
+        if not self.rows:
+            return look.dim("no tables in the configured catalogs")
+        headings = ("table", "files", "average", "data", "deletes", "snapshots", "last commit")
+        return look.lines(
+            [self._line(row) for row in self.rows], ("left", *("right",) * 5, "left"), headings, indent=0
+        )
+
+    def _line(self, row: TableRow) -> tuple[str | Text, ...]:
+        if row.error:
+            return (row.table, *("–",) * 5, Text(row.error, style="red"))
+        numbers = row.counters
+        return (
+            row.table,
+            number(numbers.data_files),
+            average(numbers.bytes, numbers.data_files),
+            size(numbers.bytes),
+            number(numbers.delete_files),
+            number(numbers.snapshots),
+            age(row.last_commit, self.now) if row.last_commit else "never",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What one job would do now, in a sentence; `error` where it cannot be planned."""
+
+    job: str
+    due: bool
+    reason: str
+    error: bool = False
+
+    @classmethod
+    def of(cls, plan: Plan) -> Due:
+        return cls(str(plan.job), not plan.empty, plan.reason)
+
+    @classmethod
+    def failed(cls, job: str, error: LakewardenError) -> Due:
+        return cls(job, False, error.message, True)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"job": self.job, "due": self.due, "reason": self.reason, "error": self.error}
+
+    def line(self) -> tuple[Text, str, str]:
+        if self.error:
+            return Text("error", style="bold red"), self.job, self.reason
+        return (
+            Text("due", style="bold yellow") if self.due else Text("fine", style="green"),
+            self.job,
+            self.reason,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableReport:
+    view: TableView
+    manifests: tuple[Manifest, ...]
+    due: tuple[Due, ...]
+    now: datetime
+
+    def to_dict(self) -> dict[str, Any]:
+        view = self.view
+        return {
+            "table": str(view.ref),
+            "format": view.format,
+            "format_version": view.format_version,
+            "uuid": view.uuid,
+            "location": view.location,
+            "current_snapshot_id": view.current_snapshot_id,
+            "counters": {
+                **_numbers(view.counters),
+                "manifests": len(self.manifests),
+                "manifest_bytes": sum(each.bytes for each in self.manifests),
+            },
+            "refs": [{"name": r.name, "kind": r.kind, "snapshot_id": r.snapshot_id} for r in view.refs],
+            "commits": [_commit(each) for each in _newest(view)],
+            "due": [each.to_dict() for each in self.due],
+        }
+
+    def render(self, width: int) -> RenderableType:
+        return look.stack(
+            look.title(str(self.view.ref), _format(self.view)),
+            look.facts(self._facts()),
+            Text("\ndue", style="bold"),
+            look.lines([each.line() for each in self.due], ("left", "left", "left")),
+            Text("\nnewest commits", style="bold") if self.view.snapshots else None,
+            self._commits(),
+        )
+
+    def _facts(self) -> list[tuple[str, str | Text]]:
+        numbers, head = self.view.counters, _head(self.view)
+        sizes = f"{size(numbers.bytes)}, {average(numbers.bytes, numbers.data_files)} on average"
+        manifests = f"{number(len(self.manifests))}, {size(sum(each.bytes for each in self.manifests))}"
+        current = "none yet" if head is None else f"{head.id}, committed {age(head.committed_at, self.now)}"
+        return [
+            ("data files", f"{number(numbers.data_files)}, {sizes}"),
+            ("delete files", number(numbers.delete_files)),
+            ("rows", number(numbers.records)),
+            ("snapshots", number(numbers.snapshots)),
+            ("manifests", manifests),
+            *_refs(self.view),
+            ("current", current),
+            ("location", self.view.location),
+        ]
+
+    def _commits(self) -> RenderableType | None:
+        rows = [
+            (age(each.committed_at, self.now), str(each.id), each.operation, origin(each))
+            for each in _newest(self.view)
+        ]
+        return look.lines(rows, ("left",) * 4) if rows else None
+
+
+def origin(snapshot: Snapshot) -> str:
+    """Who made the commit and why, as its summary tells; engines that write no lineage are named by what they leave."""
+    summary = snapshot.summary
+    if "writer.id" not in summary:
+        engine = " ".join(summary[key] for key in ("engine-name", "engine-version") if key in summary)
+        return f"by {engine}, no lineage" if engine else "no lineage"
+    parts = [f"{summary.get('lineage.operation', snapshot.operation)} by {summary['writer.id']}"]
+    if summary.get("trigger.operator"):
+        parts.append(f"{summary.get('trigger.type', 'manual')}, {summary['trigger.operator']}")
+    elif summary.get("trigger.type"):
+        parts.append(summary["trigger.type"])
+    if summary.get("trigger.ticket"):
+        parts.append(f"ticket {summary['trigger.ticket']}")
+    if summary.get("lineage.run_id"):
+        parts.append(f"run {summary['lineage.run_id']}")
+    return ", ".join(parts)
+
+
+def _refs(view: TableView) -> list[tuple[str, str | Text]]:
+    rows: list[tuple[str, str | Text]] = []
+    for kind, label in (("branch", "branches"), ("tag", "tags")):
+        names = sorted(ref.name for ref in view.refs if ref.kind == kind)
+        if names:
+            rows.append((label, f"{counted(len(names), kind)}: {', '.join(names)}"))
+    return rows
+
+
+def _head(view: TableView) -> Snapshot | None:
+    return None if view.current_snapshot_id is None else view.snapshot(view.current_snapshot_id)
+
+
+def _newest(view: TableView) -> list[Snapshot]:
+    return sorted(view.snapshots, key=lambda each: (each.committed_at, each.sequence_number), reverse=True)[
+        :SHOWN_COMMITS
+    ]
+
+
+def _format(view: TableView) -> str:
+    return f"{view.format} v{view.format_version}"
+
+
+def _numbers(counters: Counters) -> dict[str, int]:
+    return {
+        "data_files": counters.data_files,
+        "delete_files": counters.delete_files,
+        "records": counters.records,
+        "bytes": counters.bytes,
+        "average_file_bytes": counters.bytes // counters.data_files if counters.data_files else 0,
+        "snapshots": counters.snapshots,
+    }
+
+
+def _commit(snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "snapshot_id": snapshot.id,
+        "parent_id": snapshot.parent_id,
+        "committed_at": snapshot.committed_at.isoformat(),
+        "operation": snapshot.operation,
+        "origin": origin(snapshot),
+        "summary": dict(snapshot.summary),
+    }

@@ -1,0 +1,87 @@
+"""Numbers as people read them: sizes with units, counts with separators, ages in words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+_STEPS = ((86400 * 365, "year"), (86400 * 30, "month"), (86400, "day"), (3600, "hour"), (60, "minute"))
+
+
+def size(count: float) -> str:
+    """`14.2 MB`: three digits at most, units of 1,000 as in policy values."""
+    value, unit = float(count), 0
+    # 999.5 would round to 1,000 of the smaller unit.
+    while abs(value) >= 999.5 and unit < len(_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    digits = 0 if unit == 0 or abs(value) >= 99.95 else 1
+    return f"{value:,.{digits}f} {_UNITS[unit]}"
+
+
+def number(count: int) -> str:
+    """`1,234,567`"""
+    return f"{count:,}"
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """`1 file`, `1,234 files`"""
+    return f"{count:,} {noun if count == 1 else plural or _plural(noun)}"
+
+
+def _plural(noun: str) -> str:
+    ends_like_branch = noun.endswith(("s", "x", "ch", "sh"))
+    return noun + ("es" if ends_like_branch else "s")
+
+
+def average(total: int, count: int) -> str:
+    """The size of one; a dash where there is none."""
+    return size(total / count) if count else "–"
+
+
+def duration(seconds: float) -> str:
+    """`0.42 s`, `12 s`, `3 min 5 s`, `2 h 10 min`, `3 d 4 h`"""
+    if seconds < 10:
+        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return _two(whole // 60, "min", whole % 60, "s")
+    if whole < 86400:
+        return _two(whole // 3600, "h", whole % 3600 // 60, "min")
+    return _two(whole // 86400, "d", whole % 86400 // 3600, "h")
+
+
+def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large:,} {large_unit}" + (f" {small} {small_unit}" if small else "")
+
+
+def age(then: datetime, now: datetime) -> str:
+    """`3 hours ago`; a moment that has not come yet is told as such, because a clock is wrong then."""
+    seconds = (now - then).total_seconds()
+    if seconds < -5:
+        return f"{_span(-seconds)} in the future"
+    return "just now" if seconds < 10 else f"{_span(seconds)} ago"
+
+
+def _span(seconds: float) -> str:
+    for length, noun in _STEPS:
+        if seconds >= length:
+            return counted(int(seconds // length), noun)
+    return counted(int(seconds), "second")
+
+
+def moment(at: datetime) -> str:
+    """`2026-11-16 00:30:12 UTC`"""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def percent(part: float, whole: float) -> str:
+    """`12 %`; a dash where the whole is nothing."""
+    return f"{100 * part / whole:.0f} %" if whole else "–"
+
+
+def some(names: list[str], show: int = 3) -> str:
+    """`a, b, c and 4 more`"""
+    rest = len(names) - show
+    return ", ".join(names[:show]) + (f" and {rest:,} more" if rest > 0 else "")

@@ -1,0 +1,20 @@
+"""A lab per test on the shared session: Hadoop catalog, SQLite state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.support.lab import Lab, lakewarden
+from tests.support.spark import add_catalog
+
+
+@pytest.fixture
+def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
+    warehouse = tmp_path / "warehouse"
+    catalog = add_catalog(spark, {"type": "hadoop", "warehouse": str(warehouse)})
+    with lakewarden(spark, f"sqlite:///{tmp_path}/state.db") as lw:
+        yield Lab(spark, catalog, warehouse, lw)

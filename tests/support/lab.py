@@ -1,0 +1,99 @@
+"""A lake to experiment on: a catalog of the shared session, a Lakewarden on it, and questions tests ask again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from pyspark.sql import SparkSession
+
+from lakewarden import Lakewarden
+from lakewarden.engine.kernels.storage import local_path
+from lakewarden.formats.iceberg.format import Iceberg
+
+
+@dataclass
+class Lab:
+    spark: SparkSession
+    catalog: str
+    warehouse: Path
+    lw: Lakewarden
+
+    def table(self, name: str = "events") -> str:
+        return f"{self.catalog}.db.{name}"
+
+    def create(
+        self, columns: str = "id bigint, s string, d date", partition: str = "d", **properties: str
+    ) -> str:
+        """An empty table; returns its full name."""
+        table = self.table()
+        self.sql(f"create namespace if not exists {self.catalog}.db")
+        by = f"partitioned by ({partition})" if partition else ""
+        props = ", ".join(f"'{key}'='{value}'" for key, value in properties.items())
+        self.sql(
+            f"create table {table} ({columns}) using iceberg {by} "
+            + (f"tblproperties ({props})" if props else "")
+        )
+        return table
+
+    def messy(self, files: int = 10, rows: int = 200, days: int = 2, **properties: str) -> str:
+        """A table with `files` small files in each of `days` partitions, made by one commit per round."""
+        table = self.create(**properties)
+        self.append(table, files, rows, days)
+        return table
+
+    def append(self, table: str, files: int, rows: int = 200, days: int = 2, start: int = 0) -> None:
+        for number in range(files):
+            first = start + number * rows
+            self.sql(
+                f"insert into {table} select id, concat('name-', id % 17), date_add(date'2024-03-01', cast(id % {days} as int)) "
+                f"from range({first}, {first + rows}, 1, 1) order by id % {days}"
+            )
+
+    def sql(self, text: str) -> list[Any]:
+        return self.spark.sql(text).collect()
+
+    def rows(self, table: str, suffix: str = "") -> list[Any]:
+        return sorted((tuple(row) for row in self.sql(f"select * from {table} {suffix}")), key=repr)
+
+    def data_files(self, table: str) -> list[str]:
+        return sorted(row.file_path for row in self.sql(f"select file_path from {table}.files"))
+
+    def snapshots(self, table: str) -> list[Any]:
+        return self.sql(
+            f"select snapshot_id, operation, summary from {table}.snapshots order by committed_at"
+        )
+
+    def on_disk(self) -> dict[str, tuple[int, int]]:
+        """Every file of the warehouse with its size and time of change."""
+        found = [path for path in self.warehouse.rglob("*") if path.is_file()]
+        return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
+
+    def strays(self, table: str) -> set[str]:
+        """Data and delete files on disk that no snapshot of the table names."""
+        named = {row.file_path for row in self.sql(f"select distinct file_path from {table}.all_files")}
+        folder = self.warehouse / "db" / table.rsplit(".", 1)[1] / "data"
+        here = {str(path) for path in folder.rglob("*.parquet")}
+        return here - {local_path(path) or path for path in named}
+
+    @contextmanager
+    def before_commit(self, do: Any) -> Iterator[None]:
+        """Run `do` at the worst moment: outputs are written, the commit has not begun."""
+        real, done = Iceberg.commit_rewrite, []
+
+        def commit(self: Iceberg, rewrite: Any) -> int:
+            if not done:
+                done.append(True)
+                do()
+            return real(self, rewrite)
+
+        with patch.object(Iceberg, "commit_rewrite", commit):
+            yield
+
+
+def lakewarden(spark: SparkSession, state_url: str, policy: Mapping[str, object] | None = None) -> Lakewarden:
+    return Lakewarden({"state": {"url": state_url}, "policy": dict(policy or {})}, spark=spark, environ={})
