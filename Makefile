@@ -30,7 +30,7 @@ unit: $(STAMP)   ## the pure tests only: no Spark, no services
 	@$(PY) -m pytest tests/unit $(PYTEST_ARGS)
 
 crash: test-jars ## kill a real process at every journaled step, then check the tables
-	@$(PY) -m pytest tests/crash $(PYTEST_ARGS)
+	@LAKEWARDEN_CRASH=every $(PY) -m pytest tests/crash $(PYTEST_ARGS)
 
 bench: jars      ## measure against Iceberg's own procedures on the same tables
 	@$(PY) -m bench

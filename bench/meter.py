@@ -60,7 +60,9 @@ class _Heap:
 
     def __init__(self, spark: Any) -> None:
         factory = spark._jvm.java.lang.management.ManagementFactory
-        self._pools = [pool for pool in factory.getMemoryPoolMXBeans() if str(pool.getType()) == "Heap memory"]
+        self._pools = [
+            pool for pool in factory.getMemoryPoolMXBeans() if str(pool.getType()) == "Heap memory"
+        ]
         for pool in self._pools:
             pool.resetPeakUsage()
 
@@ -77,10 +79,12 @@ class _Peaks:
         jvm, workers = 0, 0
         for process in _tree()[1:]:
             with suppress(psutil.Error):
-                if "java" in process.name():
-                    jvm += process.memory_info().rss
-                else:
-                    workers += process.memory_info().rss
+                name, size = process.name(), process.memory_info().rss
+                if "java" in name:
+                    # The JVM forks to run a command: for a moment its memory is there twice, by name only.
+                    jvm = max(jvm, size)
+                elif "python" in name:
+                    workers += size
         self.jvm, self.workers = max(self.jvm, jvm), max(self.workers, workers)
 
 

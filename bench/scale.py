@@ -8,6 +8,11 @@ from dataclasses import dataclass
 DAYS = 5
 
 
+def default_outputs(rows: int) -> int:
+    """Four a day at full scale. Below, one: Iceberg's writer starts a new file early where outputs have few MB."""
+    return 4 * DAYS if rows >= 10_000_000 else DAYS
+
+
 @dataclass(frozen=True, slots=True)
 class Scale:
     """Rows and files are those of the table before compaction; `outputs` is what both tools are asked for."""
@@ -26,7 +31,9 @@ class Scale:
                 f"{self.files} files must divide over {DAYS} days, and {self.rows} rows over the files"
             )
         if self.outputs % DAYS or self.outputs >= self.files:
-            raise ValueError(f"{self.outputs} outputs must divide over {DAYS} days and be fewer than the files")
+            raise ValueError(
+                f"{self.outputs} outputs must divide over {DAYS} days and be fewer than the files"
+            )
 
     @property
     def rows_per_file(self) -> int:
@@ -40,9 +47,10 @@ class Scale:
     def from_environment(cls, environ: Mapping[str, str]) -> Scale:
         """BENCH_ROWS, BENCH_FILES, BENCH_OUTPUTS, BENCH_ROUNDS."""
         default = cls()
+        rows = int(environ.get("BENCH_ROWS", default.rows))
         return cls(
-            rows=int(environ.get("BENCH_ROWS", default.rows)),
+            rows=rows,
             files=int(environ.get("BENCH_FILES", default.files)),
-            outputs=int(environ.get("BENCH_OUTPUTS", default.outputs)),
+            outputs=int(environ.get("BENCH_OUTPUTS", default_outputs(rows))),
             rounds=int(environ.get("BENCH_ROUNDS", default.rounds)),
         )

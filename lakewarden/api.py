@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any, Self
 from lakewarden import clock
 from lakewarden.config import Config
 from lakewarden.errors import UsageError
-from lakewarden.model import Job, Run, RunState, Step, TableRef, TableView, Trigger
+from lakewarden.model import Job, Manifest, Run, RunState, Step, TableRef, TableView, Trigger
 from lakewarden.policy.keys import key as known_key
 from lakewarden.policy.origin import Layer, Origin
 from lakewarden.policy.resolve import Layers, Policy, read_layer, resolve, validate
-from lakewarden.state.database import State
-from lakewarden.state.policies import Policies
-from lakewarden.state.runs import Journal
-from lakewarden.state.tables import SeenTables
 
-if TYPE_CHECKING:  # Spark and Arrow are loaded when a table is first touched, not when a command starts
+if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.engine.progress import Progress
     from lakewarden.lake import Lake
     from lakewarden.plan import Plan
+    from lakewarden.state.database import State
+    from lakewarden.state.policies import Policies
+    from lakewarden.state.runs import Journal
+    from lakewarden.state.tables import SeenTables
 
 
 class Lakewarden:
@@ -70,20 +70,27 @@ class Lakewarden:
 
     # ------------------------------------------------------------ looking
 
-    def tables(self) -> list[TableRef]:
-        """Every table of every configured catalog."""
-        return [
-            table
-            for catalog in self.lake.catalogs()
-            for table in self.lake.format_of(catalog).tables(catalog)
-        ]
+    def catalogs(self) -> list[str]:
+        """Every catalog: the configured ones, and Iceberg catalogs a session that was handed in already had."""
+        return self.lake.catalogs()
+
+    def tables(self, catalog: str | None = None) -> list[TableRef]:
+        """Every table of every catalog, or of this one."""
+        names = self.catalogs() if catalog is None else [catalog]
+        return [table for name in names for table in self.lake.format_of(name).tables(name)]
 
     def view(self, table: str | TableRef) -> TableView:
         """The table as its newest metadata describes it."""
         ref = _ref(table)
         view = self.lake.format_for(ref).view(ref)
-        SeenTables(self.state).saw(view, clock.now())
+        self._seen.saw(view, clock.now())
         return view
+
+    def manifests(self, view: TableView) -> tuple[Manifest, ...]:
+        """The manifests of the view's current snapshot."""
+        if view.current_snapshot_id is None:
+            return ()
+        return tuple(self.lake.format_for(view.ref).manifests(view.ref, view.current_snapshot_id))
 
     def runs(self, table: str | TableRef | None = None, limit: int = 50) -> tuple[Run, ...]:
         """The journal, newest first."""
@@ -108,7 +115,7 @@ class Lakewarden:
         return self._resolve(ref, self._properties(ref, refresh), call)
 
     def _properties(self, ref: TableRef, refresh: bool = False) -> Mapping[str, str]:
-        seen = None if refresh else SeenTables(self.state).get(ref)
+        seen = None if refresh else self._seen.get(ref)
         return self.view(ref).properties if seen is None else seen.properties
 
     def set_policy(
@@ -122,7 +129,7 @@ class Lakewarden:
     ) -> Policy:
         """Change what is stored for the table: all of it or, where one value is wrong, none."""
         ref = _ref(table)
-        stored = Policies(self.state)
+        stored = self._policies
         wanted = {} if reset else dict(stored.get(str(ref)))
         for key in unset:
             known_key(key)
@@ -133,7 +140,7 @@ class Lakewarden:
         if reset:
             stored.reset(str(ref))
         stored.unset(str(ref), unset)
-        stored.set(str(ref), new, operator or _user(), clock.now())
+        stored.set(str(ref), new, operator or current_user(), clock.now())
         return policy
 
     def _resolve(
@@ -143,7 +150,7 @@ class Lakewarden:
         call: Mapping[str, object] | None,
         stored: Mapping[str, object] | None = None,
     ) -> Policy:
-        stored = Policies(self.state).get(str(ref)) if stored is None else stored
+        stored = self._policies.get(str(ref)) if stored is None else stored
         layers = Layers.of(self.config.policy, table_properties=properties, stored=stored, call=call or {})
         return resolve(ref, layers)
 
@@ -173,7 +180,7 @@ class Lakewarden:
         runner = Runner(self.lake, self.journal, self.config.engine.task_memory_mb << 20, progress)
 
         def resolved(view: TableView) -> Policy:
-            SeenTables(self.state).saw(view, clock.now())
+            self._seen.saw(view, clock.now())
             return self._resolve(ref, view.properties, policy)
 
         return runner.run(kind, ref, resolved, why)
@@ -203,12 +210,28 @@ class Lakewarden:
     @property
     def state(self) -> State:
         if self._state is None:
+            from lakewarden.state.database import State
+
             self._state = State.open(self.config.state.url)
         return self._state
 
     @property
     def journal(self) -> Journal:
+        from lakewarden.state.runs import Journal
+
         return Journal(self.state)
+
+    @property
+    def _policies(self) -> Policies:
+        from lakewarden.state.policies import Policies
+
+        return Policies(self.state)
+
+    @property
+    def _seen(self) -> SeenTables:
+        from lakewarden.state.tables import SeenTables
+
+        return SeenTables(self.state)
 
     @property
     def lake(self) -> Lake:
@@ -242,10 +265,11 @@ def _trigger(trigger: Trigger | Mapping[str, str] | None) -> Trigger:
                 reason=f"read trigger: unknown {', '.join(sorted(unknown))}; known are type, operator, ticket"
             )
         trigger = Trigger(trigger.get("type", "manual"), trigger.get("operator"), trigger.get("ticket"))
-    return checked(trigger or Trigger("manual", _user()))
+    return checked(trigger or Trigger("manual", current_user()))
 
 
-def _user() -> str:
+def current_user() -> str:
+    """Who runs this process: the operator of a manual run that names nobody else."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -3,7 +3,8 @@
     LakewardenError                 1    something failed
     ├── UsageError                  2    the call itself is wrong; nothing was done
     │   ├── ConfigError             2    a setting is missing or wrong
-    │   └── PolicyError             2    a policy key or value is wrong
+    │   ├── PolicyError             2    a policy key or value is wrong
+    │   └── Unreachable             2    a catalog, store or database the settings name does not answer
     ├── NoSuchTable                10    no catalog has that table
     ├── Busy                       11    another run of this job holds the table
     ├── RunTaken                   11    the run ended, or another process drives it now
@@ -11,7 +12,6 @@
     │   └── StateTooNew            12    the state database was written by a newer Lakewarden
     ├── CommitLost                 13    someone else changed the same files first; nothing changed
     ├── CommitUnknown              14    the catalog did not say whether the commit happened
-    ├── Unreachable                 1    a catalog, store or database does not answer
     ├── NotSetUp                    1    Java, jars or Spark are not ready on this machine
     └── MissingFile                 1    the table names a file that is not there
 
@@ -125,7 +125,7 @@ class CommitUnknown(LakewardenError):
     hint = "nothing was removed; the next run reads the table and settles it"
 
 
-class Unreachable(LakewardenError):
+class Unreachable(UsageError):
     """reach {what}: {reason}"""
 
     retry = True

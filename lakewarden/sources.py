@@ -46,7 +46,9 @@ SETTINGS: tuple[Setting, ...] = (
 
 _DEFAULTS = {(each.section, each.name): each.default for each in SETTINGS}
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\])?|yarn|(spark|k8s)://\S+")
+_MASTER = re.compile(
+    r"local-cluster\[\d+,\d+,\d+\]|local(\[(\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\])?|yarn|(spark|k8s)://\S+"
+)
 _CATALOG_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _DATABASE = re.compile(r"sqlite:///.+|postgres(ql)?(\+psycopg)?://.+")
 
@@ -214,7 +216,7 @@ class Settings:
         found = self._get("spark", "master")
         if not _MASTER.fullmatch(_as_text(found)):
             found.expected(
-                "local[N], local[*], spark://HOST:PORT, k8s://ADDRESS or yarn (not Connect: the driver's JVM is needed)"
+                "local[N], local[*], local-cluster[N,CORES,MB], spark://HOST:PORT, k8s://ADDRESS or yarn (not Connect: the driver's JVM is needed)"
             )
         return _as_text(found)
 

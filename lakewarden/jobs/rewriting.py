@@ -190,9 +190,10 @@ class _Rewriting:
             "outputs": [file.path for file in rewrite.added],
             "summary": {key: rewrite.summary[key] for key in ("lineage.run_id", "lineage.group")},
         }
-        self.context.step(StepName.COMMITTING, detail)
         try:
             with self.committing:
+                # Inside the lock: a process that stops leaves at most one commit whose outcome the table must tell.
+                self.context.step(StepName.COMMITTING, detail)
                 snapshot_id = self.context.format.commit_rewrite(rewrite)
         except CommitLost as error:
             self._discard([each.group for each in written], written, commit_tried=True, commit_lost=True)

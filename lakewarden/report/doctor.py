@@ -33,7 +33,7 @@ class Check:
         ]
         if self.advice:
             rows.append(("", "", Text(f"→ {self.advice}", style="yellow")))
-        return look.lines(rows, ("left",) * 3, indent=0)
+        return look.lines(rows, look.left(3), indent=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,13 +56,18 @@ def facts(rows: Iterable[tuple[str, str | Text]], indent: int = 2) -> Table:
     return grid
 
 
+def left(columns: int) -> tuple[Justify, ...]:
+    return tuple("left" for _ in range(columns))
+
+
 def lines(
     rows: Sequence[Sequence[str | Text]],
     justify: Sequence[Justify],
     headings: Sequence[str] = (),
     indent: int = 2,
+    wraps: Sequence[int] = (),
 ) -> Table:
-    """Columns that line up; the last one takes what is left and wraps, the others never do."""
+    """Columns that line up; those of `wraps` (the last, unless told) share what is left, the others never wrap."""
     table = Table(
         box=None,
         show_header=bool(headings),
@@ -71,14 +76,14 @@ def lines(
         header_style="dim",
         show_edge=False,
     )
-    last = len(justify) - 1
+    wide = wraps or (len(justify) - 1,)
     for index, side in enumerate(justify):
         heading = headings[index] if headings else ""
         table.add_column(
             Text(" " * indent + heading if index == 0 else heading),
             justify=side,
-            no_wrap=index != last,
-            overflow="fold" if index == last else "ellipsis",
+            no_wrap=index not in wide,
+            overflow="fold" if index in wide else "ellipsis",
         )
     for row in rows:
         first, *rest = (_text(each) for each in row)

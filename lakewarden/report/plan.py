@@ -79,6 +79,8 @@ def _header(plan: Plan) -> list[tuple[str, str | Text]]:
     if plan.bounds.branch != "main":
         rows.append(("branch", plan.bounds.branch))
     rows.append(("result", plan.reason or "nothing to do"))
+    if _common_reason(plan):
+        rows.append(("why", _common_reason(plan)))
     if plan.cut_short:
         rows.append(("limit", plan.cut_short))
     return rows
@@ -99,15 +101,23 @@ def _engines(plan: Plan) -> list[str]:
 def _body(plan: Plan) -> list[RenderableType]:
     if plan.empty:
         return []
-    headings = ("where", "from → to", "size", "rows", "why")
-    shown = [_line(action) for action in plan.actions[:SHOWN_GROUPS]]
+    # A reason that all share is told once, above; else each line has its own.
+    columns = 4 if _common_reason(plan) else 5
+    headings = ("where", "from → to", "size", "rows", "why")[:columns]
+    sides: list[look.Justify] = ["left", "right", "right", "right", "left"]
+    shown = sorted(_line(action)[:columns] for action in plan.actions[:SHOWN_GROUPS])
     rest = len(plan.actions) - len(shown)
     return [
         Text(),
-        look.lines(shown, ("left", "right", "right", "right", "left"), headings),
+        look.lines(shown, sides[:columns], headings),
         *([look.dim(f"  and {rest:,} more")] if rest else []),
         look.lines([_total(plan)], ("left", "left")),
     ]
+
+
+def _common_reason(plan: Plan) -> str:
+    reasons = {action.reason for action in plan.actions}
+    return reasons.pop() if len(reasons) == 1 else ""
 
 
 def _line(action: Action) -> tuple[str, str, str, str, str]:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from lakewarden.policy.keys import KEYS
+from lakewarden.policy.keys import KEYS, key
 from lakewarden.policy.origin import Layer, Value
 from lakewarden.policy.resolve import Policy
-from lakewarden.policy.values import show
+from lakewarden.policy.values import Kind, show
 from lakewarden.report import look
+from lakewarden.report.words import exact_hours, exact_size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,7 +31,7 @@ class PolicyReport:
     def changes(self) -> list[tuple[Value, Value]]:
         if self.before is None:
             return []
-        pairs = ((self.before.values[key.name], self.policy.values[key.name]) for key in KEYS)
+        pairs = ((self.before.values[each.name], self.policy.values[each.name]) for each in KEYS)
         return [(old, new) for old, new in pairs if old != new]
 
     def to_dict(self) -> dict[str, Any]:
@@ -45,9 +46,12 @@ class PolicyReport:
         title = look.title("policy", str(self.policy.table))
         if self.before is not None:
             return look.stack(title, self._changed())
-        values = [self.policy.values[key.name] for key in KEYS]
+        values = [self.policy.values[each.name] for each in KEYS]
         rows = [_line(value, sentence=width >= _WIDE) for value in values]
-        return look.stack(title, look.lines(rows, ("left",) * len(rows[0])))
+        # The value wraps where the lines have no sentence: names of keys can be many.
+        return look.stack(
+            title, look.lines(rows, look.left(len(rows[0])), wraps=(1, 3) if width >= _WIDE else (1,))
+        )
 
     def _changed(self) -> RenderableType:
         changes = self.changes()
@@ -55,10 +59,10 @@ class PolicyReport:
             return look.dim("  nothing changed: it was like this already")
         return look.lines(
             [
-                (new.key, f"{show(old.value)} ({old.origin})", "→", f"{show(new.value)} ({new.origin})")
+                (new.key, f"{shown(old)} ({old.origin})", "→", f"{shown(new)} ({new.origin})")
                 for old, new in changes
             ],
-            ("left",) * 4,
+            look.left(4),
         )
 
 
@@ -67,11 +71,17 @@ def _line(value: Value, *, sentence: bool) -> tuple[str | Text, ...]:
     style = "" if is_default else "bold"
     parts = (
         Text(value.key, style=style),
-        Text(show(value.value), style=style),
+        Text(shown(value), style=style),
         look.dim(f"({value.origin})"),
     )
-    return (*parts, look.dim(_sentence(value.key))) if sentence else parts
+    return (*parts, look.dim(key(value.key).sentence)) if sentence else parts
 
 
-def _sentence(name: str) -> str:
-    return next(key.sentence for key in KEYS if key.name == name)
+def shown(value: Value) -> str:
+    """Sizes and times with their units, as they may be typed; everything else as it is."""
+    kind = key(value.key).kind
+    if kind is Kind.BYTES and isinstance(value.value, int):
+        return exact_size(value.value)
+    if kind is Kind.HOURS and isinstance(value.value, int | float):
+        return exact_hours(value.value)
+    return show(value.value)

@@ -86,7 +86,7 @@ class RunsReport:
             for run in self.runs
         ]
         headings = ("run", "table", "job", "state", "started", "result")
-        return look.lines(rows, ("left",) * len(headings), headings, indent=0)
+        return look.lines(rows, look.left(len(headings)), headings, indent=0)
 
 
 def seconds(run: Run) -> float | None:

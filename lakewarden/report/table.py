@@ -26,7 +26,7 @@ class TableRow:
 
     table: str
     format: str = ""
-    counters: Counters = Counters()
+    counters: Counters | None = None
     last_commit: datetime | None = None
     error: str = ""
 
@@ -36,7 +36,7 @@ class TableRow:
         return cls(str(view.ref), _format(view), view.counters, head.committed_at if head else None)
 
     def to_dict(self) -> dict[str, Any]:
-        numbers = None if self.error else _numbers(self.counters)
+        numbers = None if self.counters is None else _numbers(self.counters)
         last = self.last_commit.isoformat() if self.last_commit else None
         return {
             "table": self.table,
@@ -64,9 +64,9 @@ class TablesReport:
         )
 
     def _line(self, row: TableRow) -> tuple[str | Text, ...]:
-        if row.error:
-            return (row.table, *("–",) * 5, Text(row.error, style="red"))
         numbers = row.counters
+        if numbers is None:
+            return (row.table, *("–",) * 5, Text(row.error, style="red"))
         return (
             row.table,
             number(numbers.data_files),
@@ -165,7 +165,7 @@ class TableReport:
             (age(each.committed_at, self.now), str(each.id), each.operation, origin(each))
             for each in _newest(self.view)
         ]
-        return look.lines(rows, ("left",) * 4) if rows else None
+        return look.lines(rows, look.left(4)) if rows else None
 
 
 def origin(snapshot: Snapshot) -> str:

@@ -5,6 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+_EXACT = (
+    ("TiB", 2**40),
+    ("GiB", 2**30),
+    ("MiB", 2**20),
+    ("TB", 10**12),
+    ("GB", 10**9),
+    ("MB", 10**6),
+    ("KiB", 2**10),
+)
 _STEPS = ((86400 * 365, "year"), (86400 * 30, "month"), (86400, "day"), (3600, "hour"), (60, "minute"))
 
 
@@ -16,6 +25,21 @@ def size(count: float) -> str:
         value, unit = value / 1000, unit + 1
     digits = 0 if unit == 0 or abs(value) >= 99.95 else 1
     return f"{value:,.{digits}f} {_UNITS[unit]}"
+
+
+def exact_size(count: int) -> str:
+    """`128MiB`: the same value as a policy takes it, in the largest unit that loses nothing."""
+    for unit, length in _EXACT:
+        if count and count % length == 0:
+            return f"{count // length:,}{unit}".replace(",", "")
+    return str(count)
+
+
+def exact_hours(hours: float) -> str:
+    """`30d`, `6h`: as a policy takes it."""
+    if hours and hours % 24 == 0:
+        return f"{hours / 24:g}d"
+    return f"{hours:g}h" if hours >= 1 or not hours else f"{hours * 60:g}m"
 
 
 def number(count: int) -> str:

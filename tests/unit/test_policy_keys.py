@@ -59,7 +59,7 @@ def test_names_are_unique() -> None:
         ("orphan_max_percent", 2.5, 2.5),
         ("rewrite_strategy", "ZOrder", "zorder"),
         ("rewrite_engine", "iceberg", "iceberg"),
-        ("rewrite_encodings", "classic", "classic"),
+        ("rewrite_encodings", "modern", "modern"),
         ("rewrite_zorder_columns", "a, b", ("a", "b")),
         ("rewrite_zorder_columns", ["a,1", "b"], ("a,1", "b")),
         ("rewrite_zorder_columns", '["a,1", "b"]', ("a,1", "b")),
@@ -143,6 +143,9 @@ def test_a_size_reads_exactly(size: int) -> None:
     assert key("rewrite_target_bytes").parse(str(size), "call") == size
 
 
+@example(key("lineage_allowed_operations"), {"["})
+@example(key("lineage_allowed_operations"), {"none"})
+@example(key("lineage_allowed_operations"), {"a,b"})
 @given(
     st.sampled_from([each for each in KEYS if each.kind is Kind.NAMES]),
     st.sets(st.text(min_size=1), min_size=1),

@@ -180,7 +180,7 @@ NO_VALUE = tuple(9 if name == "long" else None for name in every_type().names)
 EMPTY: tuple[Any, ...] = (*NO_VALUE[:-3], [], [], {"x": 0, "y": []})
 
 
-@pytest.mark.parametrize("encodings", ["auto", "classic"])
+@pytest.mark.parametrize("encodings", ["modern", "classic"])
 @pytest.mark.parametrize("dictionary", [True, False])
 def test_every_type_comes_out_as_it_went_in(tmp_path: Path, encodings: str, dictionary: bool) -> None:
     rows = [EVERY_VALUE, NO_VALUE, EMPTY] * 40
@@ -551,7 +551,7 @@ def telemetry(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def test_auto_encodings(telemetry: Callable[[str], Path]) -> None:
-    found = encodings_of(telemetry("auto"))
+    found = encodings_of(telemetry("modern"))
     assert "DELTA_BINARY_PACKED" in found["n"]
     assert "BYTE_STREAM_SPLIT" in found["v"]
     assert "RLE_DICTIONARY" in found["s"]
@@ -576,7 +576,7 @@ def test_tiny_files_do_not_hide_a_dictionary(tmp_path: Path) -> None:
         for n in range(40)
     ]
     out = tmp_path / "out.parquet"
-    rewrite(task(out, slices, schema))
+    rewrite(task(out, slices, schema, options=replace(OPTIONS, encodings="modern")))
     found = encodings_of(out)
     assert "RLE_DICTIONARY" in found["device"]
     assert "DELTA_BINARY_PACKED" in found["n"]

@@ -1,0 +1,186 @@
+"""What was measured, and how it is shown: lines, a table, JSON, a chart."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+import psutil
+import pyarrow
+import pyspark
+
+from bench.bars import Bars, draw
+from bench.meter import Cost
+from bench.scale import Scale
+from bench.telemetry import Totals
+from bench.tools import Phases
+
+PEER, OURS = "iceberg", "lakewarden"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One tool, once. `phases` only where the tool keeps a journal."""
+
+    tool: str
+    round: int
+    cost: Cost
+    made: Totals
+    phases: Phases | None
+
+    def line(self) -> str:
+        cost = self.cost
+        return (
+            f"  {self.round} {self.tool:<10} {cost.wall:7.2f} s  {cost.cpu:7.2f} s CPU"
+            f"  heap {_mb(cost.jvm_heap)}  JVM {_mb(cost.jvm_rss)}  workers {_mb(cost.workers_rss)}"
+            f"  {self.made.files} files {_mb(self.made.bytes)}  rows equal{_phases(self.phases)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    cores: int
+    memory_bytes: int
+    spark: str
+    iceberg: str
+    pyarrow: str
+    heap_bytes: int
+
+    @classmethod
+    def here(cls, spark: Any) -> Machine:
+        jvm = spark._jvm
+        return cls(
+            cores=os.cpu_count() or 1,
+            memory_bytes=int(psutil.virtual_memory().total),
+            spark=pyspark.__version__,
+            iceberg=str(jvm.org.apache.iceberg.IcebergBuild.version()),
+            pyarrow=pyarrow.__version__,
+            heap_bytes=int(jvm.java.lang.Runtime.getRuntime().maxMemory()),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """A tool's median over the rounds after the first."""
+
+    wall: float
+    cpu: float
+    jvm_heap: int
+    workers_rss: int
+    files: int
+    bytes: int
+
+    @classmethod
+    def of(cls, turns: Iterable[Turn]) -> Warm:
+        kept = list(turns)
+        return cls(
+            wall=median(turn.cost.wall for turn in kept),
+            cpu=median(turn.cost.cpu for turn in kept),
+            jvm_heap=int(median(turn.cost.jvm_heap for turn in kept)),
+            workers_rss=int(median(turn.cost.workers_rss for turn in kept)),
+            files=int(median(turn.made.files for turn in kept)),
+            bytes=int(median(turn.made.bytes for turn in kept)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    machine: Machine
+    scale: Scale
+    start: Totals
+    turns: tuple[Turn, ...]
+    small_start: Totals
+    small_turns: tuple[Turn, ...]
+
+    @classmethod
+    def of(
+        cls,
+        spark: Any,
+        scale: Scale,
+        start: Totals,
+        turns: Sequence[Turn],
+        small_start: Totals,
+        small_turns: Sequence[Turn],
+    ) -> Report:
+        return cls(Machine.here(spark), scale, start, tuple(turns), small_start, tuple(small_turns))
+
+    def warm(self, tool: str) -> Warm:
+        return Warm.of(_warm(self.turns, tool))
+
+    def ratios(self) -> dict[int, float]:
+        """How many times longer the peer took, by round."""
+        ours = {turn.round: turn.cost.wall for turn in self.turns if turn.tool == OURS}
+        return {turn.round: turn.cost.wall / ours[turn.round] for turn in self.turns if turn.tool == PEER}
+
+    def small_walls(self, tool: str) -> list[float]:
+        return sorted(turn.cost.wall for turn in _warm(self.small_turns, tool))
+
+    def text(self) -> str:
+        peer, ours = self.warm(PEER), self.warm(OURS)
+        small_peer, small_ours = (median(self.small_walls(tool)) for tool in (PEER, OURS))
+        rows = [
+            ("wall", f"{peer.wall:.1f} s", f"{ours.wall:.1f} s", peer.wall / ours.wall),
+            ("CPU", f"{peer.cpu:.1f} s", f"{ours.cpu:.1f} s", peer.cpu / ours.cpu),
+            ("output", _mb(peer.bytes), _mb(ours.bytes), peer.bytes / ours.bytes),
+            ("five small files", f"{small_peer:.2f} s", f"{small_ours:.2f} s", small_peer / small_ours),
+        ]
+        by_round = ", ".join(f"round {number}: {ratio:.2f}" for number, ratio in self.ratios().items())
+        lines = [f"{'':18}{'Iceberg':>10}{'Lakewarden':>12}{'ratio':>8}"]
+        lines += [f"{name:18}{theirs:>10}{mine:>12}{ratio:8.2f}" for name, theirs, mine, ratio in rows]
+        return "\n".join([*lines, f"wall ratio by round: {by_round}"])
+
+
+def to_json(report: Report) -> str:
+    summary = {
+        "wall_ratio_by_round": {str(number): round(ratio, 2) for number, ratio in report.ratios().items()},
+        "warm": {tool: asdict(report.warm(tool)) for tool in (PEER, OURS)},
+        "small_wall": {tool: report.small_walls(tool) for tool in (PEER, OURS)},
+    }
+    return json.dumps(_rounded({"summary": summary, **asdict(report)}), indent=1) + "\n"
+
+
+def chart(report: Report) -> str:
+    peer, ours = report.warm(PEER), report.warm(OURS)
+    small = [median(report.small_walls(tool)) for tool in (PEER, OURS)]
+    return draw(
+        f"Bin-packing {report.scale.rows / 1e6:g} M rows, {report.start.files} files into {ours.files}, {report.machine.cores} cores",
+        ("Iceberg rewrite_data_files", "Lakewarden compact"),
+        [
+            Bars("wall time", "s", peer.wall, ours.wall),
+            Bars("CPU time", "s", peer.cpu, ours.cpu),
+            Bars("size of the outputs", "MB", peer.bytes / 1e6, ours.bytes / 1e6),
+            Bars("five files of 60 KB, call to commit", "s", *small),
+        ],
+    )
+
+
+def _warm(turns: Iterable[Turn], tool: str) -> list[Turn]:
+    """Without the first round, unless it is the only one."""
+    mine = [turn for turn in turns if turn.tool == tool]
+    return mine[1:] or mine
+
+
+def _phases(phases: Phases | None) -> str:
+    if phases is None:
+        return ""
+    return (
+        f"\n               planning {phases.planning:.2f}, preparing {phases.preparing:.2f}, writing {phases.writing:.2f}"
+        f" ({phases.task_cpu:.2f} CPU in tasks), last commit {phases.last_commit:.2f}; {phases.commits} commits"
+    )
+
+
+def _mb(size: float) -> str:
+    return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size / 1e3:,.0f} kB"
+
+
+def _rounded(value: Any) -> Any:
+    """Milliseconds are finer than what repeats."""
+    if isinstance(value, float):
+        return round(value, 3)
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,63 @@
+"""`lakewarden [--config FILE] COMMAND`: the program and its commands, in the order the help lists them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from lakewarden.cli import demo, doctor, migrate, plan, policy, run, runs, tables
+from lakewarden.cli.invocation import VARIABLE, invocation
+from lakewarden.cli.screen import Interrupted
+
+
+class Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # Typer would leave without a word.
+            raise Interrupted from None
+
+
+app = typer.Typer(
+    name="lakewarden",
+    cls=Commands,
+    help="Keep the tables of a data lake small, fast and clean, and prove what was done.",
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from lakewarden.version import build
+
+        typer.echo(f"lakewarden {build()}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def lakewarden(
+    ctx: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", envvar=VARIABLE, help="The configuration; ./lakewarden.toml when not said."
+        ),
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    ctx.obj = replace(invocation(ctx), config=config)
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+for family in (demo, tables, plan, run, policy, runs, migrate, doctor):
+    family.register(app)

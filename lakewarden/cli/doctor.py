@@ -1,0 +1,182 @@
+"""`lakewarden doctor`: is everything there that a run needs?"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from lakewarden.cli.invocation import Invocation, invocation
+from lakewarden.cli.options import JsonFlag
+from lakewarden.cli.screen import Screen
+from lakewarden.errors import LakewardenError
+
+if TYPE_CHECKING:
+    from lakewarden.api import Lakewarden
+    from lakewarden.config import Config
+    from lakewarden.report.doctor import Check
+
+OLDEST_PYTHON = (3, 11)
+
+
+def register(app: typer.Typer) -> None:
+    app.command("doctor")(doctor)
+
+
+def doctor(ctx: typer.Context, as_json: JsonFlag = False) -> int:
+    """Check that this machine and the configuration are ready: Java, jars, database, Spark, catalogs.
+
+    Never changes a table. Missing jars are fetched, as the first run would. Works without a configuration too.
+
+    Example: `lakewarden doctor`
+    """
+    from lakewarden.report.doctor import DoctorReport
+
+    screen, examination = Screen(as_json), Examination(invocation(ctx))
+    checks = []
+    with examination:
+        for check in examination.checks():
+            checks.append(check)
+            screen.say(check.render())
+    report = DoctorReport(tuple(checks))
+    if as_json:
+        screen.show(report)
+    screen.say(report.verdict())
+    return 0 if report.healthy else 1
+
+
+@dataclass
+class Examination:
+    """The checks in order; each may use what an earlier one found."""
+
+    call: Invocation
+    config: Config | None = None
+    lakewarden: Lakewarden | None = None
+    failed: set[str] = field(default_factory=set)
+
+    def __enter__(self) -> Examination:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.lakewarden is not None:
+            self.lakewarden.close()
+
+    def checks(self) -> Iterator[Check]:
+        yield self._check("python", self._python)
+        yield self._check("java", self._java)
+        yield self._check("configuration", self._configuration)
+        yield self._check("jars", self._jars, needs=("java", "configuration"))
+        if self.config is not None:
+            yield self._check("state database", self._state)
+        yield self._check("spark", self._spark, needs=("java", "jars", "configuration"))
+        for name in self.config.catalogs if self.config else ():
+            yield self._check(f"catalog {name}", partial(self._catalog, name), needs=("spark",))
+
+    def _check(self, name: str, look: Callable[[], str], needs: tuple[str, ...] = ()) -> Check:
+        from lakewarden.report.doctor import Check
+
+        missing = [each for each in needs if each in self.failed]
+        if missing:
+            self.failed.add(name)
+            return Check(name, "skipped", f"needs {' and '.join(missing)}")
+        try:
+            return Check(name, "ok", look())
+        except LakewardenError as error:
+            self.failed.add(name)
+            return Check(name, "fail", error.message, error.hint)
+        except Exception as error:  # whatever is broken, the doctor goes on and names it
+            self.failed.add(name)
+            first = (str(error).strip().splitlines() or [""])[0]
+            return Check(
+                name, "fail", f"{type(error).__name__}: {first}", "run it with LAKEWARDEN_DEBUG=1 for more"
+            )
+
+    def _python(self) -> str:
+        found = ".".join(map(str, sys.version_info[:3]))
+        if sys.version_info[:2] < OLDEST_PYTHON:
+            oldest = ".".join(map(str, OLDEST_PYTHON))
+            raise LakewardenError(reason=f"{found} is too old", hint=f"use Python {oldest} or newer")
+        return f"{found}, {sys.executable}"
+
+    def _java(self) -> str:
+        from lakewarden.engine.java import find_java
+
+        java = find_java(os.environ)
+        return f"{java.major}, {java.path}"
+
+    def _configuration(self) -> str:
+        from lakewarden.api import Lakewarden
+
+        path = self.call.config_file()
+        if path is None:
+            self.lakewarden = Lakewarden({}, spark=self.call.spark)
+            return "none here: only the machine is checked"
+        self.lakewarden = Lakewarden.open(path, spark=self.call.spark)
+        self.config = self.lakewarden.config
+        catalogs = ", ".join(self.config.catalogs) or "none"
+        return f"{path}, catalogs: {catalogs}"
+
+    def _jars(self) -> str:
+        from lakewarden.engine.jars import default_cache, ensure_jars, missing_from, pinned
+        from lakewarden.lake import jar_groups
+
+        if self.config is not None and self.config.spark.jars:
+            return _own_jars(self.config.spark.jars)
+        groups = jar_groups(self._opened().config)
+        cache = default_cache(os.environ)
+        missing = len(missing_from(pinned(groups), cache))
+        found = ensure_jars(groups, cache)
+        return f"{len(found)} in {cache}" + (f", {missing} of them fetched now" if missing else "")
+
+    def _state(self) -> str:
+        from lakewarden.state.schema import HEAD
+
+        state = self._opened().state
+        _try_writing(state)
+        return f"{state.name}, schema {HEAD}, writable"
+
+    def _spark(self) -> str:
+        spark = self._opened().lake.spark
+
+        def arrow_version(_: int) -> str:
+            import pyarrow
+
+            return str(pyarrow.__version__)
+
+        found = spark.sparkContext.parallelize([0], 1).map(arrow_version).collect()[0]
+        return f"{spark.version} on {spark.sparkContext.master}; a task ran Python with pyarrow {found}"
+
+    def _catalog(self, name: str) -> str:
+        from lakewarden.report.words import counted
+
+        return counted(len(self._opened().tables(name)), "table")
+
+    def _opened(self) -> Lakewarden:
+        if self.lakewarden is None:
+            raise LakewardenError(reason="there is no configuration to check it with", hint="")
+        return self.lakewarden
+
+
+def _own_jars(jars: tuple[str, ...]) -> str:
+    missing = [jar for jar in jars if ":" not in jar and not Path(jar).is_file()]
+    if missing:
+        raise LakewardenError(
+            reason=f"there is no {', '.join(missing)}", hint="put it there, or correct `jars` under [spark]"
+        )
+    return f"{len(jars)} named by the configuration"
+
+
+def _try_writing(state: Any) -> None:
+    """A write that changes nothing, but needs the right to write."""
+    from sqlalchemy import delete, false
+
+    from lakewarden.state.schema import seen_tables
+
+    with state.write() as connection:
+        connection.execute(delete(seen_tables).where(false()))

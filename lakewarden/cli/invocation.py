@@ -1,0 +1,78 @@
+"""One call of the program: which configuration it is about, and Lakewarden opened from it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from lakewarden.errors import UsageError
+
+if TYPE_CHECKING:  # loaded when a command opens it: `--help` needs no database
+    from lakewarden.api import Lakewarden
+    from lakewarden.cli.screen import Screen
+
+DEFAULT_FILE = Path("lakewarden.toml")
+VARIABLE = "LAKEWARDEN_CONFIG"
+
+EXAMPLE = """\
+no configuration: write a lakewarden.toml here, or name one with --config or LAKEWARDEN_CONFIG. For example:
+
+    [state]
+    url = "sqlite:///lakewarden.db"
+
+    [catalogs.lake]
+    type = "hadoop"
+    warehouse = "/data/warehouse"
+
+    [policy]
+    rewrite_target_bytes = "128MiB"
+
+  or see it at work first, with nothing set up: `lakewarden demo`"""
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    config: Path | None = None
+    spark: Any = None
+
+    def config_file(self) -> Path | None:
+        """The file that was named, else the one in this folder, else None."""
+        if self.config is not None:
+            return self.config
+        return DEFAULT_FILE if DEFAULT_FILE.is_file() else None
+
+    @contextmanager
+    def open(self, screen: Screen, *, spark: bool) -> Iterator[Lakewarden]:
+        """Lakewarden for the time of a command. `spark`: the command surely touches a table."""
+        from lakewarden.api import Lakewarden
+
+        path = self.config_file()
+        if path is None:
+            raise UsageError(
+                reason="find the configuration: there is no lakewarden.toml in this folder", hint=EXAMPLE
+            )
+        with Lakewarden.open(path, spark=self.spark) as lakewarden:
+            if spark:
+                with screen.waiting("starting Spark"):
+                    _ = lakewarden.lake
+            yield lakewarden
+
+    def command(self, *words: str, settings: Mapping[str, str] | None = None) -> str:
+        """What to type for a command about the same configuration."""
+        named = (
+            ["--config", str(self.config)] if self.config is not None and VARIABLE not in os.environ else []
+        )
+        sets = [part for key, value in (settings or {}).items() for part in ("--set", f"{key}={value}")]
+        return shlex.join(["lakewarden", *named, *words, *sets])
+
+
+def invocation(ctx: typer.Context) -> Invocation:
+    found = ctx.obj
+    return found if isinstance(found, Invocation) else Invocation()

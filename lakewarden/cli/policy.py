@@ -1,0 +1,95 @@
+"""`lakewarden policy`: what may be done to a table, and where each value came from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakewarden.cli import options
+from lakewarden.cli.invocation import invocation
+from lakewarden.cli.options import JsonFlag, Operator, TableName, complete_key, complete_setting
+from lakewarden.cli.screen import Screen
+from lakewarden.errors import UsageError
+
+if TYPE_CHECKING:
+    from lakewarden.api import Lakewarden
+    from lakewarden.model import TableRef
+    from lakewarden.report.policy import PolicyReport
+
+
+def register(app: typer.Typer) -> None:
+    app.command("policy")(policy)
+
+
+def policy(
+    ctx: typer.Context,
+    table: TableName,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Store a value; may be repeated.",
+            autocompletion=complete_setting,
+        ),
+    ] = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY", help="Forget a stored value; may be repeated.", autocompletion=complete_key
+        ),
+    ] = None,
+    reset: Annotated[bool, typer.Option("--reset", help="Forget everything stored for the table.")] = False,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Read the table's own properties anew (starts Spark).")
+    ] = False,
+    operator: Operator = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Show a table's policy with the origin of every value, or change what is stored for it.
+
+    Never touches the table: its own `lakewarden.*` properties are read, as last seen, not written.
+
+    Example: `lakewarden policy lake.db.events --set rewrite_target_bytes=256MiB --unset rewrite_where`
+    """
+    screen, ref = Screen(as_json), options.table_ref(table)
+    values, forgotten = _stored(sets), tuple(unset or ())
+    both = sorted(set(values) & set(forgotten))
+    if both:
+        raise UsageError(reason=f"set and unset {', '.join(both)} at once", hint="leave out one of the two")
+    with invocation(ctx).open(screen, spark=refresh) as lakewarden:
+        changes = bool(values or forgotten or reset)
+        report = (
+            _change(lakewarden, ref, values, forgotten, reset, refresh, operator)
+            if changes
+            else _report(lakewarden, ref, refresh)
+        )
+    screen.show(report)
+    return 0
+
+
+def _stored(sets: list[str] | None) -> dict[str, str]:
+    return options.settings(sets)
+
+
+def _report(lakewarden: Lakewarden, table: TableRef, refresh: bool) -> PolicyReport:
+    from lakewarden.report.policy import PolicyReport
+
+    return PolicyReport(lakewarden.policy(table, refresh=refresh))
+
+
+def _change(
+    lakewarden: Lakewarden,
+    table: TableRef,
+    values: dict[str, str],
+    unset: tuple[str, ...],
+    reset: bool,
+    refresh: bool,
+    operator: str | None,
+) -> PolicyReport:
+    from lakewarden.report.policy import PolicyReport
+
+    before = lakewarden.policy(table, refresh=refresh)
+    after = lakewarden.set_policy(table, values, unset=unset, reset=reset, operator=operator)
+    return PolicyReport(after, before)

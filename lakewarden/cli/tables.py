@@ -1,0 +1,84 @@
+"""`lakewarden tables` and `lakewarden show`: what is looked after, how it is, what it is due for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from lakewarden import clock
+from lakewarden.cli.invocation import invocation
+from lakewarden.cli.options import JsonFlag, TableName, table_ref
+from lakewarden.cli.screen import Screen
+from lakewarden.errors import LakewardenError
+from lakewarden.model import Job, RunState, TableRef
+
+if TYPE_CHECKING:
+    from lakewarden.api import Lakewarden
+    from lakewarden.report.table import Due, TableRow
+
+
+def register(app: typer.Typer) -> None:
+    app.command("tables")(tables)
+    app.command("show")(show)
+
+
+def tables(ctx: typer.Context, as_json: JsonFlag = False) -> int:
+    """List every table of the configured catalogs, with its numbers.
+
+    Never changes a table. One that cannot be read shows why in its line, and the exit code is 3.
+
+    Example: `lakewarden tables`
+    """
+    from lakewarden.report.table import TablesReport
+
+    screen = Screen(as_json)
+    with invocation(ctx).open(screen, spark=True) as lakewarden, screen.waiting("reading tables"):
+        rows = [row for catalog in lakewarden.catalogs() for row in _rows(lakewarden, catalog)]
+    screen.show(TablesReport(tuple(rows), clock.now()))
+    return RunState.PARTIAL.exit_code if any(row.error for row in rows) else 0
+
+
+def _rows(lakewarden: Lakewarden, catalog: str) -> list[TableRow]:
+    from lakewarden.report.table import TableRow
+
+    try:
+        return [_row(lakewarden, table) for table in lakewarden.tables(catalog)]
+    except LakewardenError as error:
+        return [TableRow(f"{catalog}.*", error=error.message)]
+
+
+def _row(lakewarden: Lakewarden, table: TableRef) -> TableRow:
+    from lakewarden.report.table import TableRow
+
+    try:
+        return TableRow.of(lakewarden.view(table))
+    except Exception as error:  # whatever is wrong with one table, the others are still listed
+        return TableRow(str(table), error=(str(error).splitlines() or [type(error).__name__])[0])
+
+
+def show(ctx: typer.Context, table: TableName, as_json: JsonFlag = False) -> int:
+    """Show one table: its files, snapshots and newest commits, and what each job would do now.
+
+    Never changes it.
+
+    Example: `lakewarden show lake.db.events`
+    """
+    from lakewarden.report.table import TableReport
+
+    screen, ref = Screen(as_json), table_ref(table)
+    with invocation(ctx).open(screen, spark=True) as lakewarden, screen.waiting(f"reading {ref}"):
+        view = lakewarden.view(ref)
+        due = tuple(_due(lakewarden, job, ref) for job in Job)
+        report = TableReport(view, lakewarden.manifests(view), due, clock.now())
+    screen.show(report)
+    return 0
+
+
+def _due(lakewarden: Lakewarden, job: Job, table: TableRef) -> Due:
+    from lakewarden.report.table import Due
+
+    try:
+        return Due.of(lakewarden.plan(job, table))
+    except LakewardenError as error:  # a wrong policy of one job must not hide the rest of the table
+        return Due.failed(job, error)

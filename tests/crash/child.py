@@ -1,0 +1,62 @@
+"""Runs a job in a process of its own and kills it, hard, before or after one journaled step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from lakewarden import Lakewarden
+from lakewarden.formats.iceberg.format import Iceberg
+from lakewarden.state.runs import Journal
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_around(step: str, when: str) -> None:
+    real = Journal.step
+
+    def stepping(self: Journal, run_id: str, owner: Any, name: str, *rest: Any) -> None:
+        if name == step and when == "before":
+            die()
+        real(self, run_id, owner, name, *rest)
+        if name == step and when == "after":
+            die()
+
+    Journal.step = stepping  # type: ignore[method-assign]
+
+
+def lose_races() -> None:
+    """Steps that only a lost race takes: another writer removes the sources first."""
+    real = Iceberg.commit_rewrite
+
+    def commit(self: Iceberg, rewrite: Any) -> int:
+        self._spark.sql(f"delete from {rewrite.table} where id >= 0")
+        return real(self, rewrite)
+
+    Iceberg.commit_rewrite = commit  # type: ignore[method-assign]
+
+
+def main(folder: str, table: str, job: str, step: str, when: str) -> None:
+    config = {
+        "state": {"url": f"sqlite:///{folder}/state.db"},
+        "spark": {"master": "local[2]"},
+        "catalogs": {table.split(".")[0]: {"type": "hadoop", "warehouse": f"{folder}/warehouse"}},
+    }
+    with Lakewarden(config, environ={}) as lw:
+        _ = lw.lake
+        if step in ("discarded", "spared"):
+            lose_races()
+        die_around(step, when)
+        run = lw.run(job, table, policy={"manifest_rewrite_min_manifests": 2})
+    print(f"survived: {run.state} {run.reason}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

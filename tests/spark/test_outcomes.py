@@ -1,0 +1,135 @@
+"""The three ways a commit can end, and runs that find another one open or abandoned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from py4j.protocol import Py4JJavaError
+
+from lakewarden import clock
+from lakewarden.errors import Busy, UsageError
+from lakewarden.formats.iceberg.catalog import Catalogs
+from lakewarden.formats.iceberg.commit import commit
+from lakewarden.model import Owner, RunState, TableRef, Trigger
+from lakewarden.state.runs import current_owner
+from tests.support.lab import Lab
+
+
+@contextmanager
+def answer_lost(lab: Lab, *, after_commit: bool) -> Iterator[None]:
+    """The catalog's answer never arrives: Iceberg's own exception for it, raised after (or instead of) the real commit."""
+    jvm = lab.spark._jvm
+    real = Catalogs.__init__
+
+    def init(self: Catalogs, spark: Any) -> None:
+        real(self, spark)
+        self.bridge = _Losing(self.bridge, jvm, after_commit)
+
+    with patch.object(Catalogs, "__init__", init):
+        lab.lw.close()  # the next call builds its catalogs anew
+        yield
+    lab.lw.close()
+
+
+class _Losing:
+    def __init__(self, bridge: Any, jvm: Any, after_commit: bool) -> None:
+        self._bridge, self._jvm, self._after = bridge, jvm, after_commit
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bridge, name)
+
+    def rewrite(self, *args: Any) -> None:
+        if self._after:
+            self._bridge.rewrite(*args)
+        cause = self._jvm.java.lang.RuntimeException("connection reset")
+        error = self._jvm.org.apache.iceberg.exceptions.CommitStateUnknownException(cause)
+        raise Py4JJavaError("commit", error)
+
+
+def test_an_answer_that_got_lost_after_the_commit_is_found_by_run_id(lab: Lab) -> None:
+    table = lab.messy(files=8, days=1)
+    before = lab.rows(table)
+    with answer_lost(lab, after_commit=True):
+        run = lab.lw.run("compact", table)
+    assert run.state is RunState.DONE
+    assert run.snapshot_ids == (lab.snapshots(table)[-1].snapshot_id,)
+    assert lab.rows(table) == before
+    assert lab.strays(table) == set()
+
+
+def test_an_unknown_commit_removes_nothing_and_the_next_run_goes_on(lab: Lab) -> None:
+    table = lab.messy(files=8, days=1)
+    before = lab.rows(table)
+    with answer_lost(lab, after_commit=False):
+        run = lab.lw.run("compact", table)
+    assert run.state is RunState.UNKNOWN
+    assert run.state.exit_code == 14
+    assert "connection reset" in run.reason
+    assert len(lab.strays(table)) == 1, "the output may be part of the table: it stays"
+    assert lab.rows(table) == before
+    again = lab.lw.run("compact", table)
+    assert again.state is RunState.DONE
+    assert lab.rows(table) == before
+
+
+def test_conflicts_are_retried_sixteen_times_and_then_lost(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(clock, "sleep", waits.append)
+    tries: list[int] = []
+
+    def conflict() -> None:
+        tries.append(1)
+        text = lab.spark.sparkContext._gateway.new_array(lab.spark._jvm.java.lang.Object, 0)
+        raise Py4JJavaError(
+            "c", lab.spark._jvm.org.apache.iceberg.exceptions.CommitFailedException("taken", text)
+        )
+
+    from lakewarden.errors import CommitLost
+
+    with pytest.raises(CommitLost, match="16 times"):
+        commit(Catalogs(lab.spark), TableRef("a", ("b",), "c"), {}, conflict, 16)
+    assert len(tries) == 16
+    assert 0.025 <= waits[0] <= 0.075
+    assert waits[3] > waits[0]
+
+
+def test_one_run_per_table_and_job(lab: Lab) -> None:
+    table = lab.messy(files=8, days=1)
+    begun = dict(table=table, trigger=Trigger("schedule"), plan={}, policy={}, now=clock.now())
+    lab.lw.journal.start(run_id="other", job="compact", owner=current_owner(), **begun)  # type: ignore[arg-type]
+    before = lab.on_disk()
+    with pytest.raises(Busy, match="run other is already at it") as caught:
+        lab.lw.run("compact", table)
+    assert caught.value.exit_code == 11
+    assert lab.on_disk() == before
+    assert lab.lw.run("rewrite-manifests", table).state is RunState.NOTHING_TO_DO, "another job may run"
+
+
+def test_a_run_that_another_process_took_over_stops_before_its_commit(lab: Lab) -> None:
+    from lakewarden.errors import RunTaken
+
+    table = lab.messy(files=8, days=1)
+    count = len(lab.snapshots(table))
+    journal = lab.lw.journal
+    real = type(journal).step
+
+    def step(self: Any, run_id: str, owner: Owner, name: str, *rest: Any) -> None:
+        if name == "committing":
+            run = journal.get(run_id)
+            assert run is not None
+            assert journal.take_over(run, Owner("elsewhere", 1, 1.0), clock.now())
+        real(self, run_id, owner, name, *rest)
+
+    with patch.object(type(journal), "step", step), pytest.raises(RunTaken):
+        lab.lw.run("compact", table)
+    assert len(lab.snapshots(table)) == count
+
+
+def test_a_manual_run_needs_an_operator_and_an_incident_a_ticket(lab: Lab) -> None:
+    for trigger in ({"type": "manual"}, {"type": "incident-response"}, {"type": "whim"}, {"who": "me"}):
+        with pytest.raises(UsageError):
+            lab.lw.run("compact", lab.table(), trigger=trigger)
