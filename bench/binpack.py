@@ -30,6 +30,8 @@ from lakewarden.engine.session import close_session, open_session
 _CATALOG = "bench_lake"
 # How far over the average output the target lies, so that uneven inputs still make as many outputs as asked for.
 _SLACK = 1.03
+# Below this, Iceberg's writer takes its buffers for a full file and starts the next one too early.
+_LEAST_TARGET = 8 << 20
 _SMALL_TARGET = 128 << 20
 
 Say = Callable[[str], None]
@@ -97,7 +99,8 @@ def run(spark: Any, folder: Path, scale: Scale, say: Say) -> Report:
 
 
 def _goal(start: Totals, scale: Scale) -> Goal:
-    return Goal(int(start.bytes / scale.outputs * _SLACK) + 1, min(5, scale.files // DAYS))
+    target = int(start.bytes / scale.outputs * _SLACK) + 1
+    return Goal(max(target, _LEAST_TARGET), min(5, scale.files // DAYS))
 
 
 def add_catalog(spark: Any, folder: Path) -> None:

@@ -9,7 +9,7 @@ DAYS = 5
 
 
 def default_outputs(rows: int) -> int:
-    """Four a day at full scale. Below, one: Iceberg's writer starts a new file early where outputs have few MB."""
+    """Four a day at full scale; below, one, or the outputs would be small files again."""
     return 4 * DAYS if rows >= 10_000_000 else DAYS
 
 

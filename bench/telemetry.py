@@ -113,10 +113,10 @@ def _expressions(per_file: int, files: int, days: int) -> list[str]:
         f"timestamp_micros({event} + {lag}) AS received_at",
         "id AS sequence",
         f"CASE WHEN {failing} THEN CAST(1000 + {below(40, 6)} AS int) END AS error_code",
-        f"round(21.5 + 6 * sin({since} / 13750987083.1) + 3 * {noise}, 4) AS temperature",
+        f"21.5 + 6 * sin({since} / 13750987083.1) + 3 * {noise} AS temperature",
         f"CASE WHEN {below(100, 7)} > 0 THEN round(40 + {below(300, 8)} / 10, 1) END AS humidity",
-        f"3.3 + 0.05 * ({below(1 << 40, 9)} / {1 << 40} - 0.5) AS voltage",
+        f"3.3 + 0.05 * ({below(1 << 50, 9)} / {1 << 50} - 0.5) AS voltage",
         f"CASE WHEN {failing} THEN element_at(array('warn', 'fail', 'offline'), CAST(1 + {below(3, 10)} AS int)) ELSE 'ok' END AS status",
-        # A session lasts for a few messages, which arrive among those of others.
-        f"lpad(lower(hex({below(1 << 48, 11, f'(id div 1000) * 400 + {below(400, 12)}')})), 12, '0') AS session",
+        # A session has two messages or so, which arrive among those of others.
+        f"lpad(lower(hex({below(1 << 48, 11, f'(id div 1000) * 500 + {below(500, 12)}')})), 12, '0') AS session",
     ]

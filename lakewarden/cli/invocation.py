@@ -59,10 +59,13 @@ class Invocation:
                 reason="find the configuration: there is no lakewarden.toml in this folder", hint=EXAMPLE
             )
         with Lakewarden.open(path, spark=self.spark) as lakewarden:
-            if spark:
-                with screen.waiting("starting Spark"):
-                    _ = lakewarden.lake
-            yield lakewarden
+            if not spark:
+                yield lakewarden
+                return
+            with screen.waiting("starting Spark"):
+                _ = lakewarden.lake
+            with _quiet_spark():
+                yield lakewarden
 
     def command(self, *words: str, settings: Mapping[str, str] | None = None) -> str:
         """What to type for a command about the same configuration."""
@@ -71,6 +74,19 @@ class Invocation:
         )
         sets = [part for key, value in (settings or {}).items() for part in ("--set", f"{key}={value}")]
         return shlex.join(["lakewarden", *named, *words, *sets])
+
+
+@contextmanager
+def _quiet_spark() -> Iterator[None]:
+    """pyspark logs a page of JSON about every query it rejects; the error that is raised tells it in a line."""
+    from pyspark.logger import PySparkLogger
+
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def invocation(ctx: typer.Context) -> Invocation:

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from zipfile import ZipFile
 
+from lakewarden import clock
+from lakewarden.formats.jvm import java_causes, java_reason
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -27,6 +30,29 @@ def fan_out(
 
 def cancel(spark: Any, run_id: str) -> None:
     spark.sparkContext.cancelJobGroup(run_id)
+
+
+def wait_until_idle(spark: Any, seconds: float = 10.0) -> None:
+    """Cancelled jobs end at once, their tasks a moment later; wait for those, so that none writes after we clean up.
+
+    Best effort: other jobs of a shared session may keep it busy, and a file written late is only an orphan.
+    """
+    tracker = spark.sparkContext._jsc.sc().statusTracker()
+    deadline = clock.monotonic() + seconds
+    while clock.monotonic() < deadline:
+        if not any(each.numRunningTasks() for each in tracker.getExecutorInfos()):
+            return
+        clock.sleep(0.05)
+
+
+def task_reason(error: BaseException) -> str:
+    """Why a job failed, in one line: the last line of the Python traceback inside Spark's long message, if there is one."""
+    for _, message in java_causes(error):
+        _, found, trace = message.partition("Traceback (most recent call last):")
+        lines = [line for line in trace.splitlines() if line and not line.startswith((" ", "\t"))]
+        if found and lines:
+            return lines[0]
+    return java_reason(error)
 
 
 def parallelism(spark: Any) -> int:

@@ -26,6 +26,8 @@ from lakewarden.policy.resolve import Policy
 
 _COLUMNS = ("partition", "path", "format", "bytes", "records", "sequence_number", "first_row_id", "encrypted")
 _SETTLED = re.compile(r"/lakewarden-[^/]*-t(\d+)-[^/]*$")
+# What the kernel's storage layer reaches; files elsewhere (HDFS, say) are left to Iceberg's own writer.
+KERNEL_STORES = frozenset({"file", "s3", "s3a", "s3n", "gs", "abfs", "abfss"})
 SparedRow = tuple[str, int, int, str]
 
 
@@ -303,9 +305,17 @@ def _engine(
         return "iceberg", f"the partition has {', '.join(formats)} files"
     if any(each.encrypted for each in chosen):
         return "iceberg", "the files are encrypted"
+    stores = sorted({_scheme(each.path) for each in chosen} - KERNEL_STORES)
+    if stores:
+        return "iceberg", f"the files are on {', '.join(stores)}"
     if _output_spec(view, policy) != partition.spec_id:
         return "iceberg", f"rows move from partition spec {partition.spec_id} to {_output_spec(view, policy)}"
     return default
+
+
+def _scheme(path: str) -> str:
+    head, colon, _ = path.partition(":")
+    return head.lower() if colon and "/" not in head else "file"
 
 
 def _why(unit: list[Bin], policy: Policy) -> str:

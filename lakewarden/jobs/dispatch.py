@@ -72,7 +72,7 @@ class Runner:
 
     def run(self, job: Job, table: TableRef, resolve: Callable[[TableView], Policy], trigger: Trigger) -> Run:
         format_, owner = self.lake.format_for(table), current_owner()
-        recover(self.journal, format_, table, job, owner)
+        recover(self.journal, format_, table, job, owner, driven=frozenset(_DRIVEN))
         view = format_.view(table)
         prepared = prepare(job, format_, view, resolve(view), clock.now())
         run = self._start(prepared, owner, trigger)
@@ -86,7 +86,7 @@ class Runner:
             self.progress or Silent(),
             self.task_memory,
         )
-        with _beating(self.journal, run.id, owner):
+        with _driving(run.id), _beating(self.journal, run.id, owner):
             outcome = self._closing_on_failure(run, owner, lambda: _do(prepared, context))
         return self._finish(run, owner, outcome)
 
@@ -107,7 +107,9 @@ class Runner:
         try:
             return do()
         except KeyboardInterrupt:
-            return Outcome(RunState.INTERRUPTED, "interrupted before anything was written")
+            # A second Ctrl-C, while the first was being honoured: nothing is known for sure, so the run stays open
+            # and the next one settles it.
+            raise
         except Refused as error:
             self._finish(run, owner, Outcome(RunState.REFUSED, error.message))
             raise
@@ -135,6 +137,19 @@ def _do(prepared: Prepared, context: RunContext) -> Outcome:
     if prepared.files is None:
         raise AssertionError("a plan with groups was made from files")
     return rewriting.execute(plan, prepared.view, prepared.files, prepared.policy, context)
+
+
+# Runs this process is at right now. One it left open, because the journal did not answer, is not among them.
+_DRIVEN: set[str] = set()
+
+
+@contextmanager
+def _driving(run_id: str) -> Iterator[None]:
+    _DRIVEN.add(run_id)
+    try:
+        yield
+    finally:
+        _DRIVEN.discard(run_id)
 
 
 @contextmanager

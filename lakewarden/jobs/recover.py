@@ -29,12 +29,24 @@ class _Commit:
     summary: Mapping[str, str]
 
 
-def recover(journal: Journal, format_: TableFormat, table: TableRef, job: str, owner: Owner) -> Run | None:
-    """The abandoned run of this table and job, settled and closed; None when there is none. Busy while one is alive."""
+def recover(
+    journal: Journal,
+    format_: TableFormat,
+    table: TableRef,
+    job: str,
+    owner: Owner,
+    driven: frozenset[str] = frozenset(),
+) -> Run | None:
+    """The abandoned run of this table and job, settled and closed; None when there is none. Busy while one is alive.
+
+    `driven` are the runs this process is at: one of its own that is open but not driven was left when the journal failed.
+    """
     run = journal.open_run(str(table), job)
     if run is None:
         return None
-    if not is_gone(run, clock.now()) or not journal.take_over(run, owner, clock.now()):
+    left = run.owner == owner and run.id not in driven
+    gone = left or is_gone(run, clock.now())
+    if not gone or not journal.take_over(run, owner, clock.now()):
         since = f"{run.started_at:%Y-%m-%d %H:%M:%S} UTC"
         raise Busy(job=run.job, table=run.table, run_id=run.id, owner=str(run.owner), since=since)
     return _settle(journal, format_, table, run, owner)

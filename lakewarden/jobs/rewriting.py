@@ -17,8 +17,8 @@ from dataclasses import replace
 from lakewarden.engine.arrow import ArrowEngine
 from lakewarden.engine.native import NativeEngine
 from lakewarden.engine.seam import Order, RewriteEngine, Written
-from lakewarden.engine.spark import Meter, parallelism, ticking
-from lakewarden.errors import CommitLost, CommitUnknown, RunTaken
+from lakewarden.engine.spark import Meter, parallelism, task_reason, ticking, wait_until_idle
+from lakewarden.errors import CommitLost, CommitUnknown
 from lakewarden.formats.seam import OutputFile, Rewrite
 from lakewarden.jobs.compact import output_name
 from lakewarden.jobs.context import Outcome, RunContext, StepName
@@ -127,18 +127,21 @@ class _Rewriting:
     def _unit(self, unit: Unit) -> list[Result]:
         if self.stop.is_set():
             return [Result(group, RunState.INTERRUPTED, "stopped before it was written") for group in unit]
-        written: list[Written] = []
         try:
             written = self._write(unit)
-            return self._finish(unit, written)
-        except RunTaken:
-            raise
         except Exception as error:  # one unit's failure is its own: it is reported, and the others go on
             log.debug("unit failed", exc_info=True)
-            self._discard(unit, written, commit_tried=False, commit_lost=False)
-            state = RunState.INTERRUPTED if self.stop.is_set() else RunState.FAILED
-            reason = "stopped while it was written" if self.stop.is_set() else _first_line(error)
-            return [self._spare(group, state, reason) for group in unit]
+            return self._give_up(unit, error)
+        # From here on nothing is caught: an error around a commit must never lead to removing what it may have added.
+        return self._finish(written)
+
+    def _give_up(self, unit: Unit, error: Exception) -> list[Result]:
+        """Nothing of the unit can be committed. Spark may still be ending its tasks: their files go once they are over."""
+        wait_until_idle(self.context.spark)
+        self._discard(unit, (), commit_tried=False, commit_lost=False)
+        state = RunState.INTERRUPTED if self.stop.is_set() else RunState.FAILED
+        reason = "stopped while it was written" if self.stop.is_set() else task_reason(error)
+        return [self._spare(group, state, reason) for group in unit]
 
     def _write(self, unit: Unit) -> list[Written]:
         """Each group by its engine; what the kernel finds it cannot carry over exactly goes to the second engine."""
@@ -156,7 +159,10 @@ class _Rewriting:
                 if group.number in unfit
             ]
             written = [each for each in written if each.group.number not in unfit]
-        return written + (list(self.native.write(self._order(native))) if native else [])
+        if native:
+            written += self.native.write(self._order(native))
+            self.context.progress.advance(sum(group.bytes for group in native))
+        return written
 
     def _order(self, groups: Sequence[RewriteGroup]) -> Order:
         return Order(
@@ -170,7 +176,7 @@ class _Rewriting:
             self.encodings,
         )
 
-    def _finish(self, unit: Unit, written: Sequence[Written]) -> list[Result]:
+    def _finish(self, written: Sequence[Written]) -> list[Result]:
         good = [each for each in written if each.trouble is None]
         bad = [each for each in written if each.trouble is not None]
         if bad:
@@ -274,8 +280,3 @@ class _Rewriting:
 
 def _raised(future: Future[list[Result]]) -> bool:
     return future.done() and not future.cancelled() and future.exception() is not None
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

@@ -11,11 +11,10 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from lakewarden import clock
-from lakewarden.errors import Busy, UsageError
+from lakewarden.errors import Busy, Unreachable, UsageError
 from lakewarden.formats.iceberg.catalog import Catalogs
 from lakewarden.formats.iceberg.commit import commit
 from lakewarden.model import Owner, RunState, TableRef, Trigger
-from lakewarden.state.runs import current_owner
 from tests.support.lab import Lab
 
 
@@ -99,8 +98,16 @@ def test_conflicts_are_retried_sixteen_times_and_then_lost(lab: Lab, monkeypatch
 
 def test_one_run_per_table_and_job(lab: Lab) -> None:
     table = lab.messy(files=8, days=1)
-    begun = dict(table=table, trigger=Trigger("schedule"), plan={}, policy={}, now=clock.now())
-    lab.lw.journal.start(run_id="other", job="compact", owner=current_owner(), **begun)  # type: ignore[arg-type]
+    lab.lw.journal.start(
+        run_id="other",
+        table=table,
+        job="compact",
+        owner=Owner("elsewhere", 1, 1.0),
+        trigger=Trigger("schedule"),
+        plan={},
+        policy={},
+        now=clock.now(),
+    )
     before = lab.on_disk()
     with pytest.raises(Busy, match="run other is already at it") as caught:
         lab.lw.run("compact", table)
@@ -127,6 +134,48 @@ def test_a_run_that_another_process_took_over_stops_before_its_commit(lab: Lab) 
     with patch.object(type(journal), "step", step), pytest.raises(RunTaken):
         lab.lw.run("compact", table)
     assert len(lab.snapshots(table)) == count
+
+
+def test_a_journal_that_fails_after_the_commit_never_costs_a_committed_file(lab: Lab) -> None:
+    """The worst moment for the database to go away: the snapshot is there, and nobody could write it down."""
+    table = lab.messy(files=8, days=1)
+    before = lab.rows(table)
+    journal = lab.lw.journal
+    real = type(journal).step
+
+    def step(self: Any, run_id: str, owner: Owner, name: str, *rest: Any) -> None:
+        if name == "committed":
+            raise Unreachable(what="the state database", reason="gone")
+        real(self, run_id, owner, name, *rest)
+
+    with (
+        patch.object(type(journal), "step", step),
+        patch.object(
+            type(journal), "finish", side_effect=Unreachable(what="the state database", reason="gone")
+        ),
+        pytest.raises(Unreachable),
+    ):
+        lab.lw.run("compact", table)
+    assert lab.rows(table) == before
+    again = lab.lw.run("compact", table)
+    assert again.state is RunState.NOTHING_TO_DO, "the same process settles what it had to leave open"
+    first = lab.lw.runs(table)[-1]
+    assert (first.state, len(first.snapshot_ids)) == (RunState.DONE, 1)
+
+
+def test_a_task_that_dies_spares_its_partition_and_leaves_no_file(lab: Lab) -> None:
+    table = lab.messy(files=8, days=2)
+    before = lab.rows(table)
+
+    def no_room(task: Any) -> None:
+        raise MemoryError("no room for it")
+
+    with patch("lakewarden.engine.arrow.rewrite", no_room):
+        run = lab.lw.run("compact", table)
+    assert run.state is RunState.FAILED
+    assert "MemoryError: no room for it" in run.reason
+    assert lab.rows(table) == before
+    assert lab.strays(table) == set()
 
 
 def test_a_manual_run_needs_an_operator_and_an_incident_a_ticket(lab: Lab) -> None:

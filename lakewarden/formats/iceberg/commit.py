@@ -63,7 +63,9 @@ def commit(
     for number in range(attempts):
         try:
             attempt()
-        except JavaError as error:
+        except (
+            Exception
+        ) as error:  # whatever else went wrong, only the table can say whether it was before or after
             if is_java(error, *_CONFLICT):
                 clock.sleep(_backoff(number))
                 continue
@@ -101,7 +103,7 @@ def _settle(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str], err
         clock.sleep(wait)
         try:
             found = find_commit(catalogs, table, summary)
-        except LakewardenError:
+        except (LakewardenError, *JavaError):
             continue  # the catalog does not answer: as unknown as before
         if found is not None:
             return found

@@ -1,0 +1,359 @@
+"""The parts of docs/ that are made from the code, so that they cannot drift: `python -m lakewarden.cli.docs [--check]`.
+
+A page marks such a part; everything else on it is written by hand and stays as it is:
+
+    <!-- generated:policy-keys -->
+    … written anew each time …
+    <!-- /generated -->
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import lakewarden
+from lakewarden.errors import LakewardenError, UsageError
+from lakewarden.model import RunState
+from lakewarden.policy.keys import KEYS, Key
+from lakewarden.sources import SETTINGS, Setting
+
+PACKAGE = Path(lakewarden.__file__).parent
+DOCS = PACKAGE.parent / "docs"
+_PART = re.compile(
+    r"(?P<open><!-- generated:(?P<name>[a-z-]+) -->\n).*?(?P<close><!-- /generated -->)", re.DOTALL
+)
+
+# Which job a policy key belongs to, by how its name begins; the first that fits.
+JOBS_OF_KEYS = (
+    ("maintenance_", "the whole pass"),
+    ("rewrite_", "compact"),
+    ("delete_compaction_", "compact-deletes"),
+    ("manifest_", "rewrite-manifests"),
+    ("snapshot_", "expire"),
+    ("partition_", "expire-partitions"),
+    ("orphan_", "sweep"),
+    ("delete_grace_", "reap"),
+    ("handoff_", "handoff"),
+    ("history_", "compact-history"),
+    ("lineage_", "the commit hook"),
+)
+
+EXIT_CODES = (
+    (0, "done, or nothing to do"),
+    (1, "something failed"),
+    (2, "the call or a setting is wrong, or a catalog or database does not answer; nothing was done"),
+    (3, "partial: some of it was done, the rest is named with its reason"),
+    (10, "no such table"),
+    (11, "busy: another run of this job has the table"),
+    (12, "refused by a safety rule"),
+    (13, "lost the race: someone else changed the same files first; nothing changed"),
+    (14, "unknown: the catalog did not say whether the commit happened; nothing was removed"),
+    (130, "interrupted"),
+)
+
+
+def fill(text: str, page: str) -> str:
+    """The page with every marked part written anew. A marker nobody knows is an error: it would stay empty."""
+
+    def part(found: re.Match[str]) -> str:
+        make = PARTS.get(found["name"])
+        if make is None:
+            known = ", ".join(PARTS)
+            raise UsageError(reason=f"fill {found['name']!r} in {page}: known parts are {known}")
+        return f"{found['open']}{make().strip()}\n{found['close']}"
+
+    return _PART.sub(part, text)
+
+
+def stale(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Pages that say something else than the code, with what they should say."""
+    for page in sorted(folder.rglob("*.md")):
+        text = page.read_text("utf-8")
+        wanted = fill(text, page.name)
+        if wanted != text:
+            yield page, wanted
+
+
+# ------------------------------------------------------------ settings and policy
+
+
+def settings() -> str:
+    rows = [
+        (f"`[{each.section}]`", f"`{each.name}`", each.type, _default(each), _variable(each), each.sentence)
+        for each in SETTINGS
+    ]
+    return _table(("section", "name", "type", "default", "environment variable", "meaning"), rows)
+
+
+def _default(each: Setting) -> str:
+    return "–" if each.default in (None, {}, []) else f"`{each.default}`"
+
+
+def _variable(each: Setting) -> str:
+    if each.section == "policy.tables":
+        return "–"
+    section = each.section.replace(".", "__").upper()
+    return f"`LAKEWARDEN_{section}__{each.name.upper()}`"
+
+
+def policy_keys() -> str:
+    """One table per job, in the order of the keys."""
+    acted_on = keys_in_use()
+    parts = []
+    for job in dict.fromkeys(job_of(key) for key in KEYS):
+        mine = [key for key in KEYS if job_of(key) == job]
+        rows = [
+            (f"`{key.name}`", _policy_default(key), key.allowed(), key.sentence, _acts(key, acted_on))
+            for key in mine
+        ]
+        parts.append(f"### {job}\n\n" + _table(("key", "default", "allowed", "meaning", "acted on"), rows))
+    return "\n\n".join(parts)
+
+
+def job_of(key: Key) -> str:
+    return next(job for prefix, job in JOBS_OF_KEYS if key.name.startswith(prefix))
+
+
+def _acts(key: Key, acted_on: frozenset[str]) -> str:
+    return "yes" if key.name in acted_on else "later"
+
+
+def _policy_default(key: Key) -> str:
+    from lakewarden.policy.origin import Layer, Origin, Value
+    from lakewarden.report.policy import shown
+
+    text = shown(Value(key.name, key.default, Origin(Layer.DEFAULT)))
+    return "–" if text == "none" else f"`{text}`"
+
+
+def keys_in_use() -> frozenset[str]:
+    """Keys the code that does the work asks for by name: in jobs/ and api.py, and nowhere else."""
+    names = {key.name for key in KEYS}
+    files = [*sorted((PACKAGE / "jobs").glob("*.py")), PACKAGE / "api.py"]
+    return frozenset(names & {text for path in files for text in _strings(path)})
+
+
+def _strings(path: Path) -> set[str]:
+    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+# ------------------------------------------------------------ commands
+
+
+def commands() -> str:
+    return "\n\n".join(_command(name, each) for name, each in _commands().items())
+
+
+def _commands() -> dict[str, Any]:
+    from typer.main import get_command
+
+    from lakewarden.cli.app import app
+
+    found: dict[str, Any] = getattr(get_command(app), "commands", {})
+    return found
+
+
+def global_options() -> str:
+    from typer.main import get_command
+
+    from lakewarden.cli.app import app
+
+    return _parameters(get_command(app).params)
+
+
+def _command(name: str, command: Any) -> str:
+    """Usage, what it does and never does, its options, an example: as `--help` tells them."""
+    paragraphs = [" ".join(each.split()) for each in str(command.help).split("\n\n")]
+    example = next((each for each in paragraphs if each.startswith("Example: ")), "")
+    words = [each for each in paragraphs if not each.startswith("Example: ")]
+    parts = [f"### {name}", f"```\n{usage(name, command)}\n```", *words, _parameters(command.params)]
+    if example:
+        parts.append("```\n" + example.removeprefix("Example: ").strip("`") + "\n```")
+    return "\n\n".join(part for part in parts if part)
+
+
+def usage(name: str, command: Any) -> str:
+    arguments = [_argument(each) for each in command.params if not _is_option(each)]
+    return " ".join(["lakewarden", name, *arguments, "[OPTIONS]"])
+
+
+def _argument(each: Any) -> str:
+    label = str(each.metavar or each.name.upper())
+    return label if each.required or label.startswith("[") else f"[{label}]"
+
+
+def _is_option(each: Any) -> bool:
+    return bool(each.opts[0].startswith("-"))
+
+
+def _parameters(params: Iterable[Any]) -> str:
+    rows = [(_label(each), _help(each)) for each in params if not each.hidden]
+    return _table(("", ""), rows) if rows else ""
+
+
+def _label(each: Any) -> str:
+    if not _is_option(each):
+        return f"`{each.metavar or each.name.upper()}`"
+    choices = get_args(each.type_descriptor.annotation)
+    value = "" if each.is_flag else each.metavar or "\\|".join(map(str, choices))
+    return f"`{each.opts[0]}{' ' + value if value else ''}`"
+
+
+def _help(each: Any) -> str:
+    parts = [str(each.help or "")]
+    if each.default not in (None, False, ()):
+        parts.append(f"Default: `{each.default}`.")
+    if each.envvar:
+        parts.append(f"Also as `{each.envvar}`.")
+    return " ".join(parts)
+
+
+def exit_codes() -> str:
+    states: dict[int, list[str]] = {}
+    for state in RunState:
+        states.setdefault(state.exit_code, []).append(f"`{state}`")
+    rows = [(str(code), words, ", ".join(states.get(code, ())) or "–") for code, words in EXIT_CODES]
+    return _table(("code", "meaning", "run states"), rows)
+
+
+# ------------------------------------------------------------ errors
+
+
+def error_classes() -> list[type[LakewardenError]]:
+    """Every error a user can meet, parents before children; last the one of the command line itself."""
+    from lakewarden.cli.screen import Interrupted
+
+    named = [kind for kind in _tree(LakewardenError) if kind.__module__ == LakewardenError.__module__]
+    return [*named, Interrupted]
+
+
+def _tree(kind: type[LakewardenError]) -> Iterator[type[LakewardenError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _tree(child)
+
+
+def errors() -> str:
+    rows = [
+        (
+            f"`{kind.__name__}`",
+            str(kind.exit_code),
+            "yes" if kind.retry else "no",
+            f"`{kind.__doc__}`",
+            kind.hint or "–",
+        )
+        for kind in error_classes()
+    ]
+    return _table(("error", "exit code", "try again", "message", "hint"), rows)
+
+
+# ------------------------------------------------------------ the Python API
+
+
+def api() -> str:
+    """Signatures and docstrings of `Lakewarden`, in the order of the source."""
+    parts = []
+    for node in _class(PACKAGE / "api.py", "Lakewarden").body:
+        if isinstance(node, ast.FunctionDef) and (node.name == "__init__" or not node.name.startswith("_")):
+            words = " ".join((ast.get_docstring(node) or "").split())
+            parts.append(f"```python\n{signature(node)}\n```\n\n{words}".rstrip())
+    return "\n\n".join(parts)
+
+
+def values() -> str:
+    """The fields of the values the API hands out."""
+    shown = (
+        ("model", "Run"),
+        ("plan", "Plan"),
+        ("model", "TableRef"),
+        ("model", "Trigger"),
+        ("model", "TableView"),
+    )
+    parts = []
+    for module, name in shown:
+        node = _class(PACKAGE / f"{module}.py", name)
+        rows = [(f"`{field}`", f"`{kind}`".replace("|", "\\|")) for field, kind in _fields(node)]
+        parts.append(f"### {name}\n\n{ast.get_docstring(node)}\n\n" + _table(("field", "type"), rows))
+    return "\n\n".join(parts)
+
+
+def _fields(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for each in node.body:
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            yield each.target.id, ast.unparse(each.annotation)
+
+
+def _class(path: Path, name: str) -> ast.ClassDef:
+    body = ast.parse(path.read_text("utf-8")).body
+    return next(node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
+
+
+def signature(node: ast.FunctionDef) -> str:
+    """As a caller writes it: without `self`, the constructor under the class's name."""
+    decorators = {ast.unparse(each) for each in node.decorator_list}
+    name = "Lakewarden" if node.name == "__init__" else node.name
+    name = f"Lakewarden.{name}" if "classmethod" in decorators else name
+    result = "" if node.name == "__init__" or node.returns is None else f" -> {ast.unparse(node.returns)}"
+    if "property" in decorators:
+        return f"{name}{result}"
+    node.args.args = node.args.args[1:]
+    line = f"{name}({ast.unparse(node.args)}){result}"
+    return line if len(line) <= 100 else _broken(name, node.args, result)
+
+
+def _broken(name: str, arguments: ast.arguments, result: str) -> str:
+    """One parameter a line."""
+    split = re.split(r", (?=[a-z_]+:|\*)", ast.unparse(arguments))
+    return f"{name}(\n" + "".join(f"    {each},\n" for each in split) + f"){result}"
+
+
+# ------------------------------------------------------------ Markdown
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [_row(headings), _row(["---"] * len(headings)), *(_row(row) for row in rows)]
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(" ".join(each.split()) for each in cells) + " |"
+
+
+PARTS: Mapping[str, Callable[[], str]] = {
+    "settings": settings,
+    "policy-keys": policy_keys,
+    "commands": commands,
+    "global-options": global_options,
+    "exit-codes": exit_codes,
+    "errors": errors,
+    "api": api,
+    "values": values,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="lakewarden.cli.docs", description="Write the generated parts of docs/."
+    )
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 naming the stale pages")
+    parser.add_argument("--folder", type=Path, default=DOCS, help="where the pages are")
+    options = parser.parse_args(arguments)
+    found = list(stale(options.folder))
+    for page, wanted in found:
+        if not options.check:
+            page.write_text(wanted, "utf-8")
+        print(f"{'stale' if options.check else 'wrote'} {page.relative_to(options.folder.parent)}")
+    if found and options.check:
+        print("run `make docs`", file=sys.stderr)
+    return 1 if found and options.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""The shape of the code: which way imports point, who may delete, who asks the time."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "lakewarden"
+
+# From top to bottom. A module may import its own layer and those below it; names in one row are one layer.
+LAYERS = (
+    ("cli",),
+    ("report", "demo"),
+    ("api",),
+    ("lake",),
+    ("jobs",),
+    ("engine",),
+    ("formats",),
+    ("safety", "policy", "lineage"),
+    ("state",),
+    ("plan", "model", "errors", "clock", "config", "sources", "redact", "version"),
+)
+DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}
+
+ASKS_THE_TIME = re.compile(
+    r"(datetime|date)\.(now|utcnow|today)$"
+    r"|time\.(time|time_ns|monotonic|monotonic_ns|perf_counter|perf_counter_ns|localtime|gmtime|sleep)$"
+)
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+
+
+def modules() -> list[str]:
+    """Every module as a dotted name; migrations are numbered scripts of their own."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    return [name_of(each) for each in files if "versions" not in each.parts]
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def path_of(module: str) -> Path:
+    path = ROOT.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(path_of(module).read_text("utf-8"))
+
+
+def imports(module: str) -> Iterator[str]:
+    """Every lakewarden module it imports: at the top, inside functions, and for type checking."""
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "lakewarden")
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports relatively: write the whole name"
+            source = node.module or ""
+            if source == "lakewarden" or source.startswith("lakewarden."):
+                yield from (f"{source}.{alias.name}" for alias in node.names)
+
+
+def part(module: str) -> str:
+    """The folder or file right below the package that a module belongs to."""
+    names = module.split(".")
+    return names[1] if len(names) > 1 else ""
+
+
+def dotted(node: ast.AST) -> str:
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value, attr=name):
+            return f"{dotted(value)}.{name}"
+        case _:
+            return ""
+
+
+def calls(module: str) -> Iterator[str]:
+    return (dotted(node.func) for node in ast.walk(tree_of(module)) if isinstance(node, ast.Call))
+
+
+def test_every_part_has_its_layer() -> None:
+    found = {part(module) for module in modules()} - {""}
+    assert found == set(DEPTH), "a new folder or file needs its row in LAYERS and in CONTRIBUTING.md"
+
+
+def test_the_layers_are_those_of_contributing() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    told = tuple(tuple(re.findall(r"`([a-z]+)`", row.split("|")[1])) for row in rows)
+    assert told == LAYERS
+
+
+@pytest.mark.parametrize("module", modules())
+def test_imports_point_downward(module: str) -> None:
+    mine = part(module)
+    if not mine:
+        return  # the package itself hands out its public names, loaded when first used
+    upward = [
+        target
+        for target in imports(module)
+        if part(target) != mine
+        and DEPTH.get(part(target), len(LAYERS)) <= DEPTH[mine]
+        # Several parts may share a layer at the bottom and next to each other.
+        and part(target) not in LAYERS[DEPTH[mine]]
+    ]
+    assert not upward, f"{module} is above or beside what it imports: {upward}"
+
+
+def test_reports_are_used_by_the_command_line_only() -> None:
+    users = {module for module in modules() if any(part(target) == "report" for target in imports(module))}
+    assert {part(module) for module in users} <= {"cli", "report"}
+
+
+def test_kernels_stand_alone() -> None:
+    """They run in Spark's workers, thousands of times: nothing of the driver is loaded there."""
+    kernels = [module for module in modules() if module.startswith("lakewarden.engine.kernels")]
+    assert kernels
+    for module in kernels:
+        foreign = [each for each in imports(module) if not each.startswith("lakewarden.engine.kernels.")]
+        assert not foreign, f"{module} imports {foreign}"
+
+
+def test_erase_has_one_caller() -> None:
+    callers = [
+        module for module in modules() if any(each.split(".")[-1] == "erase" for each in calls(module))
+    ]
+    importers = [
+        module
+        for module in modules()
+        if any(each == "lakewarden.engine.erase.erase" for each in imports(module))
+    ]
+    assert callers == importers == ["lakewarden.jobs.discard"]
+
+
+def test_only_erase_removes_what_a_path_names() -> None:
+    """`remove` of a store is the delete itself: it has one caller, which asks for a Permit."""
+    deletes = re.compile(r"(^|\.)(remove|delete_file|delete_files|delete_dir|delete_dir_contents)$")
+    found = {module for module in modules() if any(deletes.search(each) for each in calls(module))}
+    of_lists = {"lakewarden.engine.jars"}  # takes a resolver out of Ivy's list
+    assert found - of_lists == {"lakewarden.engine.erase", "lakewarden.engine.kernels.storage"}
+
+
+def test_permits_are_made_in_one_place() -> None:
+    makers = [
+        module for module in modules() if any(each.split(".")[-1] == "Permit" for each in calls(module))
+    ]
+    assert makers == ["lakewarden.safety.permit"]
+
+
+@pytest.mark.parametrize("module", modules())
+def test_only_the_clock_asks_the_time(module: str) -> None:
+    """Kernels may measure their own CPU time with `time.process_time`, which is no time of day."""
+    if module == "lakewarden.clock":
+        return
+    asked = [each for each in calls(module) if ASKS_THE_TIME.search(each) and not each.startswith("clock.")]
+    assert not asked, f"{module} asks {asked}: take it from lakewarden.clock, or be handed it"
+    names = [node for node in ast.walk(tree_of(module)) if isinstance(node, ast.ImportFrom)]
+    assert all(node.module != "time" for node in names), (
+        f"{module}: import the module `time`, not names of it"
+    )
+
+
+@pytest.mark.parametrize("planner", ["compact", "manifests"])
+def test_planners_are_handed_what_they_need(planner: str) -> None:
+    """`plan` is pure: no clock, no session, no format among its names."""
+    module = tree_of(f"lakewarden.jobs.{planner}")
+    plan = next(node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == "plan")
+    arguments = [each.arg for each in plan.args.args]
+    assert "view" in arguments and "policy" in arguments and "now" in arguments
+    names = {
+        dotted(node).split(".")[0] for node in ast.walk(plan) if isinstance(node, ast.Name | ast.Attribute)
+    }
+    assert not names & {"clock", "spark", "format_", "context", "os", "Path", "open"}
+
+
+@pytest.mark.parametrize("module", modules())
+def test_nothing_is_left_unfinished(module: str) -> None:
+    text = path_of(module).read_text("utf-8")
+    marks = [line.strip() for line in text.splitlines() if UNFINISHED.search(line)]
+    assert not marks, f"{module}: {marks}"
+    names = {dotted(node) for node in ast.walk(tree_of(module)) if isinstance(node, ast.Name)}
+    assert "NotImplementedError" not in names, f"{module} raises NotImplementedError"
+
+
+@pytest.mark.parametrize("module", modules())
+def test_every_module_says_what_it_is_for(module: str) -> None:
+    assert ast.get_docstring(tree_of(module)), f"{module} has no docstring"
+
+
+def test_every_public_name_of_the_api_is_documented() -> None:
+    from lakewarden import api
+
+    assert inspect.getdoc(api)
+    for name, each in vars(api).items():
+        if name.startswith("_") or getattr(each, "__module__", "") != api.__name__:
+            continue
+        # A class is told by its module and its constructor.
+        assert each.__doc__ or each.__init__.__doc__, f"api.{name} has no docstring"
+    for name, each in vars(api.Lakewarden).items():
+        if name.startswith("_"):
+            continue
+        target = each.__func__ if isinstance(each, classmethod) else each
+        assert target.__doc__, f"Lakewarden.{name} has no docstring"
+
+
+def test_functions_stay_short_and_files_readable() -> None:
+    for module in modules():
+        lines = path_of(module).read_text("utf-8").count("\n")
+        assert lines < 500, f"{module} has {lines} lines: it tells more than one thing"
