@@ -1,0 +1,114 @@
+"""Small pure parts: manifests' plan, sealed periods, how groups add up to a run's state, lineage keys."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from lakewarden.errors import UsageError
+from lakewarden.jobs import manifests
+from lakewarden.jobs.rewriting import commit_units
+from lakewarden.jobs.sealed import period_end
+from lakewarden.jobs.tally import Result, outcome
+from lakewarden.lineage.summary import checked
+from lakewarden.model import Manifest, PartitionField, PartitionSpec, RunState, TableRef, Trigger
+from lakewarden.plan import Bin, Plan, RewriteGroup, Source
+from tests.support.tables import NOW, file, files, policy, view
+
+
+def some(count: int, size: int = 1000, spec: int = 0, content: str = "data") -> list[Manifest]:
+    return [Manifest(f"/m{n}", size, spec, content) for n in range(count)]
+
+
+def test_few_manifests_are_left_alone() -> None:
+    made = manifests.plan(view(), some(99), policy(), NOW)
+    assert made.empty
+    assert made.reason == "the table has 99 manifests: manifest_rewrite_min_manifests=100 (default)"
+
+
+def test_many_small_manifests_are_folded_per_spec() -> None:
+    made = manifests.plan(view(), some(80) + some(40, spec=1), policy(), NOW)
+    assert [(a.to_dict()["spec_id"], a.to_dict()["output_manifests"]) for a in made.actions] == [
+        (0, 1),
+        (1, 1),
+    ]
+
+
+def test_manifests_that_have_their_size_are_not_folded_again_and_again() -> None:
+    made = manifests.plan(view(), some(150, size=8_000_000), policy(), NOW)
+    assert made.empty
+    assert made.reason == "the manifests already have their size"
+
+
+def test_data_and_delete_manifests_are_folded_apart() -> None:
+    made = manifests.plan(view(), some(80) + some(40, content="deletes"), policy(), NOW)
+    assert made.actions[0].to_dict()["output_manifests"] == 2
+
+
+@pytest.mark.parametrize(
+    ("transform", "value", "end"),
+    [
+        ("hour", 0, datetime(1970, 1, 1, 1, tzinfo=UTC)),
+        ("day", 19783, datetime(2024, 3, 2, tzinfo=UTC)),
+        ("month", 650, datetime(2024, 4, 1, tzinfo=UTC)),
+        ("month", 11, datetime(1971, 1, 1, tzinfo=UTC)),
+        ("year", 54, datetime(2025, 1, 1, tzinfo=UTC)),
+        ("day", None, None),
+        ("bucket[4]", 3, None),
+    ],
+)
+def test_when_a_period_ends(transform: str, value: int | None, end: datetime | None) -> None:
+    spec = PartitionSpec(0, (PartitionField(1, 1000, "p", transform),))
+    assert period_end(spec, (value,)) == end
+
+
+def group(number: int, size: int = 100) -> RewriteGroup:
+    source = Source(f"/f{number}", size, 10, 0, 10, 1, None)
+    return RewriteGroup(number, 0, f"day={number}", 0, 0, (Bin((source,)),), "small")
+
+
+def ended(*states: RunState, interrupted: bool = False, cut_short: str = "") -> RunState:
+    from dataclasses import replace
+
+    from lakewarden.jobs.compact import plan
+
+    empty: Plan = plan(view(), files([file(1)]), policy(), None, NOW)
+    results = [Result(group(n), state, "why", snapshot_id=n) for n, state in enumerate(states)]
+    return outcome(replace(empty, cut_short=cut_short), results, interrupted).state
+
+
+def test_how_groups_add_up() -> None:
+    done, lost, unknown = RunState.DONE, RunState.LOST_RACE, RunState.UNKNOWN
+    assert ended(done, done) is RunState.DONE
+    assert ended(done, lost) is RunState.PARTIAL
+    assert ended(lost, lost) is RunState.LOST_RACE
+    assert ended(done, unknown, lost) is RunState.UNKNOWN, "an open question outweighs everything"
+    assert ended(RunState.FAILED) is RunState.FAILED
+    assert ended(RunState.PARTIAL) is RunState.PARTIAL
+    assert ended(done, interrupted=True) is RunState.INTERRUPTED
+    assert ended(done, cut_short="limit") is RunState.PARTIAL
+
+
+def test_commits_are_bounded_and_the_largest_unit_goes_first() -> None:
+    groups = [group(n, size=100 * (n + 1)) for n in range(10)]
+    assert [len(unit) for unit in commit_units(groups, None)] == [1] * 10
+    assert commit_units(groups, None)[0][0].number == 9
+    bounded = commit_units(groups, 3)
+    assert len(bounded) == 3
+    assert sorted(g.number for unit in bounded for g in unit) == list(range(10))
+
+
+def test_triggers_say_what_their_type_must() -> None:
+    assert checked(Trigger("schedule")).type == "schedule"
+    for wrong in (Trigger("manual"), Trigger("incident-response", "ana"), Trigger("whim")):
+        with pytest.raises(UsageError):
+            checked(wrong)
+
+
+def test_table_names() -> None:
+    assert str(TableRef.parse("lake.a.b.events")) == "lake.a.b.events"
+    assert TableRef.parse("lake.a.b.events").namespace == ("a", "b")
+    for wrong in ("events", "db.events", "lake..events", ""):
+        with pytest.raises(UsageError, match="it needs catalog, namespace and name"):
+            TableRef.parse(wrong)
