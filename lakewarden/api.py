@@ -209,6 +209,7 @@ class Lakewarden:
 
     @property
     def state(self) -> State:
+        """The state database, opened when first needed."""
         if self._state is None:
             from lakewarden.state.database import State
 
@@ -217,6 +218,7 @@ class Lakewarden:
 
     @property
     def journal(self) -> Journal:
+        """Every run and its steps."""
         from lakewarden.state.runs import Journal
 
         return Journal(self.state)

@@ -14,6 +14,7 @@ stood for is never shown. Policy keys and their values are checked by `lakewarde
 from __future__ import annotations
 
 import tomllib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,13 +39,13 @@ __all__ = [
 ]
 
 
-class _Shown:
+class _Shown(ABC):
     """Prints as what may be shown, so that no log line and no traceback has a secret."""
 
     __slots__ = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]: ...
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.to_dict()})"

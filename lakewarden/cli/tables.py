@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 def tables(ctx: typer.Context, as_json: JsonFlag = False) -> int:
     """List every table of the configured catalogs, with its numbers.
 
-    Never changes a table. One that cannot be read shows why in its line, and the exit code is 3.
+    Never changes a table. One that cannot be read shows why in its line, and the exit code is 3 (1 when none can be).
 
     Example: `lakewarden tables`
     """
@@ -36,7 +36,13 @@ def tables(ctx: typer.Context, as_json: JsonFlag = False) -> int:
     with invocation(ctx).open(screen, spark=True) as lakewarden, screen.waiting("reading tables"):
         rows = [row for catalog in lakewarden.catalogs() for row in _rows(lakewarden, catalog)]
     screen.show(TablesReport(tuple(rows), clock.now()))
-    return RunState.PARTIAL.exit_code if any(row.error for row in rows) else 0
+    return _exit_code([bool(row.error) for row in rows])
+
+
+def _exit_code(failed: list[bool]) -> int:
+    if not any(failed):
+        return 0
+    return (RunState.FAILED if all(failed) else RunState.PARTIAL).exit_code
 
 
 def _rows(lakewarden: Lakewarden, catalog: str) -> list[TableRow]:

@@ -199,6 +199,7 @@ def test_a_table_whose_maintenance_is_off(shell: Shell) -> None:
 
 
 def test_the_doctor_on_a_good_and_on_a_bad_configuration(shell: Shell) -> None:
+    shell.lab.create()
     good = shell.document("doctor")
     assert good["healthy"]
     assert {check["name"] for check in good["checks"]} >= {
@@ -220,21 +221,20 @@ def test_the_doctor_on_a_good_and_on_a_bad_configuration(shell: Shell) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_leaves_nothing_half_done(lab: Lab, tmp_path: Path) -> None:
-    """A real process and a real SIGINT, sent once the journal says that outputs are being written."""
-    table = lab.create(
-        "device string, metric string, at timestamp, day date, value double, quality int", "day"
-    )
+    """A real process and a real SIGINT, sent once the first output is being written."""
+    table = lab.table()
     readings = telemetry.Telemetry(lab.spark, table)
+    readings.create()
     for commit in range(4):
         readings.append(commit)
     before = readings.content()
     child = subprocess.Popen(
         [sys.executable, "-m", "lakewarden.cli", "--config", str(configuration(lab, tmp_path)),
-         "run", "compact", table, "--set", "rewrite_target_bytes=100KB"],
+         "run", "compact", table],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "160"},
     )  # fmt: skip
     with Lakewarden.open(tmp_path / "lakewarden.toml", spark=lab.spark) as lakewarden:
-        wait_until(lambda: child.poll() is not None or is_writing(lakewarden, table))
+        wait_until(lambda: child.poll() is not None or any(lab.warehouse.rglob("lakewarden-*.parquet")))
         child.send_signal(signal.SIGINT)
         out, err = child.communicate(timeout=120)
         run = lakewarden.runs(table)[0]
@@ -246,11 +246,6 @@ def test_ctrl_c_leaves_nothing_half_done(lab: Lab, tmp_path: Path) -> None:
     assert readings.content() == before
     assert len(lab.snapshots(table)) == 4 + len(run.snapshot_ids)
     assert lab.strays(table) == set()
-
-
-def is_writing(lakewarden: Lakewarden, table: str) -> bool:
-    runs = lakewarden.runs(table)
-    return bool(runs) and any(step.name == "writing" for step in lakewarden.run_by_id(runs[0].id)[1])
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 120) -> None:

@@ -1,0 +1,326 @@
+"""The docs say what the code does: generated parts are fresh, every public word has its line, every link and example holds."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakewarden.cli import docs
+from lakewarden.config import Config
+from lakewarden.errors import UsageError
+from lakewarden.model import (
+    Counters,
+    Job,
+    Manifest,
+    Owner,
+    Ref,
+    Run,
+    RunState,
+    Snapshot,
+    Spared,
+    Step,
+    TableRef,
+    TableView,
+    Trigger,
+)
+from lakewarden.plan import Bin, Bounds, ManifestRewrite, Plan, RewriteGroup, Source
+from lakewarden.policy.keys import KEYS
+from lakewarden.policy.resolve import Layers, resolve, validate
+from lakewarden.sources import SETTINGS
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+MOMENT = datetime(2026, 11, 16, tzinfo=UTC)
+TABLE = TableRef("lake", ("db",), "events")
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text("utf-8")
+
+
+def names(pages: list[Path]) -> list[str]:
+    return [str(each.relative_to(ROOT)) for each in pages]
+
+
+# ------------------------------------------------------------ generated parts
+
+
+def test_generated_parts_are_up_to_date() -> None:
+    assert not names([each for each, _ in docs.stale(DOCS)]), "run `make docs`"
+
+
+def test_every_part_is_on_a_page() -> None:
+    text = "".join(each.read_text("utf-8") for each in DOCS.rglob("*.md"))
+    missing = [name for name in docs.PARTS if f"<!-- generated:{name} -->" not in text]
+    assert not missing
+    assert text.count("<!-- generated:") == text.count("<!-- /generated -->")
+
+
+def test_check_names_the_stale_page_and_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stale = tmp_path / "docs" / "errors.md"
+    stale.parent.mkdir()
+    old = "before\n<!-- generated:errors -->\nold\n<!-- /generated -->\nafter\n"
+    stale.write_text(old, "utf-8")
+    assert docs.main(["--check", "--folder", str(stale.parent)]) == 1
+    assert "docs/errors.md" in capsys.readouterr().out
+    assert stale.read_text("utf-8") == old
+
+    assert docs.main(["--folder", str(stale.parent)]) == 0
+    new = stale.read_text("utf-8")
+    assert new.startswith("before\n") and new.endswith("after\n") and "CommitLost" in new
+    assert docs.main(["--check", "--folder", str(stale.parent)]) == 0
+
+
+def test_a_part_nobody_makes_is_an_error() -> None:
+    with pytest.raises(UsageError, match="nosuch"):
+        docs.fill("<!-- generated:nosuch -->\n<!-- /generated -->", "page.md")
+
+
+# ------------------------------------------------------------ every word has its line
+
+
+def test_every_command_has_its_section() -> None:
+    text = page("cli.md")
+    for name in docs._commands():
+        assert f"\n### {name}\n" in text
+    for code, _ in docs.EXIT_CODES:
+        assert f"\n| {code} |" in text
+
+
+def test_exit_codes_are_those_of_errors_and_states() -> None:
+    told = {code for code, _ in docs.EXIT_CODES}
+    raised = {kind.exit_code for kind in docs.error_classes()} | {state.exit_code for state in RunState}
+    assert told == raised | {0}
+
+
+def test_every_setting_has_its_line() -> None:
+    text = page("configuration.md")
+    for each in SETTINGS:
+        assert f"| `[{each.section}]` | `{each.name}` |" in text
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.name)
+def test_every_policy_key_has_its_line(key: Any) -> None:
+    lines = [line for line in page("policy.md").splitlines() if line.startswith(f"| `{key.name}` |")]
+    assert len(lines) == 1
+    used = key.name in docs.keys_in_use()
+    assert lines[0].endswith("| yes |" if used else "| later |")
+
+
+def test_a_key_is_called_acted_on_only_where_its_job_exists() -> None:
+    jobs = {*Job, "the whole pass"}
+    for key in KEYS:
+        assert (key.name in docs.keys_in_use()) == (docs.job_of(key) in jobs), key.name
+
+
+def test_every_error_has_its_line() -> None:
+    text = page("errors.md")
+    defined = ast.parse((ROOT / "lakewarden/errors.py").read_text("utf-8")).body
+    classes = [node.name for node in defined if isinstance(node, ast.ClassDef) and node.name[0] != "_"]
+    assert set(classes) <= {kind.__name__ for kind in docs.error_classes()}
+    for name in classes:
+        assert f"\n| `{name}` |" in text
+
+
+def test_every_state_and_job_is_explained() -> None:
+    text = page("concepts.md")
+    for state in RunState:
+        assert f"| `{state}` |" in text
+    for job in Job:
+        assert f"**{job}**" in text
+
+
+# ------------------------------------------------------------ the fields of --json
+
+
+def view() -> TableView:
+    head = Snapshot(2, 1, 2, MOMENT, "replace", {})
+    return TableView(
+        TABLE, "iceberg", 2, "u", "/t", "/m", 2, (head,), (Ref("main", "branch", 2),), 0, "{}",
+        (), 0, (), 0, {}, Counters(1, 0, 1, 1, 1, 1),
+    )  # fmt: skip
+
+
+def plans() -> Iterator[Plan]:
+    group = RewriteGroup(0, 0, "day=1", 0, 0, (Bin((Source("/a", 1, 1, 0, 1, 1, None),)),), "small files")
+    fold = ManifestRewrite(0, 100, 1000, 1, "many")
+    for job, action in ((Job.COMPACT, group), (Job.REWRITE_MANIFESTS, fold)):
+        spared = (Spared("file", 1, 1, "large enough"),)
+        yield Plan(job, TABLE, MOMENT, Bounds(2, "main", 1), "hash", "why", (action,), spared)
+
+
+def documents() -> Iterator[dict[str, Any]]:
+    from lakewarden.report.demo import DemoReport, Picture, Proof
+    from lakewarden.report.doctor import Check, DoctorReport
+    from lakewarden.report.migrate import MigrateReport
+    from lakewarden.report.plan import PlanReport
+    from lakewarden.report.policy import PolicyReport
+    from lakewarden.report.run import PassReport, RunReport, RunsReport
+    from lakewarden.report.table import Due, TableReport, TableRow, TablesReport
+    from lakewarden.state.database import Migrated
+
+    run = Run("r", str(TABLE), "compact", RunState.DONE, "", MOMENT, MOMENT, Owner("h", 1, 1.0), Trigger())
+    plan, folding = plans()
+    yield PlanReport(plan, "lakewarden run").to_dict()
+    yield PlanReport(folding, "lakewarden run").to_dict()
+    yield RunReport(run, (Step("r", 1, "writing", MOMENT, {}),)).to_dict()
+    yield RunsReport((run,), MOMENT).to_dict()
+    yield PassReport(str(TABLE), (run,)).to_dict()
+    policy = PolicyReport(resolve(TABLE, Layers())).to_dict()
+    yield {**policy, "keys": policy["keys"][:1]}
+    yield TablesReport((TableRow.of(view()),), MOMENT).to_dict()
+    manifest = Manifest("/m", 1, 0, "data")
+    yield TableReport(view(), (manifest,), (Due.of(plan),), MOMENT).to_dict()
+    yield DoctorReport((Check("java", "ok", "17"),)).to_dict()
+    yield MigrateReport(Migrated("sqlite", None, "0001")).to_dict()
+    picture = Picture(1, 1, 1, 1, "c", 0.1, 1)
+    proofs = (Proof("rows", True, "equal"),)
+    yield DemoReport(str(TABLE), "f", picture, picture, run, {}, proofs, (("a", "b"),)).to_dict()
+    yield UsageError(reason="wrong").to_dict()
+
+
+def fields(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield name
+            yield from fields(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from fields(each)
+
+
+def test_every_field_of_json_is_in_the_contract() -> None:
+    told = set(re.findall(r"`([a-z_]+)`", page("json.md")))
+    printed = {name for document in documents() for name in fields(document)}
+    assert printed <= told | {"tables", "runs"}, printed - told
+
+
+def test_every_counter_is_in_the_contract() -> None:
+    from lakewarden.jobs.tally import _counters
+
+    told = set(re.findall(r"`([a-z_]+)`", page("json.md")))
+    assert set(_counters([])) <= told
+
+
+# ------------------------------------------------------------ links and examples
+
+
+def anchors(text: str) -> set[str]:
+    """As GitHub makes them of headings."""
+    return {re.sub(r"[^\w\- ]", "", each.strip().lower()).replace(" ", "-") for each in HEADING.findall(text)}
+
+
+@pytest.mark.parametrize("name", names(PAGES))
+def test_every_link_leads_somewhere(name: str) -> None:
+    here = ROOT / name
+    text = FENCE.sub("", here.read_text("utf-8"))
+    for link in LINK.findall(text):
+        if link.startswith(("https://", "http://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (here.parent / path).resolve() if path else here
+        assert target.exists(), f"{name} links to {link}"
+        if anchor:
+            assert anchor in anchors(target.read_text("utf-8")), f"{name} links to {link}"
+
+
+def examples(language: str) -> list[tuple[str, str]]:
+    return [
+        (str(each.relative_to(ROOT)), body)
+        for each in PAGES
+        for kind, body in FENCE.findall(each.read_text("utf-8"))
+        if kind == language
+    ]
+
+
+@pytest.mark.parametrize(("name", "text"), examples("toml"))
+def test_every_configuration_example_loads(name: str, text: str, tmp_path: Path) -> None:
+    tomllib.loads(text)
+    file = tmp_path / "lakewarden.toml"
+    file.write_text(text, "utf-8")
+    variables = dict.fromkeys(re.findall(r"\$\{(\w+)\}", text), "filled")
+    config = Config.load(file, variables)
+    validate(config.policy)
+    layers = Layers.of(config.policy)
+    for pattern in ["lake.db.events", *(pattern.replace("*", "x") for pattern, _ in config.policy.patterns)]:
+        resolve(TableRef.parse(pattern), layers)
+    assert "filled" not in str(config), f"a secret of {name} is shown"
+
+
+@pytest.mark.parametrize(("name", "text"), examples("python"))
+def test_every_python_example_parses(name: str, text: str) -> None:
+    if f"\n```python\n{text}```" in docs.api():
+        return  # a signature, not a program
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        assert f"```python\n{text}```" in docs.api(), f"{name}: {text}"
+
+
+@pytest.mark.parametrize(("name", "text"), examples(""))
+def test_every_command_in_an_example_exists(name: str, text: str) -> None:
+    known = set(docs._commands())
+    for line in text.splitlines():
+        found = re.match(r"(?:\$ )?(?:\.venv/bin/)?lakewarden (?:--config \S+ )?([a-z][a-z-]*)", line.strip())
+        assert found is None or found[1] in known, f"{name}: {line}"
+
+
+def test_every_make_target_in_the_docs_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    for each in PAGES:
+        text = each.read_text("utf-8")
+        named = {*re.findall(r"^make ([a-z-]+)", text, re.MULTILINE), *re.findall(r"`make ([a-z-]+)", text)}
+        assert named <= targets, f"{each.name}: {named - targets}"
+
+
+# ------------------------------------------------------------ what must not be committed
+
+# Split, so that this file does not name them itself.
+HOSTS = (
+    "py" + "pi.org",
+    "pythonhosted" + ".org",
+    "repo1.maven" + ".org",
+    "repo.maven" + ".apache",
+    "registry.npm" + "js",
+)
+PATHS = ("/ro" + "ot/", "/home" + "/", "/wo" + "rk/", "/Us" + "ers/")
+
+
+def committed() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    return [ROOT / each for each in listed.stdout.split("\0") if each and (ROOT / each).is_file()]
+
+
+def test_no_committed_file_names_a_registry_or_a_machine() -> None:
+    found = []
+    for path in committed():
+        text = path.read_bytes().decode("utf-8", "replace")
+        found += [
+            f"{path.relative_to(ROOT)}: {word}"
+            for word in (*HOSTS, *PATHS)
+            if re.search(rf"(?<![\w.]){re.escape(word)}", text)
+        ]
+    assert not found
