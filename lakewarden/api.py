@@ -32,6 +32,8 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
 
 
 class Lakewarden:
+    """A lake to look after: its configuration, its state and, once a table is touched, its Spark session."""
+
     def __init__(
         self,
         config: Config | Mapping[str, Any] | None = None,

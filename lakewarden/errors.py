@@ -12,8 +12,7 @@
     │   └── StateTooNew            12    the state database was written by a newer Lakewarden
     ├── CommitLost                 13    someone else changed the same files first; nothing changed
     ├── CommitUnknown              14    the catalog did not say whether the commit happened
-    ├── NotSetUp                    1    Java, jars or Spark are not ready on this machine
-    └── MissingFile                 1    the table names a file that is not there
+    └── NotSetUp                    1    Java, jars or Spark are not ready on this machine
 
 The docstring of a class is its message, filled from the keyword arguments; `hint` is the next thing to do.
 """
@@ -136,9 +135,3 @@ class NotSetUp(LakewardenError):
     """{what} is not set up: {reason}"""
 
     hint = "run `lakewarden doctor`"
-
-
-class MissingFile(LakewardenError):
-    """read {path} of {table}: {reason}"""
-
-    hint = "the table names it, so something outside Lakewarden removed or damaged it; restore it from a copy"

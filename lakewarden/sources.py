@@ -36,7 +36,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("state", "url", "address", "sqlite:///lakewarden.db", "the state database: sqlite:///PATH (relative to the file's folder) or postgresql://USER:PASSWORD@HOST/NAME"),
     Setting("spark", "master", "text", "local[*]", "the Spark master that moves the rows: local[N], local[*], spark://HOST:PORT, k8s://ADDRESS or yarn"),
     Setting("spark", "conf", "table of text", {}, "Spark's own properties, handed to the session as they are"),
-    Setting("spark", "jars", "list of text", [], "jars to use instead of the pinned Iceberg and Paimon ones; relative to the file's folder"),
+    Setting("spark", "jars", "list of text", [], "jars to use instead of the pinned ones; relative to the file's folder"),
     Setting("engine", "task_memory_mb", "whole number", 512, "memory one rewrite task may use, in MB; what needs more is split or spilled"),
     Setting("catalogs.NAME", "format", "iceberg or paimon", "iceberg", "the format of the catalog's tables"),
     Setting("catalogs.NAME", "PROPERTY", "text", None, "any other key is the format's own catalog property: type, uri, warehouse, io-impl, s3.endpoint …"),

@@ -87,6 +87,8 @@ def defaults(master: str, jars: Sequence[Path], archive: Path | None = None) -> 
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.python.worker.reuse": "true",
+        # A cancelled task ends at once: what it was writing is removed, so there is nothing to wait for.
+        "spark.python.task.killTimeout": "200ms",
         "spark.sql.extensions": ICEBERG_EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": _driver_memory(psutil.virtual_memory().total),

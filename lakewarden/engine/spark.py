@@ -45,6 +45,12 @@ def wait_until_idle(spark: Any, seconds: float = 10.0) -> None:
         clock.sleep(0.05)
 
 
+def kill_timeout(spark: Any) -> float:
+    """Seconds a cancelled task's Python worker may live on, with a little to spare."""
+    conf = spark.sparkContext._jsc.sc().getConf()
+    return float(conf.getTimeAsMs("spark.python.task.killTimeout", "2s")) / 1000 + 0.5
+
+
 def task_reason(error: BaseException) -> str:
     """Why a job failed, in one line: the last line of the Python traceback inside Spark's long message, if there is one."""
     for _, message in java_causes(error):

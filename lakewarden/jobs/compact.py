@@ -157,7 +157,7 @@ def _candidates(files: FileSet, policy: Policy) -> tuple[list[_Candidate], list[
     is_large = pc.greater(table["bytes"], policy.int("rewrite_max_bytes"))
     wanted = pc.and_not(pc.or_(is_small, is_large), carries)
     spared = [
-        _spare(table, carries, "carries deletes: compact-deletes rewrites it"),
+        _spare(table, carries, "carries deletes, which compact does not apply"),
         _spare(table, pc.invert(pc.or_(wanted, carries)), _right_sized(policy)),
     ]
     chosen = table.filter(wanted).select(_COLUMNS)

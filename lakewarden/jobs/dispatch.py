@@ -15,7 +15,7 @@ from lakewarden.engine.progress import Progress, Silent
 from lakewarden.errors import LakewardenError, Refused
 from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs import compact, manifests, rewriting
-from lakewarden.jobs.context import Outcome, RunContext
+from lakewarden.jobs.context import Outcome, RunContext, StepName
 from lakewarden.jobs.recover import recover
 from lakewarden.model import FileSet, Job, Owner, Run, RunState, TableRef, TableView, Trigger
 from lakewarden.plan import Plan
@@ -103,22 +103,30 @@ class Runner:
         )
 
     def _closing_on_failure(self, run: Run, owner: Owner, do: Callable[[], Outcome]) -> Outcome:
-        """A run that ends in an exception is closed with it; nothing stays open in a living process."""
+        """A run that ends in an exception is closed with it, unless the table must be asked first what happened.
+
+        Then it stays open and the next run settles it; so it does on a second Ctrl-C, which nothing here catches.
+        """
         try:
             return do()
-        except KeyboardInterrupt:
-            # A second Ctrl-C, while the first was being honoured: nothing is known for sure, so the run stays open
-            # and the next one settles it.
-            raise
         except Refused as error:
             self._finish(run, owner, Outcome(RunState.REFUSED, error.message))
             raise
         except Exception as error:
+            if self._in_doubt(run):
+                raise
             reason = (
                 error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
             )
             self._finish(run, owner, Outcome(RunState.FAILED, reason))
             raise
+
+    def _in_doubt(self, run: Run) -> bool:
+        """Whether a commit was begun that is neither known to have happened nor to be lost."""
+        names = [step.name for step in self.journal.steps(run.id)]
+        return names.count(StepName.COMMITTING) > names.count(StepName.COMMITTED) + names.count(
+            StepName.DISCARDED
+        )
 
     def _finish(self, run: Run, owner: Owner, outcome: Outcome) -> Run:
         now = clock.now()

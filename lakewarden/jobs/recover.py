@@ -1,8 +1,8 @@
-"""Settling a run whose process is gone: what it committed stands, what it only wrote is removed, and the journal says so.
+"""Settling what an earlier run left open: what it committed stands, what it only wrote is removed, and the journal says so.
 
 Each journaled step leaves one question open. After WRITING: outputs may lie under the journaled prefixes, and no commit
 can have happened; they are removed. After COMMITTING: the table knows, by run id and group. If it has the snapshot the
-commit happened; if not, the outputs are left for the sweep, because a commit on its way to a slow catalog may still come.
+commit happened; if not, the outputs stay as orphans, because a commit on its way to a slow catalog may still come.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from lakewarden import clock
@@ -22,11 +23,30 @@ from lakewarden.state.runs import Journal, is_gone
 
 log = logging.getLogger(__name__)
 
+# How long a catalog may take over a commit whose answer was lost, before its absence counts as "did not happen".
+_IN_FLIGHT = timedelta(minutes=10)
+
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
     groups: tuple[int, ...]
     summary: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Commits:
+    """What became of every commit a run began: snapshot ids of those the table has, and those it has not."""
+
+    made: Mapping[tuple[int, ...], int]
+    missing: tuple[_Commit, ...]
+
+    @property
+    def snapshot_ids(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(self.made.values()))
+
+    @property
+    def groups(self) -> int:
+        return sum(len(groups) for groups in self.made)
 
 
 def recover(
@@ -36,86 +56,109 @@ def recover(
     job: str,
     owner: Owner,
     driven: frozenset[str] = frozenset(),
-) -> Run | None:
-    """The abandoned run of this table and job, settled and closed; None when there is none. Busy while one is alive.
+) -> None:
+    """Settle the abandoned run of this table and job, and those that ended unknown. Busy while one is alive.
 
-    `driven` are the runs this process is at: one of its own that is open but not driven was left when the journal failed.
+    `driven` are the runs this process is at: one of its own that is open but not driven was left when something failed.
     """
+    for undecided in journal.unknown(str(table), job):
+        _settle_unknown(journal, format_, table, undecided)
     run = journal.open_run(str(table), job)
     if run is None:
-        return None
+        return
     left = run.owner == owner and run.id not in driven
     gone = left or is_gone(run, clock.now())
     if not gone or not journal.take_over(run, owner, clock.now()):
         since = f"{run.started_at:%Y-%m-%d %H:%M:%S} UTC"
         raise Busy(job=run.job, table=run.table, run_id=run.id, owner=str(run.owner), since=since)
-    return _settle(journal, format_, table, run, owner)
+    _settle_abandoned(journal, format_, table, run, owner)
 
 
-def _settle(journal: Journal, format_: TableFormat, table: TableRef, run: Run, owner: Owner) -> Run:
+def _settle_unknown(journal: Journal, format_: TableFormat, table: TableRef, run: Run) -> None:
+    """A commit that the table shows has happened. One it does not show is given time before it counts as lost."""
     steps = journal.steps(run.id)
-    committed = {
+    commits = _ask_table(format_, table, steps)
+    if commits.missing and run.ended_at is not None and clock.now() - run.ended_at < _IN_FLIGHT:
+        return
+    reason = f"its outcome was unknown; read from the table later: {_told(commits)}"
+    journal.settle(run.id, _state(steps, commits), reason, commits.snapshot_ids, clock.now())
+
+
+def _settle_abandoned(
+    journal: Journal, format_: TableFormat, table: TableRef, run: Run, owner: Owner
+) -> None:
+    steps = journal.steps(run.id)
+    commits = _ask_table(format_, table, steps)
+    removed = _remove_uncommitted(format_, table, run, steps)
+    parts = [f"its process ({run.owner}) stopped before the run was over", _told(commits)]
+    if removed:
+        parts.append(f"files of {removed} uncommitted group{'s' if removed != 1 else ''} were removed")
+    reason = "; ".join(part for part in parts if part)
+    journal.step(run.id, owner, StepName.RECOVERED, {"reason": reason}, clock.now())
+    counters = {"commits": len(commits.made), "groups_done": commits.groups, "recovered": True}
+    journal.finish(run.id, _state(steps, commits), reason, counters, commits.snapshot_ids, clock.now(), owner)
+
+
+def _ask_table(format_: TableFormat, table: TableRef, steps: Sequence[Step]) -> _Commits:
+    made = {
         tuple(s.detail["groups"]): int(s.detail["snapshot_id"]) for s in steps if s.name == StepName.COMMITTED
     }
     missing: list[_Commit] = []
     for commit in _tried(steps):
-        if commit.groups in committed:
+        if commit.groups in made:
             continue
         snapshot_id = format_.find_commit(table, commit.summary)
         if snapshot_id is None:
             missing.append(commit)
         else:
-            committed[commit.groups] = snapshot_id
-    removed = _remove_unwritten(format_, table, run, steps)
-    reason = _reason(run, len(committed), len(missing), removed)
-    journal.step(run.id, owner, StepName.RECOVERED, {"reason": reason}, clock.now())
-    state = _state(steps, committed, missing)
-    counters = {
-        "commits": len(committed),
-        "groups_done": sum(len(groups) for groups in committed),
-        "recovered": True,
-    }
-    snapshots = tuple(dict.fromkeys(committed.values()))
-    return journal.finish(run.id, state, reason, counters, snapshots, clock.now(), owner)
+            made[commit.groups] = snapshot_id
+    return _Commits(made, tuple(missing))
 
 
 def _tried(steps: Sequence[Step]) -> list[_Commit]:
-    return [
+    """Commits that were begun and not known to be lost."""
+    lost = {number for s in steps if s.name == StepName.DISCARDED for number in s.detail["groups"]}
+    begun = [
         _Commit(tuple(s.detail["groups"]), s.detail["summary"])
         for s in steps
         if s.name == StepName.COMMITTING
     ]
+    return [commit for commit in begun if not lost.intersection(commit.groups)]
 
 
-def _remove_unwritten(format_: TableFormat, table: TableRef, run: Run, steps: Sequence[Step]) -> int:
+def _planned(steps: Sequence[Step]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = next((s.detail["outputs"] for s in steps if s.name == StepName.WRITING), {})
+    return found
+
+
+def _remove_uncommitted(format_: TableFormat, table: TableRef, run: Run, steps: Sequence[Step]) -> int:
     """Outputs of groups whose commit was never tried; how many groups. Gone already is fine."""
-    planned: dict[str, Any] = next((s.detail["outputs"] for s in steps if s.name == StepName.WRITING), {})
-    tried = {number for commit in _tried(steps) for number in commit.groups}
-    prefixes = {number: paths for number, paths in planned.items() if int(number) not in tried}
+    begun = {number for s in steps if s.name == StepName.COMMITTING for number in s.detail["groups"]}
+    prefixes = {number: paths for number, paths in _planned(steps).items() if int(number) not in begun}
     try:
         for paths in prefixes.values():
             discard_planned(format_, table, run.id, paths, commit_tried=False, commit_lost=False)
     except OSError as error:
-        log.warning("outputs of run %s are left for the sweep: %s", run.id, error)
+        # Keeping a file too long cannot damage the table.
+        log.warning("outputs of run %s stay as orphans: %s", run.id, error)
     return len(prefixes)
 
 
-def _state(
-    steps: Sequence[Step], committed: Mapping[tuple[int, ...], int], missing: Sequence[_Commit]
-) -> RunState:
-    planned: Mapping[str, Any] = next((s.detail["outputs"] for s in steps if s.name == StepName.WRITING), {})
-    done = sum(len(groups) for groups in committed)
-    if not done:
+def _state(steps: Sequence[Step], commits: _Commits) -> RunState:
+    if not commits.made:
         return RunState.FAILED
-    return RunState.DONE if not missing and done >= len(planned) else RunState.PARTIAL
+    complete = not commits.missing and commits.groups >= len(_planned(steps))
+    return RunState.DONE if complete else RunState.PARTIAL
 
 
-def _reason(run: Run, committed: int, missing: int, removed: int) -> str:
-    parts = [f"its process ({run.owner}) stopped before the run was over"]
-    if committed:
-        parts.append(f"{committed} commit{'s' if committed != 1 else ''} had happened and stand")
-    if missing:
-        parts.append(f"{missing} had begun and did not happen; their files are left for the sweep")
-    if removed:
-        parts.append(f"files of {removed} uncommitted group{'s' if removed != 1 else ''} were removed")
+def _told(commits: _Commits) -> str:
+    parts = []
+    if commits.made:
+        parts.append(
+            f"{len(commits.made)} commit{'s' if len(commits.made) != 1 else ''} had happened and stand"
+        )
+    if commits.missing:
+        parts.append(
+            f"{len(commits.missing)} had begun and the table does not have it; its files stay as orphans"
+        )
     return "; ".join(parts)

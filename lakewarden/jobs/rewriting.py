@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
+from lakewarden import clock
 from lakewarden.engine.arrow import ArrowEngine
 from lakewarden.engine.native import NativeEngine
 from lakewarden.engine.seam import Order, RewriteEngine, Written
-from lakewarden.engine.spark import Meter, parallelism, task_reason, ticking, wait_until_idle
+from lakewarden.engine.spark import Meter, kill_timeout, parallelism, task_reason, ticking, wait_until_idle
 from lakewarden.errors import CommitLost, CommitUnknown
 from lakewarden.formats.seam import OutputFile, Rewrite
 from lakewarden.jobs.compact import output_name
@@ -107,6 +108,7 @@ class _Rewriting:
         self.stop = threading.Event()
         # One commit of ours at a time: two would only make each other retry.
         self.committing = threading.Lock()
+        self.tried: set[int] = set()
 
     def run(self, units: Sequence[Unit]) -> tuple[list[Result], bool]:
         """Every unit's results, and whether Ctrl-C cut it short."""
@@ -122,7 +124,15 @@ class _Rewriting:
                 if interrupted or any(_raised(future) for future in futures):
                     self.stop.set()
                     self.arrow.cancel()
+        if self.stop.is_set():
+            self._remove_late_files(units)
         return [result for future in futures for result in future.result()], interrupted
+
+    def _remove_late_files(self, units: Sequence[Unit]) -> None:
+        """A cancelled task's Python worker may go on for Spark's kill timeout and close a file after we cleaned up."""
+        clock.sleep(kill_timeout(self.context.spark))
+        late = [group for unit in units for group in unit if group.number not in self.tried]
+        self._discard(late, (), commit_tried=False, commit_lost=False)
 
     def _unit(self, unit: Unit) -> list[Result]:
         if self.stop.is_set():
@@ -200,6 +210,7 @@ class _Rewriting:
             with self.committing:
                 # Inside the lock: a process that stops leaves at most one commit whose outcome the table must tell.
                 self.context.step(StepName.COMMITTING, detail)
+                self.tried.update(each.group.number for each in written)
                 snapshot_id = self.context.format.commit_rewrite(rewrite)
         except CommitLost as error:
             self._discard([each.group for each in written], written, commit_tried=True, commit_lost=True)
@@ -260,7 +271,7 @@ class _Rewriting:
                 commit_lost=commit_lost or not commit_tried,
             )
         except OSError as error:
-            log.warning("outputs of run %s are left for the sweep: %s", self.context.run_id, error)
+            log.warning("outputs of run %s stay as orphans: %s", self.context.run_id, error)
             return
         self.context.step(StepName.DISCARDED, {"groups": [group.number for group in groups]})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -17,7 +19,7 @@ def sealed(view: TableView, partition: Partition, policy: Policy, now: datetime)
     if wait is None:
         return ""
     spec = next(each for each in view.specs if each.id == partition.spec_id)
-    end = period_end(spec, partition.values)
+    end = period_end(spec, partition.values, _types(view))
     if end is None:
         return f"has no time partition to seal: {policy.explain('rewrite_sealed_after_hours')}"
     if now < end + wait:
@@ -25,19 +27,31 @@ def sealed(view: TableView, partition: Partition, policy: Policy, now: datetime)
     return ""
 
 
-def period_end(spec: PartitionSpec, values: tuple[Any, ...]) -> datetime | None:
-    """When the partition's period is over; None without a time transform or with a null value.
+def _types(view: TableView) -> dict[int, Any]:
+    return {field["id"]: field["type"] for field in json.loads(view.schema_json).get("fields", ())}
+
+
+def period_end(spec: PartitionSpec, values: tuple[Any, ...], types: Mapping[int, Any]) -> datetime | None:
+    """When the partition's period is over; None without a time field or with a null value.
 
     With several time fields (year and hour, say) the finest one decides: it ends first.
     """
-    ends = [_field_end(field.transform, value) for field, value in zip(spec.fields, values, strict=True)]
+    ends = [
+        _field_end(_period(field.transform, types.get(field.source_id)), value)
+        for field, value in zip(spec.fields, values, strict=True)
+    ]
     return min((end for end in ends if end is not None), default=None)
 
 
-def _field_end(transform: str, value: Any) -> datetime | None:
+def _period(transform: str, type_: Any) -> str:
+    """A date column that partitions as it is closes like a day."""
+    return "day" if transform == "identity" and type_ == "date" else transform
+
+
+def _field_end(period: str, value: Any) -> datetime | None:
     if not isinstance(value, int):
         return None
-    match transform:
+    match period:
         case "hour":
             return _EPOCH + timedelta(hours=value + 1)
         case "day":

@@ -139,7 +139,7 @@ def _text(name: str, default: str | None, sentence: str, example: str) -> Key:
 
 
 KEYS: tuple[Key, ...] = (
-    _switch("maintenance_enabled", True, "master switch of the table's pass; health goes on regardless"),
+    _switch("maintenance_enabled", True, "master switch of the table's pass"),
     # compact
     _switch("rewrite_enabled", True, "whether small files are compacted"),
     _choice("rewrite_engine", "arrow", ("arrow", "iceberg"), "which engine rewrites data files; iceberg is Iceberg's own Spark writer"),
@@ -181,7 +181,7 @@ KEYS: tuple[Key, ...] = (
     _text("partition_time_formatter", None, "how that time is written", "yyyy-MM-dd"),
     _choice("partition_expiry_strategy", "values-time", ("values-time", "update-time"), "whether a partition's age is the time it names or its last change"),
     # sweep and reap
-    _switch("orphan_sweep_enabled", False, "whether scheduled passes sweep by listing; `run sweep` always may"),
+    _switch("orphan_sweep_enabled", False, "whether scheduled passes sweep by listing"),
     _hours("orphan_grace_hours", 168, "how old a file must be before a sweep may doom it", least=24, example="7d"),
     Key("orphan_max_percent", Kind.PERCENT, 25, "a sweep that would doom more than this share of what it listed refuses", least=0, most=100),
     _hours("delete_grace_hours", 24, "how long a file stays doomed before it is reaped; below 1 only in the table's own policy or the call", example="24h"),

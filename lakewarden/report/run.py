@@ -22,7 +22,7 @@ NEXT = {
     RunState.LOST_RACE: "nothing changed: someone else rewrote the same files first; run it again",
     RunState.REFUSED: "nothing changed",
     RunState.UNKNOWN: "nothing was removed; the next run of this job reads the table and settles it",
-    RunState.FAILED: "what was not committed was removed; the table is as it was",
+    RunState.FAILED: "what was not committed was removed; what was committed before, if anything, stands",
     RunState.INTERRUPTED: "what was committed stands, everything else was removed; run it again for the rest",
 }
 

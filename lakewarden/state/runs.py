@@ -133,6 +133,26 @@ class Journal:
                 raise _taken(connection, run_id)
             return run
 
+    def settle(
+        self, run_id: str, state: RunState, reason: str, snapshot_ids: Sequence[int], now: datetime
+    ) -> bool:
+        """Gives a run that ended unknown its real ending; of several that try, one gets True. No other ending changes."""
+        ending = {"state": state.value, "reason": reason, "snapshot_ids": list(snapshot_ids), "ended_at": now}
+        unknown = runs.c.state == RunState.UNKNOWN.value
+        with self._state.write() as connection:
+            return (
+                connection.execute(update(runs).where(runs.c.id == run_id, unknown).values(ending)).rowcount
+                == 1
+            )
+
+    def unknown(self, table: str, job: str) -> tuple[Run, ...]:
+        """Runs whose outcome is still open, oldest first."""
+        wanted = select(runs).where(
+            runs.c.table_name == str(table), runs.c.job == str(job), runs.c.state == RunState.UNKNOWN.value
+        )
+        with self._state.read() as connection:
+            return tuple(_run(row) for row in connection.execute(wanted.order_by(runs.c.started_at)))
+
     def take_over(self, seen: Run, owner: Owner, now: datetime) -> bool:
         """Makes this owner the driver of a run whose process is gone; of several that try, one gets True.
 

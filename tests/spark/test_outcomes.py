@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
 
@@ -73,6 +74,24 @@ def test_an_unknown_commit_removes_nothing_and_the_next_run_goes_on(lab: Lab) ->
     again = lab.lw.run("compact", table)
     assert again.state is RunState.DONE
     assert lab.rows(table) == before
+    assert lab.lw.runs(table)[-1].state is RunState.UNKNOWN, "a slow catalog may still bring it"
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_an_unknown_run_gets_its_real_ending_from_a_later_one(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, happened: bool
+) -> None:
+    table = lab.messy(files=8, days=1)
+    with answer_lost(lab, after_commit=happened), monkeypatch.context() as blind:
+        blind.setattr("lakewarden.formats.iceberg.commit.find_commit", lambda *_: None)
+        assert lab.lw.run("compact", table).state is RunState.UNKNOWN
+    later = clock.now() + timedelta(minutes=11)
+    monkeypatch.setattr(clock, "now", lambda: later)
+    lab.lw.run("compact", table)
+    first = min(lab.lw.runs(table), key=lambda run: run.id)
+    assert first.state is (RunState.DONE if happened else RunState.FAILED)
+    assert first.reason.startswith("its outcome was unknown; read from the table later")
+    assert len(first.snapshot_ids) == int(happened)
 
 
 def test_conflicts_are_retried_sixteen_times_and_then_lost(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def test_files_that_carry_deletes_are_left_to_compact_deletes() -> None:
     ]
     made = planned(rows)
     assert made.groups()[0].files == 8
-    assert spared(made) == {"carries deletes: compact-deletes rewrites it": 2}
+    assert spared(made) == {"carries deletes, which compact does not apply": 2}
 
 
 def test_a_file_over_the_maximum_is_split_by_rows_without_losing_one() -> None:

@@ -56,11 +56,13 @@ def test_data_and_delete_manifests_are_folded_apart() -> None:
         ("year", 54, datetime(2025, 1, 1, tzinfo=UTC)),
         ("day", None, None),
         ("bucket[4]", 3, None),
+        ("identity", 19783, datetime(2024, 3, 2, tzinfo=UTC)),
     ],
 )
 def test_when_a_period_ends(transform: str, value: int | None, end: datetime | None) -> None:
     spec = PartitionSpec(0, (PartitionField(1, 1000, "p", transform),))
-    assert period_end(spec, (value,)) == end
+    assert period_end(spec, (value,), {1: "date"}) == end
+    assert period_end(spec, (value,), {1: "int"}) == (None if transform == "identity" else end)
 
 
 def group(number: int, size: int = 100) -> RewriteGroup:
