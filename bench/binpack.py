@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.meter import Cost, measure
-from bench.report import Report, Turn, chart, to_json
+from bench.report import MODERN, OURS, PEER, Report, Turn, chart, to_json
 from bench.rows import Fingerprint, fingerprint
 from bench.scale import DAYS, Scale
 from bench.telemetry import Totals, reset, small_telemetry, telemetry, totals
@@ -35,6 +35,7 @@ _LEAST_TARGET = 8 << 20
 _SMALL_TARGET = 128 << 20
 
 Say = Callable[[str], None]
+Tool = Callable[[int], Turn]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +55,18 @@ class Bench:
 
     def iceberg(self, number: int) -> Turn:
         _, cost = measure(self.spark, partial(iceberg, self.spark, self.table, self.goal, DAYS))
-        return self._close("iceberg", number, cost, None)
+        return self._close(PEER, number, cost, None)
 
     def lakewarden(self, number: int) -> Turn:
-        watch, cost = measure(self.spark, partial(Stopwatch.time, self.warden, self.table, self.goal))
-        phases = watch.phases(self.warden.run_by_id(watch.run.id)[1])
-        return self._close("lakewarden", number, cost, phases)
+        return self._lakewarden(OURS, number, "classic")
+
+    def modern(self, number: int) -> Turn:
+        return self._lakewarden(MODERN, number, "modern")
+
+    def _lakewarden(self, tool: str, number: int, encodings: str) -> Turn:
+        work = partial(Stopwatch.time, self.warden, self.table, self.goal, encodings)
+        watch, cost = measure(self.spark, work)
+        return self._close(tool, number, cost, watch.phases(self.warden.run_by_id(watch.run.id)[1]))
 
     def _close(self, tool: str, number: int, cost: Cost, phases: Phases | None) -> Turn:
         """A turn counts only if the table has every row it had, in fewer files. Then back to the start."""
@@ -72,12 +79,11 @@ class Bench:
         return Turn(tool, number, cost, made, phases)
 
 
-def take_turns(bench: Bench, rounds: int, say: Say) -> list[Turn]:
-    """Every round both tools once. Who goes first alternates, so that neither always meets the warmer machine."""
+def take_turns(tools: Sequence[Tool], rounds: int, say: Say) -> list[Turn]:
+    """Every round each tool once. Who goes first alternates, so that none always meets the warmer machine."""
     turns: list[Turn] = []
     for number in range(1, rounds + 1):
-        order = (bench.iceberg, bench.lakewarden) if number % 2 else (bench.lakewarden, bench.iceberg)
-        for tool in order:
+        for tool in tools if number % 2 else reversed(tools):
             turns.append(tool(number))
             say(turns[-1].line())
     return turns
@@ -90,10 +96,10 @@ def run(spark: Any, folder: Path, scale: Scale, say: Say) -> Report:
     large = telemetry(spark, _CATALOG, scale)
     bench = Bench.on(spark, warden, large, _goal(totals(spark, large), scale))
     say(f"{bench.start.files} files, {bench.start.bytes / 1e6:,.0f} MB into about {scale.outputs}")
-    turns = take_turns(bench, scale.rounds, say)
+    turns = take_turns([bench.iceberg, bench.lakewarden, bench.modern], scale.rounds, say)
     say("five files of 60 KB, from call to commit")
     few = Bench.on(spark, warden, small_telemetry(spark, _CATALOG), Goal(_SMALL_TARGET, 5))
-    latencies = take_turns(few, scale.small_repeats, say)
+    latencies = take_turns([few.iceberg, few.lakewarden], scale.small_repeats, say)
     warden.close()
     return Report.of(spark, scale, bench.start, turns, few.start, latencies)
 

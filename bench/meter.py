@@ -30,29 +30,12 @@ def measure(spark: Any, work: Callable[[], Result]) -> tuple[Result, Cost]:
     """Do the work once and say what it cost. Garbage and unwritten pages of what ran before are cleared first."""
     spark._jvm.System.gc()
     os.sync()
-    heap = _Heap(spark)
-    with _sampling() as peaks:
-        before = tree_cpu()
+    heap, watched = _Heap(spark), _Watched()
+    with _looking(watched):
         started = time.perf_counter()
         result = work()
         wall = time.perf_counter() - started
-        cpu = tree_cpu() - before
-    return result, Cost(wall, cpu, heap.peak(), peaks.jvm, peaks.workers)
-
-
-def tree_cpu() -> float:
-    """CPU seconds of this process and all below it; processes that have ended count through the parent that reaped them."""
-    total = 0.0
-    for process in _tree():
-        with suppress(psutil.Error):  # it ended meanwhile, and its parent counts it
-            times = process.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-    return total
-
-
-def _tree() -> list[psutil.Process]:
-    me = psutil.Process()
-    return [me, *me.children(recursive=True)]
+    return result, Cost(wall, watched.cpu(), heap.peak(), watched.jvm, watched.workers)
 
 
 class _Heap:
@@ -70,37 +53,51 @@ class _Heap:
         return sum(int(pool.getPeakUsage().getUsed()) for pool in self._pools)
 
 
-@dataclass(slots=True)
-class _Peaks:
-    jvm: int = 0
-    workers: int = 0
+class _Watched:
+    """This process and all below it, as last seen.
+
+    Each process is followed by itself: one that ends keeps what it had used, and what it had used before we
+    began is not counted. (A parent's own count of its ended children starts when it reaps them, if it does.)
+    """
+
+    def __init__(self) -> None:
+        self.jvm = 0
+        self.workers = 0
+        self._began: dict[psutil.Process, float] = {}
+        self._used: dict[psutil.Process, float] = {}
+        self.look()
+        self._began = dict(self._used)
+
+    def cpu(self) -> float:
+        return sum(used - self._began.get(process, 0.0) for process, used in self._used.items())
 
     def look(self) -> None:
-        jvm, workers = 0, 0
-        for process in _tree()[1:]:
-            with suppress(psutil.Error):
-                name, size = process.name(), process.memory_info().rss
+        me, jvm, workers = psutil.Process(), 0, 0
+        for process in (me, *me.children(recursive=True)):
+            with suppress(psutil.Error):  # it ended meanwhile
+                times, name, size = process.cpu_times(), process.name(), process.memory_info().rss
+                self._used[process] = times.user + times.system
                 if "java" in name:
                     # The JVM forks to run a command: for a moment its memory is there twice, by name only.
                     jvm = max(jvm, size)
-                elif "python" in name:
+                elif "python" in name and process != me:
                     workers += size
         self.jvm, self.workers = max(self.jvm, jvm), max(self.workers, workers)
 
 
 @contextmanager
-def _sampling(every: float = 0.2) -> Iterator[_Peaks]:
-    peaks, stop = _Peaks(), threading.Event()
+def _looking(watched: _Watched, every: float = 0.25) -> Iterator[None]:
+    stop = threading.Event()
 
     def loop() -> None:
         while not stop.wait(every):
-            peaks.look()
+            watched.look()
 
-    thread = threading.Thread(target=loop, name="bench-sampling", daemon=True)
+    thread = threading.Thread(target=loop, name="bench-looking", daemon=True)
     thread.start()
     try:
-        yield peaks
+        yield
     finally:
         stop.set()
         thread.join()
-        peaks.look()
+        watched.look()

@@ -19,7 +19,8 @@ from bench.scale import Scale
 from bench.telemetry import Totals
 from bench.tools import Phases
 
-PEER, OURS = "iceberg", "lakewarden"
+PEER, OURS, MODERN = "iceberg", "lakewarden", "modern"
+TOOLS = (PEER, OURS, MODERN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,24 +121,29 @@ class Report:
         return sorted(turn.cost.wall for turn in _warm(self.small_turns, tool))
 
     def text(self) -> str:
-        peer, ours = self.warm(PEER), self.warm(OURS)
-        small_peer, small_ours = (median(self.small_walls(tool)) for tool in (PEER, OURS))
+        """The warm figures side by side; a ratio is the peer's figure over Lakewarden's."""
+        warm = [self.warm(tool) for tool in TOOLS]
+        small = [f"{median(self.small_walls(tool)):.2f} s" for tool in (PEER, OURS)]
         rows = [
-            ("wall", f"{peer.wall:.1f} s", f"{ours.wall:.1f} s", peer.wall / ours.wall),
-            ("CPU", f"{peer.cpu:.1f} s", f"{ours.cpu:.1f} s", peer.cpu / ours.cpu),
-            ("output", _mb(peer.bytes), _mb(ours.bytes), peer.bytes / ours.bytes),
-            ("five small files", f"{small_peer:.2f} s", f"{small_ours:.2f} s", small_peer / small_ours),
+            ("wall", *(f"{each.wall:.1f} s" for each in warm), _over(warm[0].wall, warm[1].wall)),
+            ("CPU", *(f"{each.cpu:.1f} s" for each in warm), _over(warm[0].cpu, warm[1].cpu)),
+            ("output", *(_mb(each.bytes) for each in warm), _over(warm[0].bytes, warm[1].bytes)),
+            (
+                "five small files",
+                *small,
+                "",
+                _over(*(median(self.small_walls(tool)) for tool in (PEER, OURS))),
+            ),
         ]
         by_round = ", ".join(f"round {number}: {ratio:.2f}" for number, ratio in self.ratios().items())
-        lines = [f"{'':18}{'Iceberg':>10}{'Lakewarden':>12}{'ratio':>8}"]
-        lines += [f"{name:18}{theirs:>10}{mine:>12}{ratio:8.2f}" for name, theirs, mine, ratio in rows]
+        lines = [_row("", "Iceberg", "Lakewarden", "modern", "ratio"), *(_row(*row) for row in rows)]
         return "\n".join([*lines, f"wall ratio by round: {by_round}"])
 
 
 def to_json(report: Report) -> str:
     summary = {
         "wall_ratio_by_round": {str(number): round(ratio, 2) for number, ratio in report.ratios().items()},
-        "warm": {tool: asdict(report.warm(tool)) for tool in (PEER, OURS)},
+        "warm": {tool: asdict(report.warm(tool)) for tool in TOOLS},
         "small_wall": {tool: report.small_walls(tool) for tool in (PEER, OURS)},
     }
     return json.dumps(_rounded({"summary": summary, **asdict(report)}), indent=1) + "\n"
@@ -171,6 +177,14 @@ def _phases(phases: Phases | None) -> str:
         f"\n               planning {phases.planning:.2f}, preparing {phases.preparing:.2f}, writing {phases.writing:.2f}"
         f" ({phases.task_cpu:.2f} CPU in tasks), last commit {phases.last_commit:.2f}; {phases.commits} commits"
     )
+
+
+def _row(name: str, peer: str, ours: str, modern: str, ratio: str) -> str:
+    return f"{name:18}{peer:>10}{ours:>12}{modern:>10}{ratio:>8}"
+
+
+def _over(peer: float, ours: float) -> str:
+    return f"{peer / ours:.2f}"
 
 
 def _mb(size: float) -> str:

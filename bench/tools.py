@@ -36,11 +36,13 @@ def iceberg(spark: Any, table: str, goal: Goal, groups_at_once: int) -> None:
     ).collect()
 
 
-def lakewarden(warden: Lakewarden, table: str, goal: Goal) -> Run:
+def lakewarden(warden: Lakewarden, table: str, goal: Goal, encodings: str) -> Run:
+    """`encodings` is the policy key rewrite_encodings; the default there is classic, what Iceberg's writer uses too."""
     policy = {
         "rewrite_strategy": "binpack",
         "rewrite_target_bytes": goal.target_bytes,
         "rewrite_min_input_files": goal.min_input_files,
+        "rewrite_encodings": encodings,
     }
     run = warden.run("compact", table, policy=policy, trigger={"type": "manual", "operator": "bench"})
     if run.state is not RunState.DONE:
@@ -68,9 +70,9 @@ class Stopwatch:
     run: Run
 
     @classmethod
-    def time(cls, warden: Lakewarden, table: str, goal: Goal) -> Stopwatch:
+    def time(cls, warden: Lakewarden, table: str, goal: Goal, encodings: str) -> Stopwatch:
         called = now()
-        return cls(called, lakewarden(warden, table, goal))
+        return cls(called, lakewarden(warden, table, goal, encodings))
 
     def phases(self, steps: Sequence[Step]) -> Phases:
         """The journal opens once the plan is made; writing ends when the last group is ready to be committed."""

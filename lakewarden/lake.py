@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
+import os
 from pathlib import Path
 from typing import Any
 
 from lakewarden.config import CatalogConfig, Config
-from lakewarden.engine.jars import Group, ensure_jars
+from lakewarden.engine.jars import Group, default_cache, ensure_jars
 from lakewarden.engine.session import close_session, open_session
 from lakewarden.engine.spark import ship_kernels
 from lakewarden.errors import ConfigError, NoSuchTable
@@ -21,15 +21,13 @@ class Lake:
     def __init__(self, config: Config, spark: Any = None) -> None:
         self._config = config
         self._given = spark is not None
-        self._scratch = tempfile.TemporaryDirectory(prefix="lakewarden-")
         self.spark = self._adopt(spark) if spark is not None else self._open()
-        ship_kernels(self.spark, Path(self._scratch.name))
+        ship_kernels(self.spark, default_cache(os.environ).parent / "kernels")
         self._iceberg = Iceberg(self.spark)
 
     def close(self) -> None:
         if not self._given:
             close_session(self.spark)
-        self._scratch.cleanup()
 
     def catalogs(self) -> list[str]:
         """Configured ones, and Iceberg catalogs the session already had."""

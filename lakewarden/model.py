@@ -229,11 +229,18 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The process that drives a run: enough to tell whether it is still there."""
+    """Who drives a run: the process, enough to tell whether it is still there, and a token no other driver has.
+
+    The token is what fences: when a run is taken over, even inside one process, whoever drove it before cannot go on.
+    """
 
     host: str
     pid: int
     started: float
+    token: str = ""
+
+    def same_process(self, other: Owner) -> bool:
+        return (self.host, self.pid, self.started) == (other.host, other.pid, other.started)
 
     def __str__(self) -> str:
         return f"{self.host} pid {self.pid}"

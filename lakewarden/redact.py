@@ -28,6 +28,11 @@ def redact(name: str, value: object) -> str:
     return MASK if is_secret(name) else redact_url(str(value))
 
 
+def redact_text(text: str) -> str:
+    """A sentence from a driver or a server, which may quote the address it was given."""
+    return " ".join(redact_url(word) for word in text.split(" "))
+
+
 def redact_url(url: str) -> str:
     """The address without the password; rather too much is masked than too little."""
     return _PARAMETER.sub(rf"\1{MASK}", _USER_INFO.sub(rf"\1:{MASK}@", url))

@@ -18,6 +18,7 @@ from lakewarden.engine.kernels.rewrite import (
 from lakewarden.engine.seam import Order, Trouble, Written
 from lakewarden.engine.spark import Meter, cancel, fan_out
 from lakewarden.formats.seam import OutputFile
+from lakewarden.model import TableView
 from lakewarden.plan import Bin, RewriteGroup
 
 
@@ -36,11 +37,8 @@ class ArrowEngine:
     def write(self, order: Order) -> Sequence[Written]:
         tasks = [task for group in order.groups for task in self._tasks(order, group)]
         results = fan_out(self._spark, _kernel(self._meter), tasks, self._run_id, _what(order))
-        gathered: list[Written] = []
-        for group in order.groups:
-            mine, results = results[: len(group.bins)], results[len(group.bins) :]
-            gathered.append(_gather(group, mine))
-        return gathered
+        remaining = iter(results)
+        return [_gather(group, [next(remaining) for _ in group.bins]) for group in order.groups]
 
     def cancel(self) -> None:
         cancel(self._spark, self._run_id)
@@ -56,10 +54,16 @@ class ArrowEngine:
                 options=options,
                 io=self._io,
                 row_lineage=order.view.format_version >= 3,
+                partition_ids=_identity_columns(order.view, group.spec_id),
                 memory_budget=self._task_memory,
             )
             for prefix, bin_ in zip(order.prefixes[group.number], group.bins, strict=True)
         ]
+
+
+def _identity_columns(view: TableView, spec_id: int) -> frozenset[int]:
+    spec = next(each for each in view.specs if each.id == spec_id)
+    return frozenset(field.source_id for field in spec.fields if field.transform == "identity")
 
 
 def _slices(bin_: Bin) -> tuple[Slice, ...]:
@@ -91,7 +95,8 @@ def _kernel(meter: Meter) -> Callable[[RewriteTask], Rewritten | Trouble]:
         except Unfit as error:
             return Trouble(True, error.path, error.reason)
         except MissingSource as error:
-            return Trouble(False, error.path, error.reason)
+            # A store the kernel cannot open may still open for the format's own engine; a file that is gone is gone.
+            return Trouble(not error.gone, error.path, error.reason)
         except RowsDiffer as error:
             return Trouble(False, error.path, str(error))
         done.add(written.bytes_read)
@@ -100,7 +105,8 @@ def _kernel(meter: Meter) -> Callable[[RewriteTask], Rewritten | Trouble]:
     return run
 
 
-ATTEMPTS = 4
+# Names a task may have written under: Spark runs it again after a failure, or twice at once when it speculates.
+ATTEMPTS = 8
 
 
 def attempt_path(prefix: str, attempt: int) -> str:

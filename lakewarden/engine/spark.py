@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +13,7 @@ from zipfile import ZipFile
 
 from lakewarden import clock
 from lakewarden.formats.jvm import java_causes, java_reason
+from lakewarden.redact import redact_text
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -57,7 +60,7 @@ def task_reason(error: BaseException) -> str:
         _, found, trace = message.partition("Traceback (most recent call last):")
         lines = [line for line in trace.splitlines() if line and not line.startswith((" ", "\t"))]
         if found and lines:
-            return lines[0]
+            return redact_text(lines[0])
     return java_reason(error)
 
 
@@ -103,17 +106,30 @@ def ticking(meter: Meter, advance: Callable[[int], None], every: float = 0.3) ->
         report()
 
 
-def ship_kernels(spark: Any, folder: Path) -> None:
+def ship_kernels(spark: Any, cache: Path) -> None:
     """Executors on other machines get this package once per session; in local mode they import what the driver does."""
     context = spark.sparkContext
     if context.master.startswith("local") and not context.master.startswith("local-cluster"):
         return
     if getattr(context, _SHIPPED, False):
         return
-    package = Path(__file__).resolve().parent.parent
-    archive = folder / "lakewarden-kernels.zip"
-    with ZipFile(archive, "w") as bundle:
-        for source in sorted(package.rglob("*.py")):
-            bundle.write(source, source.relative_to(package.parent))
-    context.addPyFile(str(archive))
+    context.addPyFile(str(_archive(cache)))
     setattr(context, _SHIPPED, True)
+
+
+def _archive(cache: Path) -> Path:
+    """This package as a zip named by its content. It stays in the cache: executors that start later fetch it again."""
+    package = Path(__file__).resolve().parent.parent
+    sources = {path.relative_to(package.parent): path.read_bytes() for path in sorted(package.rglob("*.py"))}
+    digest = hashlib.sha256(
+        b"".join(str(name).encode() + text for name, text in sources.items())
+    ).hexdigest()[:12]
+    archive = cache / f"lakewarden-{digest}.zip"
+    if not archive.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkstemp(dir=cache, suffix=".part")[1])
+        with ZipFile(part, "w") as bundle:
+            for name, text in sources.items():
+                bundle.writestr(str(name), text)
+        part.replace(archive)
+    return archive

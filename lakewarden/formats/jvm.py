@@ -8,6 +8,8 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from lakewarden.redact import redact_text
+
 _COMPILED = "lakewarden.bridges"
 
 
@@ -47,11 +49,11 @@ def java_reason(error: BaseException) -> str:
     """The most telling line of a Java exception: its root cause's first line, with the class where it adds something."""
     causes = list(java_causes(error))
     if not causes:
-        return str(error).splitlines()[0] if str(error) else type(error).__name__
+        return redact_text(str(error).splitlines()[0]) if str(error) else type(error).__name__
     name, message = causes[-1]
     first = message.splitlines()[0] if message else ""
     short = name.rsplit(".", 1)[-1]
-    return f"{first} ({short})" if first else short
+    return redact_text(f"{first} ({short})" if first else short)
 
 
 JavaError = (Py4JJavaError, Py4JError)

@@ -63,6 +63,9 @@ class TableFormat(Protocol):
     def write_properties(self, table: TableRef) -> Mapping[str, str]:
         """How files are reached from outside the format's library: endpoint, region, credentials."""
 
+    def prepare_rewrite(self, rewrite: Rewrite) -> None:
+        """Check and describe the outputs, so that what is wrong with one shows before a commit is begun."""
+
     def commit_rewrite(self, rewrite: Rewrite) -> int:
         """One atomic snapshot; its id. CommitLost: nothing changed. CommitUnknown: read the table before acting."""
 

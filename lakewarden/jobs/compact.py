@@ -25,7 +25,7 @@ from lakewarden.plan import Bin, Bounds, Plan, RewriteGroup, Source, count_spare
 from lakewarden.policy.resolve import Policy
 
 _COLUMNS = ("partition", "path", "format", "bytes", "records", "sequence_number", "first_row_id", "encrypted")
-_SETTLED = re.compile(r"/lakewarden-[^/]*-t(\d+)-[^/]*$")
+_SETTLED = re.compile(r"[/-]lakewarden-[^/]*-t(\d+)-[^/]*$")
 # What the kernel's storage layer reaches; files elsewhere (HDFS, say) are left to Iceberg's own writer.
 KERNEL_STORES = frozenset({"file", "s3", "s3a", "s3n", "gs", "abfs", "abfss"})
 SparedRow = tuple[str, int, int, str]
@@ -155,10 +155,14 @@ def _candidates(files: FileSet, policy: Policy) -> tuple[list[_Candidate], list[
     carries = pc.greater(pc.add(table["position_deletes"], table["equality_deletes"]), 0)
     is_small = pc.less(table["bytes"], small)
     is_large = pc.greater(table["bytes"], policy.int("rewrite_max_bytes"))
-    wanted = pc.and_not(pc.or_(is_small, is_large), carries)
+    empty = pc.and_not(pc.equal(table["records"], 0), carries)
+    # A file of one row cannot be split, and one of none has nothing to move.
+    is_large = pc.and_(is_large, pc.greater(table["records"], 1))
+    wanted = pc.and_not(pc.and_not(pc.or_(is_small, is_large), carries), empty)
     spared = [
+        _spare(table, empty, "has no rows"),
         _spare(table, carries, "carries deletes, which compact does not apply"),
-        _spare(table, pc.invert(pc.or_(wanted, carries)), _right_sized(policy)),
+        _spare(table, pc.invert(pc.or_(pc.or_(wanted, carries), empty)), _right_sized(policy)),
     ]
     chosen = table.filter(wanted).select(_COLUMNS)
     # Oldest first: rows of one time stay together, so the outputs' min and max stay tight.
@@ -345,7 +349,7 @@ def _limit_reason(policy: Policy) -> str:
 
 def _summary(groups: list[RewriteGroup], policy: Policy) -> str:
     if not groups:
-        return "no partition has enough small files, and no file is too large"
+        return "nothing is worth rewriting"
     partitions = len({(group.spec_id, group.partition) for group in groups})
     files = sum(group.files for group in groups)
     outputs = sum(len(group.bins) for group in groups)

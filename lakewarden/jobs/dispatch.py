@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any, Protocol, assert_never
 from lakewarden import clock
 from lakewarden.engine.kernels.encoding import unfit_properties
 from lakewarden.engine.progress import Progress, Silent
-from lakewarden.errors import LakewardenError, Refused
+from lakewarden.errors import LakewardenError, Refused, Unreachable
 from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs import compact, manifests, rewriting
 from lakewarden.jobs.context import Outcome, RunContext, StepName
@@ -21,6 +22,8 @@ from lakewarden.model import FileSet, Job, Owner, Run, RunState, TableRef, Table
 from lakewarden.plan import Plan
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.runs import Journal, current_owner, new_run_id
+
+log = logging.getLogger(__name__)
 
 _BEAT_SECONDS = 10.0
 
@@ -72,10 +75,16 @@ class Runner:
 
     def run(self, job: Job, table: TableRef, resolve: Callable[[TableView], Policy], trigger: Trigger) -> Run:
         format_, owner = self.lake.format_for(table), current_owner()
-        recover(self.journal, format_, table, job, owner, driven=frozenset(_DRIVEN))
+        recover(self.journal, format_, table, job, owner, driven=_DRIVEN)
         view = format_.view(table)
         prepared = prepare(job, format_, view, resolve(view), clock.now())
-        run = self._start(prepared, owner, trigger)
+        with _driving(new_run_id(clock.now())) as run_id:
+            return self._drive(prepared, run_id, owner, trigger, format_)
+
+    def _drive(
+        self, prepared: Prepared, run_id: str, owner: Owner, trigger: Trigger, format_: TableFormat
+    ) -> Run:
+        run = self._start(prepared, run_id, owner, trigger)
         context = RunContext(
             run.id,
             owner,
@@ -86,13 +95,13 @@ class Runner:
             self.progress or Silent(),
             self.task_memory,
         )
-        with _driving(run.id), _beating(self.journal, run.id, owner):
+        with _beating(self.journal, run.id, owner):
             outcome = self._closing_on_failure(run, owner, lambda: _do(prepared, context))
         return self._finish(run, owner, outcome)
 
-    def _start(self, prepared: Prepared, owner: Owner, trigger: Trigger) -> Run:
+    def _start(self, prepared: Prepared, run_id: str, owner: Owner, trigger: Trigger) -> Run:
         return self.journal.start(
-            run_id=new_run_id(clock.now()),
+            run_id=run_id,
             table=str(prepared.view.ref),
             job=prepared.plan.job,
             owner=owner,
@@ -103,9 +112,9 @@ class Runner:
         )
 
     def _closing_on_failure(self, run: Run, owner: Owner, do: Callable[[], Outcome]) -> Outcome:
-        """A run that ends in an exception is closed with it, unless the table must be asked first what happened.
+        """A run that ends in an exception is closed with it, unless a commit was begun.
 
-        Then it stays open and the next run settles it; so it does on a second Ctrl-C, which nothing here catches.
+        Then it stays open, and the next run reads from the table what happened instead of guessing.
         """
         try:
             return do()
@@ -113,20 +122,13 @@ class Runner:
             self._finish(run, owner, Outcome(RunState.REFUSED, error.message))
             raise
         except Exception as error:
-            if self._in_doubt(run):
+            if any(step.name == StepName.COMMITTING for step in self.journal.steps(run.id)):
                 raise
             reason = (
                 error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
             )
             self._finish(run, owner, Outcome(RunState.FAILED, reason))
             raise
-
-    def _in_doubt(self, run: Run) -> bool:
-        """Whether a commit was begun that is neither known to have happened nor to be lost."""
-        names = [step.name for step in self.journal.steps(run.id)]
-        return names.count(StepName.COMMITTING) > names.count(StepName.COMMITTED) + names.count(
-            StepName.DISCARDED
-        )
 
     def _finish(self, run: Run, owner: Owner, outcome: Outcome) -> Run:
         now = clock.now()
@@ -152,10 +154,11 @@ _DRIVEN: set[str] = set()
 
 
 @contextmanager
-def _driving(run_id: str) -> Iterator[None]:
+def _driving(run_id: str) -> Iterator[str]:
+    """From before the run is in the journal until its last thread is over."""
     _DRIVEN.add(run_id)
     try:
-        yield
+        yield run_id
     finally:
         _DRIVEN.discard(run_id)
 
@@ -167,8 +170,13 @@ def _beating(journal: Journal, run_id: str, owner: Owner) -> Iterator[None]:
 
     def loop() -> None:
         while not stop.wait(_BEAT_SECONDS):
-            if not journal.beat(run_id, clock.now(), owner):
-                return  # another process took the run over: the next step raises RunTaken
+            try:
+                if not journal.beat(run_id, clock.now(), owner):
+                    return  # another process took the run over: the next step raises RunTaken
+            except Unreachable as error:
+                log.warning(
+                    "run %s cannot tell that it is alive: %s", run_id, error
+                )  # the next beat may get through
 
     thread = threading.Thread(target=loop, name="lakewarden-beat", daemon=True)
     thread.start()

@@ -8,13 +8,13 @@ commit happened; if not, the outputs stay as orphans, because a commit on its wa
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from lakewarden import clock
-from lakewarden.errors import Busy
+from lakewarden.errors import Busy, Refused
 from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs.context import StepName
 from lakewarden.jobs.discard import discard_planned
@@ -42,7 +42,7 @@ class _Commits:
 
     @property
     def snapshot_ids(self) -> tuple[int, ...]:
-        return tuple(dict.fromkeys(self.made.values()))
+        return tuple(dict.fromkeys(each for each in self.made.values() if each))
 
     @property
     def groups(self) -> int:
@@ -55,7 +55,7 @@ def recover(
     table: TableRef,
     job: str,
     owner: Owner,
-    driven: frozenset[str] = frozenset(),
+    driven: Set[str] = frozenset(),
 ) -> None:
     """Settle the abandoned run of this table and job, and those that ended unknown. Busy while one is alive.
 
@@ -66,7 +66,7 @@ def recover(
     run = journal.open_run(str(table), job)
     if run is None:
         return
-    left = run.owner == owner and run.id not in driven
+    left = run.owner.same_process(owner) and run.id not in driven
     gone = left or is_gone(run, clock.now())
     if not gone or not journal.take_over(run, owner, clock.now()):
         since = f"{run.started_at:%Y-%m-%d %H:%M:%S} UTC"
@@ -81,7 +81,7 @@ def _settle_unknown(journal: Journal, format_: TableFormat, table: TableRef, run
     if commits.missing and run.ended_at is not None and clock.now() - run.ended_at < _IN_FLIGHT:
         return
     reason = f"its outcome was unknown; read from the table later: {_told(commits)}"
-    journal.settle(run.id, _state(steps, commits), reason, commits.snapshot_ids, clock.now())
+    journal.settle(run.id, _state(run, commits), reason, commits.snapshot_ids, clock.now())
 
 
 def _settle_abandoned(
@@ -96,12 +96,12 @@ def _settle_abandoned(
     reason = "; ".join(part for part in parts if part)
     journal.step(run.id, owner, StepName.RECOVERED, {"reason": reason}, clock.now())
     counters = {"commits": len(commits.made), "groups_done": commits.groups, "recovered": True}
-    journal.finish(run.id, _state(steps, commits), reason, counters, commits.snapshot_ids, clock.now(), owner)
+    journal.finish(run.id, _state(run, commits), reason, counters, commits.snapshot_ids, clock.now(), owner)
 
 
 def _ask_table(format_: TableFormat, table: TableRef, steps: Sequence[Step]) -> _Commits:
     made = {
-        tuple(s.detail["groups"]): int(s.detail["snapshot_id"]) for s in steps if s.name == StepName.COMMITTED
+        tuple(s.detail["groups"]): s.detail["snapshot_id"] or 0 for s in steps if s.name == StepName.COMMITTED
     }
     missing: list[_Commit] = []
     for commit in _tried(steps):
@@ -138,16 +138,16 @@ def _remove_uncommitted(format_: TableFormat, table: TableRef, run: Run, steps: 
     try:
         for paths in prefixes.values():
             discard_planned(format_, table, run.id, paths, commit_tried=False, commit_lost=False)
-    except OSError as error:
+    except (OSError, Refused) as error:
         # Keeping a file too long cannot damage the table.
         log.warning("outputs of run %s stay as orphans: %s", run.id, error)
     return len(prefixes)
 
 
-def _state(steps: Sequence[Step], commits: _Commits) -> RunState:
+def _state(run: Run, commits: _Commits) -> RunState:
     if not commits.made:
         return RunState.FAILED
-    complete = not commits.missing and commits.groups >= len(_planned(steps))
+    complete = not commits.missing and commits.groups >= len(run.plan.get("actions", ()))
     return RunState.DONE if complete else RunState.PARTIAL
 
 

@@ -19,7 +19,7 @@ from lakewarden.engine.arrow import ArrowEngine
 from lakewarden.engine.native import NativeEngine
 from lakewarden.engine.seam import Order, RewriteEngine, Written
 from lakewarden.engine.spark import Meter, kill_timeout, parallelism, task_reason, ticking, wait_until_idle
-from lakewarden.errors import CommitLost, CommitUnknown
+from lakewarden.errors import CommitLost, CommitUnknown, Refused
 from lakewarden.formats.seam import OutputFile, Rewrite
 from lakewarden.jobs.compact import output_name
 from lakewarden.jobs.context import Outcome, RunContext, StepName
@@ -116,17 +116,23 @@ class _Rewriting:
         interrupted = False
         with ThreadPoolExecutor(workers, thread_name_prefix="lakewarden-rewrite") as pool:
             futures = [pool.submit(self._unit, unit) for unit in units]
-            try:
-                wait(futures, return_when=FIRST_EXCEPTION)
-            except KeyboardInterrupt:
-                interrupted = True
-            finally:
-                if interrupted or any(_raised(future) for future in futures):
-                    self.stop.set()
-                    self.arrow.cancel()
+            while not all(future.done() for future in futures):
+                try:
+                    wait(futures, return_when=FIRST_EXCEPTION)
+                    if any(_raised(future) for future in futures):
+                        self._stop()
+                        wait(futures)
+                except KeyboardInterrupt:
+                    # However often it is pressed: a commit that has begun is seen to its end, which takes seconds.
+                    interrupted = True
+                    self._stop()
         if self.stop.is_set():
             self._remove_late_files(units)
         return [result for future in futures for result in future.result()], interrupted
+
+    def _stop(self) -> None:
+        self.stop.set()
+        self.arrow.cancel()
 
     def _remove_late_files(self, units: Sequence[Unit]) -> None:
         """A cancelled task's Python worker may go on for Spark's kill timeout and close a file after we cleaned up."""
@@ -139,6 +145,9 @@ class _Rewriting:
             return [Result(group, RunState.INTERRUPTED, "stopped before it was written") for group in unit]
         try:
             written = self._write(unit)
+            good = [each for each in written if each.trouble is None]
+            if good:
+                self.context.format.prepare_rewrite(self._rewrite(good))
         except Exception as error:  # one unit's failure is its own: it is reported, and the others go on
             log.debug("unit failed", exc_info=True)
             return self._give_up(unit, error)
@@ -195,11 +204,6 @@ class _Rewriting:
         return results + (self._commit(good) if good else [])
 
     def _commit(self, written: Sequence[Written]) -> list[Result]:
-        if self.stop.is_set():
-            self._discard([each.group for each in written], written, commit_tried=False, commit_lost=False)
-            return [
-                self._spare(each.group, RunState.INTERRUPTED, "stopped before its commit") for each in written
-            ]
         rewrite = self._rewrite(written)
         detail = {
             "groups": [each.group.number for each in written],
@@ -208,6 +212,8 @@ class _Rewriting:
         }
         try:
             with self.committing:
+                if self.stop.is_set():
+                    return self._stopped(written)
                 # Inside the lock: a process that stops leaves at most one commit whose outcome the table must tell.
                 self.context.step(StepName.COMMITTING, detail)
                 self.tried.update(each.group.number for each in written)
@@ -220,6 +226,12 @@ class _Rewriting:
             return [self._spare(each.group, RunState.UNKNOWN, error.message) for each in written]
         self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": snapshot_id})
         return [Result.done(each, snapshot_id) for each in written]
+
+    def _stopped(self, written: Sequence[Written]) -> list[Result]:
+        self._discard([each.group for each in written], written, commit_tried=False, commit_lost=False)
+        return [
+            self._spare(each.group, RunState.INTERRUPTED, "stopped before its commit") for each in written
+        ]
 
     def _rewrite(self, written: Sequence[Written]) -> Rewrite:
         groups = [each.group for each in written]
@@ -257,7 +269,9 @@ class _Rewriting:
         commit_tried: bool,
         commit_lost: bool,
     ) -> None:
-        """Remove what these groups wrote. A store that refuses is only logged: an orphan cannot damage the table."""
+        """Remove what these groups wrote. A refusal is only logged: an orphan cannot damage the table."""
+        if not groups:
+            return
         native: list[OutputFile] = [
             file for each in written if each.engine != "arrow" for file in each.outputs
         ]
@@ -270,7 +284,7 @@ class _Rewriting:
                 [file.path for file in native],
                 commit_lost=commit_lost or not commit_tried,
             )
-        except OSError as error:
+        except (OSError, Refused) as error:
             log.warning("outputs of run %s stay as orphans: %s", self.context.run_id, error)
             return
         self.context.step(StepName.DISCARDED, {"groups": [group.number for group in groups]})

@@ -41,7 +41,7 @@ def for_uncommitted_outputs(
         raise Refused(
             action="erase", target=f"outputs of run {run_id}", reason="their commit may have happened"
         )
-    own = re.compile(rf"/lakewarden-{re.escape(run_id)}-[^/]+\.parquet$")
+    own = re.compile(rf"[/-]lakewarden-{re.escape(run_id)}-[^/]+\.parquet$")
     for path in paths:
         if not own.search(path):
             raise Refused(action="erase", target=path, reason=f"run {run_id} did not write it")

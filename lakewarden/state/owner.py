@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,8 +19,8 @@ _SAME_START_SECONDS = 2.0
 
 
 def current_owner() -> Owner:
-    """This process."""
-    return Owner(_host(), os.getpid(), psutil.Process().create_time())
+    """A new driver in this process."""
+    return Owner(_host(), os.getpid(), psutil.Process().create_time(), secrets.token_hex(4))
 
 
 def is_gone(run: Run, now: datetime, ttl: timedelta = BEAT_TTL) -> bool:

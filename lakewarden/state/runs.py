@@ -201,7 +201,12 @@ def _open() -> ColumnElement[bool]:
 
 
 def _owned(owner: Owner) -> dict[str, Any]:
-    return {"owner_host": owner.host, "owner_pid": owner.pid, "owner_started": owner.started}
+    return {
+        "owner_host": owner.host,
+        "owner_pid": owner.pid,
+        "owner_started": owner.started,
+        "owner_token": owner.token,
+    }
 
 
 def _owned_by(owner: Owner) -> ColumnElement[bool]:
@@ -238,7 +243,7 @@ def _run(row: Row[Any]) -> Run:
         reason=row.reason,
         started_at=row.started_at,
         ended_at=row.ended_at,
-        owner=Owner(row.owner_host, row.owner_pid, row.owner_started),
+        owner=Owner(row.owner_host, row.owner_pid, row.owner_started, row.owner_token),
         trigger=Trigger(row.trigger_type, row.trigger_operator, row.trigger_ticket),
         plan=row.plan,
         counters=row.counters,

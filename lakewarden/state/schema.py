@@ -64,6 +64,7 @@ runs = Table(
     Column("owner_host", Text, nullable=False),
     Column("owner_pid", Integer, nullable=False),
     Column("owner_started", Double, nullable=False),
+    Column("owner_token", Text, nullable=False),
     Column("trigger_type", Text, nullable=False),
     Column("trigger_operator", Text),
     Column("trigger_ticket", Text),

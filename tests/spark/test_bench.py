@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench.binpack import add_catalog, run
-from bench.report import OURS, PEER, Report, chart, to_json
+from bench.report import MODERN, OURS, PEER, Report, chart, to_json
 from bench.rows import fingerprint
 from bench.scale import Scale
 from bench.telemetry import reset, small_telemetry, telemetry, totals
@@ -31,7 +31,7 @@ def report(spark: SparkSession, folder: Path) -> Report:
 
 
 def test_both_tools_take_every_turn(report: Report) -> None:
-    assert [(turn.tool, turn.made.files) for turn in report.turns] == [(PEER, 5), (OURS, 5)]
+    assert [(turn.tool, turn.made.files) for turn in report.turns] == [(PEER, 5), (OURS, 5), (MODERN, 5)]
     assert [turn.made.files for turn in report.small_turns] == [1, 1]
     assert report.start.files == 10
     assert report.small_start.files == 5
@@ -53,7 +53,7 @@ def test_costs_are_measured(report: Report) -> None:
 def test_a_figure_can_be_read_back(report: Report) -> None:
     read = json.loads(to_json(report))
     assert read["scale"]["rows"] == SCALE.rows
-    assert set(read["summary"]["warm"]) == {PEER, OURS}
+    assert set(read["summary"]["warm"]) == {PEER, OURS, MODERN}
     assert "wall ratio by round" in report.text()
     ElementTree.fromstring(chart(report))
 

@@ -84,7 +84,7 @@ def test_a_second_run_at_once_has_nothing_to_do_and_makes_no_snapshot(lab: Lab) 
     before = lab.on_disk()
     again = compact(lab, table)
     assert again.state is RunState.NOTHING_TO_DO
-    assert again.reason == "no partition has enough small files, and no file is too large"
+    assert again.reason == "nothing is worth rewriting"
     assert again.snapshot_ids == ()
     assert lab.on_disk() == before
 
@@ -335,6 +335,32 @@ def test_a_file_over_the_maximum_is_split(lab: Lab) -> None:
     assert run.state is RunState.DONE, run.reason
     assert run.counters["files_added"] == -(-size // (size // 3))
     assert lab.rows(table) == before
+
+
+def test_files_that_lack_their_partition_column_keep_its_value(lab: Lab, tmp_path: Path) -> None:
+    """Imported Hive files know it from their folder alone; read as null it would be pruned away."""
+    for n in range(8):
+        lab.spark.range(n * 10, n * 10 + 10).selectExpr("id").coalesce(1).write.mode("append").parquet(
+            f"{tmp_path}/hive/p=x"
+        )
+    table = lab.create("id bigint, p string", partition="p")
+    lab.sql(f"call {lab.catalog}.system.add_files('{table}', '`parquet`.`{tmp_path}/hive`')")
+    assert len(lab.rows(table, "where p = 'x'")) == 80
+    run = compact(lab, table)
+    assert run.state is RunState.DONE, run.reason
+    assert len(lab.rows(table, "where p = 'x'")) == 80
+    assert len(lab.data_files(table)) == 1
+
+
+def test_a_layout_without_partition_folders_is_cleaned_up_and_settled_too(lab: Lab, tmp_path: Path) -> None:
+    layout = {"write.object-storage.enabled": "true", "write.object-storage.partitioned-paths": "false"}
+    table = lab.messy(files=8, days=1, **layout)
+    other = lakewarden(lab.spark, f"sqlite:///{tmp_path}/other.db")
+    with lab.before_commit(lambda: other.run("compact", table)):
+        assert compact(lab, table).state is RunState.LOST_RACE
+    assert lab.strays(table) == set()
+    assert compact(lab, table, rewrite_min_input_files=1).state is RunState.NOTHING_TO_DO
+    other.close()
 
 
 def test_commits_can_be_shared(lab: Lab) -> None:

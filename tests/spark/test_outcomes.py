@@ -16,18 +16,21 @@ from lakewarden.errors import Busy, Unreachable, UsageError
 from lakewarden.formats.iceberg.catalog import Catalogs
 from lakewarden.formats.iceberg.commit import commit
 from lakewarden.model import Owner, RunState, TableRef, Trigger
+from lakewarden.state.owner import current_owner
 from tests.support.lab import Lab
 
 
 @contextmanager
-def answer_lost(lab: Lab, *, after_commit: bool) -> Iterator[None]:
+def answer_lost(
+    lab: Lab, *, after_commit: bool, exception: str = "CommitStateUnknownException"
+) -> Iterator[None]:
     """The catalog's answer never arrives: Iceberg's own exception for it, raised after (or instead of) the real commit."""
     jvm = lab.spark._jvm
     real = Catalogs.__init__
 
     def init(self: Catalogs, spark: Any) -> None:
         real(self, spark)
-        self.bridge = _Losing(self.bridge, jvm, after_commit)
+        self.bridge = _Losing(self.bridge, jvm, after_commit, exception)
 
     with patch.object(Catalogs, "__init__", init):
         lab.lw.close()  # the next call builds its catalogs anew
@@ -35,9 +38,15 @@ def answer_lost(lab: Lab, *, after_commit: bool) -> Iterator[None]:
     lab.lw.close()
 
 
+def _none(jvm: Any) -> Any:
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context._gateway.new_array(jvm.java.lang.Object, 0)
+
+
 class _Losing:
-    def __init__(self, bridge: Any, jvm: Any, after_commit: bool) -> None:
-        self._bridge, self._jvm, self._after = bridge, jvm, after_commit
+    def __init__(self, bridge: Any, jvm: Any, after_commit: bool, exception: str) -> None:
+        self._bridge, self._jvm, self._after, self._exception = bridge, jvm, after_commit, exception
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._bridge, name)
@@ -46,8 +55,10 @@ class _Losing:
         if self._after:
             self._bridge.rewrite(*args)
         cause = self._jvm.java.lang.RuntimeException("connection reset")
-        error = self._jvm.org.apache.iceberg.exceptions.CommitStateUnknownException(cause)
-        raise Py4JJavaError("commit", error)
+        kind = getattr(self._jvm.org.apache.iceberg.exceptions, self._exception)
+        raise Py4JJavaError(
+            "commit", kind(cause) if "Unknown" in self._exception else kind(cause, "taken", _none(self._jvm))
+        )
 
 
 def test_an_answer_that_got_lost_after_the_commit_is_found_by_run_id(lab: Lab) -> None:
@@ -99,7 +110,7 @@ def test_conflicts_are_retried_sixteen_times_and_then_lost(lab: Lab, monkeypatch
     monkeypatch.setattr(clock, "sleep", waits.append)
     tries: list[int] = []
 
-    def conflict() -> None:
+    def conflict() -> bool:
         tries.append(1)
         text = lab.spark.sparkContext._gateway.new_array(lab.spark._jvm.java.lang.Object, 0)
         raise Py4JJavaError(
@@ -109,7 +120,8 @@ def test_conflicts_are_retried_sixteen_times_and_then_lost(lab: Lab, monkeypatch
     from lakewarden.errors import CommitLost
 
     with pytest.raises(CommitLost, match="16 times"):
-        commit(Catalogs(lab.spark), TableRef("a", ("b",), "c"), {}, conflict, 16)
+        keys = {"lineage.run_id": "nobody", "lineage.group": "0"}
+        commit(Catalogs(lab.spark), TableRef.parse(lab.create()), keys, conflict, 16)
     assert len(tries) == 16
     assert 0.025 <= waits[0] <= 0.075
     assert waits[3] > waits[0]
@@ -135,7 +147,9 @@ def test_one_run_per_table_and_job(lab: Lab) -> None:
     assert lab.lw.run("rewrite-manifests", table).state is RunState.NOTHING_TO_DO, "another job may run"
 
 
-def test_a_run_that_another_process_took_over_stops_before_its_commit(lab: Lab) -> None:
+@pytest.mark.parametrize("taker", [Owner("elsewhere", 1, 1.0), None])
+def test_a_run_that_was_taken_over_stops_before_its_commit(lab: Lab, taker: Owner | None) -> None:
+    """By another process, or by this very one: a new driver has a new token."""
     from lakewarden.errors import RunTaken
 
     table = lab.messy(files=8, days=1)
@@ -147,7 +161,7 @@ def test_a_run_that_another_process_took_over_stops_before_its_commit(lab: Lab) 
         if name == "committing":
             run = journal.get(run_id)
             assert run is not None
-            assert journal.take_over(run, Owner("elsewhere", 1, 1.0), clock.now())
+            assert journal.take_over(run, taker or current_owner(), clock.now())
         real(self, run_id, owner, name, *rest)
 
     with patch.object(type(journal), "step", step), pytest.raises(RunTaken):
@@ -167,19 +181,24 @@ def test_a_journal_that_fails_after_the_commit_never_costs_a_committed_file(lab:
             raise Unreachable(what="the state database", reason="gone")
         real(self, run_id, owner, name, *rest)
 
-    with (
-        patch.object(type(journal), "step", step),
-        patch.object(
-            type(journal), "finish", side_effect=Unreachable(what="the state database", reason="gone")
-        ),
-        pytest.raises(Unreachable),
-    ):
+    with patch.object(type(journal), "step", step), pytest.raises(Unreachable):
         lab.lw.run("compact", table)
     assert lab.rows(table) == before
     again = lab.lw.run("compact", table)
     assert again.state is RunState.NOTHING_TO_DO, "the same process settles what it had to leave open"
     first = lab.lw.runs(table)[-1]
     assert (first.state, len(first.snapshot_ids)) == (RunState.DONE, 1)
+
+
+def test_a_commit_that_was_told_lost_but_happened_is_believed_by_the_table_alone(lab: Lab) -> None:
+    """A catalog that commits and then reports a conflict makes the retry find its own sources gone."""
+    table = lab.messy(files=8, days=1)
+    before = lab.rows(table)
+    with answer_lost(lab, after_commit=True, exception="CommitFailedException"):
+        run = lab.lw.run("compact", table)
+    assert run.state is RunState.DONE, run.reason
+    assert lab.rows(table) == before
+    assert lab.strays(table) == set()
 
 
 def test_a_task_that_dies_spares_its_partition_and_leaves_no_file(lab: Lab) -> None:

@@ -70,6 +70,12 @@ def test_a_file_over_the_maximum_is_split_by_rows_without_losing_one() -> None:
     assert "rewrite_max_bytes" in group.reason
 
 
+def test_a_file_that_cannot_be_split_or_has_no_rows_is_not_rewritten_for_ever() -> None:
+    made = planned([file(1025 * MB, records=1)] + [file(1000, records=0) for _ in range(8)])
+    assert made.empty
+    assert sorted(spared(made).values()) == [1, 8]
+
+
 def test_outputs_of_a_run_are_settled_and_start_no_other() -> None:
     name = output_name("20240315-120000-abcdef", 0, 0, 128 * MB) + "0.parquet"
     assert settled(f"/wh/{name}", 128 * MB)

@@ -301,3 +301,12 @@ def test_loading_settings_needs_nothing_heavy() -> None:
     script = f"import sys, lakewarden.policy.resolve; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_drivers_sentence_is_shown_without_the_password_it_quotes() -> None:
+    from lakewarden.redact import redact_text
+
+    shown = redact_text(
+        "No suitable driver found for jdbc:mysql://u:hunter2@h/db?password=hunter3 (SQLException)"
+    )
+    assert shown == "No suitable driver found for jdbc:mysql://u:***@h/db?password=*** (SQLException)"

@@ -250,7 +250,7 @@ def _check(source: pa.Field | None, target: pa.Field, defaults: frozenset[int]) 
     name = target.name
     if source is None:
         if field_id(target) in defaults:
-            raise Unfit(f"column {name} is missing and has an initial default")
+            raise Unfit(f"column {name} is not in the file, and that does not mean null")
         if not target.nullable:
             raise Unfit(f"column {name} is required but missing")
         return

@@ -88,8 +88,9 @@ class RewriteTask:
     schema: bytes
     iceberg_schema_json: str
     options: WriteOptions
-    io: Mapping[str, str] = field(default_factory=dict)
+    io: Mapping[str, str] = field(default_factory=dict, repr=False)
     row_lineage: bool = False
+    partition_ids: frozenset[int] = frozenset()
     memory_budget: int = 512 * _MIB
 
     @property
@@ -164,7 +165,8 @@ def rewrite(task: RewriteTask) -> Rewritten:
 
 
 def _open_sources(task: RewriteTask, store: Store, target: pa.Schema) -> list[Source]:
-    defaults = defaulted_ids(task.iceberg_schema_json)
+    # A column a file lacks may be known from its partition alone, as in files imported from Hive: it is not null there.
+    defaults = defaulted_ids(task.iceberg_schema_json) | task.partition_ids
     ways: list[Projection] = []
     return [_open_source(piece, store, target, defaults, ways) for piece in task.slices]
 

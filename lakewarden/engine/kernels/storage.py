@@ -17,13 +17,21 @@ from pyarrow import fs
 _SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
+GONE = "no such file"
+
+
 class MissingSource(Exception):
     """A file the table names is not there, or cannot be read."""
 
-    def __init__(self, path: str, reason: str = "no such file") -> None:
+    def __init__(self, path: str, reason: str = GONE) -> None:
         super().__init__(path, reason)
         self.path = path
         self.reason = reason
+
+    @property
+    def gone(self) -> bool:
+        """Whether the store answered that there is no such file; otherwise it could not be read."""
+        return self.reason == GONE
 
     def __str__(self) -> str:
         return f"read {self.path}: {self.reason}"

@@ -21,6 +21,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.Callable;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import org.apache.arrow.memory.RootAllocator;
@@ -74,7 +75,8 @@ public final class IcebergBridge {
   /** The files of one snapshot. Python sees them as Arrow; the library's own objects stay here for the commit. */
   public static final class Scan {
     final Map tasks = new HashMap();
-    final Map outputs = new HashMap();
+    // Filled from several threads at once: groups are written and committed side by side.
+    final Map outputs = new ConcurrentHashMap();
     final List partitions = new ArrayList();
     final List partitionSpecs = new ArrayList();
     final ArrayNode described = JSON.createArrayNode();
@@ -86,6 +88,14 @@ public final class IcebergBridge {
     /** Keep only what the plan names, so that a table of millions of files does not stay in memory. */
     public void retain(String pathsJson) throws Exception {
       tasks.keySet().retainAll(new HashSet(Arrays.asList((String[]) JSON.readValue(pathsJson, String[].class))));
+    }
+
+    DataFile output(String path) {
+      Object file = outputs.get(path);
+      if (file == null) {
+        throw new IllegalArgumentException("not an output of this run: " + path);
+      }
+      return (DataFile) file;
     }
 
     DataFile file(String path) {
@@ -357,9 +367,9 @@ public final class IcebergBridge {
     for (int i = 0; i < removed.size(); i++) {
       rewrite.deleteFile(scan.file(at(removed, i).asText()));
     }
-    List added = dataFiles(table, scan, at(request, "added"));
+    JsonNode added = at(request, "added");
     for (int i = 0; i < added.size(); i++) {
-      rewrite.addFile((DataFile) added.get(i));
+      rewrite.addFile(scan.output(at(added, i).asText()));
     }
     JsonNode summary = at(request, "summary");
     Iterator keys = summary.fieldNames();
@@ -370,33 +380,33 @@ public final class IcebergBridge {
     rewrite.commit();
   }
 
-  private List dataFiles(final Table table, final Scan scan, JsonNode added) throws Exception {
+  /** Data files for what kernels wrote, from their footers; what Iceberg's own writer wrote is known already. */
+  public void describeOutputs(final Table table, final Scan scan, String addedJson) throws Exception {
+    JsonNode added = JSON.readTree(addedJson);
     List pending = new ArrayList();
     for (int i = 0; i < added.size(); i++) {
       final JsonNode each = at(added, i);
+      if (scan.outputs.containsKey(at(each, "path").asText())) {
+        continue;
+      }
       pending.add(ThreadPools.getWorkerPool().submit(new Callable() {
         public Object call() {
           return dataFile(table, scan, each);
         }
       }));
     }
-    List files = new ArrayList();
     for (int i = 0; i < pending.size(); i++) {
       try {
-        files.add(((Future) pending.get(i)).get());
+        DataFile file = (DataFile) ((Future) pending.get(i)).get();
+        scan.outputs.put(file.location(), file);
       } catch (ExecutionException e) {
         throw (Exception) e.getCause();
       }
     }
-    return files;
   }
 
   private static DataFile dataFile(Table table, Scan scan, JsonNode each) {
     String path = at(each, "path").asText();
-    Object native_ = scan.outputs.get(path);
-    if (native_ != null) {
-      return (DataFile) native_;
-    }
     int partition = at(each, "partition").asInt();
     PartitionSpec spec = (PartitionSpec) scan.partitionSpecs.get(partition);
     // The footer of what was written gives the metrics, in the table's own metrics modes.
@@ -426,7 +436,7 @@ public final class IcebergBridge {
     Iterator snapshots = table.snapshots().iterator();
     while (snapshots.hasNext()) {
       Snapshot snapshot = (Snapshot) snapshots.next();
-      boolean all = true;
+      boolean all = snapshot.summary() != null; // a v1 snapshot need not have one
       Iterator keys = wanted.fieldNames();
       while (keys.hasNext() && all) {
         String key = (String) keys.next();
@@ -552,7 +562,7 @@ public final class IcebergBridge {
   }
 
   /** Iceberg's own manifest rewrite: metadata only, clustered by partition. */
-  public void rewriteManifests(
+  public boolean rewriteManifests(
       SparkSession spark, Table table, int specId, long targetBytes, String summaryJson) throws Exception {
     RewriteManifestsSparkAction action = SparkActions.get(spark).rewriteManifests(table);
     action.specId(specId);
@@ -567,6 +577,6 @@ public final class IcebergBridge {
       String key = (String) keys.next();
       action.snapshotProperty(key, at(summary, key).asText());
     }
-    action.execute();
+    return action.execute().rewrittenManifests().iterator().hasNext();
   }
 }

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from lakewarden import clock
 from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError
@@ -18,16 +17,32 @@ _FIRST_WAIT = 0.05
 _LONGEST_WAIT = 5.0
 _SETTLE_WAITS = (0.0, 0.5, 2.0)
 
-# A conflict the library found before it moved the pointer: nothing changed.
+# The library itself does not know; whatever caused it, this word wins.
+_UNKNOWN = ("CommitStateUnknownException",)
+# A conflict the library found before it moved the pointer: worth another try on the new head.
 _CONFLICT = ("CommitFailedException",)
-_LOST = ("ValidationException",)
-# The catalog refused before it looked at the commit: nothing changed either.
-_REFUSED = (
+# The sources are gone or got deletes; or the catalog refused before it looked at the commit.
+_LOST = (
+    "ValidationException",
     "ForbiddenException",
     "NotAuthorizedException",
     "NoSuchTableException",
     "UnprocessableEntityException",
 )
+
+
+def prepare_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> None:
+    """Read the outputs' footers. What is wrong with an output shows here, before any commit is begun."""
+    added = [
+        {
+            "path": f.path,
+            "bytes": f.bytes,
+            "partition": f.partition_id,
+            "split_offsets": list(f.split_offsets),
+        }
+        for f in rewrite.added
+    ]
+    catalogs.bridge.describeOutputs(catalogs.load(rewrite.table), rewrite.files.handle, json.dumps(added))
 
 
 def commit_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> int:
@@ -37,47 +52,52 @@ def commit_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> int:
             "from_snapshot": rewrite.bounds.base_snapshot_id,
             "branch": rewrite.bounds.branch,
             "removed": list(rewrite.removed),
-            "added": [
-                {
-                    "path": f.path,
-                    "bytes": f.bytes,
-                    "partition": f.partition_id,
-                    "split_offsets": list(f.split_offsets),
-                }
-                for f in rewrite.added
-            ],
+            "added": [f.path for f in rewrite.added],
             "summary": dict(rewrite.summary),
         }
     )
 
-    def attempt() -> None:
+    def attempt() -> bool:
         catalogs.bridge.rewrite(catalogs.load(rewrite.table), rewrite.files.handle, request)
+        return True
 
-    return commit(catalogs, rewrite.table, rewrite.summary, attempt, rewrite.bounds.commit_attempts)
+    found = commit(catalogs, rewrite.table, rewrite.summary, attempt, rewrite.bounds.commit_attempts)
+    if found is None:
+        raise AssertionError("a rewrite always has something to commit")
+    return found
 
 
 def commit(
-    catalogs: Catalogs, table: TableRef, summary: Mapping[str, str], attempt: Any, attempts: int
-) -> int:
-    """Run `attempt` until it commits, is lost for good, or its outcome cannot be known."""
+    catalogs: Catalogs,
+    table: TableRef,
+    summary: Mapping[str, str],
+    attempt: Callable[[], bool],
+    attempts: int,
+) -> int | None:
+    """Run `attempt` until it commits, is lost for good, or its outcome cannot be known; the snapshot's id.
+
+    `attempt` tells whether there was anything to commit; None if not.
+    """
     for number in range(attempts):
         try:
-            attempt()
+            changed = attempt()
         except (
             Exception
-        ) as error:  # whatever else went wrong, only the table can say whether it was before or after
+        ) as error:  # whatever went wrong, only the table can say whether it was before or after
+            if is_java(error, *_UNKNOWN):
+                return _settle(catalogs, table, summary, error)
             if is_java(error, *_CONFLICT):
                 clock.sleep(_backoff(number))
                 continue
-            if is_java(error, *_LOST, *_REFUSED):
-                raise CommitLost(table=table, reason=java_reason(error)) from error
+            if is_java(error, *_LOST):
+                return _lost(catalogs, table, summary, java_reason(error))
             return _settle(catalogs, table, summary, error)
-        return _committed(catalogs, table, summary)
-    raise CommitLost(table=table, reason=f"other writers committed first {attempts} times")
+        return _committed(catalogs, table, summary) if changed else None
+    return _lost(catalogs, table, summary, f"other writers committed first {attempts} times")
 
 
 def find_commit(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str]) -> int | None:
-    wanted = {key: summary[key] for key in ("lineage.run_id", "lineage.group") if key in summary}
+    wanted = {key: summary[key] for key in ("lineage.run_id", "lineage.group")}
     found: int = catalogs.bridge.findSnapshot(catalogs.load(table), json.dumps(wanted))
     return None if found == -1 else found
 
@@ -87,10 +107,26 @@ def _backoff(number: int) -> float:
     return min(_FIRST_WAIT * float(2**number), _LONGEST_WAIT) * random.uniform(0.5, 1.5)
 
 
+def _ask(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str]) -> int | None:
+    """What the table says about this commit, or CommitUnknown when it cannot be asked."""
+    try:
+        return find_commit(catalogs, table, summary)
+    except (LakewardenError, *JavaError) as error:
+        raise CommitUnknown(table=table, reason=f"the table cannot be asked: {java_reason(error)}") from error
+
+
 def _committed(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str]) -> int:
-    found = find_commit(catalogs, table, summary)
+    found = _ask(catalogs, table, summary)
     if found is None:
         raise CommitUnknown(table=table, reason="it succeeded, but the table does not show the snapshot")
+    return found
+
+
+def _lost(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str], reason: str) -> int:
+    """Lost only if the table agrees: an attempt that committed and was told otherwise makes the next one fail like this."""
+    found = _ask(catalogs, table, summary)
+    if found is None:
+        raise CommitLost(table=table, reason=reason)
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lakewarden.formats.iceberg.catalog import Catalogs
-from lakewarden.formats.iceberg.commit import commit, commit_rewrite, find_commit
+from lakewarden.formats.iceberg.commit import commit, commit_rewrite, find_commit, prepare_rewrite
 from lakewarden.formats.iceberg.schema import arrow_schema, unfit_types
 from lakewarden.formats.iceberg.view import read_files, read_manifests, read_view
 from lakewarden.formats.jvm import JavaError, is_java
@@ -62,6 +62,9 @@ class Iceberg:
             raise
         return {str(key): str(value) for key, value in dict(found).items()}
 
+    def prepare_rewrite(self, rewrite: Rewrite) -> None:
+        prepare_rewrite(self._catalogs, rewrite)
+
     def commit_rewrite(self, rewrite: Rewrite) -> int:
         return commit_rewrite(self._catalogs, rewrite)
 
@@ -100,13 +103,14 @@ class Iceberg:
     def rewrite_manifests(
         self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]
     ) -> int | None:
-        def attempt() -> None:
-            self._catalogs.bridge.rewriteManifests(
+        def attempt() -> bool:
+            changed: bool = self._catalogs.bridge.rewriteManifests(
                 self._spark._jsparkSession,
                 self._catalogs.load(table),
                 spec_id,
                 target_bytes,
                 json.dumps(dict(summary)),
             )
+            return changed
 
         return commit(self._catalogs, table, summary, attempt, attempts=16)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 import pyarrow as pa
 
 from lakewarden.model import TableView
+
+# Parquet keeps these with annotations that Arrow would drop on the way through.
+_SPECIAL = re.compile(r'"type": ?"(geometry|geography|variant|unknown)\b')
 
 
 def arrow_schema(view: TableView) -> pa.Schema:
@@ -15,6 +19,9 @@ def arrow_schema(view: TableView) -> pa.Schema:
 
 def unfit_types(view: TableView) -> str | None:
     """Why Arrow cannot hold this schema, if it cannot; such tables are left to Iceberg's own writer."""
+    special = _SPECIAL.search(view.schema_json)
+    if special:
+        return f"the schema has a {special.group(1)} column"
     try:
         arrow_schema(view)
     except Exception as error:  # whatever the parser cannot read, the kernel must not touch

@@ -26,6 +26,7 @@ def upgrade() -> None:
         sa.Column("owner_host", sa.Text, nullable=False),
         sa.Column("owner_pid", sa.Integer, nullable=False),
         sa.Column("owner_started", sa.Double, nullable=False),
+        sa.Column("owner_token", sa.Text, nullable=False),
         sa.Column("trigger_type", sa.Text, nullable=False),
         sa.Column("trigger_operator", sa.Text),
         sa.Column("trigger_ticket", sa.Text),
