@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.meter import Cost, measure
-from bench.report import MODERN, OURS, PEER, Report, Turn, chart, to_json
+from bench.report import MODERN, OURS, PEER, Report, Turn, chart, markdown, to_json
 from bench.rows import Fingerprint, fingerprint
 from bench.scale import DAYS, Scale
 from bench.telemetry import Totals, reset, small_telemetry, telemetry, totals
@@ -33,6 +33,8 @@ _SLACK = 1.03
 # Below this, Iceberg's writer takes its buffers for a full file and starts the next one too early.
 _LEAST_TARGET = 8 << 20
 _SMALL_TARGET = 128 << 20
+
+_BEGIN, _END = "<!-- figures: written by python -m bench -->", "<!-- end of figures -->"
 
 Say = Callable[[str], None]
 Tool = Callable[[int], Turn]
@@ -142,6 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, help="write the figures here, as JSON")
     parser.add_argument("--chart", type=Path, help="draw the warm figures here, as SVG")
+    parser.add_argument("--page", type=Path, help="put the warm figures between the markers of this page")
     options = parser.parse_args(arguments)
     scale = Scale.from_environment(os.environ)
     with _folder(os.environ.get("BENCH_DIR")) as folder:
@@ -156,7 +159,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write(options.out, to_json(report))
     if options.chart:
         _write(options.chart, chart(report))
+    if options.page:
+        page = options.page.read_text(encoding="utf-8")
+        _write(options.page, with_figures(page, markdown(report)))
     return 0
+
+
+def with_figures(page: str, figures: str) -> str:
+    """The page with what stands between its two markers replaced."""
+    before, begin, rest = page.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not (begin and end):
+        raise ValueError(f"the page needs the lines {_BEGIN} and {_END}")
+    return f"{before}{begin}\n{figures}\n{end}{after}"
 
 
 def _write(path: Path, text: str) -> None:

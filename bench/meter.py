@@ -27,15 +27,26 @@ class Cost:
 
 
 def measure(spark: Any, work: Callable[[], Result]) -> tuple[Result, Cost]:
-    """Do the work once and say what it cost. Garbage and unwritten pages of what ran before are cleared first."""
+    """Do the work once and say what it cost. What ran before leaves garbage, unwritten pages and code to compile: not our cost."""
     spark._jvm.System.gc()
     os.sync()
+    _await_compiler(spark)
     heap, watched = _Heap(spark), _Watched()
     with _looking(watched):
         started = time.perf_counter()
         result = work()
         wall = time.perf_counter() - started
     return result, Cost(wall, watched.cpu(), heap.peak(), watched.jvm, watched.workers)
+
+
+def _await_compiler(spark: Any, quiet: float = 0.5, at_most: float = 10.0) -> None:
+    """Until Java's compiler has had nothing to do for a while."""
+    compiler = spark._jvm.java.lang.management.ManagementFactory.getCompilationMXBean()
+    deadline = time.monotonic() + at_most
+    seen = -1
+    while (now := int(compiler.getTotalCompilationTime())) != seen and time.monotonic() < deadline:
+        seen = now
+        time.sleep(quiet)
 
 
 class _Heap:

@@ -149,6 +149,39 @@ def to_json(report: Report) -> str:
     return json.dumps(_rounded({"summary": summary, **asdict(report)}), indent=1) + "\n"
 
 
+def markdown(report: Report) -> str:
+    """The warm figures as the page shows them."""
+    warm = [report.warm(tool) for tool in TOOLS]
+    rows = [
+        ("wall time", [f"{each.wall:.1f} s" for each in warm]),
+        ("wall time, the peer's over ours", ["", *(_over(warm[0].wall, each.wall) for each in warm[1:])]),
+        ("CPU time, driver, JVM and workers", [f"{each.cpu:.1f} s" for each in warm]),
+        ("peak Java heap in use", [_mb(each.jvm_heap) for each in warm]),
+        ("peak memory of the Python workers", ["", *(_mb(each.workers_rss) for each in warm[1:])]),
+        ("outputs", [f"{each.files} files, {_mb(each.bytes)}" for each in warm]),
+        (
+            "five files of 60 KB, call to commit",
+            [*(_spread(report.small_walls(tool)) for tool in (PEER, OURS)), ""],
+        ),
+    ]
+    lines = [f"| {name} | {' | '.join(cells)} |" for name, cells in rows]
+    head = "| | Iceberg `rewrite_data_files` | Lakewarden `compact` | with `rewrite_encodings=modern` |"
+    return "\n".join([_setting(report), "", head, "|---|---|---|---|", *lines])
+
+
+def _setting(report: Report) -> str:
+    machine, scale, start = report.machine, report.scale, report.start
+    return (
+        f"{scale.rows / 1e6:g} million rows, {start.files} files, {_mb(start.bytes)}; {machine.cores} cores,"
+        f" {machine.heap_bytes / 1e9:.0f} GB heap; Spark {machine.spark}, Iceberg {machine.iceberg}, pyarrow {machine.pyarrow};"
+        f" median of {max(1, scale.rounds - 1)} warm round{'s' if scale.rounds > 2 else ''}."
+    )
+
+
+def _spread(walls: Sequence[float]) -> str:
+    return f"{median(walls):.2f} s ({walls[0]:.2f} to {walls[-1]:.2f})"
+
+
 def chart(report: Report) -> str:
     peer, ours = report.warm(PEER), report.warm(OURS)
     small = [median(report.small_walls(tool)) for tool in (PEER, OURS)]

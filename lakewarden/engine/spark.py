@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from zipfile import ZipFile
+from zipimport import zipimporter
 
 from lakewarden import clock
 from lakewarden.formats.jvm import java_causes, java_reason
@@ -27,8 +29,28 @@ def fan_out(
     """`kernel` on every item, one Spark task each. The call may come from any thread; `cancel` stops it."""
     context = spark.sparkContext
     context.setJobGroup(run_id, what, interruptOnCancel=True)
-    results: list[Result] = context.parallelize(items, len(items)).map(kernel).collect()
+    results: list[Result] = context.parallelize(items, len(items)).map(_light(kernel)).collect()
     return results
+
+
+def _light(kernel: Callable[[Item], Result]) -> Callable[[Item], Result]:
+    """The kernel, and then a lighter worker.
+
+    Before every task pyspark's worker drops Python's import caches, and each zip on its path (pyspark's own is one) is
+    read again: 0.1 s of CPU a task, a fifth of a 1 M-row rewrite. Importers that are forgotten are made anew when needed.
+    """
+
+    def run(item: Item) -> Result:
+        try:
+            return kernel(item)
+        finally:
+            archives = [
+                path for path, found in sys.path_importer_cache.items() if isinstance(found, zipimporter)
+            ]
+            for path in archives:
+                del sys.path_importer_cache[path]
+
+    return run
 
 
 def cancel(spark: Any, run_id: str) -> None:

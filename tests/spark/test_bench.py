@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.binpack import add_catalog, run
-from bench.report import MODERN, OURS, PEER, Report, chart, to_json
+from bench.binpack import add_catalog, run, with_figures
+from bench.report import MODERN, OURS, PEER, Report, chart, markdown, to_json
 from bench.rows import fingerprint
 from bench.scale import Scale
 from bench.telemetry import reset, small_telemetry, telemetry, totals
@@ -55,7 +55,15 @@ def test_a_figure_can_be_read_back(report: Report) -> None:
     assert read["scale"]["rows"] == SCALE.rows
     assert set(read["summary"]["warm"]) == {PEER, OURS, MODERN}
     assert "wall ratio by round" in report.text()
+    assert "0.02 million rows, 10 files" in markdown(report)
     ElementTree.fromstring(chart(report))
+
+
+def test_figures_replace_only_what_is_between_the_markers() -> None:
+    page = "above\n<!-- figures: written by python -m bench -->\nold\n<!-- end of figures -->\nbelow\n"
+    assert with_figures(page, "new") == page.replace("old", "new")
+    with pytest.raises(ValueError, match="needs the lines"):
+        with_figures("a page without them", "new")
 
 
 def test_a_turn_leaves_the_table_as_it_was(spark: SparkSession, report: Report) -> None:
