@@ -92,8 +92,15 @@ def take_turns(tools: Sequence[Tool], rounds: int, say: Say) -> list[Turn]:
 
 
 def run(spark: Any, folder: Path, scale: Scale, say: Say) -> Report:
-    """The whole benchmark on a session that knows the catalog; tables and state are kept in the folder."""
-    warden = Lakewarden({"state": {"url": f"sqlite:///{folder / 'state.db'}"}}, spark=spark, environ={})
+    """The whole benchmark on a session that knows the catalog. The tables may stay; the journal is always a new one."""
+    with (
+        tempfile.TemporaryDirectory(prefix="state-", dir=folder) as state,
+        Lakewarden({"state": {"url": f"sqlite:///{state}/state.db"}}, spark=spark, environ={}) as warden,
+    ):
+        return _run(spark, warden, scale, say)
+
+
+def _run(spark: Any, warden: Lakewarden, scale: Scale, say: Say) -> Report:
     say(f"building {scale.rows:,} rows in {scale.files} files, unless they are there")
     large = telemetry(spark, _CATALOG, scale)
     bench = Bench.on(spark, warden, large, _goal(totals(spark, large), scale))
@@ -102,7 +109,6 @@ def run(spark: Any, folder: Path, scale: Scale, say: Say) -> Report:
     say("five files of 60 KB, from call to commit")
     few = Bench.on(spark, warden, small_telemetry(spark, _CATALOG), Goal(_SMALL_TARGET, 5))
     latencies = take_turns([few.iceberg, few.lakewarden], scale.small_repeats, say)
-    warden.close()
     return Report.of(spark, scale, bench.start, turns, few.start, latencies)
 
 

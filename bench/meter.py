@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import psutil
+
+from lakewarden import clock
 
 Result = TypeVar("Result")
 
@@ -98,17 +99,8 @@ class _Watched:
 
 @contextmanager
 def _looking(watched: _Watched, every: float = 0.25) -> Iterator[None]:
-    stop = threading.Event()
-
-    def loop() -> None:
-        while not stop.wait(every):
-            watched.look()
-
-    thread = threading.Thread(target=loop, name="bench-looking", daemon=True)
-    thread.start()
     try:
-        yield
+        with clock.repeating(watched.look, every, "bench-looking"):
+            yield
     finally:
-        stop.set()
-        thread.join()
         watched.look()

@@ -20,7 +20,7 @@ class Scale:
     rows: int = 20_000_000
     files: int = 500
     outputs: int = 20
-    rounds: int = 2
+    rounds: int = 3
     small_repeats: int = 7
 
     def __post_init__(self) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 
@@ -23,3 +26,21 @@ def monotonic() -> float:
 
 def sleep(seconds: float) -> None:
     time.sleep(seconds)
+
+
+@contextmanager
+def repeating(do: Callable[[], None], seconds: float, name: str) -> Iterator[None]:
+    """Call `do` every so often, on a thread of its own, while the body runs; never after it."""
+    stop = threading.Event()
+
+    def loop() -> None:
+        while not stop.wait(seconds):
+            do()
+
+    thread = threading.Thread(target=loop, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

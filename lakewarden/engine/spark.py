@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,7 +103,6 @@ class Meter:
 @contextmanager
 def ticking(meter: Meter, advance: Callable[[int], None], every: float = 0.3) -> Iterator[None]:
     """Report the meter's growth while the body runs, and the rest when it ends."""
-    stop = threading.Event()
     seen = 0
 
     def report() -> None:
@@ -114,17 +112,10 @@ def ticking(meter: Meter, advance: Callable[[int], None], every: float = 0.3) ->
             advance(now - seen)
             seen = now
 
-    def loop() -> None:
-        while not stop.wait(every):
-            report()
-
-    thread = threading.Thread(target=loop, name="lakewarden-progress", daemon=True)
-    thread.start()
     try:
-        yield
+        with clock.repeating(report, every, "lakewarden-progress"):
+            yield
     finally:
-        stop.set()
-        thread.join()
         report()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -166,22 +165,14 @@ def _driving(run_id: str) -> Iterator[str]:
 @contextmanager
 def _beating(journal: Journal, run_id: str, owner: Owner) -> Iterator[None]:
     """Tell other hosts that this run is alive, for as long as the body runs."""
-    stop = threading.Event()
 
-    def loop() -> None:
-        while not stop.wait(_BEAT_SECONDS):
-            try:
-                if not journal.beat(run_id, clock.now(), owner):
-                    return  # another process took the run over: the next step raises RunTaken
-            except Unreachable as error:
-                log.warning(
-                    "run %s cannot tell that it is alive: %s", run_id, error
-                )  # the next beat may get through
+    def beat() -> None:
+        try:
+            journal.beat(run_id, clock.now(), owner)
+        except Unreachable as error:
+            log.warning(
+                "run %s cannot tell that it is alive: %s", run_id, error
+            )  # the next beat may get through
 
-    thread = threading.Thread(target=loop, name="lakewarden-beat", daemon=True)
-    thread.start()
-    try:
+    with clock.repeating(beat, _BEAT_SECONDS, "lakewarden-beat"):
         yield
-    finally:
-        stop.set()
-        thread.join()

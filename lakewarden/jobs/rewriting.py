@@ -65,6 +65,14 @@ def commit_units(groups: Sequence[RewriteGroup], max_commits: int | None) -> lis
     return sorted(units, key=lambda unit: -sum(group.bytes for group in unit))
 
 
+def choose_encodings(view: TableView, policy: Policy) -> str:
+    """Readers of format version 3 know the newer encodings; a version 2 table may have readers that refuse them."""
+    wanted = policy.text("rewrite_encodings")
+    if wanted != "auto":
+        return wanted
+    return "modern" if view.format_version >= 3 else "classic"
+
+
 def _prefixes(plan: Plan, view: TableView, files: FileSet, context: RunContext) -> dict[int, tuple[str, ...]]:
     """Where every output goes, by the table's own location rules, known before the first byte is written."""
     wanted = [
@@ -97,7 +105,7 @@ class _Rewriting:
     ) -> None:
         self.plan, self.view, self.files, self.context, self.prefixes = plan, view, files, context, prefixes
         self.meter = Meter(context.spark)
-        self.encodings = policy.text("rewrite_encodings")
+        self.encodings = choose_encodings(view, policy)
         self.schema = context.format.arrow_schema(view) if prefixes else b""
         io = context.format.write_properties(view.ref) if prefixes else {}
         self.arrow: RewriteEngine = ArrowEngine(

@@ -8,7 +8,7 @@ import pytest
 
 from lakewarden.errors import UsageError
 from lakewarden.jobs import manifests
-from lakewarden.jobs.rewriting import commit_units
+from lakewarden.jobs.rewriting import choose_encodings, commit_units
 from lakewarden.jobs.sealed import period_end
 from lakewarden.jobs.tally import Result, outcome
 from lakewarden.lineage.summary import checked
@@ -99,6 +99,15 @@ def test_commits_are_bounded_and_the_largest_unit_goes_first() -> None:
     bounded = commit_units(groups, 3)
     assert len(bounded) == 3
     assert sorted(g.number for unit in bounded for g in unit) == list(range(10))
+
+
+def test_newer_encodings_are_for_tables_whose_readers_are_new() -> None:
+    from dataclasses import replace
+
+    old, new = view(), replace(view(), format_version=3)
+    assert [choose_encodings(each, policy()) for each in (old, new)] == ["classic", "modern"]
+    assert choose_encodings(old, policy(rewrite_encodings="modern")) == "modern"
+    assert choose_encodings(new, policy(rewrite_encodings="classic")) == "classic"
 
 
 def test_triggers_say_what_their_type_must() -> None:
