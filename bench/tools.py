@@ -37,7 +37,7 @@ def iceberg(spark: Any, table: str, goal: Goal, groups_at_once: int) -> None:
 
 
 def lakewarden(warden: Lakewarden, table: str, goal: Goal, encodings: str) -> Run:
-    """`encodings` is the policy key rewrite_encodings; the default there is classic, what Iceberg's writer uses too."""
+    """`encodings` is the policy key rewrite_encodings; for a table of format version 2, `auto` means classic."""
     policy = {
         "rewrite_strategy": "binpack",
         "rewrite_target_bytes": goal.target_bytes,
