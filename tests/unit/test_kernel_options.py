@@ -52,7 +52,7 @@ def test_a_bloom_filter_switched_off_is_no_reason() -> None:
 @pytest.mark.parametrize(
     ("codec", "level", "found"),
     [
-        ("zstd", None, {"a": 1, "s": 3}),
+        ("zstd", None, {"a": 3, "f": 1, "s": 3}),
         ("zstd", 9, 9),
         ("gzip", None, 6),
         ("snappy", 5, None),
@@ -62,9 +62,11 @@ def test_a_bloom_filter_switched_off_is_no_reason() -> None:
 def test_levels_are_the_tables_or_those_of_the_java_writer(
     codec: str, level: int | None, found: object
 ) -> None:
-    """Where the table names none, plain numbers are compressed lightly: more effort gains them nothing."""
+    """Where the table names none, plain floats are compressed lightly: more effort gains them nothing."""
     options = WriteOptions(codec, level, 1, 1, 1, 1)
-    encodings = choose(leaves(pa.schema([("a", pa.int64()), ("s", pa.string())])), {}, options)
+    encodings = choose(
+        leaves(pa.schema([("a", pa.int64()), ("f", pa.float64()), ("s", pa.string())])), {}, options
+    )
     assert writer_settings(encodings, options)["compression_level"] == found
 
 

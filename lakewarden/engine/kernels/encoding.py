@@ -209,13 +209,14 @@ def choose(output: list[Leaf], seen: Mapping[int, Chunks], options: WriteOptions
 
 
 def _levels(output: list[Leaf], dictionary: set[str], options: WriteOptions) -> dict[str, int] | None:
-    """Numbers without a dictionary gain nothing from zstd 3 over 1 (0.3 % of the size) and cost 6 % of the task.
+    """Floats without a dictionary gain nothing from zstd 3 over 1, and are most of what it costs; integers and
+    timestamps do gain (45 % of a column of regular times), and strings.
 
     Only where the table names no level: one it names holds for every column.
     """
     if options.codec != "zstd" or options.level is not None:
         return None
-    light = {leaf.path for leaf in output if leaf.path not in dictionary and _special(leaf.field.type)}
+    light = {leaf.path for leaf in output if leaf.path not in dictionary and pt.is_floating(leaf.field.type)}
     return {leaf.path: 1 if leaf.path in light else _DEFAULT_LEVELS["zstd"] for leaf in output}
 
 
