@@ -48,15 +48,19 @@ class Bench:
     warden: Lakewarden
     table: str
     goal: Goal
+    groups_at_once: int
     start: Totals
     rows: Fingerprint
 
     @classmethod
-    def on(cls, spark: Any, warden: Lakewarden, table: str, goal: Goal) -> Bench:
-        return cls(spark, warden, table, goal, totals(spark, table), fingerprint(spark, table))
+    def on(cls, spark: Any, warden: Lakewarden, table: str, goal: Goal, tasks_per_group: int) -> Bench:
+        groups = groups_to_fill(int(spark.sparkContext.defaultParallelism), tasks_per_group)
+        return cls(spark, warden, table, goal, groups, totals(spark, table), fingerprint(spark, table))
 
     def iceberg(self, number: int) -> Turn:
-        _, cost = measure(self.spark, partial(iceberg, self.spark, self.table, self.goal, DAYS))
+        _, cost = measure(
+            self.spark, partial(iceberg, self.spark, self.table, self.goal, self.groups_at_once)
+        )
         return self._close(PEER, number, cost, None)
 
     def lakewarden(self, number: int) -> Turn:
@@ -103,13 +107,18 @@ def run(spark: Any, folder: Path, scale: Scale, say: Say) -> Report:
 def _run(spark: Any, warden: Lakewarden, scale: Scale, say: Say) -> Report:
     say(f"building {scale.rows:,} rows in {scale.files} files, unless they are there")
     large = telemetry(spark, _CATALOG, scale)
-    bench = Bench.on(spark, warden, large, _goal(totals(spark, large), scale))
+    bench = Bench.on(spark, warden, large, _goal(totals(spark, large), scale), scale.outputs // DAYS)
     say(f"{bench.start.files} files, {bench.start.bytes / 1e6:,.0f} MB into about {scale.outputs}")
     turns = take_turns([bench.iceberg, bench.lakewarden, bench.modern], scale.rounds, say)
     say("five files of 60 KB, from call to commit")
-    few = Bench.on(spark, warden, small_telemetry(spark, _CATALOG), Goal(_SMALL_TARGET, 5))
+    few = Bench.on(spark, warden, small_telemetry(spark, _CATALOG), Goal(_SMALL_TARGET, 5), 1)
     latencies = take_turns([few.iceberg, few.lakewarden], scale.small_repeats, say)
     return Report.of(spark, scale, bench.start, turns, few.start, latencies)
+
+
+def groups_to_fill(cores: int, tasks_per_group: int) -> int:
+    """The peer's groups at once: enough to fill the cores and no more, which took it 7 % less time than all five."""
+    return max(1, -(-cores // tasks_per_group))
 
 
 def _goal(start: Totals, scale: Scale) -> Goal:

@@ -21,7 +21,7 @@ class Goal:
 
 
 def iceberg(spark: Any, table: str, goal: Goal, groups_at_once: int) -> None:
-    """Iceberg's procedure, with every partition's group at once: no core waits for the tail of another group."""
+    """Iceberg's procedure. `groups_at_once` is how many partitions it rewrites together."""
     catalog, _, name = table.partition(".")
     options = {
         "target-file-size-bytes": goal.target_bytes,

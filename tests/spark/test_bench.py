@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.binpack import add_catalog, run, with_figures
+from bench.binpack import add_catalog, groups_to_fill, run, with_figures
 from bench.report import MODERN, OURS, PEER, Report, chart, markdown, to_json
 from bench.rows import fingerprint
 from bench.scale import Scale
@@ -90,6 +90,10 @@ def test_the_fingerprint_tells_a_changed_row(spark: SparkSession, report: Report
 def test_a_scale_that_does_not_divide_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=r"at least 1|divide"):
         Scale(**wrong)
+
+
+def test_the_peer_gets_enough_groups_to_fill_the_cores() -> None:
+    assert [groups_to_fill(cores, 4) for cores in (1, 2, 4, 5, 16)] == [1, 1, 1, 2, 4]
 
 
 def test_the_scale_comes_from_the_environment() -> None:
