@@ -47,7 +47,7 @@ class ArrowEngine:
         options = WriteOptions.from_properties(order.view.properties, encodings=order.encodings)
         return [
             RewriteTask(
-                output=prefix,
+                outputs=(prefix,),
                 slices=_slices(bin_),
                 schema=order.schema,
                 iceberg_schema_json=order.view.schema_json,
@@ -91,7 +91,8 @@ def _kernel(meter: Meter) -> Callable[[RewriteTask], Rewritten | Trouble]:
         attempt = context.attemptNumber() if context else 0
         try:
             # A task that Spark runs twice writes two names: one never overwrites what the other has closed.
-            written = rewrite(replace(task, output=attempt_path(task.output, attempt)))
+            names = tuple(attempt_path(prefix, attempt) for prefix in task.outputs)
+            written = rewrite(replace(task, outputs=names))
         except Unfit as error:
             return Trouble(True, error.path, error.reason)
         except MissingSource as error:
@@ -114,11 +115,15 @@ def attempt_path(prefix: str, attempt: int) -> str:
 
 
 def _gather(group: RewriteGroup, results: Sequence[Rewritten | Trouble]) -> Written:
-    files = [each for each in results if isinstance(each, Rewritten)]
+    done = [each for each in results if isinstance(each, Rewritten)]
     return Written(
         group=group,
-        outputs=tuple(OutputFile(f.path, f.size, f.rows, group.partition_id, f.split_offsets) for f in files),
+        outputs=tuple(
+            OutputFile(f.path, f.size, f.rows, group.partition_id, f.split_offsets)
+            for each in done
+            for f in each.files
+        ),
         trouble=next((each for each in results if isinstance(each, Trouble)), None),
-        cpu_seconds=sum(f.cpu_seconds for f in files),
-        peak_rss=max((f.peak_rss for f in files), default=0),
+        cpu_seconds=sum(f.cpu_seconds for f in done),
+        peak_rss=max((f.peak_rss for f in done), default=0),
     )

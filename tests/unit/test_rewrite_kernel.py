@@ -54,7 +54,7 @@ def whole(path: Path) -> Slice:
 
 def task(output: Path, slices: Sequence[Slice], schema: pa.Schema, **more: Any) -> RewriteTask:
     settings: dict[str, Any] = {"options": OPTIONS, "iceberg_schema_json": NO_DEFAULTS} | more
-    return RewriteTask(str(output), tuple(slices), schema.serialize().to_pybytes(), **settings)
+    return RewriteTask((str(output),), tuple(slices), schema.serialize().to_pybytes(), **settings)
 
 
 def rows_of(path: Path | str) -> list[tuple[Any, ...]]:
@@ -91,8 +91,9 @@ def test_rows_keep_their_order_over_files(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "down" / "out.parquet"
     done = rewrite(task(out, events(tmp_path), EVENTS))
     assert rows_of(out) == [(n, f"name-{n % 10 % 3}") for n in range(30)]
-    assert (done.rows, done.size) == (30, out.stat().st_size)
-    assert done.split_offsets == (4,)
+    (file,) = done.files
+    assert (file.rows, file.size) == (30, out.stat().st_size)
+    assert file.split_offsets == (4,)
 
 
 def test_task_and_result_travel_by_pickle(tmp_path: Path) -> None:
@@ -429,7 +430,8 @@ def test_row_groups_are_cut_by_size_and_are_even(tmp_path: Path) -> None:
     done = rewrite(task(out, slices, EVENTS, options=replace(OPTIONS, row_group_bytes=size // 3)))
     footer = pq.read_metadata(out)
     assert [footer.row_group(n).num_rows for n in range(footer.num_row_groups)] == [2500] * 4
-    assert len(done.split_offsets) == 4 and list(done.split_offsets) == sorted(set(done.split_offsets))
+    offsets = done.files[0].split_offsets
+    assert len(offsets) == 4 and list(offsets) == sorted(set(offsets))
     assert len(rows_of(out)) == 10_000
 
 
@@ -511,10 +513,9 @@ def test_a_source_with_other_rows_than_the_table_says(tmp_path: Path) -> None:
     assert not (tmp_path / "out.parquet").exists()
 
 
-def test_a_task_without_rows_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no rows"):
-        rewrite(task(tmp_path / "out.parquet", [], EVENTS))
-    assert not (tmp_path / "out.parquet").exists()
+def test_a_task_without_rows_writes_no_file(tmp_path: Path) -> None:
+    done = rewrite(task(tmp_path / "out.parquet", [], EVENTS))
+    assert done.files == () and not (tmp_path / "out.parquet").exists()
 
 
 def test_an_earlier_attempts_leftover_is_replaced(tmp_path: Path) -> None:

@@ -1,0 +1,167 @@
+"""The files a rewrite reads: footers once, then rows in batches, each with its place in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakewarden.engine.kernels.project import Projection, Unfit, field_id, projection
+from lakewarden.engine.kernels.storage import MissingSource, Store, is_local
+
+# Rows decoded at a time. Larger batches decode no faster; smaller ones (8192) cost a tenth more.
+BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Rows [from_row, to_row) of a source file. `deletes` are places in the task's list of delete files."""
+
+    path: str
+    size: int
+    rows: int
+    from_row: int
+    to_row: int
+    data_sequence_number: int
+    first_row_id: int | None
+    deletes: tuple[int, ...] = ()
+
+    @property
+    def wanted(self) -> int:
+        return self.to_row - self.from_row
+
+    @property
+    def whole(self) -> bool:
+        return self.from_row == 0 and self.to_row == self.rows
+
+
+class RowsDiffer(Exception):
+    """A count that must be equal is not: the source is not what the table says, or rows were lost on the way."""
+
+    def __init__(self, path: str, expected: int, found: int) -> None:
+        super().__init__(path, expected, found)
+        self.path, self.expected, self.found = path, expected, found
+
+    def __str__(self) -> str:
+        return f"rewrite {self.path}: expected {self.expected} rows, found {self.found}"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A slice whose footer has been read."""
+
+    slice: Slice
+    footer: pq.FileMetaData
+    way: Projection
+    handle: pa.NativeFile | None
+
+    def row_groups(self) -> Iterator[tuple[int, int, int]]:
+        """The row groups the slice touches: position of the first row, rows, number."""
+        first = 0
+        for number in range(self.footer.num_row_groups):
+            rows = self.footer.row_group(number).num_rows
+            if rows and first < self.slice.to_row and first + rows > self.slice.from_row:
+                yield first, rows, number
+            first += rows
+
+    @property
+    def bytes_read(self) -> int:
+        rows = sum(rows for _, rows, _ in self.row_groups())
+        return self.slice.size * rows // max(1, self.slice.rows)
+
+
+def open_sources(
+    slices: tuple[Slice, ...], store: Store, target: pa.Schema, defaults: frozenset[int]
+) -> list[Source]:
+    """Every footer, and the way from each file's schema to the target's. `defaults` are ids whose absence is not null."""
+    ways: list[Projection] = []
+    return [_open(piece, store, target, defaults, ways) for piece in slices]
+
+
+def _open(
+    piece: Slice, store: Store, target: pa.Schema, defaults: frozenset[int], ways: list[Projection]
+) -> Source:
+    """Read a footer. An object store's handle is kept, which saves asking for its size again; a local one is closed."""
+    handle = store.open(piece.path)
+    footer = _footer(handle, piece.path)
+    if footer.num_rows != piece.rows:
+        raise RowsDiffer(piece.path, piece.rows, footer.num_rows)
+    try:
+        way = _way(footer, target, defaults, ways)
+    except Unfit as unfit:
+        raise Unfit(unfit.reason, piece.path) from unfit
+    if is_local(piece.path):
+        handle.close()
+        return Source(piece, footer, way, None)
+    return Source(piece, footer, way, handle)
+
+
+def _footer(handle: pa.NativeFile, path: str) -> pq.FileMetaData:
+    try:
+        return pq.ParquetFile(handle).metadata
+    except (OSError, pa.ArrowException) as error:
+        if "encrypted" in str(error):
+            raise Unfit("the file is encrypted", path) from error
+        raise MissingSource(path, str(error)) from error
+
+
+def _way(
+    footer: pq.FileMetaData, target: pa.Schema, defaults: frozenset[int], ways: list[Projection]
+) -> Projection:
+    """The projection for this file; files of one schema share it."""
+    source = footer.schema.to_arrow_schema().remove_metadata()
+    for way in ways:
+        if way.source.equals(source, check_metadata=True):
+            return way
+    way = projection(source, target, defaults)
+    _check_columns(footer, way)
+    ways.append(way)
+    return way
+
+
+def _check_columns(footer: pq.FileMetaData, way: Projection) -> None:
+    if len(way.leaves) != footer.num_columns:
+        raise Unfit(f"{footer.num_columns} Parquet columns decode to {len(way.leaves)}")
+    for leaf in way.leaves:
+        if footer.schema.column(leaf.index).physical_type == "INT96":
+            raise Unfit(f"column {leaf.path} is an INT96 timestamp")
+
+
+def read_batches(
+    source: Source, store: Store, schema: pa.Schema, batch_rows: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Batches of the slice's rows as the file has them, each with the position of its first row in the file."""
+    path = source.slice.path
+    carried = {field_id(column) for column in schema if pa.types.is_dictionary(column.type)}
+    as_dictionary = [leaf.index for leaf in source.way.leaves if leaf.id in carried]
+    # Keys may be read before rows: a handle that was kept serves the first reading only.
+    handle = source.handle if source.handle and not source.handle.closed else store.open(path)
+    try:
+        reader = pq.ParquetFile(
+            handle,
+            metadata=source.footer,
+            read_dictionary=as_dictionary,
+            # Merging ranges into few requests pays on an object store; on a local disk it only costs.
+            pre_buffer=not is_local(path),
+        )
+        for first, _, group in source.row_groups():
+            position = first
+            for batch in reader.iter_batches(batch_rows, [group], source.way.columns, use_threads=False):
+                yield from _cut(batch, position, source.slice)
+                position += batch.num_rows
+    except pa.ArrowNotImplementedError as error:
+        raise Unfit(str(error), path) from error
+    except (OSError, pa.ArrowException) as error:
+        raise MissingSource(path, str(error)) from error
+    finally:
+        handle.close()
+
+
+def _cut(batch: pa.RecordBatch, position: int, piece: Slice) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The part of a batch that lies inside the slice, if any."""
+    start = max(position, piece.from_row)
+    end = min(position + batch.num_rows, piece.to_row)
+    if start < end:
+        yield start, batch.slice(start - position, end - start)
