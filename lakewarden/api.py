@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +23,9 @@ from lakewarden.policy.origin import Layer, Origin
 from lakewarden.policy.resolve import Layers, Policy, read_layer, resolve, validate
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
+    from lakewarden.engine.lanes import Lanes
     from lakewarden.engine.progress import Progress
+    from lakewarden.jobs.verdict import Verification
     from lakewarden.lake import Lake
     from lakewarden.plan import Plan
     from lakewarden.state.database import State
@@ -48,6 +51,8 @@ class Lakewarden:
         self._spark = spark
         self._state: State | None = None
         self._lake: Lake | None = None
+        self._made_lanes: list[Lanes | None] = []
+        self._making_lanes = threading.Lock()
 
     @classmethod
     def open(cls, path: str | Path, *, spark: Any = None, overrides: Mapping[str, Any] | None = None) -> Self:
@@ -64,6 +69,10 @@ class Lakewarden:
 
     def close(self) -> None:
         """Let go of the database and of a Spark session this Lakewarden started."""
+        for lanes in self._made_lanes:
+            if lanes is not None:
+                lanes.close()
+        self._made_lanes = []
         if self._lake is not None:
             self._lake.close()
         if self._state is not None:
@@ -179,7 +188,14 @@ class Lakewarden:
         from lakewarden.jobs.dispatch import Runner
 
         kind, ref, why = _job(job), _ref(table), _trigger(trigger)
-        runner = Runner(self.lake, self.journal, self.config.engine.task_memory_mb << 20, progress)
+        runner = Runner(
+            self.lake,
+            self.journal,
+            self.config.engine.task_memory_mb << 20,
+            progress,
+            self.config.budgets,
+            self._lanes(),
+        )
 
         def resolved(view: TableView) -> Policy:
             self._seen.saw(view, clock.now())
@@ -193,7 +209,7 @@ class Lakewarden:
         trigger: Trigger | Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> tuple[Run, ...]:
-        """A whole pass, in order: compact, then rewrite-manifests. Stops at a run whose outcome is unknown."""
+        """A whole pass, in order: compact-deletes, compact, rewrite-manifests. Stops at a run whose outcome is unknown."""
         ref = _ref(table)
         if not self.policy(ref, refresh=True).bool("maintenance_enabled"):
             raise UsageError(
@@ -206,6 +222,20 @@ class Lakewarden:
             if done[-1].state in (RunState.UNKNOWN, RunState.INTERRUPTED):
                 break
         return tuple(done)
+
+    def verify(
+        self, table: str | TableRef, snapshot_id: int, progress: Progress | None = None
+    ) -> Verification:
+        """Prove a past rewrite again: the files a snapshot added hold the rows of those it removed. Changes nothing."""
+        from lakewarden.engine.progress import Silent
+        from lakewarden.jobs.verify import Verifier
+
+        ref = _ref(table)
+        memory = self.config.engine.task_memory_mb << 20
+        verifier = Verifier(
+            self.lake.spark, self.lake.format_for(ref), memory, progress or Silent(), self._lanes()
+        )
+        return verifier.verify(self.view(ref), snapshot_id)
 
     # ------------------------------------------------------------ parts
 
@@ -236,6 +266,16 @@ class Lakewarden:
         from lakewarden.state.tables import SeenTables
 
         return SeenTables(self.state)
+
+    def _lanes(self) -> Lanes | None:
+        """Shared by all runs: the budgets are for everything this process rewrites. None where nothing is limited."""
+        from lakewarden.engine.lanes import lanes_for
+        from lakewarden.engine.spark import parallelism
+
+        with self._making_lanes:
+            if not self._made_lanes:
+                self._made_lanes = [lanes_for(self.config.budgets, parallelism(self.lake.spark))]
+            return self._made_lanes[0]
 
     @property
     def lake(self) -> Lake:

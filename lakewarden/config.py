@@ -7,7 +7,7 @@ Read from, the later winning: the file, then the environment, then what the call
     LAKEWARDEN_CATALOGS__LAKE='{"s3.endpoint": …}' property names that have dots or dashes, as JSON
     LAKEWARDEN_POLICY__REWRITE_TARGET_BYTES=...    the policy layer "environment", which is below the file's [policy]
 
-`${NAME}` inside state.url, a catalog property or spark.conf stands for the environment variable NAME, and what it
+`${NAME}` inside state.url, budgets.backoff_url, a catalog property or spark.conf stands for the environment variable NAME, and what it
 stood for is never shown. Policy keys and their values are checked by `lakewarden.policy`, not here.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from lakewarden.sources import SETTINGS, Found, Setting, Settings
 
 __all__ = [
     "SETTINGS",
+    "BudgetsConfig",
     "CatalogConfig",
     "Config",
     "EngineConfig",
@@ -37,6 +38,10 @@ __all__ = [
     "redact",
     "redact_url",
 ]
+
+
+# What upkeep may take of a store others live on, where only the store's own speed is told.
+_SHARE_OF_AVAILABLE = 0.3
 
 
 class _Shown(ABC):
@@ -79,6 +84,26 @@ class EngineConfig:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class BudgetsConfig(_Shown):
+    """What all rewrites of this process together may take; None is no limit. MB are 1,000,000 bytes."""
+
+    max_tasks: int | None = 4
+    read_mb_per_s: float | None = None
+    write_mb_per_s: float | None = None
+    requests_per_s: float | None = None
+    pause_compaction: tuple[str, ...] = ()
+    backoff_url: str | None = None
+    backoff_query: str | None = None
+    backoff_above: float | None = None
+    backoff_poll_seconds: int = 15
+    backoff_max_wait_seconds: int = 600
+
+    def to_dict(self) -> dict[str, Any]:
+        url = None if self.backoff_url is None else redact_url(self.backoff_url)
+        return {**asdict(self), "pause_compaction": list(self.pause_compaction), "backoff_url": url}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class CatalogConfig(_Shown):
     """One catalog; `properties` are the format's own, as written. `hidden` are those an environment variable filled."""
 
@@ -111,6 +136,7 @@ class Config(_Shown):
     state: StateConfig
     spark: SparkConfig
     engine: EngineConfig
+    budgets: BudgetsConfig
     catalogs: Mapping[str, CatalogConfig]
     policy: PolicyConfig
     path: Path | None = None
@@ -137,6 +163,7 @@ class Config(_Shown):
             "state": self.state.to_dict(),
             "spark": self.spark.to_dict(),
             "engine": self.engine.to_dict(),
+            "budgets": self.budgets.to_dict(),
             "catalogs": {name: each.to_dict() for name, each in self.catalogs.items()},
             "policy": self.policy.to_dict(),
         }
@@ -159,6 +186,7 @@ def _build(
         StateConfig(settings.state_url(base)),
         _spark(settings, base),
         EngineConfig(settings.count("engine", "task_memory_mb")),
+        _budgets(settings),
         {name: _catalog(settings, name) for name in settings.catalogs()},
         _policy(settings, above),
         path,
@@ -168,6 +196,21 @@ def _build(
 def _spark(settings: Settings, base: Path) -> SparkConfig:
     conf, hidden = settings.properties("spark", "conf")
     return SparkConfig(settings.master(), conf, settings.jars(base), hidden)
+
+
+def _budgets(settings: Settings) -> BudgetsConfig:
+    available = settings.rate("available_mb_per_s")
+    share = None if available is None else available * _SHARE_OF_AVAILABLE
+    return BudgetsConfig(
+        settings.tasks(),
+        settings.rate("read_mb_per_s", share),
+        settings.rate("write_mb_per_s", share),
+        settings.rate("requests_per_s"),
+        settings.windows(),
+        *settings.backoff(),
+        settings.count("budgets", "backoff_poll_seconds"),
+        settings.count("budgets", "backoff_max_wait_seconds"),
+    )
 
 
 def _catalog(settings: Settings, name: str) -> CatalogConfig:

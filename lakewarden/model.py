@@ -15,8 +15,9 @@ if TYPE_CHECKING:  # the nouns stay light to import: commands that touch no tabl
 
 
 class Job(StrEnum):
-    """What can be done to a table; the values are the CLI's names."""
+    """What can be done to a table; the values are the CLI's names, the order is that of a whole pass."""
 
+    COMPACT_DELETES = "compact-deletes"
     COMPACT = "compact"
     REWRITE_MANIFESTS = "rewrite-manifests"
 
@@ -177,18 +178,37 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """A file (or, of a deletion vector, a part of one) that marks rows of data files as deleted. `key` names it."""
+
+    key: str
+    kind: str
+    path: str
+    format: str
+    bytes: int
+    records: int
+    sequence_number: int
+    equality_ids: tuple[int, ...] = ()
+    content_offset: int = 0
+    content_size: int = 0
+    referenced: str = ""
+    encrypted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class FileSet:
     """The live data files of one snapshot, in bulk.
 
     `files` has a row per file: partition (an id into `partitions`), path, format, bytes, records, sequence_number,
-    first_row_id, position_deletes, equality_deletes, encrypted. `handle` is the format's own view of the same files,
-    which its commit needs; nobody else looks inside.
+    first_row_id, position_deletes, equality_deletes, encrypted, row_groups, sort_order_id, deletes (places in the tuple
+    `deletes`). `handle` is the format's own view of the same files, which its commit needs; nobody else looks inside.
     """
 
     snapshot_id: int
     partitions: tuple[Partition, ...]
     files: pa.Table
     handle: Any = None
+    deletes: tuple[DeleteFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

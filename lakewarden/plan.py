@@ -5,8 +5,8 @@ Making a plan changes nothing. An engine gets the plan with its bounds and may d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -37,6 +37,7 @@ class Source:
     to_row: int
     sequence_number: int
     first_row_id: int | None
+    deletes: tuple[int, ...] = ()  # places in the file set's delete files
 
     @property
     def whole(self) -> bool:
@@ -49,9 +50,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """The sources of one output file, in order."""
+    """The sources of one task, in order, and how many files it makes of them: one, or several of one sorted whole."""
 
     sources: tuple[Source, ...]
+    outputs: int = 1
 
     @property
     def rows(self) -> int:
@@ -75,6 +77,12 @@ class RewriteGroup:
     reason: str
     engine: str = "arrow"
     engine_reason: str = ""
+    clustering: str = ""  # the order's short name, which goes into the outputs' names
+    ordered: bool = False  # its rows are put in that order, not just packed
+    row_groups: int = 0
+    # What a query for one value of each cluster column opens, as a share of the group's files: now, and expected after.
+    share_before: Mapping[str, float] = field(default_factory=dict)
+    share_after: Mapping[str, float] = field(default_factory=dict)
 
     def paths(self) -> tuple[str, ...]:
         """Every source file, once."""
@@ -85,7 +93,16 @@ class RewriteGroup:
         return len(self.paths())
 
     @property
+    def outputs(self) -> int:
+        return sum(bin_.outputs for bin_ in self.bins)
+
+    def deletes(self) -> frozenset[int]:
+        """Every delete file that applies to a source."""
+        return frozenset(place for bin_ in self.bins for source in bin_.sources for place in source.deletes)
+
+    @property
     def rows(self) -> int:
+        """Rows of the sources, before deletes are applied."""
         return sum(bin_.rows for bin_ in self.bins)
 
     @property
@@ -100,7 +117,12 @@ class RewriteGroup:
             "input_files": self.files,
             "input_bytes": self.bytes,
             "rows": self.rows,
-            "output_files": len(self.bins),
+            "output_files": self.outputs,
+            "delete_files": len(self.deletes()),
+            "clustering": {
+                name: {"before": round(share, 4), "expected": round(self.share_after.get(name, share), 4)}
+                for name, share in self.share_before.items()
+            },
             "engine": self.engine,
             "engine_reason": self.engine_reason,
             "reason": self.reason,
@@ -128,7 +150,55 @@ class ManifestRewrite:
         }
 
 
-Action = RewriteGroup | ManifestRewrite
+@dataclass(frozen=True, slots=True)
+class DropDeletes:
+    """Delete files that apply to no data file any more: they leave the table, no row is touched."""
+
+    keys: tuple[str, ...]
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"action": "drop-deletes", "delete_files": len(self.keys), "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class MergeDeletes:
+    """Small position-delete files folded into fewer, where rewriting the data is not worth it."""
+
+    delete_files: int
+    bytes: int
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "action": "merge-deletes",
+            "delete_files": self.delete_files,
+            "input_bytes": self.bytes,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCost:
+    """What a full scan opens, and how many files a query for one value opens in an average partition."""
+
+    files: int
+    row_groups: int
+    delete_files: int
+    bytes: int
+    point_files: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "files": self.files,
+            "row_groups": self.row_groups,
+            "delete_files": self.delete_files,
+            "bytes": self.bytes,
+            "point_query_files": round(self.point_files, 2),
+        }
+
+
+Action = RewriteGroup | ManifestRewrite | DropDeletes | MergeDeletes
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +218,8 @@ class Plan:
     columns: tuple[str, ...] = ()
     target_bytes: int = 0
     cut_short: str = ""  # the limit that left work for the next run, if one did
+    cost_before: ReadCost | None = None
+    cost_after: ReadCost | None = None
 
     @property
     def empty(self) -> bool:
@@ -169,6 +241,10 @@ class Plan:
             "target_bytes": self.target_bytes,
             "cut_short": self.cut_short,
             "policy_hash": self.policy_hash,
+            "read_cost": {
+                "before": self.cost_before.to_dict() if self.cost_before else None,
+                "expected": self.cost_after.to_dict() if self.cost_after else None,
+            },
             "actions": [action.to_dict() for action in self.actions],
             "spared": [_spared(each) for each in self.spared],
             "doomed": [{"path": d.path, "size": d.size, "reason": d.reason} for d in self.doomed],

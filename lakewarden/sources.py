@@ -6,6 +6,7 @@ Every value keeps the place it was found in, because that is what a message abou
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from lakewarden.errors import ConfigError
 from lakewarden.redact import redact, redact_url
 
 PREFIX = "LAKEWARDEN_"
-SECTIONS = ("state", "spark", "engine", "catalogs", "policy")
+SECTIONS = ("state", "spark", "engine", "budgets", "catalogs", "policy")
 FORMATS = ("iceberg", "paimon")
 
 
@@ -38,6 +39,17 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("spark", "conf", "table of text", {}, "Spark's own properties, handed to the session as they are"),
     Setting("spark", "jars", "list of text", [], "jars to use instead of the pinned ones; relative to the file's folder"),
     Setting("engine", "task_memory_mb", "whole number", 512, "memory one rewrite task may use, in MB; what needs more is split or spilled"),
+    Setting("budgets", "max_tasks", "whole number or all", 4, "rewrite tasks at once, over everything this process does; never more than Spark has cores; `all`: as many as it has cores"),
+    Setting("budgets", "available_mb_per_s", "number", None, "what the store can deliver, in MB/s (1 MB is 1,000,000 bytes); reading and writing each take at most 30 % of it unless they have a limit of their own"),
+    Setting("budgets", "read_mb_per_s", "number or none", None, "MB/s all rewrite tasks together may read; 30 % of available_mb_per_s where that is set, else no limit; `none`: no limit"),
+    Setting("budgets", "write_mb_per_s", "number or none", None, "MB/s all rewrite tasks together may write; 30 % of available_mb_per_s where that is set, else no limit; `none`: no limit"),
+    Setting("budgets", "requests_per_s", "number or none", None, "requests per second all rewrite tasks together may send to the store"),
+    Setting("budgets", "pause_compaction", "list of windows", [], "when scheduled compactions start nothing new, in UTC: 09:00-17:00, over midnight 22:00-06:00, on some days Mon-Fri 09:00-17:00"),
+    Setting("budgets", "backoff_url", "address", None, "a Prometheus server to ask before each rewrite task; no other task starts while backoff_query is above backoff_above"),
+    Setting("budgets", "backoff_query", "text", None, "the PromQL to ask, such as the 95th percentile of query latency; of several values the highest counts"),
+    Setting("budgets", "backoff_above", "number", None, "the value of backoff_query above which tasks wait"),
+    Setting("budgets", "backoff_poll_seconds", "whole number", 15, "seconds between two questions to Prometheus"),
+    Setting("budgets", "backoff_max_wait_seconds", "whole number", 600, "seconds after which a waiting task starts all the same, so that upkeep slows down and never stops"),
     Setting("catalogs.NAME", "format", "iceberg or paimon", "iceberg", "the format of the catalog's tables"),
     Setting("catalogs.NAME", "PROPERTY", "text", None, "any other key is the format's own catalog property: type, uri, warehouse, io-impl, s3.endpoint …"),
     Setting("policy", "KEY", "policy value", None, "what a policy key is for every table, unless something more specific says otherwise"),
@@ -51,6 +63,16 @@ _MASTER = re.compile(
 )
 _CATALOG_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _DATABASE = re.compile(r"sqlite:///.+|postgres(ql)?(\+psycopg)?://.+")
+_SERVER = re.compile(r"https?://([^\s/?#@]+@)?([^\s/?#@:\[\]]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/[^\s?#@]*)?")
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_DAY, _TIME = "|".join(DAYS), r"(?:[01]\d|2[0-3]):[0-5]\d"
+# A window of the week, in UTC. Its days are those it begins on; one that ends before it begins ends on the next day.
+WINDOW = re.compile(
+    rf"(?:(?P<first>{_DAY})(?:[-–](?P<last>{_DAY}))?\s+)?"
+    rf"(?P<start>{_TIME})\s*[-–]\s*(?!(?P=start))(?P<end>{_TIME}|24:00)",
+    re.IGNORECASE,
+)
 
 Key = tuple[str, ...]
 
@@ -165,9 +187,9 @@ def _variable(variable: str, text: str, spelling: Mapping[str, str]) -> Iterator
             yield from flatten({"catalogs": {spelling.get(name, name): tree}}, here.where).values()
         case ("spark", "conf"):
             yield from flatten({"spark": {"conf": _json(here, dict)}}, here.where).values()
-        case ("spark", "jars"):
-            jars = _json(here, list) if text.lstrip().startswith("[") else text.split(",")
-            yield Found(key, jars, here.where)
+        case ("spark", "jars") | ("budgets", "pause_compaction"):
+            parts = _json(here, list) if text.lstrip().startswith("[") else text.split(",")
+            yield Found(key, parts, here.where)
         case (section, name):
             yield from flatten({section: {name: text}}, here.where).values()
         case _:
@@ -235,6 +257,65 @@ class Settings:
             found.expected("a whole number, at least 1")
         return int(text)
 
+    def tasks(self) -> int | None:
+        """At most so many at once; None for as many as there are cores."""
+        found = self._get("budgets", "max_tasks")
+        if found.value == "all":
+            return None
+        if isinstance(found.value, bool | float) or not re.fullmatch(r"[1-9]\d{0,8}", str(found.value)):
+            found.expected("a whole number, at least 1, or all")
+        return int(str(found.value))
+
+    def rate(self, name: str, otherwise: float | None = None) -> float | None:
+        """So much per second, or None where there is no limit. `otherwise` holds where nothing is said."""
+        found = self._get("budgets", name)
+        if found.value is None:
+            return otherwise
+        if found.value == "none":
+            return None
+        value = _number(found)
+        if value is None or value <= 0:
+            found.expected("a number above 0, or none")
+        return value
+
+    def windows(self) -> tuple[str, ...]:
+        found = self._get("budgets", "pause_compaction")
+        if not isinstance(found.value, list | tuple) or not all(
+            isinstance(each, str) for each in found.value
+        ):
+            found.expected("a list of windows such as 09:00-17:00")
+        windows = [each.strip() for each in found.value]
+        for each in windows:
+            if not WINDOW.fullmatch(each):
+                found.refuse(
+                    f"found {each!r}; allowed: HH:MM-HH:MM in UTC, with days if need be, as Mon-Fri 09:00-17:00;"
+                    " a whole day is 00:00-24:00"
+                )
+        return tuple(windows)
+
+    def backoff(self) -> tuple[str | None, str | None, float | None]:
+        """The server, the query and the threshold: all three, or none."""
+        names = ("backoff_url", "backoff_query", "backoff_above")
+        url, query, above = every = [self._get("budgets", name) for name in names]
+        said = next((each for each in every if each.value is not None), None)
+        if said is None:
+            return None, None, None
+        for each in every:
+            if each.value is None:
+                # A message names the place to change: where the others are.
+                Found(each.key, None, said.where).refuse(
+                    f"found nothing, but {said.key[-1]} is set; it takes {', '.join(names)} together"
+                )
+        return self._server(url), _sentence(query), _threshold(above)
+
+    def _server(self, found: Found) -> str:
+        url = self._expand(found, _as_text(found))
+        if not _SERVER.fullmatch(url):
+            found.refuse(
+                f"found {redact_url(url)!r}; allowed: http://HOST:PORT or https://HOST, with a path if need be"
+            )
+        return url.rstrip("/")
+
     def catalogs(self) -> list[str]:
         return list(dict.fromkeys(key[1] for key in self.found if key[0] == "catalogs"))
 
@@ -287,3 +368,27 @@ def _as_text(found: Found) -> str:
     if not isinstance(found.value, str | int | float):
         found.expected("text, a number, true or false")
     return str(found.value)
+
+
+def _number(found: Found) -> float | None:
+    """The value as a number; None if it is none, or endless."""
+    if isinstance(found.value, bool) or not isinstance(found.value, str | int | float):
+        return None
+    try:
+        value = float(found.value)
+    except (ValueError, OverflowError):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _threshold(found: Found) -> float:
+    value = _number(found)
+    if value is None:
+        found.expected("a number")
+    return value
+
+
+def _sentence(found: Found) -> str:
+    if not isinstance(found.value, str) or not found.value.strip():
+        found.expected("text")
+    return found.value.strip()

@@ -154,10 +154,10 @@ def test_only_erase_removes_what_a_path_names() -> None:
     deletes = re.compile(r"(^|\.)(remove|delete_file|delete_files|delete_dir|delete_dir_contents)$")
     found = {module for module in modules() if any(deletes.search(each) for each in calls(module))}
     of_lists = {"lakewarden.engine.jars"}  # takes a resolver out of Ivy's list
-    kernels = {"lakewarden.engine.kernels.storage", "lakewarden.engine.kernels.rewrite"}
+    kernels = {"lakewarden.engine.kernels.storage", "lakewarden.engine.kernels.output"}
     assert found - of_lists == {"lakewarden.engine.erase", *kernels}
-    own = [each for each in calls("lakewarden.engine.kernels.rewrite") if deletes.search(each)]
-    assert own == ["self._store.remove"]
+    own = [each for each in calls("lakewarden.engine.kernels.output") if deletes.search(each)]
+    assert own == ["reading.store.remove"]
 
 
 def test_permits_are_made_in_one_place() -> None:

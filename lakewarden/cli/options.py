@@ -44,6 +44,12 @@ Settings = Annotated[
         autocompletion=complete_setting,
     ),
 ]
+Branch = Annotated[
+    str | None,
+    typer.Option(
+        "--branch", metavar="NAME", help="The branch to work on; the same as --set rewrite_branch=NAME."
+    ),
+]
 Operator = Annotated[
     str | None, typer.Option("--operator", metavar="NAME", help="Who asks for it; you, when not said.")
 ]
@@ -60,12 +66,14 @@ def table_ref(name: str) -> TableRef:
     return TableRef.parse(name)
 
 
-def settings(pairs: Sequence[str] | None) -> dict[str, str]:
+def settings(pairs: Sequence[str] | None, branch: str | None = None) -> dict[str, str]:
     """`k=v` pairs, checked before anything slow starts; of a repeated key the last one counts."""
     from lakewarden.policy.origin import Layer, Origin
     from lakewarden.policy.resolve import read_layer
 
     found = dict(_pair(each) for each in pairs or ())
+    if branch is not None:
+        found["rewrite_branch"] = branch
     read_layer(found, Origin(Layer.CALL))
     return found
 

@@ -6,7 +6,7 @@ import typer
 
 from lakewarden.cli import options
 from lakewarden.cli.invocation import invocation
-from lakewarden.cli.options import JobName, JsonFlag, Settings, TableName
+from lakewarden.cli.options import Branch, JobName, JsonFlag, Settings, TableName
 from lakewarden.cli.screen import Screen
 
 
@@ -15,7 +15,12 @@ def register(app: typer.Typer) -> None:
 
 
 def plan(
-    ctx: typer.Context, job: JobName, table: TableName, sets: Settings = None, as_json: JsonFlag = False
+    ctx: typer.Context,
+    job: JobName,
+    table: TableName,
+    sets: Settings = None,
+    branch: Branch = None,
+    as_json: JsonFlag = False,
 ) -> int:
     """Say what a job would do to a table now, and what it would leave alone and why.
 
@@ -26,7 +31,7 @@ def plan(
     from lakewarden.report.plan import PlanReport
 
     screen, call = Screen(as_json), invocation(ctx)
-    ref, settings = options.table_ref(table), options.settings(sets)
+    ref, settings = options.table_ref(table), options.settings(sets, branch)
     with call.open(screen, spark=True) as lakewarden, screen.waiting(f"planning {job} {ref}"):
         made = lakewarden.plan(job, ref, settings)
     screen.show(PlanReport(made, call.command("run", job, str(ref), settings=settings)))

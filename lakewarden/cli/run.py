@@ -6,7 +6,16 @@ import typer
 
 from lakewarden.cli import options
 from lakewarden.cli.invocation import invocation
-from lakewarden.cli.options import JobName, JsonFlag, Operator, Settings, TableName, Ticket, TriggerOption
+from lakewarden.cli.options import (
+    Branch,
+    JobName,
+    JsonFlag,
+    Operator,
+    Settings,
+    TableName,
+    Ticket,
+    TriggerOption,
+)
 from lakewarden.cli.screen import Screen
 
 
@@ -20,6 +29,7 @@ def run(
     job: JobName,
     table: TableName,
     sets: Settings = None,
+    branch: Branch = None,
     operator: Operator = None,
     ticket: Ticket = None,
     trigger: TriggerOption = "manual",
@@ -34,7 +44,7 @@ def run(
     from lakewarden.report.run import RunReport
 
     screen = Screen(as_json)
-    ref, settings = options.table_ref(table), options.settings(sets)
+    ref, settings = options.table_ref(table), options.settings(sets, branch)
     why = options.trigger(trigger, operator, ticket)
     with invocation(ctx).open(screen, spark=True) as lakewarden:
         ended = lakewarden.run(job, ref, settings, why, screen.progress())

@@ -1,23 +1,36 @@
-"""The default engine: the Arrow kernel, one Spark task per output file."""
+"""The default engine: the Arrow kernel, one Spark task per bin."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
+from lakewarden.engine.kernels.delete_files import DeleteFile
+from lakewarden.engine.kernels.digest import Digest
+from lakewarden.engine.kernels.pace import Pace
+from lakewarden.engine.kernels.remap import RemapTask
 from lakewarden.engine.kernels.rewrite import (
     MissingSource,
+    PagesDiffer,
     RewriteTask,
     Rewritten,
     RowsDiffer,
     Slice,
+    TooLarge,
     Unfit,
     WriteOptions,
     rewrite,
 )
+from lakewarden.engine.kernels.task import Part
+from lakewarden.engine.lanes import Work
+from lakewarden.engine.names import attempt_path
 from lakewarden.engine.seam import Order, Trouble, Written
-from lakewarden.engine.spark import Meter, cancel, fan_out
+from lakewarden.engine.shuffle import shuffled
+from lakewarden.engine.spark import Meter, cancel, fan_out, parallelism
 from lakewarden.formats.seam import OutputFile
+from lakewarden.model import DeleteFile as TableDelete
 from lakewarden.model import TableView
 from lakewarden.plan import Bin, RewriteGroup
 
@@ -26,65 +39,149 @@ class ArrowEngine:
     name = "arrow"
 
     def __init__(
-        self, spark: Any, run_id: str, io: Mapping[str, str], task_memory: int, meter: Meter
+        self,
+        spark: Any,
+        run_id: str,
+        io: Mapping[str, str],
+        task_memory: int,
+        meter: Meter,
+        work: Work | None = None,
     ) -> None:
         self._spark = spark
         self._run_id = run_id
         self._io = io
         self._task_memory = task_memory
         self._meter = meter
+        self._work = work
 
     def write(self, order: Order) -> Sequence[Written]:
-        tasks = [task for group in order.groups for task in self._tasks(order, group)]
-        results = fan_out(self._spark, _kernel(self._meter), tasks, self._run_id, _what(order))
-        remaining = iter(results)
-        return [_gather(group, [next(remaining) for _ in group.bins]) for group in order.groups]
+        tasks = {group.number: self._tasks(order, group) for group in order.groups}
+        every = [task for group in order.groups for task in tasks[group.number]]
+        results = iter(self._run(every, _what(order)))
+        written = []
+        for group in order.groups:
+            found = [next(results) for _ in group.bins]
+            if any(isinstance(each, TooLarge) for each in found):
+                found = self._shuffled(order, tasks[group.number][0])
+            written.append(_gather(order, group, found))
+        return written
+
+    def _run(self, tasks: Sequence[RewriteTask], what: str) -> list[Outcome]:
+        """One Spark job of all tasks; under a limit a job per task, each in a lane and at its share of the pace."""
+        kernel = _kernel(self._meter)
+        if self._work is None:
+            return fan_out(self._spark, kernel, tasks, self._run_id, what)
+
+        def alone(task: RewriteTask, pace: Pace) -> Outcome:
+            return fan_out(self._spark, kernel, [replace(task, pace=pace)], self._run_id, what)[0]
+
+        return self._work.run(alone, tasks)
+
+    def _shuffled(self, order: Order, task: RewriteTask) -> list[Outcome]:
+        """An ordered group is one bin; what does not fit one task's memory is spread over several."""
+
+        def together(task: RewriteTask, pace: Pace) -> list[Rewritten]:
+            # Its tasks run side by side and share what the group was given.
+            each = replace(task, pace=pace.part(1 / parallelism(self._spark)))
+            return shuffled(self._spark, each, self._run_id, _what(order), self._meter)
+
+        try:
+            if self._work is None:
+                return [*together(task, Pace())]
+            return [*self._work.run(together, [task])[0]]
+        except RowsDiffer as error:
+            return [Trouble(False, error.path, str(error))]
 
     def cancel(self) -> None:
         cancel(self._spark, self._run_id)
 
     def _tasks(self, order: Order, group: RewriteGroup) -> list[RewriteTask]:
         options = WriteOptions.from_properties(order.view.properties, encodings=order.encodings)
+        names = iter(order.prefixes[group.number])
         return [
-            RewriteTask(
-                outputs=(prefix,),
-                slices=_slices(bin_),
-                schema=order.schema,
-                iceberg_schema_json=order.view.schema_json,
-                options=options,
-                io=self._io,
-                row_lineage=order.view.format_version >= 3,
-                partition_ids=_identity_columns(order.view, group.spec_id),
-                memory_budget=self._task_memory,
-            )
-            for prefix, bin_ in zip(order.prefixes[group.number], group.bins, strict=True)
+            self._task(order, group, bin_, tuple(islice(names, bin_.outputs)), options) for bin_ in group.bins
         ]
 
+    def _task(
+        self, order: Order, group: RewriteGroup, bin_: Bin, outputs: tuple[str, ...], options: WriteOptions
+    ) -> RewriteTask:
+        slices, deletes = _slices(bin_, order.files.deletes)
+        return RewriteTask(
+            outputs=outputs,
+            slices=slices,
+            schema=order.schema,
+            iceberg_schema_json=order.view.schema_json,
+            options=options,
+            io=self._io,
+            row_lineage=order.view.format_version >= 3,
+            partition_ids=identity_columns(order.view, group.spec_id),
+            memory_budget=self._task_memory,
+            deletes=deletes,
+            ordering=order.ordering if group.ordered else None,
+            digest=order.digest,
+            copy_pages=order.copy_pages,
+        )
 
-def _identity_columns(view: TableView, spec_id: int) -> frozenset[int]:
+    def remap_task(self, order: Order, group: RewriteGroup, path: str, parts: tuple[Part, ...]) -> RemapTask:
+        """The task that carries deletes which arrived over to one output."""
+        options = WriteOptions.from_properties(order.view.properties, encodings=order.encodings)
+        rewrite = self._task(order, group, Bin(()), (), options)
+        return RemapTask(path, parts, replace(rewrite, ordering=None, digest=False))
+
+
+def identity_columns(view: TableView, spec_id: int) -> frozenset[int]:
     spec = next(each for each in view.specs if each.id == spec_id)
     return frozenset(field.source_id for field in spec.fields if field.transform == "identity")
 
 
-def _slices(bin_: Bin) -> tuple[Slice, ...]:
-    return tuple(
-        Slice(s.path, s.bytes, s.records, s.from_row, s.to_row, s.sequence_number, s.first_row_id)
+def _slices(bin_: Bin, known: Sequence[TableDelete]) -> tuple[tuple[Slice, ...], tuple[DeleteFile, ...]]:
+    """The bin's sources, and the delete files that apply to them: each task is sent only its own."""
+    places = sorted({place for source in bin_.sources for place in source.deletes})
+    number = {place: n for n, place in enumerate(places)}
+    slices = tuple(
+        Slice(
+            s.path,
+            s.bytes,
+            s.records,
+            s.from_row,
+            s.to_row,
+            s.sequence_number,
+            s.first_row_id,
+            tuple(number[place] for place in s.deletes),
+        )
         for s in bin_.sources
+    )
+    return slices, tuple(kernel_delete(known[place]) for place in places)
+
+
+def kernel_delete(file: TableDelete) -> DeleteFile:
+    return DeleteFile(
+        kind=file.kind,
+        path=file.path,
+        format=file.format,
+        bytes=file.bytes,
+        records=file.records,
+        sequence_number=file.sequence_number,
+        equality_ids=file.equality_ids,
+        content_offset=file.content_offset,
+        content_size=file.content_size,
+        referenced=file.referenced,
     )
 
 
 def _what(order: Order) -> str:
-    bins = sum(len(group.bins) for group in order.groups)
+    bins = sum(group.outputs for group in order.groups)
     return f"lakewarden {order.plan.job} {order.view.ref}: {bins} outputs"
 
 
-def _kernel(meter: Meter) -> Callable[[RewriteTask], Rewritten | Trouble]:
+Outcome = Rewritten | Trouble | TooLarge
+
+
+def _kernel(meter: Meter) -> Callable[[RewriteTask], Outcome]:
     """The function each task runs. A file at fault comes back as a value: raising would make Spark try it again."""
     done = meter.accumulator
 
-    def run(task: RewriteTask) -> Rewritten | Trouble:
-        from dataclasses import replace
-
+    def run(task: RewriteTask) -> Outcome:
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -98,32 +195,40 @@ def _kernel(meter: Meter) -> Callable[[RewriteTask], Rewritten | Trouble]:
         except MissingSource as error:
             # A store the kernel cannot open may still open for the format's own engine; a file that is gone is gone.
             return Trouble(not error.gone, error.path, error.reason)
-        except RowsDiffer as error:
+        except (RowsDiffer, PagesDiffer) as error:
             return Trouble(False, error.path, str(error))
+        except TooLarge as error:
+            return error
         done.add(written.bytes_read)
         return written
 
     return run
 
 
-# Names a task may have written under: Spark runs it again after a failure, or twice at once when it speculates.
-ATTEMPTS = 8
-
-
-def attempt_path(prefix: str, attempt: int) -> str:
-    return f"{prefix}{attempt}.parquet"
-
-
-def _gather(group: RewriteGroup, results: Sequence[Rewritten | Trouble]) -> Written:
+def _gather(order: Order, group: RewriteGroup, results: Sequence[Outcome]) -> Written:
     done = [each for each in results if isinstance(each, Rewritten)]
+    order_id = order.sort_order_id if group.ordered or group.clustering else 0
     return Written(
         group=group,
         outputs=tuple(
-            OutputFile(f.path, f.size, f.rows, group.partition_id, f.split_offsets)
+            OutputFile(f.path, f.size, f.rows, group.partition_id, f.split_offsets, order_id)
             for each in done
             for f in each.files
         ),
         trouble=next((each for each in results if isinstance(each, Trouble)), None),
         cpu_seconds=sum(f.cpu_seconds for f in done),
         peak_rss=max((f.peak_rss for f in done), default=0),
+        erased=sum(f.erased for f in done),
+        read=_total(each.read for each in done),
+        written=_total(each.written for each in done),
+        parts={each.files[0].path: each.parts for each in done if each.parts and each.files},
+        waited=sum(f.waited for f in done),
+        bytes_read=sum(f.bytes_read for f in done),
+        copied=any(each.copied for each in done),
     )
+
+
+def _total(digests: Iterable[Digest | None]) -> Digest | None:
+    """The sum of what was hashed; tasks that copied pages proved them otherwise. None where nothing was."""
+    known = [each for each in digests if each is not None]
+    return sum(known, Digest()) if known else None

@@ -42,13 +42,14 @@ class NativeEngine:
             return Written(
                 group, (), Trouble(False, "" if not missing else group.partition, reason), engine=self.name
             )
+        rows = sum(file.rows for file in outputs)
         return Written(
-            group, tuple(outputs), _rows_differ(group, sum(f.rows for f in outputs)), engine=self.name
+            group, tuple(outputs), _rows_differ(group, rows), engine=self.name, erased=group.rows - rows
         )
 
 
 def _rows_differ(group: RewriteGroup, found: int) -> Trouble | None:
-    """A rewrite that changes how many rows there are is not a rewrite, whoever wrote it."""
-    if found == group.rows:
+    """A rewrite that changes how many rows there are is not a rewrite, whoever wrote it. Deletes may take rows, never add."""
+    if found == group.rows or (group.deletes() and found < group.rows):
         return None
     return Trouble(False, "", f"expected {group.rows} rows, Iceberg's writer gave {found}")

@@ -6,9 +6,12 @@ An engine writes; it never commits, expires or deletes. The plan carries the bou
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from lakewarden.engine.kernels.digest import Digest
+from lakewarden.engine.kernels.sortkeys import Ordering
+from lakewarden.engine.kernels.task import Part
 from lakewarden.formats.seam import OutputFile
 from lakewarden.model import FileSet, TableView
 from lakewarden.plan import Plan, RewriteGroup
@@ -16,7 +19,7 @@ from lakewarden.plan import Plan, RewriteGroup
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Groups to write together in one go, with where each bin's output goes (a prefix the engine completes)."""
+    """Groups to write together in one go, with where each output goes (a prefix the engine completes)."""
 
     run_id: str
     view: TableView
@@ -26,6 +29,10 @@ class Order:
     prefixes: Mapping[int, tuple[str, ...]]
     schema: bytes
     encodings: str
+    ordering: Ordering | None = None
+    sort_order_id: int = 0
+    digest: bool = True
+    copy_pages: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,11 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What came of one group: outputs, or the trouble (then nothing of it may be committed)."""
+    """What came of one group: outputs, or the trouble (then nothing of it may be committed).
+
+    `erased` rows were deleted ones. `read` and `written` are digests of the rows on their way in and out, as far as they
+    were hashed. `parts` tell, by output, where each source's rows are in it; empty where rows changed their order.
+    """
 
     group: RewriteGroup
     outputs: tuple[OutputFile, ...]
@@ -50,6 +61,18 @@ class Written:
     cpu_seconds: float = 0.0
     peak_rss: int = 0
     engine: str = "arrow"
+    erased: int = 0
+    read: Digest | None = None
+    written: Digest | None = None
+    parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    waited: float = 0.0
+    bytes_read: int = 0
+    copied: bool = False  # pages were copied whole, and their checksums compared
+
+    @property
+    def differs(self) -> bool:
+        """Whether the rows that came out are not those that went in."""
+        return self.read != self.written
 
 
 class RewriteEngine(Protocol):

@@ -13,14 +13,18 @@ from lakewarden.redact import redact_text
 _COMPILED = "lakewarden.bridges"
 
 
-def bridge(spark: Any, source: Path, class_name: str) -> Any:
-    """An instance of the Java class in `source`, compiled once per Spark session by Janino."""
+def bridge(spark: Any, source: Path, class_name: str, beside: Any = None) -> Any:
+    """An instance of the Java class in `source`, compiled once per Spark session by Janino.
+
+    `beside` is an instance of another such class that this one may name.
+    """
     jvm = spark._jvm
     known: dict[str, Any] = spark.__dict__.setdefault(_COMPILED, {})
     if class_name not in known:
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         # Jars added to a running session live in the thread's context loader, not in Spark's own.
-        compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        compiler.setParentClassLoader(loader if beside is None else beside.getClass().getClassLoader())
         compiler.setTargetVersion(8)
         compiler.setSourceVersion(8)
         compiler.cook(source.name, source.read_text("utf-8"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from lakewarden.model import FileSet, Manifest, TableRef, TableView
+from lakewarden.model import DeleteFile, FileSet, Manifest, TableRef, TableView
 from lakewarden.plan import Bounds, RewriteGroup
 
 
@@ -19,11 +19,15 @@ class OutputFile:
     rows: int
     partition_id: int
     split_offsets: tuple[int, ...] = ()
+    sort_order_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """What one atomic commit does: these files leave, these come; the rows are the same."""
+    """What one atomic commit does: these files leave, these come; the rows are the same.
+
+    `deletes` are delete files that were applied: each leaves too if no other data file needs it.
+    """
 
     table: TableRef
     files: FileSet
@@ -31,6 +35,61 @@ class Rewrite:
     removed: tuple[str, ...]
     added: tuple[OutputFile, ...]
     summary: Mapping[str, str]
+    deletes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A delete file that came while its data files were being rewritten, and which of those it applies to."""
+
+    file: DeleteFile
+    applies_to: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file as one snapshot has it. `deletes` are places in the list of delete files beside it."""
+
+    path: str
+    format: str
+    bytes: int
+    records: int
+    sequence_number: int
+    spec_id: int
+    row_groups: int
+    encrypted: bool
+    deletes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Some data files of one snapshot, and every delete file that applies to one of them there."""
+
+    files: tuple[DataFile, ...]
+    deletes: tuple[DeleteFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What one snapshot exchanged: files it removed, as its parent had them, for files it added, as it has them itself.
+
+    `missing` says why the first cannot be known any more; then they lack their deletes. `schema_json` is the snapshot's.
+    """
+
+    schema_json: str
+    removed: Files
+    added: Files
+    missing: str = ""
+
+
+class Incorporate(Protocol):
+    """How a rewrite takes in deletes that arrive before it commits."""
+
+    def positions(self, arrived: Sequence[Arrived]) -> Mapping[str, Any]:
+        """For each output they strike: positions (sorted int64). Raises CommitLost where they cannot be carried over."""
+
+    def place(self, output: str) -> str:
+        """Where a delete file for this output goes; the name is journaled, so that a stray one can be removed."""
 
 
 class TableFormat(Protocol):
@@ -40,8 +99,26 @@ class TableFormat(Protocol):
     def view(self, table: TableRef) -> TableView:
         """The table from its newest metadata. NoSuchTable, or Unreachable, when it cannot be read."""
 
-    def files(self, table: TableRef, snapshot_id: int, where: str | None) -> FileSet:
-        """Every live data file of the snapshot that can match `where`. Complete, or raises; never partial."""
+    def files(
+        self, table: TableRef, snapshot_id: int, where: str | None, bounds_of: Sequence[str] = ()
+    ) -> FileSet:
+        """Every live data file of the snapshot that can match `where`. Complete, or raises; never partial.
+
+        `bounds_of` are columns whose clustering will be asked for.
+        """
+
+    def clustering(
+        self, table: TableRef, files: FileSet, columns: Sequence[str]
+    ) -> Mapping[int, Mapping[str, float]]:
+        """By partition and column: the share of the partition's files that a query for one value opens."""
+
+    def clustering_of_outputs(
+        self, table: TableRef, files: FileSet, paths: Sequence[str], columns: Sequence[str]
+    ) -> Mapping[str, float]:
+        """The same over outputs that were described and make up one partition's new files."""
+
+    def dangling(self, table: TableRef, files: FileSet, branch: str) -> list[str]:
+        """Keys of delete files at the branch's head that apply to no data file."""
 
     def retain(self, files: FileSet, paths: Sequence[str]) -> None:
         """Let go of the format's own view of all files but these."""
@@ -55,6 +132,9 @@ class TableFormat(Protocol):
     def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
         """Every manifest of the snapshot."""
 
+    def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
+        """The data files a snapshot that the table still has removed and added. Complete, or raises; never partial."""
+
     def output_locations(
         self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
     ) -> list[str]:
@@ -66,8 +146,14 @@ class TableFormat(Protocol):
     def prepare_rewrite(self, rewrite: Rewrite) -> None:
         """Check and describe the outputs, so that what is wrong with one shows before a commit is begun."""
 
-    def commit_rewrite(self, rewrite: Rewrite) -> int:
-        """One atomic snapshot; its id. CommitLost: nothing changed. CommitUnknown: read the table before acting."""
+    def commit_rewrite(self, rewrite: Rewrite, incorporate: Incorporate | None = None) -> int | None:
+        """One atomic snapshot; its id. CommitLost: nothing changed. CommitUnknown: read the table before acting.
+
+        None only for a rewrite that just drops delete files, when all of them turn out to be needed.
+        """
+
+    def merge_deletes(self, table: TableRef, min_files: int, summary: Mapping[str, str]) -> int | None:
+        """Small position-delete files folded in one atomic snapshot; its id, or None where nothing changed."""
 
     def find_commit(self, table: TableRef, summary: Mapping[str, str]) -> int | None:
         """The snapshot whose summary carries all these values, from fresh metadata."""

@@ -8,6 +8,8 @@ from enum import StrEnum
 from typing import Any
 
 from lakewarden import clock
+from lakewarden.config import BudgetsConfig
+from lakewarden.engine.lanes import Lanes
 from lakewarden.engine.progress import Progress
 from lakewarden.formats.seam import TableFormat
 from lakewarden.model import Owner, RunState, Trigger
@@ -19,8 +21,10 @@ class StepName(StrEnum):
 
     WRITING = "writing"  # outputs may exist from here on, under the journaled prefixes
     COMMITTING = "committing"  # the commit may have happened from here on
+    CARRYING = "carrying"  # deletes arrived meanwhile: a delete file for an output may exist from here on
     COMMITTED = "committed"
     DISCARDED = "discarded"  # outputs of a group that was not committed are gone
+    EVIDENCE = "evidence"  # rows came out that did not go in; the outputs stay
     SPARED = "spared"  # a group was given up, with the reason
     RECOVERED = "recovered"  # another run settled what this one left open
 
@@ -37,6 +41,8 @@ class RunContext:
     journal: Journal
     progress: Progress
     task_memory: int
+    budgets: BudgetsConfig = field(default_factory=BudgetsConfig)
+    lanes: Lanes | None = None
 
     def step(self, name: StepName, detail: Mapping[str, Any]) -> None:
         """Journal the step, or RunTaken: a run that another process took over must not go on."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from lakewarden.engine.arrow import ATTEMPTS, attempt_path
 from lakewarden.engine.erase import erase
+from lakewarden.engine.names import ATTEMPTS, attempt_path
 from lakewarden.formats.seam import TableFormat
 from lakewarden.model import TableRef
 from lakewarden.safety.permit import for_native_outputs, for_uncommitted_outputs

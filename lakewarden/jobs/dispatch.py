@@ -5,17 +5,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, assert_never
 
+import pyarrow as pa
+
 from lakewarden import clock
+from lakewarden.config import BudgetsConfig
 from lakewarden.engine.kernels.encoding import unfit_properties
+from lakewarden.engine.kernels.sortkeys import unfit_ordering
+from lakewarden.engine.lanes import Lanes
 from lakewarden.engine.progress import Progress, Silent
 from lakewarden.errors import LakewardenError, Refused, Unreachable
 from lakewarden.formats.seam import TableFormat
-from lakewarden.jobs import compact, manifests, rewriting
+from lakewarden.jobs import compact, compact_deletes, manifests, rewriting
+from lakewarden.jobs.clustering import clustering
 from lakewarden.jobs.context import Outcome, RunContext, StepName
+from lakewarden.jobs.pauses import Windows
 from lakewarden.jobs.recover import recover
 from lakewarden.model import FileSet, Job, Owner, Run, RunState, TableRef, TableView, Trigger
 from lakewarden.plan import Plan
@@ -42,6 +49,8 @@ def prepare(job: Job, format_: TableFormat, view: TableView, policy: Policy, now
     match job:
         case Job.COMPACT:
             return _prepare_compact(format_, view, policy, now)
+        case Job.COMPACT_DELETES:
+            return _prepare_deletes(format_, view, policy, now)
         case Job.REWRITE_MANIFESTS:
             head = view.current_snapshot_id
             found = [] if head is None else format_.manifests(view.ref, head)
@@ -53,10 +62,29 @@ def prepare(job: Job, format_: TableFormat, view: TableView, policy: Policy, now
 def _prepare_compact(format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
     compact.check(view, policy)
     head = view.head(policy.text("rewrite_branch"))
+    chosen = clustering(view, policy)
     where = policy.maybe_text("rewrite_where")
-    files = None if head is None else format_.files(view.ref, head, where)
-    unfit = unfit_properties(view.properties) or format_.unfit(view)
-    return Prepared(compact.plan(view, files, policy, unfit, now), view, policy, files)
+    files = None if head is None else format_.files(view.ref, head, where, chosen.names)
+    shares = format_.clustering(view.ref, files, chosen.names) if files and chosen.names else {}
+    unfit = _unfit(format_, view)
+    if unfit is None and chosen.ordering is not None:
+        unfit = unfit_ordering(chosen.ordering, pa.ipc.read_schema(pa.py_buffer(format_.arrow_schema(view))))
+    made = compact.plan(view, files, policy, unfit, now, shares)
+    return Prepared(made, view, policy, files)
+
+
+def _prepare_deletes(format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
+    compact.check(view, policy)
+    branch = policy.text("rewrite_branch")
+    head = view.head(branch)
+    files = None if head is None else format_.files(view.ref, head, policy.maybe_text("rewrite_where"))
+    dangling = [] if files is None else format_.dangling(view.ref, files, branch)
+    made = compact_deletes.plan(view, files, policy, _unfit(format_, view), now, dangling)
+    return Prepared(made, view, policy, files)
+
+
+def _unfit(format_: TableFormat, view: TableView) -> str | None:
+    return unfit_properties(view.properties) or format_.unfit(view)
 
 
 class _Lake(Protocol):
@@ -71,6 +99,8 @@ class Runner:
     journal: Journal
     task_memory: int
     progress: Progress | None
+    budgets: BudgetsConfig = field(default_factory=BudgetsConfig)
+    lanes: Lanes | None = None
 
     def run(self, job: Job, table: TableRef, resolve: Callable[[TableView], Policy], trigger: Trigger) -> Run:
         format_, owner = self.lake.format_for(table), current_owner()
@@ -93,6 +123,8 @@ class Runner:
             self.journal,
             self.progress or Silent(),
             self.task_memory,
+            self.budgets,
+            self.lanes,
         )
         with _beating(self.journal, run.id, owner):
             outcome = self._closing_on_failure(run, owner, lambda: _do(prepared, context))
@@ -143,6 +175,9 @@ def _do(prepared: Prepared, context: RunContext) -> Outcome:
         return Outcome(RunState.NOTHING_TO_DO, plan.reason)
     if plan.job is Job.REWRITE_MANIFESTS:
         return manifests.execute(plan, prepared.view, context)
+    paused = Windows.for_run(context.budgets, context.trigger).closed(clock.now())
+    if paused:
+        return Outcome(RunState.NOTHING_TO_DO, paused)
     if prepared.files is None:
         raise AssertionError("a plan with groups was made from files")
     return rewriting.execute(plan, prepared.view, prepared.files, prepared.policy, context)

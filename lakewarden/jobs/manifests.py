@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from lakewarden.errors import CommitLost, CommitUnknown
-from lakewarden.jobs.compact import outputs_for
 from lakewarden.jobs.context import Outcome, RunContext, StepName
+from lakewarden.jobs.packing import outputs_for
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model import Job, Manifest, RunState, TableView
 from lakewarden.plan import Bounds, ManifestRewrite, Plan, count_spared

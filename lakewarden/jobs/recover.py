@@ -127,14 +127,20 @@ def _tried(steps: Sequence[Step]) -> list[_Commit]:
 
 
 def _planned(steps: Sequence[Step]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next((s.detail["outputs"] for s in steps if s.name == StepName.WRITING), {})
+    """Where every group's outputs were to go. Groups that were written anew have numbers of their own."""
+    found: dict[str, Any] = {}
+    for step in steps:
+        if step.name == StepName.WRITING:
+            found.update(step.detail["outputs"])
     return found
 
 
 def _remove_uncommitted(format_: TableFormat, table: TableRef, run: Run, steps: Sequence[Step]) -> int:
     """Outputs of groups whose commit was never tried; how many groups. Gone already is fine."""
     begun = {number for s in steps if s.name == StepName.COMMITTING for number in s.detail["groups"]}
-    prefixes = {number: paths for number, paths in _planned(steps).items() if int(number) not in begun}
+    evidence = {s.detail["group"] for s in steps if s.name == StepName.EVIDENCE}
+    stay = begun | evidence
+    prefixes = {number: paths for number, paths in _planned(steps).items() if int(number) not in stay}
     try:
         for paths in prefixes.values():
             discard_planned(format_, table, run.id, paths, commit_tried=False, commit_lost=False)

@@ -12,19 +12,28 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 
 from lakewarden import clock
 from lakewarden.engine.arrow import ArrowEngine
+from lakewarden.engine.kernels.digest import Digest
+from lakewarden.engine.kernels.remap import RemapTask
+from lakewarden.engine.lanes import Work
 from lakewarden.engine.native import NativeEngine
 from lakewarden.engine.seam import Order, RewriteEngine, Written
 from lakewarden.engine.spark import Meter, kill_timeout, parallelism, task_reason, ticking, wait_until_idle
 from lakewarden.errors import CommitLost, CommitUnknown, Refused
 from lakewarden.formats.seam import OutputFile, Rewrite
-from lakewarden.jobs.compact import output_name
+from lakewarden.jobs.arrivals import Arrivals
+from lakewarden.jobs.clustering import clustering
 from lakewarden.jobs.context import Outcome, RunContext, StepName
+from lakewarden.jobs.delete_chores import do_chores
 from lakewarden.jobs.discard import discard_native, discard_planned
-from lakewarden.jobs.tally import Result, outcome
+from lakewarden.jobs.packing import output_name, settled_mark
+from lakewarden.jobs.pauses import BackOff, Paused, Windows
+from lakewarden.jobs.redo import redo
+from lakewarden.jobs.tally import Result, outcome, speed
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model import FileSet, RunState, TableView
 from lakewarden.plan import Plan, RewriteGroup
@@ -34,12 +43,39 @@ log = logging.getLogger(__name__)
 
 # Spark jobs in flight at once: enough that the cores never wait while one unit commits.
 _JOBS_AT_ONCE = 8
+# Groups that could not take in deletes which arrived are written anew, with these applied, so many times in all.
+_ROUNDS = 3
 
 Unit = tuple[RewriteGroup, ...]
 
 
 def execute(plan: Plan, view: TableView, files: FileSet, policy: Policy, context: RunContext) -> Outcome:
     """Do what the plan says. Ctrl-C stops the writing, lets a commit that has begun finish, and removes the rest."""
+    began = clock.monotonic()
+    done = _round(plan, view, files, policy, context)
+    results, read, backed_off = list(done.results), done.bytes_read, done.backed_off
+    for _ in range(_ROUNDS - 1):
+        again = None if done.interrupted else redo(plan, results, view, policy, context)
+        if again is None:
+            break
+        done = _round(again.plan, view, again.files, policy, context)
+        results = [each for each in results if each.group.number not in again.instead_of] + done.results
+        read, backed_off = read + done.bytes_read, backed_off + done.backed_off
+    moved = speed(results, read, clock.monotonic() - began, backed_off)
+    chores = [] if done.interrupted else do_chores(plan, view, files, context)
+    return outcome(plan, results, done.interrupted, chores, moved)
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    results: list[Result]
+    interrupted: bool
+    bytes_read: int
+    backed_off: float
+
+
+def _round(plan: Plan, view: TableView, files: FileSet, policy: Policy, context: RunContext) -> _Round:
+    """Every group of the plan once."""
     groups = plan.groups()
     context.format.retain(files, [path for group in groups for path in group.paths()])
     prefixes = _prefixes(plan, view, files, context)
@@ -50,11 +86,12 @@ def execute(plan: Plan, view: TableView, files: FileSet, policy: Policy, context
     units = commit_units(groups, policy.maybe_int("rewrite_max_commits"))
     context.progress.begin(f"{plan.job} {view.ref}", sum(group.bytes for group in groups))
     try:
-        with ticking(rewriting.meter, context.progress.advance):
+        with ticking(rewriting.meter, context.progress.advance), rewriting.work or nullcontext():
             results, interrupted = rewriting.run(units)
     finally:
         context.progress.end()
-    return outcome(plan, results, interrupted)
+    backed_off = rewriting.backoff.waited if rewriting.backoff else 0.0
+    return _Round(results, interrupted, rewriting.meter.value, backed_off)
 
 
 def commit_units(groups: Sequence[RewriteGroup], max_commits: int | None) -> list[Unit]:
@@ -76,13 +113,13 @@ def choose_encodings(view: TableView, policy: Policy) -> str:
 def _prefixes(plan: Plan, view: TableView, files: FileSet, context: RunContext) -> dict[int, tuple[str, ...]]:
     """Where every output goes, by the table's own location rules, known before the first byte is written."""
     wanted = [
-        (group, index)
-        for group in plan.groups()
-        if group.engine == "arrow"
-        for index in range(len(group.bins))
+        (group, index) for group in plan.groups() if group.engine == "arrow" for index in range(group.outputs)
     ]
     names = [
-        (group.partition_id, output_name(context.run_id, group.number, index, plan.target_bytes))
+        (
+            group.partition_id,
+            output_name(context.run_id, group.number, index, plan.target_bytes, group.clustering),
+        )
         for group, index in wanted
     ]
     found: dict[int, list[str]] = {}
@@ -106,21 +143,41 @@ class _Rewriting:
         self.plan, self.view, self.files, self.context, self.prefixes = plan, view, files, context, prefixes
         self.meter = Meter(context.spark)
         self.encodings = choose_encodings(view, policy)
+        self.clustering = clustering(view, policy)
+        self.proof = policy.text("rewrite_digest")
         self.schema = context.format.arrow_schema(view) if prefixes else b""
         io = context.format.write_properties(view.ref) if prefixes else {}
-        self.arrow: RewriteEngine = ArrowEngine(
-            context.spark, context.run_id, io, context.task_memory, self.meter
-        )
-        self.native: RewriteEngine = NativeEngine(context.spark, context.run_id, context.format)
         # Set once, seen by every thread: no unit starts writing or committing after it.
         self.stop = threading.Event()
+        self.windows = Windows.for_run(context.budgets, context.trigger)
+        self.backoff = BackOff.of(context.budgets)
+        self.work = self._lanes()
+        self.arrow = ArrowEngine(
+            context.spark, context.run_id, io, context.task_memory, self.meter, self.work
+        )
+        self.native: RewriteEngine = NativeEngine(context.spark, context.run_id, context.format)
         # One commit of ours at a time: two would only make each other retry.
         self.committing = threading.Lock()
         self.tried: set[int] = set()
+        # Groups whose outputs stay as evidence.
+        self.kept: set[int] = set()
+
+    def _lanes(self) -> Work | None:
+        if self.context.lanes is None:
+            return None
+        tasks = sum(len(group.bins) for group in self.plan.groups() if group.engine == "arrow")
+        return self.context.lanes.work(tasks, stop=self.stop, gate=self._gate, hold=self._hold)
+
+    def _gate(self) -> None:
+        self.windows.check(clock.now())
+
+    def _hold(self) -> None:
+        if self.backoff is not None:
+            self.backoff.wait(self.stop, self.context.progress.note)
 
     def run(self, units: Sequence[Unit]) -> tuple[list[Result], bool]:
         """Every unit's results, and whether Ctrl-C cut it short."""
-        workers = min(len(units), max(_JOBS_AT_ONCE, parallelism(self.context.spark)))
+        workers = min(max(1, len(units)), max(_JOBS_AT_ONCE, parallelism(self.context.spark)))
         interrupted = False
         with ThreadPoolExecutor(workers, thread_name_prefix="lakewarden-rewrite") as pool:
             futures = [pool.submit(self._unit, unit) for unit in units]
@@ -145,17 +202,20 @@ class _Rewriting:
     def _remove_late_files(self, units: Sequence[Unit]) -> None:
         """A cancelled task's Python worker may go on for Spark's kill timeout and close a file after we cleaned up."""
         clock.sleep(kill_timeout(self.context.spark))
-        late = [group for unit in units for group in unit if group.number not in self.tried]
+        late = [group for unit in units for group in unit if group.number not in self.tried | self.kept]
         self._discard(late, (), commit_tried=False, commit_lost=False)
 
     def _unit(self, unit: Unit) -> list[Result]:
         if self.stop.is_set():
             return [Result(group, RunState.INTERRUPTED, "stopped before it was written") for group in unit]
         try:
+            self._gate()
             written = self._write(unit)
             good = [each for each in written if each.trouble is None]
             if good:
                 self.context.format.prepare_rewrite(self._rewrite(good))
+        except Paused as paused:  # asked before the unit's first task: nothing of it was written
+            return [self._spare(group, RunState.PARTIAL, str(paused)) for group in unit]
         except Exception as error:  # one unit's failure is its own: it is reported, and the others go on
             log.debug("unit failed", exc_info=True)
             return self._give_up(unit, error)
@@ -201,15 +261,40 @@ class _Rewriting:
             self.prefixes,
             self.schema,
             self.encodings,
+            self.clustering.ordering,
+            self.clustering.sort_order_id,
+            digest=self.proof != "off",
+            copy_pages=self.proof != "rows",
         )
 
     def _finish(self, written: Sequence[Written]) -> list[Result]:
-        good = [each for each in written if each.trouble is None]
+        good = [each for each in written if each.trouble is None and not each.differs]
         bad = [each for each in written if each.trouble is not None]
+        differing = [each for each in written if each.trouble is None and each.differs]
         if bad:
             self._discard([each.group for each in bad], bad, commit_tried=False, commit_lost=False)
         results = [self._spare(each.group, RunState.PARTIAL, str(each.trouble)) for each in bad]
+        results += [self._keep_evidence(each) for each in differing]
         return results + (self._commit(good) if good else [])
+
+    def _keep_evidence(self, written: Written) -> Result:
+        """Rows came out that did not go in: never committed, and the files stay for whoever looks into it."""
+        paths = [file.path for file in written.outputs]
+        self.context.step(
+            StepName.EVIDENCE,
+            {
+                "group": written.group.number,
+                "read": str(written.read),
+                "written": str(written.written),
+                "outputs": paths,
+            },
+        )
+        self.kept.add(written.group.number)
+        reason = (
+            f"the rows written are not the rows read (digest {written.written} instead of {written.read}); "
+            f"nothing was committed, and the outputs stay as evidence, the first of them {paths[0] if paths else 'none'}"
+        )
+        return self._spare(written.group, RunState.FAILED, reason)
 
     def _commit(self, written: Sequence[Written]) -> list[Result]:
         rewrite = self._rewrite(written)
@@ -218,6 +303,7 @@ class _Rewriting:
             "outputs": [file.path for file in rewrite.added],
             "summary": {key: rewrite.summary[key] for key in ("lineage.run_id", "lineage.group")},
         }
+        arrivals = self._arrivals(written)
         try:
             with self.committing:
                 if self.stop.is_set():
@@ -225,15 +311,53 @@ class _Rewriting:
                 # Inside the lock: a process that stops leaves at most one commit whose outcome the table must tell.
                 self.context.step(StepName.COMMITTING, detail)
                 self.tried.update(each.group.number for each in written)
-                snapshot_id = self.context.format.commit_rewrite(rewrite)
+                snapshot_id = self.context.format.commit_rewrite(rewrite, arrivals)
         except CommitLost as error:
             self._discard([each.group for each in written], written, commit_tried=True, commit_lost=True)
+            self._discard_deletes(arrivals)
             return [self._spare(each.group, RunState.LOST_RACE, error.message) for each in written]
         except CommitUnknown as error:
             # Nothing is removed: the table may name the outputs. The next run asks it.
             return [self._spare(each.group, RunState.UNKNOWN, error.message) for each in written]
+        if snapshot_id is None:
+            raise AssertionError("a rewrite of data files always has something to commit")
         self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": snapshot_id})
-        return [Result.done(each, snapshot_id) for each in written]
+        carried = arrivals.rows if arrivals else 0
+        return [
+            Result.done(each, snapshot_id, self._shares(each), carried if each is written[0] else 0)
+            for each in written
+        ]
+
+    def _shares(self, written: Written) -> Mapping[str, float]:
+        """What a query for one value opens of the new files, from their own bounds."""
+        names = list(written.group.share_before)
+        if not names or not written.outputs:
+            return {}
+        paths = [file.path for file in written.outputs]
+        return self.context.format.clustering_of_outputs(self.view.ref, self.files, paths, names)
+
+    def _arrivals(self, written: Sequence[Written]) -> Arrivals | None:
+        """How deletes that come meanwhile are carried over; not where rows changed their order, or another engine wrote."""
+        if any(each.engine != "arrow" or (each.outputs and not each.parts) for each in written):
+            return None
+        parts = {path: found for each in written for path, found in each.parts.items()}
+        group_of = {path: each.group for each in written for path in each.parts}
+
+        def task(path: str) -> RemapTask:
+            return self.arrow.remap_task(self._order([]), group_of[path], path, parts[path])
+
+        return Arrivals(self.context, self.view, parts, task)
+
+    def _discard_deletes(self, arrivals: Arrivals | None) -> None:
+        """Delete files that were written for outputs that did not become part of the table."""
+        if arrivals is None or not arrivals.written:
+            return
+        try:
+            discard_native(
+                self.context.format, self.view.ref, self.context.run_id, arrivals.written, commit_lost=True
+            )
+        except (OSError, Refused) as error:
+            log.warning("delete files of run %s stay as orphans: %s", self.context.run_id, error)
 
     def _stopped(self, written: Sequence[Written]) -> list[Result]:
         self._discard([each.group for each in written], written, commit_tried=False, commit_lost=False)
@@ -249,9 +373,12 @@ class _Rewriting:
             policy_hash=self.plan.policy_hash,
             trigger=self.context.trigger,
             input_snapshot_ids=[self.files.snapshot_id],
-            row_count=sum(group.rows for group in groups),
+            row_count=sum(each.group.rows - each.erased for each in written),
             bytes_compressed=sum(group.bytes for group in groups),
             group=",".join(str(group.number) for group in groups),
+            digest=_digest(written),
+            proof=_proof(written),
+            settled=settled_mark(self.plan.target_bytes, groups[0].clustering),
         )
         return Rewrite(
             table=self.view.ref,
@@ -260,6 +387,9 @@ class _Rewriting:
             removed=tuple(path for group in groups for path in group.paths()),
             added=tuple(file for each in written for file in each.outputs),
             summary=lineage.summary(),
+            deletes=tuple(
+                self.files.deletes[place].key for group in groups for place in sorted(group.deletes())
+            ),
         )
 
     def _spare(self, group: RewriteGroup, state: RunState, reason: str) -> Result:
@@ -309,6 +439,19 @@ class _Rewriting:
             commit_tried=commit_tried,
             commit_lost=commit_lost,
         )
+
+
+def _digest(written: Sequence[Written]) -> str:
+    """The rows' digest for the summary; empty where not every row was hashed."""
+    if any(each.written is None or each.copied for each in written):
+        return ""
+    return str(sum((each.written for each in written if each.written), Digest()))
+
+
+def _proof(written: Sequence[Written]) -> str:
+    """How the rows were proven: by their digest, by the checksums of the pages that were copied, or by their count."""
+    kinds = {"pages" if each.copied else "rows" if each.written else "count" for each in written}
+    return "+".join(sorted(kinds))
 
 
 def _raised(future: Future[list[Result]]) -> bool:

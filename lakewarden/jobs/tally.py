@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from lakewarden.engine.seam import Written
 from lakewarden.jobs.context import Outcome
+from lakewarden.jobs.delete_chores import Chore
 from lakewarden.model import RunState
 from lakewarden.plan import Plan, RewriteGroup
 
@@ -25,9 +26,16 @@ class Result:
     cpu_seconds: float = 0.0
     peak_rss: int = 0
     engine: str = ""
+    erased: int = 0
+    carried: int = 0
+    row_groups: int = 0
+    waited: float = 0.0
+    shares: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def done(cls, written: Written, snapshot_id: int) -> Result:
+    def done(
+        cls, written: Written, snapshot_id: int, shares: Mapping[str, float] | None = None, carried: int = 0
+    ) -> Result:
         return cls(
             group=written.group,
             state=RunState.DONE,
@@ -38,18 +46,47 @@ class Result:
             cpu_seconds=written.cpu_seconds,
             peak_rss=written.peak_rss,
             engine=written.engine,
+            erased=written.erased,
+            carried=carried,
+            row_groups=sum(max(1, len(file.split_offsets)) for file in written.outputs),
+            shares=shares or {},
+            waited=written.waited,
         )
 
 
-def outcome(plan: Plan, results: Sequence[Result], interrupted: bool) -> Outcome:
-    done = [each for each in results if each.state is RunState.DONE]
-    snapshots = tuple(dict.fromkeys(each.snapshot_id for each in done if each.snapshot_id is not None))
-    state = _state(plan, results, interrupted)
-    return Outcome(state, _reason(plan, results, state), _counters(results), snapshots)
+def outcome(
+    plan: Plan,
+    results: Sequence[Result],
+    interrupted: bool,
+    chores: Sequence[Chore] = (),
+    speed: Mapping[str, float] | None = None,
+) -> Outcome:
+    endings = [(each.state, each.snapshot_id) for each in results]
+    endings += [(each.state, each.snapshot_id) for each in chores]
+    snapshots = tuple(
+        dict.fromkeys(id_ for state, id_ in endings if state is RunState.DONE and id_ is not None)
+    )
+    state = _state(plan, {state for state, _ in endings}, interrupted)
+    if state is RunState.DONE and not snapshots:
+        state = RunState.NOTHING_TO_DO
+    reason = "; ".join(part for part in (_reason(plan, results, state), *_chore_reasons(chores)) if part)
+    counters = {
+        **_counters(results),
+        "delete_files_dropped": sum(each.delete_files for each in chores),
+        "commits": len(snapshots),
+        **(speed or {}),
+    }
+    return Outcome(state, reason, counters, snapshots)
 
 
-def _state(plan: Plan, results: Sequence[Result], interrupted: bool) -> RunState:
-    states = {each.state for each in results}
+def _chore_reasons(chores: Sequence[Chore]) -> list[str]:
+    reasons = [f"delete files: {each.reason}" for each in chores if each.reason]
+    if any(each.state is RunState.DONE and each.snapshot_id is None for each in chores):
+        reasons.append("delete files that applied to nothing are needed again, or gone already")
+    return reasons
+
+
+def _state(plan: Plan, states: set[RunState], interrupted: bool) -> RunState:
     if RunState.UNKNOWN in states:
         return RunState.UNKNOWN
     if interrupted:
@@ -91,10 +128,42 @@ def _counters(results: Sequence[Result]) -> dict[str, Any]:
         "files_added": sum(each.output_files for each in done),
         "bytes_before": sum(each.group.bytes for each in done),
         "bytes_after": sum(each.output_bytes for each in done),
-        "rows": sum(each.group.rows for each in done),
+        "rows": sum(each.group.rows - each.erased for each in done),
+        "rows_erased": sum(each.erased for each in done),
+        "deletes_carried_over": sum(each.carried for each in done),
+        "row_groups_before": sum(each.group.row_groups for each in done),
+        "row_groups_after": sum(each.row_groups for each in done),
         "groups_done": len(done),
         "groups_spared": len(results) - len(done),
-        "commits": len({each.snapshot_id for each in done}),
         "task_cpu_seconds": round(sum(each.cpu_seconds for each in done), 2),
         "task_peak_rss_bytes": max((each.peak_rss for each in done), default=0),
+        "clustering": _clustering(done),
     }
+
+
+def speed(results: Sequence[Result], read_bytes: int, seconds: float, backed_off: float) -> dict[str, float]:
+    """How fast the rows moved while they were written, and how long budgets held them back (task by task, added up)."""
+    done = [each for each in results if each.state is RunState.DONE]
+    over = max(seconds, 0.001) * 1_000_000
+    return {
+        "read_mb_per_s": round(read_bytes / over, 2),
+        "write_mb_per_s": round(sum(each.output_bytes for each in done) / over, 2),
+        "throttled_seconds": round(sum(each.waited for each in done), 2),
+        "backoff_seconds": round(backed_off, 2),
+    }
+
+
+def _clustering(done: Sequence[Result]) -> dict[str, dict[str, float]]:
+    """For each cluster column: the share of files a query for one value opens, before and after, over all groups."""
+    columns = dict.fromkeys(name for each in done for name in each.shares)
+    return {
+        name: {
+            "before": _mean([each.group.share_before.get(name, 1.0) for each in done if name in each.shares]),
+            "after": _mean([each.shares[name] for each in done if name in each.shares]),
+        }
+        for name in columns
+    }
+
+
+def _mean(shares: Sequence[float]) -> float:
+    return round(sum(shares) / len(shares), 4)

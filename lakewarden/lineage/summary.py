@@ -4,6 +4,8 @@
     input.snapshot_ids, input.row_count, input.bytes_compressed            from what
     trigger.type, trigger.operator, trigger.ticket                         because of whom
     lineage.operation, lineage.run_id, lineage.group, lineage.policy       as which part of which run
+    lineage.digest, lineage.proof, lineage.settled                         the rows' digest, how they were proven equal, the size and
+                                                                           order they were written for
 
 Iceberg's own `operation` (append, replace, …) is set by its library and says less: a rewrite is `replace` whatever it was for.
 """
@@ -34,6 +36,9 @@ class Lineage:
     row_count: int
     bytes_compressed: int
     group: str = "0"
+    digest: str = ""
+    proof: str = ""
+    settled: str = ""
 
     def summary(self) -> dict[str, str]:
         keys = {
@@ -50,6 +55,12 @@ class Lineage:
             "lineage.group": self.group,
             "lineage.policy": self.policy_hash,
         }
+        if self.digest:
+            keys["lineage.digest"] = self.digest
+        if self.proof:
+            keys["lineage.proof"] = self.proof
+        if self.settled:
+            keys["lineage.settled"] = self.settled
         if self.trigger.operator:
             keys["trigger.operator"] = self.trigger.operator
         if self.trigger.ticket:

@@ -22,7 +22,7 @@ class Kind(StrEnum):
     PERCENT = "percent"
     CHOICE = "choice"
     TEXT = "text"
-    SPEC = "current or a spec id"
+    SPEC = "current, keep or a spec id"
     COLUMNS = "columns"
     SORT = "sort columns"
     NAMES = "names"
@@ -156,8 +156,8 @@ def _choice(found: object) -> str:
 
 
 def _spec(found: object) -> int | str:
-    if isinstance(found, str) and found.strip().lower() == "current":
-        return "current"
+    if isinstance(found, str) and found.strip().lower() in ("current", "keep"):
+        return found.strip().lower()
     return _count(found)
 
 

@@ -26,6 +26,9 @@ STATE_STYLES = {
     "interrupted": "bold yellow",
     "unknown": "bold red",
     "failed": "bold red",
+    "proven": "bold green",
+    "cannot-tell": "bold yellow",
+    "differs": "bold red",
 }
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from rich.text import Text
 
 from lakewarden.model import Spared
-from lakewarden.plan import Action, ManifestRewrite, Plan, RewriteGroup
+from lakewarden.plan import Action, DropDeletes, ManifestRewrite, MergeDeletes, Plan, ReadCost, RewriteGroup
 from lakewarden.report import look
 from lakewarden.report.words import counted, number, size
 
@@ -62,12 +62,26 @@ def totals(plan: Plan) -> dict[str, int]:
     }
     if groups:
         counted_["input_files"] = sum(group.files for group in groups)
-        counted_["output_files"] = sum(len(group.bins) for group in groups)
+        counted_["output_files"] = sum(group.outputs for group in groups)
         counted_["rows"] = sum(group.rows for group in groups)
+    deletes = {place for group in groups for place in group.deletes()}
+    others = sum(_delete_files(action) for action in plan.actions)
+    if deletes or others:
+        counted_["delete_files"] = len(deletes) + others
     if folds:
         counted_["input_manifests"] = sum(fold.manifests for fold in folds)
         counted_["output_manifests"] = sum(fold.expected for fold in folds)
     return counted_
+
+
+def _delete_files(action: Action) -> int:
+    match action:
+        case DropDeletes():
+            return len(action.keys)
+        case MergeDeletes():
+            return action.delete_files
+        case _:
+            return 0
 
 
 def _header(plan: Plan) -> list[tuple[str, str | Text]]:
@@ -83,7 +97,21 @@ def _header(plan: Plan) -> list[tuple[str, str | Text]]:
         rows.append(("why", _common_reason(plan)))
     if plan.cut_short:
         rows.append(("limit", plan.cut_short))
+    if plan.cost_before and plan.cost_after and not plan.empty:
+        rows.append(("full scan", _scan_cost(plan.cost_before, plan.cost_after)))
+        opened = f"{plan.cost_before.point_files:.1f} → {plan.cost_after.point_files:.1f}"
+        rows.append(("one value", f"a query opens {opened} files of an average partition"))
     return rows
+
+
+def _scan_cost(before: ReadCost, after: ReadCost) -> str:
+    """What differs of what a full scan opens."""
+    pairs = [
+        (before.files, after.files, "files"),
+        (before.row_groups, after.row_groups, "row groups"),
+        (before.delete_files, after.delete_files, "delete files"),
+    ]
+    return ", ".join(f"{number(old)} → {number(new)} {noun}" for old, new, noun in pairs if old or new)
 
 
 def _engines(plan: Plan) -> list[str]:
@@ -124,11 +152,18 @@ def _line(action: Action) -> tuple[str, str, str, str, str]:
     match action:
         case RewriteGroup():
             where = action.partition or "the table"
-            change = f"{number(action.files)} → {number(len(action.bins))} files"
+            change = f"{number(action.files)} → {number(action.outputs)} files"
             return where, change, size(action.bytes), number(action.rows), action.reason
         case ManifestRewrite():
             change = f"{number(action.manifests)} → {number(action.expected)} manifests"
             return f"spec {action.spec_id}", change, size(action.bytes), "", action.reason
+        case DropDeletes():
+            return "the table", f"{counted(len(action.keys), 'delete file')} dropped", "", "", action.reason
+        case MergeDeletes():
+            change = f"{counted(action.delete_files, 'delete file')} merged"
+            return "the table", change, size(action.bytes), "", action.reason
+        case _:
+            assert_never(action)
 
 
 def _total(plan: Plan) -> tuple[Text, str]:

@@ -146,7 +146,39 @@ def _files(counters: Mapping[str, Any]) -> list[tuple[str, str | Text]]:
         ("files", f"{number(before)} → {number(after)}"),
         ("average", f"{average(old, before)} → {average(new, after)}"),
         ("data", f"{size(old)} → {size(new)}{saved}, {counted(counters['rows'], 'row')}"),
+        *_deletes(counters),
+        *_clustering(counters),
+        *_pace(counters),
     ]
+
+
+def _deletes(counters: Mapping[str, Any]) -> list[tuple[str, str | Text]]:
+    """Rows that were deleted before and left out now; rows deleted meanwhile and carried over."""
+    parts = []
+    if counters.get("rows_erased"):
+        parts.append(f"{counted(counters['rows_erased'], 'deleted row')} left out")
+    if counters.get("deletes_carried_over"):
+        parts.append(f"{counted(counters['deletes_carried_over'], 'row')} deleted meanwhile, carried over")
+    if counters.get("delete_files_dropped"):
+        parts.append(f"{counted(counters['delete_files_dropped'], 'delete file')} dropped")
+    return [("deletes", ", ".join(parts))] if parts else []
+
+
+def _clustering(counters: Mapping[str, Any]) -> list[tuple[str, str | Text]]:
+    found = counters.get("clustering") or {}
+    parts = [
+        f"{name} {percent(each['before'], 1)} → {percent(each['after'], 1)}" for name, each in found.items()
+    ]
+    return [("one value", f"opens of a partition's files, by {', by '.join(parts)}")] if parts else []
+
+
+def _pace(counters: Mapping[str, Any]) -> list[tuple[str, str | Text]]:
+    """Only where a budget held the run back."""
+    if not counters.get("throttled_seconds") and not counters.get("backoff_seconds"):
+        return []
+    rates = f"{counters['read_mb_per_s']:g} MB/s read, {counters['write_mb_per_s']:g} MB/s written"
+    waited = counters.get("backoff_seconds")
+    return [("pace", rates + (f", {duration(waited)} of back-off" if waited else ""))]
 
 
 def _took(run: Run) -> str:

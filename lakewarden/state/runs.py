@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, insert, select, upd
 from sqlalchemy.exc import IntegrityError
 
 from lakewarden.errors import Busy, RunTaken
-from lakewarden.model import Owner, Run, RunState, Step, Trigger
+from lakewarden.model import Job, Owner, Run, RunState, Step, Trigger
 from lakewarden.state.database import State
 from lakewarden.state.owner import BEAT_TTL, current_owner, is_gone
 from lakewarden.state.schema import run_steps, runs
@@ -50,6 +50,7 @@ class Journal:
             "id": run_id,
             "table_name": str(table),
             "job": str(job),
+            "slot": slot_of(job),
             "state": RunState.RUNNING.value,
             "reason": "",
             "started_at": now,
@@ -166,8 +167,8 @@ class Journal:
             return connection.execute(change).rowcount == 1
 
     def open_run(self, table: str, job: str) -> Run | None:
-        """The run that holds this table and job, if there is one."""
-        wanted = select(runs).where(runs.c.table_name == str(table), runs.c.job == str(job), _open())
+        """The run that holds this table for this job, or for one that must not run beside it, if there is one."""
+        wanted = select(runs).where(runs.c.table_name == str(table), runs.c.slot == slot_of(job), _open())
         with self._state.read() as connection:
             row = connection.execute(wanted).one_or_none()
         return _run(row) if row else None
@@ -198,6 +199,11 @@ class Journal:
 
 def _open() -> ColumnElement[bool]:
     return runs.c.ended_at.is_(None)
+
+
+def slot_of(job: str) -> str:
+    """Jobs of one slot rewrite the same files: one at a time per table, whichever worker runs them."""
+    return "rewrite" if str(job) in (Job.COMPACT, Job.COMPACT_DELETES) else str(job)
 
 
 def _owned(owner: Owner) -> dict[str, Any]:

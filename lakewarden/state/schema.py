@@ -23,7 +23,7 @@ from sqlalchemy import (
 VERSION_TABLE = "lakewarden_version"
 
 # In order; the last is the one this code works with. Kept here so that opening needs no Alembic.
-REVISIONS = ("0001", "0002", "0003")
+REVISIONS = ("0001", "0002", "0003", "0004")
 HEAD = REVISIONS[-1]
 
 
@@ -73,12 +73,13 @@ runs = Table(
     Column("counters", JSON, nullable=False),
     Column("snapshot_ids", JSON, nullable=False),
     Column("last_step", Integer, nullable=False),
+    Column("slot", Text, nullable=False, server_default=""),
 )
 
 Index(
     "one_open_run",
     runs.c.table_name,
-    runs.c.job,
+    runs.c.slot,
     unique=True,
     sqlite_where=runs.c.ended_at.is_(None),
     postgresql_where=runs.c.ended_at.is_(None),

@@ -11,6 +11,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from lakewarden import Lakewarden
+from lakewarden.engine.seam import Written
 from lakewarden.formats.iceberg.format import Iceberg
 from lakewarden.state.runs import Journal
 
@@ -36,11 +37,31 @@ def lose_races() -> None:
     """Steps that only a lost race takes: another writer removes the sources first."""
     real = Iceberg.commit_rewrite
 
-    def commit(self: Iceberg, rewrite: Any) -> int:
+    def commit(self: Iceberg, rewrite: Any, incorporate: Any = None) -> int | None:
         self._spark.sql(f"delete from {rewrite.table} where id >= 0")
-        return real(self, rewrite)
+        return real(self, rewrite, incorporate)
 
     Iceberg.commit_rewrite = commit  # type: ignore[method-assign]
+
+
+def let_deletes_arrive() -> None:
+    """The step that only deletes which arrive meanwhile take."""
+    real, done = Iceberg.commit_rewrite, []
+
+    def commit(self: Iceberg, rewrite: Any, incorporate: Any = None) -> int | None:
+        if not done:
+            done.append(True)
+            name = str(rewrite.table)
+            self._spark.sql(f"alter table {name} set tblproperties ('write.delete.mode'='merge-on-read')")
+            self._spark.sql(f"delete from {name} where id % 7 = 0")
+        return real(self, rewrite, incorporate)
+
+    Iceberg.commit_rewrite = commit  # type: ignore[method-assign]
+
+
+def find_rows_changed() -> None:
+    """The step that only a broken kernel takes."""
+    Written.differs = True  # type: ignore[assignment,method-assign]
 
 
 def main(folder: str, table: str, job: str, step: str, when: str) -> None:
@@ -53,6 +74,10 @@ def main(folder: str, table: str, job: str, step: str, when: str) -> None:
         _ = lw.lake
         if step in ("discarded", "spared"):
             lose_races()
+        if step == "carrying":
+            let_deletes_arrive()
+        if step == "evidence":
+            find_rows_changed()
         die_around(step, when)
         run = lw.run(job, table, policy={"manifest_rewrite_min_manifests": 2})
     print(f"survived: {run.state} {run.reason}")

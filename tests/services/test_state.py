@@ -27,7 +27,7 @@ from lakewarden.state import database
 from lakewarden.state.database import State, migrate
 from lakewarden.state.policies import Policies
 from lakewarden.state.runs import Journal, current_owner, is_gone, new_run_id
-from lakewarden.state.schema import HEAD, REVISIONS, VERSION_TABLE, metadata, run_steps
+from lakewarden.state.schema import HEAD, REVISIONS, VERSION_TABLE, metadata, run_steps, runs
 
 pytestmark = pytest.mark.services
 
@@ -71,6 +71,28 @@ def start(
         policy={"rewrite_branch": "main"},
         now=NOW,
     )
+
+
+# A run as the first schema had it.
+OLD_RUN = {
+    "id": "r1",
+    "table_name": TABLE,
+    "job": "compact",
+    "state": "running",
+    "reason": "",
+    "started_at": NOW,
+    "beat_at": NOW,
+    "owner_host": "here",
+    "owner_pid": 1,
+    "owner_started": 1.25,
+    "owner_token": "",
+    "trigger_type": "manual",
+    "plan": {},
+    "policy": {},
+    "counters": {},
+    "snapshot_ids": [],
+    "last_step": 0,
+}
 
 
 def at_once(count: int, act: Callable[[int], Any]) -> list[Any]:
@@ -163,6 +185,14 @@ def test_one_open_run_per_table_and_job(journal: Journal) -> None:
     journal.finish("r1", RunState.FAILED, "x", {}, [], NOW)
     assert journal.open_run(TABLE, "compact") is None
     start(journal, "r4", owner=OTHER)
+
+
+def test_jobs_that_rewrite_the_same_files_wait_for_each_other(journal: Journal) -> None:
+    start(journal, job="compact-deletes")
+    with pytest.raises(Busy, match=r"start compact-deletes on lake\.db\.events: run r1 is already at it"):
+        start(journal, "r2", job="compact")
+    journal.finish("r1", RunState.DONE, "", {}, [], NOW)
+    start(journal, "r2", job="compact")
 
 
 def test_of_many_that_start_at_once_one_wins(journal: Journal) -> None:
@@ -401,7 +431,8 @@ def test_a_newer_database_is_refused(url: str, state: State) -> None:
 def test_an_older_database_is_upgraded_with_its_rows(url: str) -> None:
     to_revision(url, REVISIONS[0])
     old = State(database._engine(url))
-    start(Journal(old))
+    with old.write() as connection:
+        connection.execute(insert(runs).values(OLD_RUN))
     old.close()
     if url.startswith("postgresql"):
         with pytest.raises(NotSetUp, match=f"it has schema 0001, this Lakewarden needs {HEAD}") as caught:
@@ -412,6 +443,8 @@ def test_an_older_database_is_upgraded_with_its_rows(url: str) -> None:
     state = State.open(url)
     assert Journal(state).get("r1") is not None
     assert Policies(state).get(TABLE) == {}
+    with pytest.raises(Busy, match="run r1"):
+        start(Journal(state), "r2", job="compact-deletes")
     state.close()
 
 

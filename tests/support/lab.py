@@ -77,7 +77,7 @@ class Lab:
         """Data and delete files on disk that no snapshot of the table names."""
         named = {row.file_path for row in self.sql(f"select distinct file_path from {table}.all_files")}
         folder = self.warehouse / "db" / table.rsplit(".", 1)[1] / "data"
-        here = {str(path) for path in folder.rglob("*.parquet")}
+        here = {str(path) for suffix in ("parquet", "puffin") for path in folder.rglob(f"*.{suffix}")}
         return here - {local_path(path) or path for path in named}
 
     @contextmanager
@@ -85,11 +85,11 @@ class Lab:
         """Run `do` at the worst moment: outputs are written, the commit has not begun."""
         real, done = Iceberg.commit_rewrite, []
 
-        def commit(self: Iceberg, rewrite: Any) -> int:
+        def commit(self: Iceberg, rewrite: Any, incorporate: Any = None) -> int | None:
             if not done:
                 done.append(True)
                 do()
-            return real(self, rewrite)
+            return real(self, rewrite, incorporate)
 
         with patch.object(Iceberg, "commit_rewrite", commit):
             yield

@@ -68,6 +68,9 @@ def file(size: int, partition: int = 0, **more: Any) -> dict[str, Any]:
         "position_deletes": 0,
         "equality_deletes": 0,
         "encrypted": False,
+        "row_groups": 1,
+        "sort_order_id": None,
+        "deletes": [],
         **more,
     }
 
@@ -84,6 +87,9 @@ SCHEMA = pa.schema(
         ("position_deletes", pa.int32()),
         ("equality_deletes", pa.int32()),
         ("encrypted", pa.bool_()),
+        ("row_groups", pa.int32()),
+        ("sort_order_id", pa.int32()),
+        ("deletes", pa.list_(pa.int32())),
     ]
 )
 

@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakewarden.jobs.compact import output_name, outputs_for, plan, settled
+from lakewarden.jobs.compact import plan
+from lakewarden.jobs.packing import output_name, outputs_for, settled
 from lakewarden.plan import Plan
 from tests.support.tables import MB, NOW, file, files, policy, view
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lakewarden.config import SETTINGS, Config, redact, redact_url
+from lakewarden.config import SETTINGS, BudgetsConfig, Config, redact, redact_url
 from lakewarden.errors import ConfigError
 
 FILE = """
@@ -173,7 +173,8 @@ def test_a_missing_reference_names_file_key_and_variable(tmp_path: Path) -> None
     [
         ("[sprak]\nmaster = 'yarn'", "sprak", "did you mean spark"),
         ("[spark]\nmastr = 'yarn'", "spark.mastr", "did you mean master"),
-        ("[budgets]\nmax_parallel_tasks = 4", "budgets", "known: catalogs, engine, policy, spark, state"),
+        ("[xyz]\na = 4", "xyz", "known: budgets, catalogs, engine, policy, spark, state"),
+        ("[budgets]\nmax_task = 4", "budgets.max_task", "did you mean max_tasks"),
         ("[spark]\nmaster = 'sc://host'", "spark.master", "found 'sc://host'; allowed: local[N]"),
         ("[spark]\nmaster = 'local[0]'", "spark.master", "allowed"),
         ("[spark]\nmaster = 3", "spark.master", "found '3'"),
@@ -225,7 +226,11 @@ def test_what_is_wrong_is_named_with_its_place(text: str, key: str, words: str, 
         ("LAKEWARDEN_STATE_URL", "x", "two underscores: LAKEWARDEN_STATE__URL"),
         ("LAKEWARDEN_POLICY_REWRITE_ENABLED", "x", "LAKEWARDEN_POLICY__REWRITE_ENABLED"),
         ("LAKEWARDEN_STATE__URI", "x", "did you mean url"),
-        ("LAKEWARDEN_BUDGETS__X", "x", "no such section"),
+        ("LAKEWARDEN_XYZ__X", "x", "no such section"),
+        ("LAKEWARDEN_BUDGETS_MAX_TASKS", "2", "two underscores: LAKEWARDEN_BUDGETS__MAX_TASKS"),
+        ("LAKEWARDEN_BUDGETS__READ_MB_PER_S", "fast", "found 'fast'; allowed: a number above 0, or none"),
+        ("LAKEWARDEN_BUDGETS__PAUSE_COMPACTION", "09:00-17:00,late", "found 'late'; allowed: HH:MM-HH:MM"),
+        ("LAKEWARDEN_BUDGETS__PAUSE_COMPACTION", "[1", "not a JSON list"),
         ("LAKEWARDEN_SPARK__MASTER", "lokal", "found 'lokal'"),
         ("LAKEWARDEN_SPARK__CONF", "a=b", "not a JSON object"),
         ("LAKEWARDEN_SPARK__JARS", "[1", "not a JSON list"),
@@ -310,3 +315,140 @@ def test_a_drivers_sentence_is_shown_without_the_password_it_quotes() -> None:
         "No suitable driver found for jdbc:mysql://u:hunter2@h/db?password=hunter3 (SQLException)"
     )
     assert shown == "No suitable driver found for jdbc:mysql://u:***@h/db?password=*** (SQLException)"
+
+
+# ------------------------------------------------------------ budgets
+
+PROMETHEUS = "[budgets]\nbackoff_url = 'http://prom:9090/'\nbackoff_query = 'up'\nbackoff_above = 1"
+
+
+def budgets(text: str, tmp_path: Path, environ: Mapping[str, str] | None = None) -> BudgetsConfig:
+    path = tmp_path / "lakewarden.toml"
+    path.write_text(text)
+    return load(path, environ).budgets
+
+
+def test_without_a_word_only_tasks_are_limited() -> None:
+    assert load().budgets == BudgetsConfig()
+    assert BudgetsConfig().max_tasks == 4
+    assert [each for each in load().budgets.to_dict().values() if each] == [4, 15, 600]
+
+
+def test_a_budget_is_three_tenths_of_what_there_is(tmp_path: Path) -> None:
+    found = budgets("[budgets]\navailable_mb_per_s = 1000", tmp_path)
+    assert (found.read_mb_per_s, found.write_mb_per_s, found.requests_per_s) == (300.0, 300.0, None)
+    found = budgets(
+        "[budgets]\navailable_mb_per_s = 100\nread_mb_per_s = 7.5\nwrite_mb_per_s = 'none'", tmp_path
+    )
+    assert (found.read_mb_per_s, found.write_mb_per_s) == (7.5, None)
+
+
+def test_every_budget_is_read(tmp_path: Path) -> None:
+    text = """
+        [budgets]
+        max_tasks = "all"
+        read_mb_per_s = 30
+        write_mb_per_s = 0.5
+        requests_per_s = 200
+        pause_compaction = ["09:00-17:00", " Mon-Fri 20:00-02:00"]
+        backoff_url = "https://ann:${PROM_PASSWORD}@prom.example.com/mimir/"
+        backoff_query = "up"
+        backoff_above = -1.5
+        backoff_poll_seconds = 5
+        backoff_max_wait_seconds = 60
+    """
+    found = budgets(text, tmp_path, {"PROM_PASSWORD": "hunter2"})
+    assert found == BudgetsConfig(
+        max_tasks=None,
+        read_mb_per_s=30.0,
+        write_mb_per_s=0.5,
+        requests_per_s=200.0,
+        pause_compaction=("09:00-17:00", "Mon-Fri 20:00-02:00"),
+        backoff_url="https://ann:hunter2@prom.example.com/mimir",
+        backoff_query="up",
+        backoff_above=-1.5,
+        backoff_poll_seconds=5,
+        backoff_max_wait_seconds=60,
+    )
+    assert "hunter2" not in repr(found) + str(found.to_dict())
+    assert "https://ann:***@prom.example.com/mimir" in repr(found)
+
+
+def test_budgets_from_the_environment(tmp_path: Path) -> None:
+    environ = {
+        "LAKEWARDEN_BUDGETS__MAX_TASKS": "2",
+        "LAKEWARDEN_BUDGETS__READ_MB_PER_S": "none",
+        "LAKEWARDEN_BUDGETS__WRITE_MB_PER_S": "12.5",
+        "LAKEWARDEN_BUDGETS__PAUSE_COMPACTION": "09:00-17:00, Sat-Sun 10:00-11:00",
+    }
+    found = budgets("[budgets]\navailable_mb_per_s = 10\nread_mb_per_s = 1", tmp_path, environ)
+    assert (found.max_tasks, found.read_mb_per_s, found.write_mb_per_s) == (2, None, 12.5)
+    assert found.pause_compaction == ("09:00-17:00", "Sat-Sun 10:00-11:00")
+    as_json = {"LAKEWARDEN_BUDGETS__PAUSE_COMPACTION": '["01:00-02:00"]'}
+    assert budgets("", tmp_path, as_json).pause_compaction == ("01:00-02:00",)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "words"),
+    [
+        ("max_tasks = 0", "max_tasks", "found '0'; allowed: a whole number, at least 1, or all"),
+        ("max_tasks = 2.5", "max_tasks", "found '2.5'"),
+        ("max_tasks = true", "max_tasks", "found 'True'"),
+        ("max_tasks = 'some'", "max_tasks", "found 'some'"),
+        ("available_mb_per_s = 0", "available_mb_per_s", "found '0'; allowed: a number above 0, or none"),
+        ("read_mb_per_s = -1", "read_mb_per_s", "found '-1'"),
+        ("write_mb_per_s = inf", "write_mb_per_s", "found 'inf'"),
+        ("write_mb_per_s = nan", "write_mb_per_s", "found 'nan'"),
+        ("requests_per_s = true", "requests_per_s", "found 'True'"),
+        ("requests_per_s = [1]", "requests_per_s", "found a list"),
+        (
+            "pause_compaction = '09:00-17:00'",
+            "pause_compaction",
+            "found '09:00-17:00'; allowed: a list of windows",
+        ),
+        ("pause_compaction = [9]", "pause_compaction", "found a list; allowed: a list of windows"),
+        ("pause_compaction = ['9-17']", "pause_compaction", "found '9-17'; allowed: HH:MM-HH:MM in UTC"),
+        ("pause_compaction = ['25:00-26:00']", "pause_compaction", "found '25:00-26:00'"),
+        ("pause_compaction = ['09:00-09:00']", "pause_compaction", "a whole day is 00:00-24:00"),
+        ("pause_compaction = ['Mon-Fry 09:00-10:00']", "pause_compaction", "found 'Mon-Fry 09:00-10:00'"),
+        (
+            "backoff_above = 1",
+            "backoff_url",
+            "backoff_above is set; it takes backoff_url, backoff_query, backoff_above",
+        ),
+        ("backoff_url = 'http://p'", "backoff_query", "backoff_url is set"),
+        ("backoff_url = 'http://p'\nbackoff_query = 'up'", "backoff_above", "backoff_url is set"),
+        (
+            "backoff_poll_seconds = 0",
+            "backoff_poll_seconds",
+            "found '0'; allowed: a whole number, at least 1",
+        ),
+        ("backoff_max_wait_seconds = 'x'", "backoff_max_wait_seconds", "found 'x'"),
+    ],
+)
+def test_a_wrong_budget_is_named(text: str, key: str, words: str, tmp_path: Path) -> None:
+    error = refused(f"[budgets]\n{text}", tmp_path)
+    assert error.message.startswith(f"read budgets.{key} in ")
+    assert words in error.message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "words"),
+    [
+        ("http://prom:9090/", "prom:9090", "backoff_url", "found 'prom:9090'; allowed: http://HOST:PORT"),
+        ("http://prom:9090/", "file:///etc/x", "backoff_url", "allowed: http://HOST:PORT"),
+        ("http://prom:9090/", "http://a:hunter2@h?x=1", "backoff_url", "found 'http://a:***@h?x=1'"),
+        ("http://prom:9090/", "http://a:hunter2/1@h", "backoff_url", "found 'http://a:***@h'"),
+        ("http://prom:9090/", "http://${NOPE}", "backoff_url", "environment variable NOPE"),
+        ("'up'", "' '", "backoff_query", "allowed: text"),
+        ("'up'", "3", "backoff_query", "found '3'; allowed: text"),
+        ("above = 1", "above = 'high'", "backoff_above", "found 'high'; allowed: a number"),
+        ("above = 1", "above = false", "backoff_above", "found 'False'"),
+    ],
+)
+def test_a_wrong_back_off_is_named(old: str, new: str, key: str, words: str, tmp_path: Path) -> None:
+    assert budgets(PROMETHEUS, tmp_path).backoff_url == "http://prom:9090"
+    error = refused(PROMETHEUS.replace(old, new), tmp_path)
+    assert error.message.startswith(f"read budgets.{key} in ")
+    assert words in error.message
+    assert "hunter2" not in error.message

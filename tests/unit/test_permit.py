@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakewarden.errors import Refused
-from lakewarden.jobs.compact import output_name
+from lakewarden.jobs.packing import output_name
 from lakewarden.safety.permit import Permit, for_native_outputs, for_uncommitted_outputs
 
 RUN = "20240315-120000-abcdef"

@@ -13,8 +13,9 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakewarden.engine.kernels.digest import digest
 from lakewarden.engine.kernels.encoding import Encodings, settle, writer_settings
-from lakewarden.engine.kernels.task import Reading, WrittenFile
+from lakewarden.engine.kernels.task import NOT_CONTENT, Reading, WrittenFile
 
 
 def rows_per_group(reading: Reading) -> int:
@@ -85,10 +86,15 @@ class Output:
         Each source has its own dictionaries; unless they are made one, the writer decodes all but the first.
         """
         table = table.unify_dictionaries()
-        if self._writer is None:
+        if self._writer is None or self._sink is None:
             self._sink = self._reading.store.create(self._path)
             self._writer = self._start(settle(self._reading.encodings, table))
+        reading = self._reading
+        if reading.task.digest:
+            reading.written += digest(table, NOT_CONTENT)
+        before = self._sink.tell()
         self._writer.write_table(table, row_group_size=table.num_rows)
+        reading.throttle.wrote(self._sink.tell() - before)
         self._rows += table.num_rows
 
     def _start(self, encodings: Encodings) -> pq.ParquetWriter:

@@ -212,6 +212,21 @@ class Projection:
         wanted = set(self.wanted)
         return [leaf.path for leaf in self.leaves if leaf.top in wanted]
 
+    def columns_of(self, ids: frozenset[int]) -> list[str]:
+        """Parquet paths of these top-level columns, as far as the file has them."""
+        tops = {place for place, field in enumerate(self.source) if field_id(field) in ids}
+        return [leaf.path for leaf in self.leaves if leaf.top in tops]
+
+    @cached_property
+    def keeps_shape(self) -> bool:
+        """Whether every column that is carried over holds the same values in the file, nested ones included."""
+        pairs = [
+            (self.source.field(place), target)
+            for place, target in zip(self.origin, self.target, strict=True)
+            if place is not None
+        ]
+        return all(_same(source, target) or not is_nested(target.type) for source, target in pairs)
+
     def apply(self, batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
         """The batch's rows as output columns; `schema` is the output's, dictionaries included."""
         read = {place: batch.column(i) for i, place in enumerate(self.wanted)}

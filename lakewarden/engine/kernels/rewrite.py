@@ -12,8 +12,11 @@ import time
 
 import pyarrow as pa
 
+from lakewarden.engine.kernels import pages
+from lakewarden.engine.kernels.cluster import TooLarge, clustered
 from lakewarden.engine.kernels.encoding import WriteOptions, unfit_properties
 from lakewarden.engine.kernels.output import Output, RowGroups, rows_per_group
+from lakewarden.engine.kernels.pages import PagesDiffer
 from lakewarden.engine.kernels.project import Unfit, unfit_schema
 from lakewarden.engine.kernels.sources import RowsDiffer, Slice
 from lakewarden.engine.kernels.storage import MissingSource
@@ -21,10 +24,12 @@ from lakewarden.engine.kernels.task import Reading, RewriteTask, Rewritten, Writ
 
 __all__ = [
     "MissingSource",
+    "PagesDiffer",
     "RewriteTask",
     "Rewritten",
     "RowsDiffer",
     "Slice",
+    "TooLarge",
     "Unfit",
     "WriteOptions",
     "WrittenFile",
@@ -39,17 +44,37 @@ def rewrite(task: RewriteTask) -> Rewritten:
     started = time.process_time()
     # A Spark task owns one core; Arrow would otherwise start a thread for every core of the machine.
     pa.set_cpu_count(1)
-    reading = Reading.open(task)
-    files = _in_order(reading)
+    reading = Reading(task)
+    copied = _by_pages(reading)
+    files = copied or (_in_order(reading) if task.ordering is None else clustered(reading))
+    reading.throttle.settle()
     rows = sum(file.rows for file in files)
-    if rows != task.rows:
-        raise RowsDiffer(task.outputs[0], task.rows, rows)
+    if rows != task.rows - reading.erased:
+        raise RowsDiffer(task.outputs[0], task.rows - reading.erased, rows)
     return Rewritten(
         files=files,
         bytes_read=reading.bytes_read,
         cpu_seconds=time.process_time() - started,
         peak_rss=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        erased=reading.erased,
+        read=reading.read if task.digest and not copied else None,
+        written=reading.written if task.digest and not copied else None,
+        parts=reading.parts() if task.ordering is None else (),
+        waited=reading.throttle.waited,
+        copied=bool(copied),
     )
+
+
+def _by_pages(reading: Reading) -> tuple[WrittenFile, ...]:
+    """All rows into one file, as many pages as can be copied; nothing where rows have to be decoded."""
+    task = reading.task
+    if task.ordering is not None or not task.copy_pages or not pages.suits(reading):
+        return ()
+    try:
+        return pages.concatenate(reading)
+    except pages.Doubtful:
+        # Nothing was left behind, and nothing is lost by decoding but time.
+        return ()
 
 
 def _in_order(reading: Reading) -> tuple[WrittenFile, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakewarden.engine.kernels.pace import Throttle
 from lakewarden.engine.kernels.project import Projection, Unfit, field_id, projection
 from lakewarden.engine.kernels.storage import MissingSource, Store, is_local
 
@@ -73,11 +74,20 @@ class Source:
 
 
 def open_sources(
-    slices: tuple[Slice, ...], store: Store, target: pa.Schema, defaults: frozenset[int]
+    slices: tuple[Slice, ...],
+    store: Store,
+    target: pa.Schema,
+    defaults: frozenset[int],
+    throttle: Throttle,
 ) -> list[Source]:
     """Every footer, and the way from each file's schema to the target's. `defaults` are ids whose absence is not null."""
     ways: list[Projection] = []
-    return [_open(piece, store, target, defaults, ways) for piece in slices]
+    sources = []
+    for piece in slices:
+        # Its size and its footer; with thousands of small files that is most of the requests, and few of the bytes.
+        throttle.read(0, requests=2)
+        sources.append(_open(piece, store, target, defaults, ways))
+    return sources
 
 
 def _open(
@@ -130,10 +140,19 @@ def _check_columns(footer: pq.FileMetaData, way: Projection) -> None:
 
 
 def read_batches(
-    source: Source, store: Store, schema: pa.Schema, batch_rows: int
+    source: Source,
+    store: Store,
+    schema: pa.Schema,
+    batch_rows: int,
+    throttle: Throttle,
+    only: frozenset[int] | None = None,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Batches of the slice's rows as the file has them, each with the position of its first row in the file."""
+    """Batches of the slice's rows as the file has them, each with the position of its first row in the file.
+
+    `only` are the ids of the top-level columns to read, where not all are wanted.
+    """
     path = source.slice.path
+    columns = source.way.columns if only is None else source.way.columns_of(only)
     carried = {field_id(column) for column in schema if pa.types.is_dictionary(column.type)}
     as_dictionary = [leaf.index for leaf in source.way.leaves if leaf.id in carried]
     # Keys may be read before rows: a handle that was kept serves the first reading only.
@@ -143,12 +162,14 @@ def read_batches(
             handle,
             metadata=source.footer,
             read_dictionary=as_dictionary,
-            # Merging ranges into few requests pays on an object store; on a local disk it only costs.
-            pre_buffer=not is_local(path),
+            # Merging ranges into few requests pays on an object store; on a local disk it only costs. Keys alone are read
+            # beside what else a task holds, so they must not be buffered by the row group.
+            pre_buffer=only is None and not is_local(path),
         )
-        for first, _, group in source.row_groups():
+        for first, rows, group in source.row_groups():
             position = first
-            for batch in reader.iter_batches(batch_rows, [group], source.way.columns, use_threads=False):
+            throttle.read(source.slice.size * rows // max(1, source.slice.rows))
+            for batch in reader.iter_batches(batch_rows, [group], columns, use_threads=False):
                 yield from _cut(batch, position, source.slice)
                 position += batch.num_rows
     except pa.ArrowNotImplementedError as error:

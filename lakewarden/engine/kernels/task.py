@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from lakewarden.engine.kernels.encoding import Chunks, Encodings, WriteOptions, choose, survey
-from lakewarden.engine.kernels.project import Unfit, defaulted_ids, field_id, leaves, output_schema
+from lakewarden.engine.kernels.delete_files import DeleteFile, Target
+from lakewarden.engine.kernels.digest import Digest, add_up, hash_rows
+from lakewarden.engine.kernels.encoding import Encodings, WriteOptions, choose, survey
+from lakewarden.engine.kernels.pace import Pace, Throttle
+from lakewarden.engine.kernels.project import (
+    LAST_UPDATED,
+    ROW_ID,
+    Projection,
+    Unfit,
+    defaulted_ids,
+    field_id,
+    leaves,
+    output_schema,
+)
+from lakewarden.engine.kernels.sortkeys import Ordering
 from lakewarden.engine.kernels.sources import (
     BATCH_ROWS,
     RowsDiffer,
@@ -20,7 +37,12 @@ from lakewarden.engine.kernels.sources import (
 )
 from lakewarden.engine.kernels.storage import Store
 
+if TYPE_CHECKING:
+    from lakewarden.engine.kernels.deletes import Eraser
+
 _MIB = 1 << 20
+# Row ids and sequence numbers are made up where a file states none; they are not part of what a row says.
+NOT_CONTENT = frozenset({ROW_ID, LAST_UPDATED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +58,25 @@ class RewriteTask:
     row_lineage: bool = False
     partition_ids: frozenset[int] = frozenset()
     memory_budget: int = 512 * _MIB
+    deletes: tuple[DeleteFile, ...] = ()
+    ordering: Ordering | None = None
+    digest: bool = True
+    copy_pages: bool = True
+    pace: Pace | None = None
+    encodings: Encodings | None = None  # chosen already, so that tasks of one group agree
 
     @property
     def rows(self) -> int:
         return sum(piece.wanted for piece in self.slices)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Where a slice's rows are in the output: from row `first` on, in order, without those at the erased positions."""
+
+    slice: Slice
+    first: int
+    erased: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,41 +89,62 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What came out. The peak is the process's, so in a reused worker it includes earlier tasks."""
+    """What came out. The peak is the process's, so in a reused worker it includes earlier tasks.
+
+    `read` and `written` are digests of the rows on their way in (deleted ones left out) and out; None where pages were
+    copied, whose checksums were compared instead. `parts` tell where each source's rows went, where order was kept.
+    """
 
     files: tuple[WrittenFile, ...]
     bytes_read: int
     cpu_seconds: float
     peak_rss: int
+    erased: int = 0
+    read: Digest | None = None
+    written: Digest | None = None
+    parts: tuple[Part, ...] = ()
+    waited: float = 0.0
+    copied: bool = False
 
     @property
     def rows(self) -> int:
         return sum(file.rows for file in self.files)
 
 
-@dataclass(frozen=True, slots=True)
 class Reading:
     """A task whose footers have been read: the sources, the schema rows are read into, and how they will be encoded."""
 
-    task: RewriteTask
-    store: Store
-    sources: list[Source]
-    schema: pa.Schema
-    encodings: Encodings
-    row_bytes: float
-    seen: Mapping[int, Chunks]
-
-    @classmethod
-    def open(cls, task: RewriteTask) -> Reading:
-        store = Store(task.io)
-        target = output_schema(pa.ipc.read_schema(pa.py_buffer(task.schema)), task.row_lineage)
+    def __init__(self, task: RewriteTask) -> None:
+        self.task = task
+        self.store = Store(task.io)
+        self.throttle = Throttle(task.pace)
+        self.target = output_schema(pa.ipc.read_schema(pa.py_buffer(task.schema)), task.row_lineage)
         # A column a file lacks may be known from its partition alone, as in files imported from Hive: not null there.
         defaults = defaulted_ids(task.iceberg_schema_json) | task.partition_ids
-        sources = open_sources(task.slices, store, target, defaults)
-        seen = survey((source.footer, source.way.leaves) for source in sources)
-        encodings = choose(leaves(target), seen, task.options)
-        schema = _with_dictionaries(target, encodings)
-        return cls(task, store, sources, schema, encodings, _row_bytes(schema, seen), seen)
+        self.sources = open_sources(task.slices, self.store, self.target, defaults, self.throttle)
+        self.seen = survey((source.footer, source.way.leaves) for source in self.sources)
+        self.encodings = task.encodings or choose(leaves(self.target), self.seen, task.options)
+        self.schema = self._with_dictionaries()
+        self.row_bytes = self._row_bytes()
+        self.read = Digest()
+        self.written = Digest()
+        self.erased = 0
+
+    def _with_dictionaries(self) -> pa.Schema:
+        """The output's schema with the carried strings as dictionaries; Parquet sees no difference."""
+        return pa.schema(
+            column.with_type(pa.dictionary(pa.int32(), column.type))
+            if field_id(column) in self.encodings.carried
+            else column
+            for column in self.target
+        )
+
+    def _row_bytes(self) -> float:
+        """About how much memory a row takes once decoded, from the footers."""
+        found = (
+            (leaf.field.type, self.seen.get(leaf.id)) for leaf in leaves(self.schema) if leaf.id is not None
+        )
+        return 1 + sum(chunks.arrow_row_bytes(kind) for kind, chunks in found if chunks is not None)
 
     @property
     def bytes_read(self) -> int:
@@ -96,19 +154,58 @@ class Reading:
     def decoded_bytes(self) -> float:
         return self.task.rows * self.row_bytes
 
+    @cached_property
+    def eraser(self) -> Eraser | None:
+        """Which rows are deleted; None where no slice has deletes."""
+        if not any(piece.deletes for piece in self.task.slices):
+            return None
+        targets = [Target(s.path, s.rows, s.data_sequence_number, s.deletes) for s in self.task.slices]
+        from lakewarden.engine.kernels.deletes import Eraser  # a rewrite without deletes does not load it
+
+        # Half of the budget: the other half holds the rows themselves.
+        budget = self.task.memory_budget // 2
+        return Eraser(self.task.deletes, targets, self.target, self.store, budget, self.keys)
+
+    def keys(self, number: int, ids: tuple[int, ...]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Only these columns of a source, plain, each batch with the position of its first row."""
+        source, wanted = self.sources[number], frozenset(ids)
+        narrow = pa.schema([column for column in self.target if field_id(column) in wanted])
+        kept = [column for column in source.way.source if field_id(column) in wanted]
+        way = Projection(pa.schema(kept), narrow)
+        for position, batch in read_batches(source, self.store, narrow, BATCH_ROWS, self.throttle, wanted):
+            yield position, pa.RecordBatch.from_arrays(way.apply(batch, narrow), schema=narrow)
+
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Every row of every slice, in order, as the output has it."""
+        """Every row of every slice that is not deleted, in order, as the output has it."""
         row_bytes = self.row_bytes
-        for source in self.sources:
+        eraser = self.eraser  # made before the first handle is in use: it may read keys through the same
+        for number, source in enumerate(self.sources):
             rows = 0
             batch_rows = max(1, min(BATCH_ROWS, int(self.task.memory_budget / 8 / row_bytes)))
-            for position, batch in read_batches(source, self.store, self.schema, batch_rows):
+            for position, batch in read_batches(source, self.store, self.schema, batch_rows, self.throttle):
                 rows += batch.num_rows
                 # Footers tell little of strings that repeat; the rows themselves do, from the first file on.
                 row_bytes = max(row_bytes, batch.nbytes / batch.num_rows)
-                yield self._output_batch(source, position, batch)
+                output = self._output_batch(source, position, batch)
+                kept = eraser.survivors(number, position, output) if eraser else None
+                self._add_digest(source, batch, output, kept)
+                if kept is not None:
+                    output = output.filter(kept)
+                    self.erased += batch.num_rows - output.num_rows
+                yield output
             if rows != source.slice.wanted:
                 raise RowsDiffer(source.slice.path, source.slice.wanted, rows)
+
+    def _add_digest(
+        self, source: Source, batch: pa.RecordBatch, output: pa.RecordBatch, kept: pa.Array | None
+    ) -> None:
+        """Hash what the file says, before it is projected; where its nested shape changed, what was made of it."""
+        if not self.task.digest:
+            return
+        hashes = hash_rows(batch if source.way.keeps_shape else output, NOT_CONTENT)
+        if kept is not None:
+            hashes = hashes[kept.to_numpy(zero_copy_only=False)]
+        self.read += add_up(hashes)
 
     def _output_batch(self, source: Source, position: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         try:
@@ -119,6 +216,17 @@ class Reading:
             columns[-2:] = _lineage(columns[-2], columns[-1], source.slice, position)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
+    def parts(self) -> tuple[Part, ...]:
+        """Where each slice's rows are in one output that keeps their order; complete once all batches have passed."""
+        found, first = [], 0
+        for number, piece in enumerate(self.task.slices):
+            erased = self.eraser.erased(number) if self.eraser and piece.deletes else None
+            if erased is not None:
+                erased = erased[(erased >= piece.from_row) & (erased < piece.to_row)]
+            found.append(Part(piece, first, erased))
+            first += piece.wanted - (0 if erased is None else len(erased))
+        return tuple(found)
+
 
 def _lineage(row_id: pa.Array, updated: pa.Array, piece: Slice, position: int) -> list[pa.Array]:
     """A row keeps the id and sequence number its file states; where it states none, they follow from the file's own."""
@@ -128,19 +236,3 @@ def _lineage(row_id: pa.Array, updated: pa.Array, piece: Slice, position: int) -
     if updated.null_count:
         updated = updated.fill_null(piece.data_sequence_number)
     return [row_id, updated]
-
-
-def _with_dictionaries(target: pa.Schema, encodings: Encodings) -> pa.Schema:
-    """The output's schema with the carried strings as dictionaries; Parquet sees no difference."""
-    return pa.schema(
-        column.with_type(pa.dictionary(pa.int32(), column.type))
-        if field_id(column) in encodings.carried
-        else column
-        for column in target
-    )
-
-
-def _row_bytes(schema: pa.Schema, seen: Mapping[int, Chunks]) -> float:
-    """About how much memory a row takes once decoded, from the footers."""
-    found = ((leaf.field.type, seen.get(leaf.id)) for leaf in leaves(schema) if leaf.id is not None)
-    return 1 + sum(chunks.arrow_row_bytes(kind) for kind, chunks in found if chunks is not None)

@@ -31,7 +31,10 @@ import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.IntVector;
 import org.apache.arrow.vector.VarCharVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.complex.ListVector;
 import org.apache.arrow.vector.ipc.ArrowStreamWriter;
+import org.apache.arrow.vector.types.Types;
+import org.apache.arrow.vector.types.pojo.FieldType;
 import org.apache.iceberg.DataFile;
 import org.apache.iceberg.DataFiles;
 import org.apache.iceberg.DeleteFile;
@@ -46,6 +49,7 @@ import org.apache.iceberg.NullOrder;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.RewriteFiles;
 import org.apache.iceberg.Snapshot;
+import org.apache.iceberg.SnapshotAncestryValidator;
 import org.apache.iceberg.SortOrder;
 import org.apache.iceberg.StructLike;
 import org.apache.iceberg.Table;
@@ -74,23 +78,54 @@ public final class IcebergBridge {
 
   /** The files of one snapshot. Python sees them as Arrow; the library's own objects stay here for the commit. */
   public static final class Scan {
-    final Map tasks = new HashMap();
+    public final Map tasks = new HashMap();
+    public final Map partitionOf = new HashMap();
     // Filled from several threads at once: groups are written and committed side by side.
-    final Map outputs = new ConcurrentHashMap();
-    final List partitions = new ArrayList();
-    final List partitionSpecs = new ArrayList();
+    public final Map outputs = new ConcurrentHashMap();
+    public final List partitions = new ArrayList();
+    public final List partitionSpecs = new ArrayList();
     final ArrayNode described = JSON.createArrayNode();
+    // Every delete file that applies to some data file, once; Python names them by their place here or by their key.
+    public final Map deletesByKey = new ConcurrentHashMap();
+    final Map deletePlaces = new HashMap();
+    final ArrayNode describedDeletes = JSON.createArrayNode();
 
     public String partitions() {
       return described.toString();
     }
 
-    /** Keep only what the plan names, so that a table of millions of files does not stay in memory. */
-    public void retain(String pathsJson) throws Exception {
-      tasks.keySet().retainAll(new HashSet(Arrays.asList((String[]) JSON.readValue(pathsJson, String[].class))));
+    public String deletes() {
+      return describedDeletes.toString();
     }
 
-    DataFile output(String path) {
+    int place(DeleteFile file) {
+      String key = key(file);
+      Integer place = (Integer) deletePlaces.get(key);
+      if (place == null) {
+        place = Integer.valueOf(deletePlaces.size());
+        deletePlaces.put(key, place);
+        deletesByKey.put(key, file);
+        describeDelete(describedDeletes.addObject(), file);
+      }
+      return place.intValue();
+    }
+
+    public DeleteFile delete(String key) {
+      Object file = deletesByKey.get(key);
+      if (file == null) {
+        throw new IllegalArgumentException("not a delete file of this scan: " + key);
+      }
+      return (DeleteFile) file;
+    }
+
+    /** Keep only what the plan names, so that a table of millions of files does not stay in memory. */
+    public void retain(String pathsJson) throws Exception {
+      Set kept = new HashSet(Arrays.asList((String[]) JSON.readValue(pathsJson, String[].class)));
+      tasks.keySet().retainAll(kept);
+      partitionOf.keySet().retainAll(kept);
+    }
+
+    public DataFile output(String path) {
       Object file = outputs.get(path);
       if (file == null) {
         throw new IllegalArgumentException("not an output of this run: " + path);
@@ -104,6 +139,33 @@ public final class IcebergBridge {
         throw new IllegalArgumentException("not in this scan: " + path);
       }
       return (DataFile) ((FileScanTask) task).file();
+    }
+  }
+
+  /** One Puffin file holds the vectors of many data files: only path and offset together name one. */
+  public static String key(DeleteFile file) {
+    return file.contentOffset() == null ? file.location() : file.location() + "#" + file.contentOffset();
+  }
+
+  public static void describeDelete(ObjectNode row, DeleteFile file) {
+    boolean vector = file.contentOffset() != null;
+    boolean equality = file.content() == FileContent.EQUALITY_DELETES;
+    row.put("key", key(file));
+    row.put("kind", equality ? "equality" : vector ? "vector" : "position");
+    row.put("path", file.location());
+    row.put("format", file.format().name().toLowerCase());
+    row.put("bytes", vector ? file.contentSizeInBytes().longValue() : file.fileSizeInBytes());
+    row.put("records", file.recordCount());
+    row.put("sequence_number", file.dataSequenceNumber() == null ? 0L : file.dataSequenceNumber().longValue());
+    row.put("content_offset", vector ? file.contentOffset().longValue() : 0L);
+    row.put("content_size", vector ? file.contentSizeInBytes().longValue() : 0L);
+    row.put("referenced", file.referencedDataFile() == null ? "" : file.referencedDataFile());
+    row.put("encrypted", file.keyMetadata() != null);
+    ArrayNode ids = row.putArray("equality_ids");
+    if (equality) {
+      for (int i = 0; i < file.equalityFieldIds().size(); i++) {
+        ids.add(((Integer) file.equalityFieldIds().get(i)).intValue());
+      }
     }
   }
 
@@ -159,6 +221,10 @@ public final class IcebergBridge {
     return location == null ? "" : location;
   }
 
+  public static int formatVersion(Table table) {
+    return current(table).formatVersion();
+  }
+
   private static TableMetadata current(Table table) {
     return ((HasTableOperations) table).operations().current();
   }
@@ -184,8 +250,13 @@ public final class IcebergBridge {
   }
 
   /** Every live data file of a snapshot, as one Arrow stream in a local file. */
-  public Scan scan(Table table, long snapshotId, Expression filter, String arrowPath) throws Exception {
+  public Scan scan(Table table, long snapshotId, Expression filter, String statsJson, String arrowPath)
+      throws Exception {
     TableScan planning = (TableScan) table.newScan().useSnapshot(snapshotId).ignoreResiduals();
+    String[] stats = (String[]) JSON.readValue(statsJson, String[].class);
+    if (stats.length > 0) {
+      planning = (TableScan) planning.includeColumnStats(Arrays.asList(stats));
+    }
     if (filter != null) {
       planning = (TableScan) planning.filter(filter);
     }
@@ -203,8 +274,10 @@ public final class IcebergBridge {
       while (each.hasNext()) {
         FileScanTask task = (FileScanTask) each.next();
         DataFile file = (DataFile) task.file();
+        int partition = partitionId(scan, partitionIds, table, file);
         scan.tasks.put(file.location(), task);
-        columns.add(task, file, partitionId(scan, partitionIds, table, file));
+        scan.partitionOf.put(file.location(), Integer.valueOf(partition));
+        columns.add(scan, task, file, partition);
         if (columns.rows == 65536) {
           flush(columns, root, writer);
         }
@@ -278,6 +351,9 @@ public final class IcebergBridge {
     final IntVector positionDeletes;
     final IntVector equalityDeletes;
     final BitVector encrypted;
+    final IntVector rowGroups;
+    final IntVector sortOrder;
+    final ListVector deletes;
     int rows = 0;
 
     FileColumns(RootAllocator allocator) {
@@ -291,14 +367,19 @@ public final class IcebergBridge {
       positionDeletes = new IntVector("position_deletes", allocator);
       equalityDeletes = new IntVector("equality_deletes", allocator);
       encrypted = new BitVector("encrypted", allocator);
+      rowGroups = new IntVector("row_groups", allocator);
+      sortOrder = new IntVector("sort_order_id", allocator);
+      deletes = ListVector.empty("deletes", allocator);
+      deletes.addOrGetVector(FieldType.nullable(Types.MinorType.INT.getType()));
     }
 
     List vectors() {
       return Arrays.asList(new FieldVector[] {
-        partition, path, format, bytes, records, sequence, firstRowId, positionDeletes, equalityDeletes, encrypted});
+        partition, path, format, bytes, records, sequence, firstRowId, positionDeletes, equalityDeletes, encrypted,
+        rowGroups, sortOrder, deletes});
     }
 
-    void add(FileScanTask task, DataFile file, int partitionId) {
+    void add(Scan scan, FileScanTask task, DataFile file, int partitionId) {
       partition.setSafe(rows, partitionId);
       path.setSafe(rows, file.location().getBytes(StandardCharsets.UTF_8));
       format.setSafe(rows, file.format().name().toLowerCase().getBytes(StandardCharsets.UTF_8));
@@ -312,17 +393,29 @@ public final class IcebergBridge {
       }
       int position = 0;
       int equality = 0;
-      List deletes = task.deletes();
-      for (int i = 0; i < deletes.size(); i++) {
-        if (((DeleteFile) deletes.get(i)).content() == FileContent.EQUALITY_DELETES) {
+      List applying = task.deletes();
+      IntVector places = (IntVector) deletes.getDataVector();
+      int start = deletes.startNewValue(rows);
+      for (int i = 0; i < applying.size(); i++) {
+        DeleteFile each = (DeleteFile) applying.get(i);
+        if (each.content() == FileContent.EQUALITY_DELETES) {
           equality++;
         } else {
           position++;
         }
+        places.setSafe(start + i, scan.place(each));
       }
+      deletes.endValue(rows, applying.size());
       positionDeletes.setSafe(rows, position);
       equalityDeletes.setSafe(rows, equality);
       encrypted.setSafe(rows, file.keyMetadata() == null ? 0 : 1);
+      // A file whose writer told no offsets counts as one row group.
+      rowGroups.setSafe(rows, file.splitOffsets() == null ? 1 : Math.max(1, file.splitOffsets().size()));
+      if (file.sortOrderId() == null) {
+        sortOrder.setNull(rows);
+      } else {
+        sortOrder.setSafe(rows, file.sortOrderId().intValue());
+      }
       rows++;
     }
 
@@ -354,7 +447,10 @@ public final class IcebergBridge {
 
   /**
    * One atomic `replace` snapshot: the sources leave, the outputs come. The library checks on every attempt that each
-   * source is still there and that no delete arrived for it since the snapshot the plan was made from.
+   * source is still there and that no delete arrived for it since `from_snapshot`.
+   *
+   * Delete files may leave too, when nothing else needs them. That was judged on one snapshot (`parent`), so the commit
+   * must build on exactly that one: a file with an old sequence number could have come back under them meanwhile.
    */
   public void rewrite(Table table, Scan scan, String requestJson) throws Exception {
     JsonNode request = JSON.readTree(requestJson);
@@ -371,6 +467,23 @@ public final class IcebergBridge {
     for (int i = 0; i < added.size(); i++) {
       rewrite.addFile(scan.output(at(added, i).asText()));
     }
+    JsonNode droppedDeletes = at(request, "removed_deletes");
+    for (int i = 0; i < droppedDeletes.size(); i++) {
+      rewrite.deleteFile(scan.delete(at(droppedDeletes, i).asText()));
+    }
+    JsonNode addedDeletes = at(request, "added_deletes");
+    for (int i = 0; i < addedDeletes.size(); i++) {
+      JsonNode each = at(addedDeletes, i);
+      DeleteFile file = scan.delete(at(each, "key").asText());
+      if (at(each, "sequence_number").isNull()) {
+        rewrite.addFile(file);
+      } else {
+        rewrite.addFile(file, at(each, "sequence_number").asLong());
+      }
+    }
+    if (!at(request, "parent").isNull()) {
+      rewrite.validateWith(onTopOf(at(request, "parent").asLong()));
+    }
     JsonNode summary = at(request, "summary");
     Iterator keys = summary.fieldNames();
     while (keys.hasNext()) {
@@ -378,6 +491,20 @@ public final class IcebergBridge {
       rewrite.set(key, at(summary, key).asText());
     }
     rewrite.commit();
+  }
+
+  private static SnapshotAncestryValidator onTopOf(final long parent) {
+    return new SnapshotAncestryValidator() {
+      // The compiled method has an erased parameter; Janino needs it spelled so.
+      public boolean validate(Iterable ancestry) {
+        Iterator newest = ancestry.iterator();
+        return newest.hasNext() && ((Snapshot) newest.next()).snapshotId() == parent;
+      }
+
+      public String errorMessage() {
+        return "another commit came first";
+      }
+    };
   }
 
   /** Data files for what kernels wrote, from their footers; what Iceberg's own writer wrote is known already. */
@@ -418,6 +545,10 @@ public final class IcebergBridge {
     builder.withMetrics(metrics);
     if (!spec.isUnpartitioned()) {
       builder.withPartition((StructLike) scan.partitions.get(partition));
+    }
+    Object order = table.sortOrders().get(Integer.valueOf(at(each, "sort_order_id").asInt()));
+    if (order != null) {
+      builder.withSortOrder((SortOrder) order);
     }
     List offsets = new ArrayList();
     JsonNode split = at(each, "split_offsets");

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from lakewarden.model import TableRef
 
 _PREFIX = "spark.sql.catalog."
 _IMPLEMENTATION = "org.apache.iceberg.spark.SparkCatalog"
-_SOURCE = Path(__file__).with_name("IcebergBridge.java")
+_HERE = Path(__file__).parent
 
 
 def spark_settings(name: str, properties: Mapping[str, str]) -> dict[str, str]:
@@ -40,7 +41,16 @@ class Catalogs:
 
     def __init__(self, spark: Any) -> None:
         self.spark = spark
-        self.bridge = bridge(spark, _SOURCE, "lakewarden.IcebergBridge")
+        self.bridge = bridge(spark, _HERE / "IcebergBridge.java", "lakewarden.IcebergBridge")
+        self.deletes = bridge(
+            spark, _HERE / "IcebergDeletes.java", "lakewarden.IcebergDeletes", beside=self.bridge
+        )
+
+    @cached_property
+    def history(self) -> Any:
+        """Compiled when first asked for: most commands never look back."""
+        source = _HERE / "IcebergHistory.java"
+        return bridge(self.spark, source, "lakewarden.IcebergHistory", beside=self.bridge)
 
     def tables(self, catalog: str) -> list[TableRef]:
         try:

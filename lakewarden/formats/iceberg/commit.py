@@ -21,9 +21,13 @@ _SETTLE_WAITS = (0.0, 0.5, 2.0)
 _UNKNOWN = ("CommitStateUnknownException",)
 # A conflict the library found before it moved the pointer: worth another try on the new head.
 _CONFLICT = ("CommitFailedException",)
-# The sources are gone or got deletes; or the catalog refused before it looked at the commit.
+# The sources are gone or got deletes.
+_VALIDATION = ("ValidationException",)
+# What the bridge's own check says when a commit did not build on the snapshot it was judged on.
+_CAME_FIRST = "another commit came first"
+# Those, or the catalog refused before it looked at the commit.
 _LOST = (
-    "ValidationException",
+    *_VALIDATION,
     "ForbiddenException",
     "NotAuthorizedException",
     "NoSuchTableException",
@@ -39,32 +43,11 @@ def prepare_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> None:
             "bytes": f.bytes,
             "partition": f.partition_id,
             "split_offsets": list(f.split_offsets),
+            "sort_order_id": f.sort_order_id,
         }
         for f in rewrite.added
     ]
     catalogs.bridge.describeOutputs(catalogs.load(rewrite.table), rewrite.files.handle, json.dumps(added))
-
-
-def commit_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> int:
-    """One atomic `replace` snapshot. Conflicts are retried on the new head with the outputs already written."""
-    request = json.dumps(
-        {
-            "from_snapshot": rewrite.bounds.base_snapshot_id,
-            "branch": rewrite.bounds.branch,
-            "removed": list(rewrite.removed),
-            "added": [f.path for f in rewrite.added],
-            "summary": dict(rewrite.summary),
-        }
-    )
-
-    def attempt() -> bool:
-        catalogs.bridge.rewrite(catalogs.load(rewrite.table), rewrite.files.handle, request)
-        return True
-
-    found = commit(catalogs, rewrite.table, rewrite.summary, attempt, rewrite.bounds.commit_attempts)
-    if found is None:
-        raise AssertionError("a rewrite always has something to commit")
-    return found
 
 
 def commit(
@@ -73,10 +56,12 @@ def commit(
     summary: Mapping[str, str],
     attempt: Callable[[], bool],
     attempts: int,
+    adjust: Callable[[], bool] = lambda: False,
 ) -> int | None:
     """Run `attempt` until it commits, is lost for good, or its outcome cannot be known; the snapshot's id.
 
-    `attempt` tells whether there was anything to commit; None if not.
+    `attempt` tells whether there was anything to commit; None if not. `adjust` is asked when the library finds that the
+    table changed under the commit: True when the next attempt takes the change into account.
     """
     for number in range(attempts):
         try:
@@ -86,8 +71,10 @@ def commit(
         ) as error:  # whatever went wrong, only the table can say whether it was before or after
             if is_java(error, *_UNKNOWN):
                 return _settle(catalogs, table, summary, error)
-            if is_java(error, *_CONFLICT):
+            if is_java(error, *_CONFLICT) or _CAME_FIRST in java_reason(error):
                 clock.sleep(_backoff(number))
+                continue
+            if is_java(error, *_VALIDATION) and adjust():
                 continue
             if is_java(error, *_LOST):
                 return _lost(catalogs, table, summary, java_reason(error))

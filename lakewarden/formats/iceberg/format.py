@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lakewarden.formats.iceberg.catalog import Catalogs
-from lakewarden.formats.iceberg.commit import commit, commit_rewrite, find_commit, prepare_rewrite
+from lakewarden.formats.iceberg.commit import commit, find_commit, prepare_rewrite
+from lakewarden.formats.iceberg.history import read_replaced
+from lakewarden.formats.iceberg.rewrite_commit import RewriteCommit
 from lakewarden.formats.iceberg.schema import arrow_schema, unfit_types
 from lakewarden.formats.iceberg.view import read_files, read_manifests, read_view
 from lakewarden.formats.jvm import JavaError, is_java
-from lakewarden.formats.seam import OutputFile, Rewrite
+from lakewarden.formats.seam import Incorporate, OutputFile, Replaced, Rewrite
 from lakewarden.model import FileSet, Manifest, TableRef, TableView
 from lakewarden.plan import RewriteGroup
 
@@ -29,8 +31,33 @@ class Iceberg:
     def view(self, table: TableRef) -> TableView:
         return read_view(self._catalogs, table)
 
-    def files(self, table: TableRef, snapshot_id: int, where: str | None) -> FileSet:
-        return read_files(self._catalogs, table, snapshot_id, where)
+    def files(
+        self, table: TableRef, snapshot_id: int, where: str | None, bounds_of: Sequence[str] = ()
+    ) -> FileSet:
+        return read_files(self._catalogs, table, snapshot_id, where, bounds_of)
+
+    def clustering(
+        self, table: TableRef, files: FileSet, columns: Sequence[str]
+    ) -> Mapping[int, Mapping[str, float]]:
+        found = self._catalogs.deletes.clustering(
+            self._catalogs.load(table), files.handle, json.dumps(list(columns))
+        )
+        return {int(partition): shares for partition, shares in json.loads(found).items()}
+
+    def clustering_of_outputs(
+        self, table: TableRef, files: FileSet, paths: Sequence[str], columns: Sequence[str]
+    ) -> Mapping[str, float]:
+        loaded, wanted = self._catalogs.load(table), json.dumps(list(columns))
+        found: Mapping[str, float] = json.loads(
+            self._catalogs.deletes.clusteringOfOutputs(loaded, files.handle, json.dumps(list(paths)), wanted)
+        )
+        return found
+
+    def dangling(self, table: TableRef, files: FileSet, branch: str) -> list[str]:
+        answer = json.loads(
+            self._catalogs.deletes.unneeded(self._catalogs.load(table), files.handle, branch, "[]", "[]")
+        )
+        return sorted(answer["unneeded"])
 
     def retain(self, files: FileSet, paths: Sequence[str]) -> None:
         files.handle.retain(json.dumps(list(paths)))
@@ -43,6 +70,9 @@ class Iceberg:
 
     def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
         return read_manifests(self._catalogs, table, snapshot_id)
+
+    def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
+        return read_replaced(self._catalogs, table, snapshot_id)
 
     def output_locations(
         self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
@@ -65,8 +95,17 @@ class Iceberg:
     def prepare_rewrite(self, rewrite: Rewrite) -> None:
         prepare_rewrite(self._catalogs, rewrite)
 
-    def commit_rewrite(self, rewrite: Rewrite) -> int:
-        return commit_rewrite(self._catalogs, rewrite)
+    def commit_rewrite(self, rewrite: Rewrite, incorporate: Incorporate | None = None) -> int | None:
+        return RewriteCommit(self._catalogs, rewrite, incorporate).run()
+
+    def merge_deletes(self, table: TableRef, min_files: int, summary: Mapping[str, str]) -> int | None:
+        def attempt() -> bool:
+            changed: bool = self._catalogs.deletes.mergeDeletes(
+                self._spark._jsparkSession, self._catalogs.load(table), min_files, json.dumps(dict(summary))
+            )
+            return changed
+
+        return commit(self._catalogs, table, summary, attempt, attempts=4)
 
     def find_commit(self, table: TableRef, summary: Mapping[str, str]) -> int | None:
         return find_commit(self._catalogs, table, summary)
@@ -88,7 +127,7 @@ class Iceberg:
             # Iceberg lets a file grow past its target by half, so that a small tail joins it.
             "max_file_bytes": target_bytes + target_bytes // 2,
             "split_bytes": target_bytes,
-            "expected_files": len(group.bins),
+            "expected_files": group.outputs,
             "strategy": strategy,
             "columns": list(columns),
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from lakewarden.formats.iceberg.catalog import Catalogs, catalog_error
 from lakewarden.formats.jvm import JavaError, java_reason
 from lakewarden.model import (
     Counters,
+    DeleteFile,
     FileSet,
     Manifest,
     Partition,
@@ -114,14 +115,18 @@ def _counters(head: Snapshot | None, snapshots: int) -> Counters:
     )
 
 
-def read_files(catalogs: Catalogs, ref: TableRef, snapshot_id: int, where: str | None) -> FileSet:
+def read_files(
+    catalogs: Catalogs, ref: TableRef, snapshot_id: int, where: str | None, bounds_of: Sequence[str] = ()
+) -> FileSet:
     """Every live data file, as Arrow: the JVM writes one local stream, read back without copying."""
     table = catalogs.load(ref)
     expression = _where(catalogs, ref, where) if where else None
     with tempfile.TemporaryDirectory(prefix="lakewarden-") as folder:
         stream = Path(folder) / "files.arrow"
         try:
-            scan = catalogs.bridge.scan(table, snapshot_id, expression, str(stream))
+            scan = catalogs.bridge.scan(
+                table, snapshot_id, expression, json.dumps(list(bounds_of)), str(stream)
+            )
         except JavaError as error:
             raise _unreadable(error, ref) from error
         files = pa.ipc.open_stream(stream.read_bytes()).read_all()
@@ -129,7 +134,14 @@ def read_files(catalogs: Catalogs, ref: TableRef, snapshot_id: int, where: str |
         Partition(number, each["spec_id"], each["path"], tuple(each["values"]))
         for number, each in enumerate(json.loads(scan.partitions()))
     )
-    return FileSet(snapshot_id, partitions, files, scan)
+    deletes = tuple(read_delete(each) for each in json.loads(scan.deletes()))
+    return FileSet(snapshot_id, partitions, files, scan, deletes)
+
+
+def read_delete(row: Mapping[str, Any]) -> DeleteFile:
+    """A delete file as the bridge describes it; what else it says is for others."""
+    known = {name: row[name] for name in DeleteFile.__slots__}
+    return DeleteFile(**{**known, "equality_ids": tuple(row["equality_ids"])})
 
 
 def read_manifests(catalogs: Catalogs, ref: TableRef, snapshot_id: int) -> list[Manifest]:

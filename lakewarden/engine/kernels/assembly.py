@@ -1,0 +1,244 @@
+"""A Parquet file put together from column chunks, copied or encoded, and read back before anyone may use it.
+
+Arrow writes an empty file of the output's schema first: its footer, filled in, becomes the output's. So types, ids and
+orders are Arrow's, and a reader cannot tell how the rows came in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakewarden.engine.kernels import thrift
+from lakewarden.engine.kernels.chunks import Column, Merged, PagesDiffer, SourceChunk
+from lakewarden.engine.kernels.encoding import Encodings, writer_settings
+from lakewarden.engine.kernels.output import remove_partial, split_offsets
+from lakewarden.engine.kernels.task import Reading, RewriteTask, WrittenFile
+from lakewarden.engine.kernels.thrift import Struct
+
+_MAGIC = b"PAR1"
+# Bytes read back at a time.
+_BLOCK = 8 << 20
+# ColumnChunk: indexes that are not copied. ColumnMetaData: index page and bloom filter.
+_INDEXES = frozenset((4, 5, 6, 7))
+_ASIDE = frozenset((10, 14, 15))
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A column chunk Arrow has encoded: its footer entry, and its bytes."""
+
+    entry: Struct
+    data: memoryview
+
+    def at(self, start: int) -> Struct:
+        """The entry, for bytes that have moved to `start`."""
+        metadata: Struct = thrift.value_of(self.entry, 3)
+        moved = start - _start(metadata)
+        metadata = {number: typed for number, typed in metadata.items() if number not in _ASIDE}
+        for number in (9, 11):
+            if number in metadata:
+                metadata[number] = thrift.i64(thrift.value_of(metadata, number) + moved)
+        kept = {number: typed for number, typed in self.entry.items() if number not in _INDEXES}
+        return kept | {3: thrift.structure(metadata)}
+
+
+def _start(metadata: Struct) -> int:
+    data, dictionary = thrift.value_of(metadata, 9), thrift.value_of(metadata, 11)
+    return int(data if dictionary is None else min(data, dictionary))
+
+
+def arrow_file(
+    schema: pa.Schema, encodings: Encodings, task: RewriteTask, rows: pa.Table | None = None
+) -> pa.Buffer:
+    """A file in memory as the task would write it, of one row group or none."""
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema, **writer_settings(encodings, task.options)) as writer:
+        writer.add_key_value_metadata({"iceberg.schema": task.iceberg_schema_json})
+        if rows is not None:
+            writer.write_table(rows, row_group_size=rows.num_rows)
+    return sink.getvalue()
+
+
+def octets(buffer: pa.Buffer) -> memoryview:
+    """Arrow shows its bytes as signed numbers."""
+    return memoryview(buffer).cast("B")
+
+
+def footer_of(file: pa.Buffer) -> Struct:
+    view = octets(file)
+    size = int.from_bytes(view[-8:-4], "little")
+    return thrift.read(view[-8 - size : -8])[0]
+
+
+def encoded_chunks(file: pa.Buffer) -> Iterator[Encoded]:
+    """The column chunks of a file of one row group."""
+    view = octets(file)
+    (group,) = thrift.value_of(footer_of(file), 4)
+    for entry in thrift.value_of(group, 1):
+        metadata = thrift.value_of(entry, 3)
+        start = _start(metadata)
+        yield Encoded(entry, view[start : start + thrift.value_of(metadata, 7)])
+
+
+def column_names(footer: Struct) -> Iterator[tuple[bytes, ...]]:
+    """The names of each leaf column, from the top down."""
+    elements = iter(thrift.value_of(footer, 2))
+
+    def walk(above: tuple[bytes, ...], count: int) -> Iterator[tuple[bytes, ...]]:
+        for _ in range(count):
+            element = next(elements)
+            names = (*above, thrift.value_of(element, 4))
+            children = thrift.value_of(element, 5, 0)
+            if children:
+                yield from walk(names, children)
+            else:
+                yield names
+
+    return walk((), thrift.value_of(next(elements), 5, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A stretch of the file, and the checksum of what was handed over to be stored there."""
+
+    column: str
+    start: int
+    size: int
+    checksum: int
+
+
+class Assembly:
+    """The file being put together. Leaving the block without `finish` removes it."""
+
+    def __init__(self, reading: Reading, path: str, template: Struct) -> None:
+        self._reading = reading
+        self._path = path
+        self._template = template
+        self._sink: pa.NativeFile | None = None
+        self._at = self._checksum = 0
+        self._written: list[_Written] = []
+        self._groups: list[Struct] = []
+        self._entries: list[Struct] = []
+        self._finished = False
+
+    def __enter__(self) -> Assembly:
+        return self
+
+    def copy(self, column: Column, parts: Iterable[SourceChunk]) -> None:
+        """The next column chunk of the row group, from chunks of the sources."""
+        merged = Merged(column)
+        start = self._begin()
+        for part in parts:
+            merged.add(part)
+            self._write(part.data)
+        self._entries.append(merged.entry(start, self._end(column.path, start)))
+
+    def place(self, column: str, chunk: Encoded) -> None:
+        """The next column chunk of the row group, as Arrow encoded it."""
+        start = self._begin()
+        self._write(chunk.data)
+        self._end(column, start)
+        self._entries.append(chunk.at(start))
+
+    def end_group(self, rows: int) -> None:
+        columns = [thrift.value_of(entry, 3) for entry in self._entries]
+        group: Struct = {
+            1: thrift.listed(thrift.STRUCT, self._entries),
+            2: thrift.i64(sum(thrift.value_of(column, 6) for column in columns)),
+            3: thrift.i64(rows),
+            5: thrift.i64(_start(columns[0])),
+            6: thrift.i64(sum(thrift.value_of(column, 7) for column in columns)),
+            7: thrift.i16(len(self._groups)),
+        }
+        self._reading.throttle.wrote(thrift.value_of(group, 6))
+        self._groups.append(group)
+        self._entries = []
+
+    def finish(self) -> WrittenFile:
+        """Write the footer, close, read all of it back, and describe it."""
+        if self._sink is None:
+            raise ValueError(f"finish {self._path}: it was never begun")
+        footer = thrift.write(self._footer())
+        self._write(footer + len(footer).to_bytes(4, "little") + _MAGIC)
+        self._sink.close()
+        with self._reading.store.open(self._path) as stored:
+            self._check(stored)
+            read = pq.ParquetFile(stored).metadata
+        self._check_rows(read)
+        self._finished = True
+        return WrittenFile(self._path, self._at, read.num_rows, split_offsets(read))
+
+    def _footer(self) -> Struct:
+        rows = sum(thrift.value_of(group, 3) for group in self._groups)
+        # Readers know writers by name, and by it their past mistakes. Arrow has none to allow for, and no page is copied
+        # that needs such allowance; the addition tells people what the file went through.
+        maker = thrift.value_of(self._template, 6) + b" (build lakewarden-pages)"
+        return self._template | {
+            3: thrift.i64(rows),
+            4: thrift.listed(thrift.STRUCT, self._groups),
+            6: thrift.binary(maker),
+        }
+
+    def _write(self, data: bytes | memoryview) -> None:
+        if self._sink is None:
+            self._sink = self._reading.store.create(self._path)
+        self._sink.write(data)
+        self._at += len(data)
+        self._checksum = zlib.crc32(data, self._checksum)
+
+    def _begin(self) -> int:
+        if not self._at:
+            self._write(_MAGIC)
+        self._checksum = 0
+        return self._at
+
+    def _end(self, column: str, start: int) -> int:
+        self._written.append(_Written(column, start, self._at - start, self._checksum))
+        return self._at - start
+
+    def _check(self, stored: pa.NativeFile) -> None:
+        """Nothing was decoded, so no decoder would notice a page that was stored wrongly: compare what is there now."""
+        if stored.size() != self._at:
+            raise PagesDiffer(self._path, "", f"wrote {self._at} bytes, {stored.size()} are stored")
+        for written in self._written:
+            self._reading.throttle.read(written.size)
+            if _checksum(stored, written.start, written.size) != written.checksum:
+                raise PagesDiffer(self._path, written.column, "what is stored is not what was written")
+
+    def _check_rows(self, footer: pq.FileMetaData) -> None:
+        wanted = [thrift.value_of(group, 3) for group in self._groups]
+        found = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+        if wanted != found or footer.num_rows != sum(wanted):
+            raise ValueError(
+                f"rewrite {self._path}: wrote row groups of {wanted} rows, its footer says {found}"
+            )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._finished:
+            return
+        # As with any output: closing may fail again, the removal has to happen.
+        with contextlib.suppress(Exception):
+            if self._sink is not None:
+                self._sink.close()
+        remove_partial(self._reading, self._path, error)
+
+
+def _checksum(stored: pa.NativeFile, start: int, size: int) -> int:
+    stored.seek(start)
+    checksum = 0
+    while size:
+        block = stored.read(min(size, _BLOCK))
+        if not block:
+            return -1
+        checksum = zlib.crc32(block, checksum)
+        size -= len(block)
+    return checksum

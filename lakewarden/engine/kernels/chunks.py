@@ -1,0 +1,263 @@
+"""One column chunk of an output, made of the pages of many: what its pages are, and what its footer entry says of them.
+
+Header and body of a page are copied together, so levels, values, compression and checksum stay as their writer made them.
+What the chunk says of itself is added up from what its pages and the source footers say, and is left out in doubt.
+"""
+
+from __future__ import annotations
+
+import math
+import struct as packing
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from lakewarden.engine.kernels import thrift
+from lakewarden.engine.kernels.thrift import Struct
+
+# Numbers of parquet.thrift: physical types, codecs, encodings, kinds of pages.
+PHYSICAL = {
+    "BOOLEAN": 0,
+    "INT32": 1,
+    "INT64": 2,
+    "FLOAT": 4,
+    "DOUBLE": 5,
+    "BYTE_ARRAY": 6,
+    "FIXED_LEN_BYTE_ARRAY": 7,
+}
+CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 4, "ZSTD": 6}
+ENCODINGS = {
+    "PLAIN": 0,
+    "RLE": 3,
+    "BIT_PACKED": 4,
+    "DELTA_BINARY_PACKED": 5,
+    "DELTA_LENGTH_BYTE_ARRAY": 6,
+    "DELTA_BYTE_ARRAY": 7,
+    "BYTE_STREAM_SPLIT": 9,
+}
+_PAGE, _PAGE_V2 = 0, 3
+_LEVELS = frozenset((ENCODINGS["RLE"], ENCODINGS["BIT_PACKED"]))
+
+_FLOATS = ("FLOAT", "DOUBLE")
+_PACKED = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
+# Statistics longer than this cost every reader of the footer more than they save; Arrow's writer draws the same line.
+_LONGEST_BOUND = 4096
+
+
+class Doubtful(Exception):
+    """These pages are not ones that may be copied. Nothing is wrong with the rows: decode them instead."""
+
+
+class PagesDiffer(ValueError):
+    """Pages contradict what they or their footer say, or were not stored as they were written."""
+
+    def __init__(self, path: str, column: str, reason: str) -> None:
+        super().__init__(path, column, reason)
+        self.path, self.column, self.reason = path, column, reason
+
+    def __str__(self) -> str:
+        return f"copy pages of {self.path}, column {self.column}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the output: its names from the top down, and Parquet's description of it."""
+
+    names: tuple[bytes, ...]
+    kind: Any
+    allowed: frozenset[int]
+
+    @property
+    def path(self) -> str:
+        return str(self.kind.path)
+
+    @property
+    def flat(self) -> bool:
+        return bool(self.kind.max_repetition_level == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChunk:
+    """A column chunk of a source: its footer entry, and its bytes."""
+
+    path: str
+    rows: int
+    chunk: pq.ColumnChunkMetaData
+    data: memoryview
+
+
+@dataclass(slots=True)
+class Merged:
+    """The output's chunk, as far as its parts have been added."""
+
+    column: Column
+    values: int = 0
+    uncompressed: int = 0
+    pages: Counter[tuple[int, int]] = field(default_factory=Counter)
+    encodings: set[int] = field(default_factory=set)
+    chunks: list[pq.ColumnChunkMetaData] = field(default_factory=list)
+
+    def add(self, part: SourceChunk) -> None:
+        """Look through the pages of a part. Doubtful or PagesDiffer, before any of its bytes is written."""
+        values = rows = 0
+        for page in _pages(part, self.column):
+            self.pages[page.kind, page.encoding] += 1
+            self.encodings.update(page.level_encodings, (page.encoding,))
+            values += page.values
+            rows += page.values if page.rows is None else page.rows
+        if values != part.chunk.num_values:
+            raise self._differs(part, f"the footer says {part.chunk.num_values} values, its pages {values}")
+        # Where values repeat within a row, only pages of the second version tell their rows.
+        if self.column.flat and rows != part.rows:
+            raise self._differs(part, f"the footer says {part.rows} rows, its pages {rows}")
+        self.values += values
+        self.uncompressed += part.chunk.total_uncompressed_size
+        self.chunks.append(part.chunk)
+
+    def _differs(self, part: SourceChunk, reason: str) -> PagesDiffer:
+        return PagesDiffer(part.path, self.column.path, reason)
+
+    def entry(self, start: int, size: int) -> Struct:
+        """The footer's ColumnChunk, for pages that lie at `start`."""
+        metadata: Struct = {
+            1: thrift.i32(PHYSICAL[self.column.kind.physical_type]),
+            2: thrift.listed(thrift.I32, sorted(self.encodings)),
+            3: thrift.listed(thrift.BINARY, self.column.names),
+            4: thrift.i32(CODECS[self.chunks[0].compression]),
+            5: thrift.i64(self.values),
+            6: thrift.i64(self.uncompressed),
+            7: thrift.i64(size),
+            9: thrift.i64(start),
+            12: thrift.structure(statistics(self.chunks, self.column)),
+            13: thrift.listed(thrift.STRUCT, self._page_counts()),
+        }
+        return {2: thrift.i64(0), 3: thrift.structure(metadata)}
+
+    def _page_counts(self) -> Iterator[Struct]:
+        for (kind, encoding), count in sorted(self.pages.items()):
+            yield {1: thrift.i32(kind), 2: thrift.i32(encoding), 3: thrift.i32(count)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    kind: int
+    encoding: int
+    level_encodings: frozenset[int]
+    values: int
+    # Only pages of the second version say.
+    rows: int | None
+
+    def fits(self, column: Column) -> bool:
+        return self.encoding in column.allowed and self.level_encodings <= _LEVELS
+
+
+def _pages(part: SourceChunk, column: Column) -> Iterator[_Page]:
+    """The data pages of a part, whose sizes must lead exactly to its end."""
+    at, end = 0, len(part.data)
+    while at < end:
+        try:
+            header, body = thrift.read(part.data, at)
+        except thrift.Malformed as error:
+            raise Doubtful(f"{part.path}, column {column.path}: {error}") from error
+        at = body + thrift.value_of(header, 3, 0)
+        page = _data_page(header)
+        if page is None or not body < at <= end or not page.fits(column):
+            raise Doubtful(f"{part.path}, column {column.path}: a page that cannot be copied")
+        _check_sum(part, column, header, part.data[body:at])
+        yield page
+
+
+def _data_page(header: Struct) -> _Page | None:
+    """What a header says of its data page; None for any other kind of page."""
+    kind = thrift.value_of(header, 1)
+    if kind == _PAGE and 5 in header:
+        inner = thrift.value_of(header, 5)
+        values, encoding, *levels = (thrift.value_of(inner, number, -1) for number in (1, 2, 3, 4))
+        return _Page(kind, encoding, frozenset(levels), values, None)
+    if kind == _PAGE_V2 and 8 in header:
+        inner = thrift.value_of(header, 8)
+        values, rows, encoding = (thrift.value_of(inner, number, -1) for number in (1, 3, 4))
+        return _Page(kind, encoding, frozenset((ENCODINGS["RLE"],)), values, rows)
+    return None
+
+
+def _check_sum(part: SourceChunk, column: Column, header: Struct, body: memoryview) -> None:
+    """Decoding would tell most damage; where nothing is decoded, the checksum Iceberg's writer leaves does."""
+    stated = thrift.value_of(header, 4)
+    if stated is not None and zlib.crc32(body) != stated & 0xFFFFFFFF:
+        raise PagesDiffer(part.path, column.path, "a page does not have the checksum its header says")
+
+
+# --- statistics ---------------------------------------------------------------------------------------------
+
+# Of each chunk: what it states, and its number of values.
+_Stated = Sequence[tuple[Any, int]]
+
+
+def statistics(chunks: Iterable[pq.ColumnChunkMetaData], column: Column) -> Struct:
+    """Of all chunks together: nulls, least and greatest value, each only if every chunk states it.
+
+    Whether a bound is exact is left open, as not every writer says it, and a shortened one is a bound all the same.
+    """
+    stated = [(chunk.statistics, chunk.num_values) for chunk in chunks]
+    merged: Struct = {}
+    if all(one is not None and one.has_null_count for one, _ in stated):
+        merged[3] = thrift.i64(sum(one.null_count for one, _ in stated))
+    bounds = _bounds(stated, column)
+    if bounds is not None:
+        merged[6], merged[5] = map(thrift.binary, bounds)
+    return merged
+
+
+def loses_bounds(chunks: Iterable[pq.ColumnChunkMetaData], column: Column) -> bool:
+    """Whether copying would leave floats without bounds that encoding them anew finds: Java's writer states none beside a
+    NaN. The table knew them, as Iceberg counts NaN apart, and would know them no more."""
+    stated = [(chunk.statistics, chunk.num_values) for chunk in chunks]
+    return column.kind.physical_type in _FLOATS and _bounds(stated, column) is None and not _all_null(stated)
+
+
+def _all_null(stated: _Stated) -> bool:
+    return all(one is not None and one.has_null_count and one.null_count == values for one, values in stated)
+
+
+def _bounds(stated: _Stated, column: Column) -> tuple[bytes, bytes] | None:
+    """Least and greatest value as a footer has them, or None."""
+    found = []
+    for one, values in stated:
+        if one is not None and one.has_min_max:
+            found.append((one.min_raw, one.max_raw))
+        elif not _all_null([(one, values)]):
+            return None
+    if not found:
+        return None
+    if column.kind.physical_type in _FLOATS:
+        return _float_bounds(found, column.kind.physical_type)
+    order = _order(column.kind)
+    low = min((low for low, _ in found), key=order)
+    high = max((high for _, high in found), key=order)
+    bounds = _pack(low, column.kind.physical_type), _pack(high, column.kind.physical_type)
+    return None if max(map(len, bounds)) > _LONGEST_BOUND else bounds
+
+
+def _float_bounds(found: list[tuple[float, float]], physical: str) -> tuple[bytes, bytes] | None:
+    """A NaN says nothing of the other values; a zero bound may stand for either zero, so it is the outer one."""
+    if any(map(math.isnan, (value for pair in found for value in pair))):
+        return None
+    low, high = min(low for low, _ in found), max(high for _, high in found)
+    return _pack(low or -0.0, physical), _pack(high or 0.0, physical)
+
+
+def _order(kind: Any) -> Callable[[Any], Any]:
+    """How Parquet orders values of this kind: bytes as unsigned ones, but for the digits of a decimal."""
+    if kind.physical_type == "FIXED_LEN_BYTE_ARRAY" and str(kind.logical_type).startswith("Decimal"):
+        return lambda digits: int.from_bytes(digits, "big", signed=True)
+    return lambda value: value
+
+
+def _pack(value: Any, physical: str) -> bytes:
+    packed = _PACKED.get(physical)
+    return bytes(value) if packed is None else packing.pack(packed, value)

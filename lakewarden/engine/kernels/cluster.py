@@ -1,0 +1,97 @@
+"""Putting a partition's rows in order inside one task: all of them in memory, one permutation, several files.
+
+Rows are held once, column by column; each row group of an output gathers its rows from there. So the peak is the rows
+themselves, the permutation, and one row group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from lakewarden.engine.kernels.order import Edges, cuts, permutation
+from lakewarden.engine.kernels.output import Output, held_limit, rows_per_group
+from lakewarden.engine.kernels.rowsort import Rows
+from lakewarden.engine.kernels.task import Reading, WrittenFile
+
+# The permutation and one row group are held beside the rows.
+_BESIDE = 0.75
+
+
+class TooLarge(Exception):
+    """The rows do not fit the task's memory: they have to be spread over several tasks first."""
+
+    def __init__(self, rows: int, needed: int, budget: int) -> None:
+        super().__init__(rows, needed, budget)
+        self.rows, self.needed, self.budget = rows, needed, budget
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rows} rows need about {self.needed >> 20} MiB in memory, the task has {self.budget >> 20}"
+        )
+
+
+def clustered(reading: Reading) -> tuple[WrittenFile, ...]:
+    """All rows in order, cut into the task's outputs. TooLarge, before anything is read, if they do not fit."""
+    task = reading.task
+    assert task.ordering is not None
+    if reading.decoded_bytes > _BESIDE * task.memory_budget:
+        raise TooLarge(task.rows, int(reading.decoded_bytes), task.memory_budget)
+    rows = gather(reading.batches(), reading.schema)
+    order = permutation(rows, task.ordering)
+    places = cuts(rows, order, task.ordering, len(task.outputs))
+    found = []
+    for path, start, end in zip(task.outputs, places, places[1:], strict=False):
+        with Output(reading, path) as output:
+            write_ordered(output, rows, order[start:end], rows_per_group(reading))
+            found.append(output.finish())
+    return tuple(file for file in found if file is not None)
+
+
+def gather(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """The batches as one table of whole columns. A column's pieces are let go as soon as it is joined."""
+    pieces: list[list[pa.Array]] = [[] for _ in schema]
+    for batch in batches:
+        for column, piece in zip(pieces, batch.columns, strict=True):
+            column.append(piece)
+    joined = []
+    for number, field in enumerate(schema):
+        column = pa.chunked_array(pieces[number], field.type)
+        pieces[number] = []
+        joined.append(column.unify_dictionaries().combine_chunks())
+    return pa.Table.from_arrays(joined, schema=schema)
+
+
+def write_ordered(output: Output, rows: pa.Table, order: Rows, group_rows: int) -> None:
+    """These rows, in this order, as row groups of about equal size."""
+    groups = max(1, -(-len(order) // group_rows))
+    for number in range(groups):
+        part = order[len(order) * number // groups : len(order) * (number + 1) // groups]
+        if len(part):
+            output.write(rows.take(pa.array(part)))
+
+
+def write_range(
+    output: Output, batches: Iterable[pa.RecordBatch], reading: Reading, edges: Edges, group_rows: int
+) -> None:
+    """One range of a partition, put in order. A range that turns out larger than memory is ordered piece by piece."""
+    ordering = reading.task.ordering
+    assert ordering is not None
+    limit = held_limit(reading.task.memory_budget) // 2
+    held: list[pa.RecordBatch] = []
+
+    def flush() -> None:
+        if held:
+            rows = gather(held, reading.schema)
+            held.clear()
+            write_ordered(output, rows, permutation(rows, ordering, edges), group_rows)
+
+    size = 0
+    for batch in batches:
+        if held and size + batch.nbytes > limit:
+            flush()
+            size = 0
+        held.append(batch)
+        size += batch.nbytes
+    flush()

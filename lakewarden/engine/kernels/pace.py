@@ -1,0 +1,124 @@
+"""How fast one task may read and write: token buckets for a kernel, which is one thread.
+
+A kernel reads whole row groups, often more than a second's worth. So a call is let through at once and leaves a debt; the
+next call of that kind waits until the debt is paid. The time the kernel spends decoding and encoding in between pays too,
+which is why the wait comes before the next call and not after this one: waiting at once would pay twice. What is owed at
+the end of the task is slept off by `settle`, so over the whole task no budget is passed, not even by the last call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+# Unused time that outlasts a call, in seconds. More would let a task that was busy for long strike the store with many calls.
+_BURST = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Bytes and requests per second; None is no limit. Travels to the task by pickle."""
+
+    read_bytes: float | None = None
+    write_bytes: float | None = None
+    requests: float | None = None
+
+    @property
+    def limits(self) -> bool:
+        """Whether anything is limited at all."""
+        return any(rate is not None for rate in (self.read_bytes, self.write_bytes, self.requests))
+
+    def part(self, fraction: float) -> Pace:
+        """This share of every budget."""
+        return Pace(
+            _part(self.read_bytes, fraction),
+            _part(self.write_bytes, fraction),
+            _part(self.requests, fraction),
+        )
+
+
+def _part(rate: float | None, fraction: float) -> float | None:
+    return None if rate is None else rate * fraction
+
+
+class Throttle:
+    """Keeps one task to its pace. Without limits every call returns at once."""
+
+    def __init__(
+        self,
+        pace: Pace | None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        pace = pace or Pace()
+        now = clock()
+        self._clock, self._sleep = clock, sleep
+        self._read = _bucket(pace.read_bytes, now)
+        self._write = _bucket(pace.write_bytes, now)
+        self._requests = _bucket(pace.requests, now)
+        self._all = [each for each in (self._read, self._write, self._requests) if each is not None]
+        self.waited = 0.0
+
+    def read(self, nbytes: int, requests: int = 1) -> None:
+        """Before so much is read."""
+        if self._all:
+            self._take(self._read, nbytes, requests)
+
+    def wrote(self, nbytes: int, requests: int = 1) -> None:
+        """After so much was written: how much a row group takes is known only then."""
+        if self._all:
+            self._take(self._write, nbytes, requests)
+
+    def settle(self) -> None:
+        """At the end of the task: sleep off what is still owed, or the next task would start on borrowed bytes."""
+        if self._all:
+            self._pay(self._all)
+
+    def _take(self, moved: _Bucket | None, nbytes: int, requests: int) -> None:
+        wanted = [(moved, nbytes), (self._requests, requests)]
+        due = [(bucket, amount) for bucket, amount in wanted if bucket is not None and amount > 0]
+        self._pay([bucket for bucket, _ in due])
+        for bucket, amount in due:
+            bucket.take(amount)
+
+    def _pay(self, buckets: Sequence[_Bucket]) -> None:
+        """Sleep until none of these owes anything: one sleep, because while one is paid all are."""
+        owed = self._owed(buckets)
+        while owed > 0:
+            before = self._clock()
+            self._sleep(owed)
+            self.waited += self._clock() - before
+            owed = self._owed(buckets)
+
+    def _owed(self, buckets: Sequence[_Bucket]) -> float:
+        now = self._clock()
+        return max((bucket.owed(now) for bucket in buckets), default=0.0)
+
+
+class _Bucket:
+    """A level that rises at the rate and falls with what is taken, below nothing if need be."""
+
+    def __init__(self, rate: float, now: float) -> None:
+        self._rate = rate
+        self._seen = now
+        # Empty at first: a full one would be a burst per task, and a run has thousands of tasks.
+        self._level = 0.0
+
+    def owed(self, now: float) -> float:
+        """Seconds until the debt is paid. A sleep that lasted too long counts as time passed, so nothing drifts."""
+        self._level += (now - self._seen) * self._rate
+        self._seen = now
+        # Below a microsecond it is the rounding of floats, and sleeping that long takes fifty times as long.
+        return -self._level / self._rate if self._level < -self._rate * 1e-6 else 0.0
+
+    def take(self, amount: int) -> None:
+        """All the time since the last call pays for this one: a file of one row group is written after everything was read.
+
+        Capped before the call instead of after it, such a task took as long as its reading and its writing together.
+        """
+        self._level = min(self._level - amount, self._rate * _BURST)
+
+
+def _bucket(rate: float | None, now: float) -> _Bucket | None:
+    return None if rate is None else _Bucket(rate, now)

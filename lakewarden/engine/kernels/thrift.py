@@ -1,0 +1,273 @@
+"""Thrift's compact protocol: as much as Parquet's footers and page headers need, without their definitions.
+
+A struct is a dict from field id to a typed value, so that what is read can be written again byte for byte, fields unknown
+to us included. Types are the protocol's own numbers; lists and maps say theirs.
+"""
+
+from __future__ import annotations
+
+import struct as packing
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT, UUID = range(1, 14)
+
+Typed = tuple[int, Any]
+Struct = dict[int, Typed]
+Bytes = bytes | bytearray | memoryview
+
+# Parquet nests eight deep or so; what goes on for longer is not Parquet.
+_DEEPEST = 32
+# A number of 64 bits takes at most ten bytes.
+_LONGEST_SHIFT = 63
+_UUID_BYTES = 16
+# Sizes of lists and distances between field ids share a byte with a type, where they fit.
+_SHORT = 15
+
+
+class Malformed(ValueError):
+    """Bytes that are not a struct of this protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list or set: the type of its elements, and their values."""
+
+    kind: int
+    values: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """A map: the types of keys and values, and the entries in their order."""
+
+    key_kind: int
+    value_kind: int
+    entries: Sequence[tuple[Any, Any]]
+
+
+def boolean(value: bool) -> Typed:
+    return TRUE if value else FALSE, value
+
+
+def i16(value: int) -> Typed:
+    return I16, value
+
+
+def i32(value: int) -> Typed:
+    return I32, value
+
+
+def i64(value: int) -> Typed:
+    return I64, value
+
+
+def binary(value: Bytes) -> Typed:
+    return BINARY, bytes(value)
+
+
+def structure(value: Struct) -> Typed:
+    return STRUCT, value
+
+
+def listed(kind: int, values: Iterable[Any]) -> Typed:
+    return LIST, Items(kind, list(values))
+
+
+def value_of(struct: Struct, field: int, default: Any = None) -> Any:
+    """A field's value; lists as plain lists."""
+    found = struct.get(field)
+    if found is None:
+        return default
+    value = found[1]
+    return value.values if isinstance(value, Items) else value
+
+
+def read(data: Bytes, start: int = 0) -> tuple[Struct, int]:
+    """The struct that begins at `start`, and where it ends."""
+    reader = _Reader(data, start)
+    try:
+        return reader.struct(0), reader.at
+    except (IndexError, packing.error):
+        raise Malformed(f"the struct at {start} goes beyond its {len(data)} bytes") from None
+
+
+class _Reader:
+    """A place in the bytes that moves on with everything read. Page headers go through here: keep it lean."""
+
+    __slots__ = ("at", "data")
+
+    def __init__(self, data: Bytes, at: int) -> None:
+        self.data = data
+        self.at = at
+
+    def struct(self, depth: int) -> Struct:
+        if depth > _DEEPEST:
+            raise Malformed("structs nest too deep")
+        fields: Struct = {}
+        number = 0
+        while head := self._byte():
+            kind = head & 0x0F
+            number = number + (head >> 4) if head >> 4 else self._signed()
+            fields[number] = kind, self._value(kind, depth) if kind > FALSE else kind == TRUE
+        return fields
+
+    def _byte(self) -> int:
+        byte = self.data[self.at]
+        self.at += 1
+        return byte
+
+    def _unsigned(self) -> int:
+        byte = self._byte()
+        if byte < 0x80:
+            return byte
+        number, shift = byte & 0x7F, 7
+        while (byte := self._byte()) & 0x80:
+            number |= (byte & 0x7F) << shift
+            shift += 7
+            if shift > _LONGEST_SHIFT:
+                raise Malformed("a number is longer than 64 bits")
+        return number | byte << shift
+
+    def _signed(self) -> int:
+        number = self._unsigned()
+        return (number >> 1) ^ -(number & 1)
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if kind in (I32, I64, I16):
+            return self._signed()
+        if kind == STRUCT:
+            return self.struct(depth + 1)
+        if kind == BINARY:
+            return self._bytes(self._unsigned())
+        if kind in (LIST, SET):
+            return self._items(depth)
+        return self._rare(kind, depth)
+
+    def _rare(self, kind: int, depth: int) -> Any:
+        if kind in (TRUE, FALSE):
+            return self._byte() == TRUE
+        if kind == BYTE:
+            return packing.unpack("b", self._bytes(1))[0]
+        if kind == DOUBLE:
+            return packing.unpack("<d", self._bytes(8))[0]
+        if kind == UUID:
+            return self._bytes(_UUID_BYTES)
+        if kind == MAP:
+            return self._pairs(depth)
+        raise Malformed(f"no type has the number {kind}")
+
+    def _bytes(self, count: int) -> bytes:
+        found = bytes(self.data[self.at : self.at + count])
+        if len(found) != count:
+            raise IndexError
+        self.at += count
+        return found
+
+    def _items(self, depth: int) -> Items:
+        head = self._byte()
+        count = head >> 4 if head >> 4 < _SHORT else self._unsigned()
+        self._check_count(count, depth)
+        return Items(head & 0x0F, [self._value(head & 0x0F, depth + 1) for _ in range(count)])
+
+    def _pairs(self, depth: int) -> Pairs:
+        count = self._unsigned()
+        self._check_count(count, depth)
+        if not count:
+            return Pairs(0, 0, [])
+        head = self._byte()
+        key, value = head >> 4, head & 0x0F
+        return Pairs(
+            key, value, [(self._value(key, depth + 1), self._value(value, depth + 1)) for _ in range(count)]
+        )
+
+    def _check_count(self, count: int, depth: int) -> None:
+        """Every element takes a byte at least: a count beyond that is damage, and must not fill the memory."""
+        if count > len(self.data) - self.at:
+            raise IndexError
+        if depth > _DEEPEST:
+            raise Malformed("lists nest too deep")
+
+
+def write(struct: Struct) -> bytes:
+    """The struct's bytes, fields in the order of their ids."""
+    out = bytearray()
+    _write_struct(out, struct)
+    return bytes(out)
+
+
+def _write_struct(out: bytearray, struct: Struct) -> None:
+    last = 0
+    for number, (kind, value) in sorted(struct.items()):
+        if kind in (TRUE, FALSE):
+            kind = TRUE if value else FALSE
+        if 0 < number - last <= _SHORT:
+            out.append(number - last << 4 | kind)
+        else:
+            out.append(kind)
+            _write_signed(out, number)
+        if kind > FALSE:
+            _write_value(out, kind, value)
+        last = number
+    out.append(0)
+
+
+def _write_value(out: bytearray, kind: int, value: Any) -> None:
+    match kind:
+        case 4 | 5 | 6:  # I16, I32, I64
+            _write_signed(out, value)
+        case 12:  # STRUCT
+            _write_struct(out, value)
+        case 8:  # BINARY
+            _write_unsigned(out, len(value))
+            out += value
+        case 9 | 10:  # LIST, SET
+            _write_items(out, value)
+        case _:
+            _write_rare(out, kind, value)
+
+
+def _write_rare(out: bytearray, kind: int, value: Any) -> None:
+    match kind:
+        case 1 | 2:  # TRUE, FALSE: inside a list
+            out.append(TRUE if value else FALSE)
+        case 3:  # BYTE
+            out += packing.pack("b", value)
+        case 7:  # DOUBLE
+            out += packing.pack("<d", value)
+        case 13:  # UUID
+            out += value
+        case 11:  # MAP
+            _write_pairs(out, value)
+        case _:
+            raise Malformed(f"no type has the number {kind}")
+
+
+def _write_items(out: bytearray, items: Items) -> None:
+    count = len(items.values)
+    out.append(min(count, _SHORT) << 4 | items.kind)
+    if count >= _SHORT:
+        _write_unsigned(out, count)
+    for value in items.values:
+        _write_value(out, items.kind, value)
+
+
+def _write_pairs(out: bytearray, pairs: Pairs) -> None:
+    _write_unsigned(out, len(pairs.entries))
+    if pairs.entries:
+        out.append(pairs.key_kind << 4 | pairs.value_kind)
+    for key, value in pairs.entries:
+        _write_value(out, pairs.key_kind, key)
+        _write_value(out, pairs.value_kind, value)
+
+
+def _write_signed(out: bytearray, number: int) -> None:
+    _write_unsigned(out, number << 1 if number >= 0 else (-number << 1) - 1)
+
+
+def _write_unsigned(out: bytearray, number: int) -> None:
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)

@@ -1,0 +1,89 @@
+"""An ordered group that does not fit one task, over Spark's shuffle: rows travel as Arrow blobs, never one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from lakewarden.engine.kernels.exchange import (
+    Exchange,
+    Record,
+    Told,
+    chunks,
+    collect,
+    prepare,
+    proof,
+    spread_out,
+)
+from lakewarden.engine.kernels.sources import RowsDiffer, Slice
+from lakewarden.engine.kernels.task import RewriteTask, Rewritten
+from lakewarden.engine.spark import Meter, fan_out, light_worker, parallelism
+
+
+def shuffled(spark: Any, task: RewriteTask, run_id: str, what: str, meter: Meter) -> list[Rewritten]:
+    """One result per output, in order; the first carries what the spreading tasks read."""
+    (found,) = fan_out(spark, prepare, [task], run_id, f"{what}, sampling")
+    exchange, row_bytes = found
+    parts = chunks(task, row_bytes, at_least=2 * parallelism(spark))
+    shared = spark.sparkContext.broadcast(exchange)
+    done = meter.accumulator
+
+    def spread(piece: tuple[Slice, ...]) -> Iterator[Record]:
+        yield from spread_out(shared.value, piece)
+        done.add(sum(each.size * each.wanted // max(1, each.rows) for each in piece))
+
+    def gather(output: int, records: Iterator[Record]) -> Iterator[tuple[Rewritten, list[Told]]]:
+        with light_worker():
+            yield collect(_attempt(shared.value), output, records)
+
+    outputs = len(task.outputs)
+    output_of = exchange.output_of
+    try:
+        spark.sparkContext.setJobGroup(run_id, what, interruptOnCancel=True)
+        sent = spark.sparkContext.parallelize(parts, len(parts)).flatMap(spread)
+        results = sent.partitionBy(outputs, output_of).mapPartitionsWithIndex(gather).collect()
+    finally:
+        shared.unpersist()
+    return _proven(task, results)
+
+
+def _attempt(exchange: Exchange) -> Exchange:
+    """A task that Spark runs twice writes two names: one never overwrites what the other has closed."""
+    from pyspark import TaskContext
+
+    from lakewarden.engine.names import attempt_path
+
+    context = TaskContext.get()
+    attempt = context.attemptNumber() if context else 0
+    names = tuple(attempt_path(prefix, attempt) for prefix in exchange.task.outputs)
+    return replace(exchange, task=replace(exchange.task, outputs=names))
+
+
+def _proven(task: RewriteTask, results: list[tuple[Rewritten, list[Told]]]) -> list[Rewritten]:
+    """The outputs' rows are as many as were sent, and those as many as the sources have."""
+    told = [each for _, list_ in results for each in list_]
+    read, sent, erased = proof(told)
+    written = sum(each.rows for each, _ in results)
+    if sent + erased != task.rows:
+        raise RowsDiffer(task.outputs[0], task.rows, sent + erased)
+    if written != sent:
+        raise RowsDiffer(task.outputs[0], sent, written)
+    first, *rest = [each for each, _ in results]
+    first = replace(
+        first,
+        read=read if task.digest else None,
+        erased=erased,
+        bytes_read=sum(each.bytes_read for each in told),
+        cpu_seconds=first.cpu_seconds + sum(each.cpu_seconds for each in told),
+        waited=first.waited + sum(each.waited for each in told),
+        peak_rss=max(first.peak_rss, *(each.peak_rss for each in told)),
+    )
+    # The sources' digest is on the first result; the others add nothing to it.
+    return [first, *(replace(each, read=_nothing(task)) for each in rest)]
+
+
+def _nothing(task: RewriteTask) -> Any:
+    from lakewarden.engine.kernels.digest import Digest
+
+    return Digest() if task.digest else None

@@ -1,0 +1,432 @@
+// Delete files inside the driver's JVM: which ones are new, which ones nobody needs, and writing position deletes.
+// Compiled by Janino like IcebergBridge.java, whose Scan it works on; the same rules hold.
+package lakewarden;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.File;
+import java.io.FileInputStream;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.LongBuffer;
+import java.nio.channels.FileChannel;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.function.Function;
+import java.util.function.Supplier;
+import org.apache.iceberg.DataFile;
+import org.apache.iceberg.DeleteFile;
+import org.apache.iceberg.FileContent;
+import org.apache.iceberg.FileFormat;
+import org.apache.iceberg.FileMetadata;
+import org.apache.iceberg.FileScanTask;
+import org.apache.iceberg.ManifestContent;
+import org.apache.iceberg.ManifestFile;
+import org.apache.iceberg.ManifestFiles;
+import org.apache.iceberg.PartitionSpec;
+import org.apache.iceberg.Snapshot;
+import org.apache.iceberg.StructLike;
+import org.apache.iceberg.Table;
+import org.apache.iceberg.TableScan;
+import org.apache.iceberg.data.GenericFileWriterFactory;
+import org.apache.iceberg.deletes.BaseDVFileWriter;
+import org.apache.iceberg.deletes.PositionDelete;
+import org.apache.iceberg.deletes.PositionDeleteWriter;
+import org.apache.iceberg.encryption.EncryptedFiles;
+import org.apache.iceberg.io.CloseableIterable;
+import org.apache.iceberg.io.CloseableIterator;
+import org.apache.iceberg.spark.actions.RewritePositionDeleteFilesSparkAction;
+import org.apache.iceberg.spark.actions.SparkActions;
+import org.apache.iceberg.types.Comparators;
+import org.apache.iceberg.types.Conversions;
+import org.apache.iceberg.types.Type;
+import org.apache.iceberg.types.Types;
+import org.apache.spark.sql.SparkSession;
+
+public final class IcebergDeletes {
+  private static final ObjectMapper JSON = new ObjectMapper();
+
+  private static JsonNode at(JsonNode node, int index) {
+    return (JsonNode) node.get(index);
+  }
+
+  private static JsonNode at(JsonNode node, String key) {
+    return (JsonNode) node.get(key);
+  }
+
+  private static long head(Table table, String branch) {
+    Snapshot snapshot = "main".equals(branch) ? table.currentSnapshot() : table.snapshot(branch);
+    return snapshot == null ? -1L : snapshot.snapshotId();
+  }
+
+  /**
+   * What happened to these sources since the scan: the branch's head, sources that are gone, delete files that have come
+   * (with the sources each applies to, and whether it applies to any other file too).
+   */
+  public String arrived(Table table, IcebergBridge.Scan scan, String branch, String pathsJson) throws Exception {
+    long head = head(table, branch);
+    Set ours = new HashSet(Arrays.asList((String[]) JSON.readValue(pathsJson, String[].class)));
+    Set seen = new HashSet();
+    Map fresh = new HashMap();
+    Set shared = new HashSet();
+    CloseableIterable files = ((TableScan) table.newScan().useSnapshot(head).ignoreResiduals()).planFiles();
+    try {
+      CloseableIterator each = files.iterator();
+      while (each.hasNext()) {
+        FileScanTask task = (FileScanTask) each.next();
+        String path = ((DataFile) task.file()).location();
+        boolean mine = ours.contains(path);
+        if (mine) {
+          seen.add(path);
+        }
+        Set known = mine ? keys(((FileScanTask) scan.tasks.get(path)).deletes()) : Collections.EMPTY_SET;
+        for (int i = 0; i < task.deletes().size(); i++) {
+          DeleteFile delete = (DeleteFile) task.deletes().get(i);
+          String key = IcebergBridge.key(delete);
+          if (!mine) {
+            shared.add(key);
+          } else if (!known.contains(key)) {
+            scan.deletesByKey.put(key, delete);
+            List paths = (List) fresh.get(key);
+            if (paths == null) {
+              paths = new ArrayList();
+              fresh.put(key, paths);
+            }
+            paths.add(path);
+          }
+        }
+      }
+    } finally {
+      files.close();
+    }
+    ours.removeAll(seen);
+    ObjectNode answer = JSON.createObjectNode();
+    answer.put("head", head);
+    addAll(answer.putArray("gone"), ours);
+    ArrayNode deletes = answer.putArray("deletes");
+    Iterator entries = fresh.entrySet().iterator();
+    while (entries.hasNext()) {
+      Map.Entry entry = (Map.Entry) entries.next();
+      ObjectNode row = deletes.addObject();
+      IcebergBridge.describeDelete(row, (DeleteFile) scan.deletesByKey.get(entry.getKey()));
+      row.put("shared", shared.contains(entry.getKey()));
+      addAll(row.putArray("applies_to"), (List) entry.getValue());
+    }
+    return answer.toString();
+  }
+
+  private static Set keys(List deletes) {
+    Set keys = new HashSet();
+    for (int i = 0; i < deletes.size(); i++) {
+      keys.add(IcebergBridge.key((DeleteFile) deletes.get(i)));
+    }
+    return keys;
+  }
+
+  private static void addAll(ArrayNode array, Iterable values) {
+    Iterator each = values.iterator();
+    while (each.hasNext()) {
+      array.add(each.next().toString());
+    }
+  }
+
+  /**
+   * Which of these delete files no data file of the branch's head needs once the given data files are gone:
+   * {"head": id, "unneeded": [key, ...]}. With no candidates named: every delete file of the head that applies to nothing.
+   */
+  public String unneeded(Table table, IcebergBridge.Scan scan, String branch, String removedJson, String candidatesJson)
+      throws Exception {
+    long head = head(table, branch);
+    Set removed = new HashSet(Arrays.asList((String[]) JSON.readValue(removedJson, String[].class)));
+    List candidates = Arrays.asList((String[]) JSON.readValue(candidatesJson, String[].class));
+    Map live = liveDeletes(table, head);
+    Set needed = needed(table, head, removed);
+    Set unneeded = new HashSet(live.keySet());
+    unneeded.removeAll(needed);
+    if (!candidates.isEmpty()) {
+      unneeded.retainAll(candidates);
+    }
+    ObjectNode answer = JSON.createObjectNode();
+    answer.put("head", head);
+    ArrayNode rows = answer.putArray("unneeded");
+    Iterator each = unneeded.iterator();
+    while (each.hasNext()) {
+      String key = (String) each.next();
+      scan.deletesByKey.put(key, live.get(key));
+      rows.add(key);
+    }
+    return answer.toString();
+  }
+
+  private static Set needed(Table table, long snapshotId, Set removed) throws Exception {
+    Set needed = new HashSet();
+    CloseableIterable files = ((TableScan) table.newScan().useSnapshot(snapshotId).ignoreResiduals()).planFiles();
+    try {
+      CloseableIterator each = files.iterator();
+      while (each.hasNext()) {
+        FileScanTask task = (FileScanTask) each.next();
+        if (!removed.contains(((DataFile) task.file()).location())) {
+          needed.addAll(keys(task.deletes()));
+        }
+      }
+    } finally {
+      files.close();
+    }
+    return needed;
+  }
+
+  private static Map liveDeletes(Table table, long snapshotId) throws Exception {
+    Map live = new HashMap();
+    List manifests = table.snapshot(snapshotId).deleteManifests(table.io());
+    for (int i = 0; i < manifests.size(); i++) {
+      CloseableIterable entries =
+          ManifestFiles.readDeleteManifest((ManifestFile) manifests.get(i), table.io(), table.specs());
+      try {
+        CloseableIterator each = entries.iterator();
+        while (each.hasNext()) {
+          DeleteFile file = (DeleteFile) ((DeleteFile) each.next()).copyWithoutStats();
+          live.put(IcebergBridge.key(file), file);
+        }
+      } finally {
+        entries.close();
+      }
+    }
+    return live;
+  }
+
+  /**
+   * Position deletes for new data files: [{"path", "partition", "location", "from", "rows"}], whose positions lie in a
+   * local file of little-endian longs. Vectors where the format version has them, else one delete file per data file.
+   * Returns [{"key", "path"}].
+   */
+  public String writeDeletes(Table table, IcebergBridge.Scan scan, String requestJson, String positionsPath)
+      throws Exception {
+    JsonNode request = JSON.readTree(requestJson);
+    LongBuffer positions = longs(positionsPath);
+    boolean vectors = IcebergBridge.formatVersion(table) >= 3;
+    ArrayNode written = JSON.createArrayNode();
+    for (int i = 0; i < request.size(); i++) {
+      JsonNode each = at(request, i);
+      DeleteFile file = vectors ? vector(table, scan, each, positions) : positionDeletes(table, scan, each, positions);
+      String key = IcebergBridge.key(file);
+      scan.deletesByKey.put(key, file);
+      ObjectNode row = written.addObject();
+      row.put("key", key);
+      row.put("path", file.location());
+    }
+    return written.toString();
+  }
+
+  private static LongBuffer longs(String path) throws Exception {
+    FileInputStream in = new FileInputStream(path);
+    try {
+      FileChannel channel = in.getChannel();
+      ByteBuffer bytes = ByteBuffer.allocate((int) channel.size());
+      while (bytes.hasRemaining() && channel.read(bytes) >= 0) {
+        continue;
+      }
+      ((java.nio.Buffer) bytes).flip();
+      return bytes.order(ByteOrder.LITTLE_ENDIAN).asLongBuffer();
+    } finally {
+      in.close();
+    }
+  }
+
+  private static DeleteFile vector(
+      final Table table, IcebergBridge.Scan scan, final JsonNode each, LongBuffer positions) throws Exception {
+    Supplier output = new Supplier() {
+      public Object get() {
+        return table.io().newOutputFile(at(each, "location").asText());
+      }
+    };
+    Function nothingBefore = new Function() {
+      public Object apply(Object path) {
+        return null;
+      }
+    };
+    BaseDVFileWriter writer = new BaseDVFileWriter(output, nothingBefore);
+    int partition = at(each, "partition").asInt();
+    PartitionSpec spec = (PartitionSpec) scan.partitionSpecs.get(partition);
+    StructLike values = (StructLike) scan.partitions.get(partition);
+    String path = at(each, "path").asText();
+    int from = at(each, "from").asInt();
+    for (int i = 0; i < at(each, "rows").asInt(); i++) {
+      writer.delete(path, positions.get(from + i), spec, values);
+    }
+    writer.close();
+    return (DeleteFile) writer.result().deleteFiles().get(0);
+  }
+
+  private static DeleteFile positionDeletes(
+      Table table, IcebergBridge.Scan scan, JsonNode each, LongBuffer positions) throws Exception {
+    int partition = at(each, "partition").asInt();
+    GenericFileWriterFactory factory = new GenericFileWriterFactory.Builder(table)
+        .dataSchema(table.schema()).dataFileFormat(FileFormat.PARQUET).deleteFileFormat(FileFormat.PARQUET).build();
+    PositionDeleteWriter writer = factory.newPositionDeleteWriter(
+        EncryptedFiles.plainAsEncryptedOutput(table.io().newOutputFile(at(each, "location").asText())),
+        (PartitionSpec) scan.partitionSpecs.get(partition), (StructLike) scan.partitions.get(partition));
+    PositionDelete row = PositionDelete.create();
+    String path = at(each, "path").asText();
+    int from = at(each, "from").asInt();
+    try {
+      for (int i = 0; i < at(each, "rows").asInt(); i++) {
+        writer.write((PositionDelete) row.set(path, positions.get(from + i)));
+      }
+    } finally {
+      writer.close();
+    }
+    return writer.toDeleteFile();
+  }
+
+  /**
+   * The same delete file under another name. The library lets a rewrite add delete files only where it also removes one,
+   * so when every new one is still needed by other files, one is replaced by its own copy.
+   */
+  public String copyDelete(Table table, IcebergBridge.Scan scan, String key, String location) throws Exception {
+    DeleteFile file = scan.delete(key);
+    InputStream in = table.io().newInputFile(file.location()).newStream();
+    OutputStream out = table.io().newOutputFile(location).create();
+    try {
+      byte[] buffer = new byte[1 << 16];
+      for (int n = in.read(buffer); n >= 0; n = in.read(buffer)) {
+        out.write(buffer, 0, n);
+      }
+    } finally {
+      out.close();
+      in.close();
+    }
+    FileMetadata.Builder builder =
+        FileMetadata.deleteFileBuilder((PartitionSpec) table.specs().get(Integer.valueOf(file.specId())));
+    builder.copy(file);
+    builder.withPath(location);
+    DeleteFile copy = builder.build();
+    scan.deletesByKey.put(IcebergBridge.key(copy), copy);
+    return IcebergBridge.key(copy);
+  }
+
+  /** Iceberg's own merge of small position-delete files: data is not touched. */
+  public boolean mergeDeletes(SparkSession spark, Table table, int minFiles, String summaryJson) throws Exception {
+    RewritePositionDeleteFilesSparkAction action = SparkActions.get(spark).rewritePositionDeletes(table);
+    action.option("min-input-files", Integer.toString(minFiles));
+    JsonNode summary = JSON.readTree(summaryJson);
+    Iterator keys = summary.fieldNames();
+    while (keys.hasNext()) {
+      String key = (String) keys.next();
+      action.snapshotProperty(key, at(summary, key).asText());
+    }
+    return action.execute().rewrittenDeleteFilesCount() > 0;
+  }
+
+  // ---------------------------------------------------------------- how well clustered
+
+  /**
+   * The share of a partition's files that a query for one value must open, averaged over the values at which files begin
+   * and end: {"partition id": {"column": share, ...}, ...} over the scanned files.
+   */
+  public String clustering(Table table, IcebergBridge.Scan scan, String columnsJson) throws Exception {
+    String[] columns = (String[]) JSON.readValue(columnsJson, String[].class);
+    Map byPartition = new HashMap();
+    Iterator entries = scan.tasks.entrySet().iterator();
+    while (entries.hasNext()) {
+      Map.Entry entry = (Map.Entry) entries.next();
+      Object partition = scan.partitionOf.get(entry.getKey());
+      List files = (List) byPartition.get(partition);
+      if (files == null) {
+        files = new ArrayList();
+        byPartition.put(partition, files);
+      }
+      files.add(((FileScanTask) entry.getValue()).file());
+    }
+    ObjectNode answer = JSON.createObjectNode();
+    Iterator partitions = byPartition.entrySet().iterator();
+    while (partitions.hasNext()) {
+      Map.Entry entry = (Map.Entry) partitions.next();
+      shares(answer.putObject(entry.getKey().toString()), table, (List) entry.getValue(), columns);
+    }
+    return answer.toString();
+  }
+
+  /** The same over outputs of this run that make up one partition's new files. */
+  public String clusteringOfOutputs(Table table, IcebergBridge.Scan scan, String pathsJson, String columnsJson)
+      throws Exception {
+    String[] paths = (String[]) JSON.readValue(pathsJson, String[].class);
+    List files = new ArrayList();
+    for (int i = 0; i < paths.length; i++) {
+      files.add(scan.output(paths[i]));
+    }
+    ObjectNode answer = JSON.createObjectNode();
+    shares(answer, table, files, (String[]) JSON.readValue(columnsJson, String[].class));
+    return answer.toString();
+  }
+
+  private static void shares(ObjectNode answer, Table table, List files, String[] columns) {
+    for (int c = 0; c < columns.length; c++) {
+      Types.NestedField field = table.schema().findField(columns[c]);
+      List lower = new ArrayList();
+      List upper = new ArrayList();
+      for (int i = 0; i < files.size(); i++) {
+        DataFile file = (DataFile) files.get(i);
+        Object low = bound(field, file.lowerBounds());
+        Object high = bound(field, file.upperBounds());
+        if (low != null && high != null) {
+          lower.add(low);
+          upper.add(high);
+        }
+      }
+      answer.put(columns[c], share(field.type(), lower, upper, files.size() - lower.size(), files.size()));
+    }
+  }
+
+  private static Object bound(Types.NestedField field, Map bounds) {
+    Object bytes = bounds == null ? null : bounds.get(Integer.valueOf(field.fieldId()));
+    return bytes == null ? null : Conversions.fromByteBuffer(field.type(), (ByteBuffer) bytes);
+  }
+
+  private static double share(Type type, List lower, List upper, int unknown, int files) {
+    if (lower.isEmpty()) {
+      return 1.0;
+    }
+    Comparator order = Comparators.forType(type.asPrimitiveType());
+    List lows = new ArrayList(lower);
+    List highs = new ArrayList(upper);
+    Collections.sort(lows, order);
+    Collections.sort(highs, order);
+    List probes = new ArrayList(lower);
+    probes.addAll(upper);
+    double opened = 0;
+    for (int i = 0; i < probes.size(); i++) {
+      int begun = after(lows, probes.get(i), order, true);
+      int ended = after(highs, probes.get(i), order, false);
+      opened += unknown + begun - ended;
+    }
+    return opened / probes.size() / files;
+  }
+
+  /** How many values come before this one; `including` counts equal ones too. */
+  private static int after(List sorted, Object value, Comparator order, boolean including) {
+    int low = 0;
+    int high = sorted.size();
+    while (low < high) {
+      int middle = (low + high) >>> 1;
+      int compared = order.compare(sorted.get(middle), value);
+      if (compared < 0 || (including && compared == 0)) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  }
+}

@@ -1,0 +1,148 @@
+"""Committing a rewrite while others write: deletes that arrive are taken in, and deletes nobody needs leave.
+
+The library refuses a rewrite when a delete arrived for one of its sources. Then the new deletes are found by planning the
+head, carried over to the outputs as position deletes (vectors in format version 3), and committed together with them,
+validated from the snapshot they were found on. The outputs get a new sequence number, so a delete that is not carried
+over would be lost: the old sequence number is never kept (an append after an equality delete would lose its row).
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lakewarden.formats.iceberg.catalog import Catalogs
+from lakewarden.formats.iceberg.commit import commit
+from lakewarden.formats.iceberg.view import read_delete
+from lakewarden.formats.seam import Arrived, Incorporate, Rewrite
+
+# After this many attempts that others were faster than, delete files that are no longer needed stay for another run.
+_DROP_ATTEMPTS = 5
+
+
+class RewriteCommit:
+    """One atomic `replace` snapshot. Conflicts are retried on the new head with the outputs already written."""
+
+    def __init__(self, catalogs: Catalogs, rewrite: Rewrite, incorporate: Incorporate | None) -> None:
+        self._catalogs = catalogs
+        self._rewrite = rewrite
+        self._incorporate = incorporate
+        self._from_snapshot = rewrite.bounds.base_snapshot_id
+        self._attempts = 0
+        self._candidates = list(rewrite.deletes)
+        self._added: list[dict[str, Any]] = []
+        self._arrived: list[Mapping[str, Any]] = []
+
+    def run(self) -> int | None:
+        """The snapshot's id; None when there turned out to be nothing to commit (delete files only, all still needed)."""
+        rewrite = self._rewrite
+        attempts = rewrite.bounds.commit_attempts
+        return commit(self._catalogs, rewrite.table, rewrite.summary, self._attempt, attempts, self._take_in)
+
+    def _attempt(self) -> bool:
+        self._attempts += 1
+        table = self._catalogs.load(self._rewrite.table)
+        dropped, parent = self._unneeded(table)
+        added = self._added
+        if added and not dropped:
+            dropped, added = self._make_room(table)
+        if not (self._rewrite.removed or dropped):
+            return False
+        request = {
+            "from_snapshot": self._from_snapshot,
+            "branch": self._rewrite.bounds.branch,
+            "removed": list(self._rewrite.removed),
+            "added": [file.path for file in self._rewrite.added],
+            "removed_deletes": dropped,
+            "added_deletes": added,
+            "parent": parent,
+            "summary": dict(self._rewrite.summary),
+        }
+        self._catalogs.bridge.rewrite(table, self._rewrite.files.handle, json.dumps(request))
+        return True
+
+    def _unneeded(self, table: Any) -> tuple[list[str], int | None]:
+        """Delete files that leave with the sources, and the snapshot on which that was judged."""
+        if not self._candidates or self._attempts > _DROP_ATTEMPTS:
+            return [], None
+        answer = json.loads(
+            self._catalogs.deletes.unneeded(
+                table,
+                self._rewrite.files.handle,
+                self._rewrite.bounds.branch,
+                json.dumps(list(self._rewrite.removed)),
+                json.dumps(self._candidates),
+            )
+        )
+        dropped = sorted(answer["unneeded"])
+        return dropped, answer["head"] if dropped else None
+
+    def _take_in(self) -> bool:
+        """Carry over what arrived since the scan; False when a source is gone, or nothing arrived that explains it."""
+        if self._incorporate is None:
+            return False
+        rewrite = self._rewrite
+        table = self._catalogs.load(rewrite.table)
+        answer = json.loads(
+            self._catalogs.deletes.arrived(
+                table, rewrite.files.handle, rewrite.bounds.branch, json.dumps(list(rewrite.removed))
+            )
+        )
+        self._arrived = answer["deletes"]
+        if answer["gone"] or not self._arrived:
+            return False
+        arrived = [Arrived(read_delete(row), tuple(row["applies_to"])) for row in self._arrived]
+        positions = self._incorporate.positions(arrived)
+        self._added = self._write(table, positions)
+        self._candidates = [*rewrite.deletes, *(row["key"] for row in self._arrived)]
+        self._from_snapshot = answer["head"]
+        return True
+
+    def _write(self, table: Any, positions: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Position deletes on the outputs, by the library's own writers."""
+        assert self._incorporate is not None
+        partitions = {file.path: file.partition_id for file in self._rewrite.added}
+        rows, start = [], 0
+        for path, found in positions.items():
+            place = self._incorporate.place(path)
+            rows.append(
+                {
+                    "path": path,
+                    "partition": partitions[path],
+                    "location": place,
+                    "from": start,
+                    "rows": len(found),
+                }
+            )
+            start += len(found)
+        if not rows:
+            return []
+        with tempfile.TemporaryDirectory(prefix="lakewarden-") as folder:
+            longs = Path(folder) / "positions"
+            longs.write_bytes(np.concatenate(list(positions.values())).astype("<i8").tobytes())
+            written = self._catalogs.deletes.writeDeletes(
+                table, self._rewrite.files.handle, json.dumps(rows), str(longs)
+            )
+        return [{"key": row["key"], "sequence_number": None} for row in json.loads(written)]
+
+    def _make_room(self, table: Any) -> tuple[list[str], list[dict[str, Any]]]:
+        """The library lets a rewrite add deletes only where it removes one.
+
+        A vector goes with its data file, which leaves. Any other may be needed by other files: it is replaced by a copy
+        with the same sequence number.
+        """
+        vectors = [row["key"] for row in self._arrived if row["kind"] == "vector"]
+        if vectors:
+            return vectors, self._added
+        assert self._incorporate is not None
+        original = self._arrived[0]
+        key = self._catalogs.deletes.copyDelete(
+            table, self._rewrite.files.handle, original["key"], self._incorporate.place(original["path"])
+        )
+        copy = {"key": key, "sequence_number": original["sequence_number"]}
+        return [original["key"]], [*self._added, copy]

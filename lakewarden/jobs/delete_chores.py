@@ -1,0 +1,73 @@
+"""What compact-deletes does besides rewriting data: delete files that apply to nothing leave, small ones are merged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakewarden.errors import CommitLost, CommitUnknown
+from lakewarden.formats.seam import Rewrite
+from lakewarden.jobs.context import RunContext, StepName
+from lakewarden.lineage.summary import Lineage
+from lakewarden.model import FileSet, RunState, TableView
+from lakewarden.plan import DropDeletes, MergeDeletes, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """How one ended. A chore that found nothing left to do is done, without a snapshot."""
+
+    state: RunState
+    reason: str = ""
+    snapshot_id: int | None = None
+    delete_files: int = 0
+
+
+def do_chores(plan: Plan, view: TableView, files: FileSet, context: RunContext) -> list[Chore]:
+    """Each in a commit of its own, numbered after the groups."""
+    chores = []
+    for number, action in enumerate(plan.actions):
+        if isinstance(action, DropDeletes | MergeDeletes):
+            chores.append(_do(number, action, plan, view, files, context))
+    return chores
+
+
+def _do(
+    number: int,
+    action: DropDeletes | MergeDeletes,
+    plan: Plan,
+    view: TableView,
+    files: FileSet,
+    context: RunContext,
+) -> Chore:
+    lineage = Lineage(
+        operation="compaction",
+        run_id=context.run_id,
+        policy_hash=plan.policy_hash,
+        trigger=context.trigger,
+        input_snapshot_ids=[files.snapshot_id],
+        row_count=0,
+        bytes_compressed=0,
+        group=str(number),
+    )
+    summary = lineage.summary()
+    detail = {
+        "groups": [number],
+        "outputs": [],
+        "summary": {key: summary[key] for key in ("lineage.run_id", "lineage.group")},
+    }
+    context.step(StepName.COMMITTING, detail)
+    try:
+        if isinstance(action, DropDeletes):
+            rewrite = Rewrite(view.ref, files, plan.bounds, (), (), summary, action.keys)
+            snapshot_id = context.format.commit_rewrite(rewrite)
+            count = len(action.keys)
+        else:
+            snapshot_id = context.format.merge_deletes(view.ref, 2, summary)
+            count = action.delete_files
+    except CommitLost as error:
+        context.step(StepName.DISCARDED, {"groups": [number]})
+        return Chore(RunState.LOST_RACE, error.message)
+    except CommitUnknown as error:
+        return Chore(RunState.UNKNOWN, error.message)
+    context.step(StepName.COMMITTED, {**detail, "snapshot_id": snapshot_id})
+    return Chore(RunState.DONE, "", snapshot_id, count if snapshot_id is not None else 0)

@@ -1,0 +1,339 @@
+"""Sorting and z-order on real tables: every row kept, files that do not overlap, order inside each of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import total_ordering
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.transforms import BucketTransform, DayTransform, TruncateTransform
+from pyiceberg.types import LongType, StringType, TimestamptzType
+
+from lakewarden import Lakewarden
+from lakewarden.engine import arrow
+from lakewarden.model import RunState
+from tests.spark.test_shapes import COLUMNS, SCATTERED, TYPES, everything, insert_types, leftovers, rewritten
+from tests.support.lab import Lab
+
+MOR = {"write.delete.mode": "merge-on-read", "write.update.mode": "merge-on-read"}
+
+
+# --- a second opinion on order ------------------------------------------------------------------------------
+
+
+@total_ordering
+@dataclass(frozen=True)
+class Turned:
+    """A value that sorts the other way round."""
+
+    value: Any
+
+    def __lt__(self, other: Turned) -> bool:
+        return bool(other.value < self.value)
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True)
+class By:
+    """A column to be in order by, its nulls first going up and last going down, unless said otherwise."""
+
+    column: str
+    descending: bool = False
+    nulls_first: bool | None = None
+    transform: Callable[[Any], Any] = same
+
+    def key(self, value: Any) -> tuple[Any, ...]:
+        value = None if value is None else self.transform(value)
+        if value is None:
+            first = not self.descending if self.nulls_first is None else self.nulls_first
+            return (0 if first else 2,)
+        if isinstance(value, str):
+            value = value.encode()
+        if isinstance(value, float):  # as Iceberg orders them: -0.0 before 0.0, NaN behind all
+            value = (math.isnan(value), 0.0 if math.isnan(value) else value, math.copysign(1, value))
+        return 1, Turned(value) if self.descending else value
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A file's keys, in the order of its rows."""
+
+    path: str
+    partition: str
+    sort_order_id: int | None
+    keys: list[tuple[Any, ...]]
+
+
+def files_in_order(lab: Lab, table: str, by: Sequence[By]) -> list[Kept]:
+    """Every file as it lies on disk, read without Spark and without us."""
+    rows = lab.sql(f"select file_path, partition, sort_order_id from {table}.files")
+    found = []
+    for row in rows:
+        columns = [_plain(pq.read_table(row.file_path, columns=[each.column]).column(0)) for each in by]
+        keys = [
+            tuple(b.key(v) for b, v in zip(by, values, strict=True)) for values in zip(*columns, strict=True)
+        ]
+        found.append(Kept(row.file_path, str(row.partition), row.sort_order_id, keys))
+    return sorted(found, key=lambda each: (each.partition, each.keys[0]))
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    return (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+
+
+def assert_ordered(lab: Lab, table: str, by: Sequence[By], order_id: int, least_files: int) -> None:
+    files = files_in_order(lab, table, by)
+    assert len(files) >= least_files
+    assert {each.sort_order_id for each in files} == {order_id}
+    for each in files:
+        assert each.keys == sorted(each.keys), f"{each.path} is not in order"
+    for one, other in zip(files, files[1:], strict=False):
+        if one.partition == other.partition:
+            assert one.keys[-1] <= other.keys[0], f"{one.path} and {other.path} overlap"
+
+
+@contextmanager
+def little_memory(lab: Lab, tmp_path: Path) -> Iterator[tuple[Lab, list[int]]]:
+    """The lab with a Lakewarden whose tasks have 1 MiB, and the outputs of each shuffle it needed for that."""
+    shuffles: list[int] = []
+    real = arrow.shuffled
+
+    def noted(spark: Any, task: Any, *rest: Any) -> Any:
+        shuffles.append(len(task.outputs))
+        return real(spark, task, *rest)
+
+    config = {"state": {"url": f"sqlite:///{tmp_path}/small.db"}, "engine": {"task_memory_mb": 1}}
+    with patch.object(arrow, "shuffled", noted), Lakewarden(config, spark=lab.spark, environ={}) as small:
+        yield replace(lab, lw=small), shuffles
+
+
+def bytes_of(lab: Lab, table: str) -> int:
+    (row,) = lab.sql(f"select sum(file_size_in_bytes) s from {table}.files")
+    return int(row.s)
+
+
+def mixed(lab: Lab, rows: int, start: int = 0, partition: str = "", **properties: str) -> str:
+    """Rows in no order: a few distinct strings, NaNs, both zeros, nulls, times around 1970."""
+    table = lab.create(
+        "id bigint, s string, x double, ts timestamp, g int", partition, **SCATTERED, **properties
+    )
+    add_mixed(lab, table, rows, start)
+    return table
+
+
+def add_mixed(lab: Lab, table: str, rows: int, start: int = 0, files: int = 4) -> None:
+    lab.sql(
+        f"insert into {table} select (id * 7919) % 100003, if(id % 11 = 0, null, concat('näme-', (id * 31) % 97)), "
+        "case when id % 13 = 0 then null when id % 13 = 1 then double('nan') when id % 13 = 2 then double('-0.0') "
+        "when id % 13 = 3 then 0D else ((id * 37) % 501 - 250) / 7D end, "
+        "if(id % 17 = 0, null, timestamp'1969-12-28' + make_dt_interval(0, cast((id * 53) % 211 as int))), cast(id % 2 as int) "
+        f"from range({start}, {start + rows}, 1, {files})"
+    )
+
+
+# --- sort ---------------------------------------------------------------------------------------------------
+
+BUCKET = BucketTransform(8).transform(LongType())
+TRUNCATE = TruncateTransform(6).transform(StringType())
+DAYS = DayTransform().transform(TimestamptzType())
+ORDERS: list[tuple[str, list[By]]] = [
+    ("id", [By("id")]),
+    ("s desc nulls last, id", [By("s", True), By("id")]),
+    ("x nulls last, s desc nulls first", [By("x", nulls_first=False), By("s", True, True)]),
+    ("x desc", [By("x", True)]),
+    ("bucket(8, id), ts", [By("id", transform=BUCKET), By("ts")]),
+    ("days(ts) desc nulls first, id desc", [By("ts", True, True, DAYS), By("id", True)]),
+    ("truncate(6, s), x", [By("s", transform=TRUNCATE), By("x")]),
+]
+
+
+def test_the_tables_sort_order_whatever_it_is(lab: Lab) -> None:
+    """One table under one order after the other: files of another order are rows to be ordered anew."""
+    table = mixed(lab, 800, partition="g", **{"format-version": "3"})
+    target = bytes_of(lab, table) // 8
+    for order_id, (order, by) in enumerate(ORDERS, 1):
+        lab.sql(f"alter table {table} write ordered by {order}")
+        rewritten(lab, table, rewrite_target_bytes=target)
+        assert_ordered(lab, table, by, order_id, least_files=6)
+
+
+def test_columns_of_the_policy_are_stamped_only_if_the_table_knows_their_order(lab: Lab) -> None:
+    table = mixed(lab, 400)
+    target = bytes_of(lab, table) // 4
+    by = [By("s", True, True), By("id")]
+    rewritten(lab, table, rewrite_sort_columns="s desc nulls first, id", rewrite_target_bytes=target)
+    assert_ordered(lab, table, by, 0, least_files=3)
+    lab.sql(f"alter table {table} write ordered by id")
+    lab.sql(f"alter table {table} write ordered by s desc nulls first, id")
+    add_mixed(lab, table, 400, start=400)
+    rewritten(lab, table, rewrite_sort_columns="s desc nulls first, id", rewrite_target_bytes=target)
+    assert_ordered(lab, table, by, 2, least_files=6)
+    bounds = lab.sql(
+        f"select readable_metrics.s.lower_bound low, readable_metrics.s.upper_bound high from {table}.files where "
+        "readable_metrics.s.lower_bound is not null order by low, high"
+    )
+    assert all(one.high <= other.low for one, other in zip(bounds, bounds[1:], strict=False))
+
+
+def test_an_order_by_a_nested_field_is_left_to_iceberg(lab: Lab) -> None:
+    table = lab.create("id bigint, st struct<a: bigint>", "", **SCATTERED)
+    lab.sql(f"insert into {table} select id, named_struct('a', (id * 7) % 40) from range(0, 40, 1, 4)")
+    lab.sql(f"alter table {table} write ordered by st.a")
+    rewritten(lab, table, engine="iceberg")
+    values = [row.a for row in lab.sql(f"select st.a a, _pos from {table} order by _pos")]
+    assert values == sorted(values)
+
+
+def test_one_huge_key_and_keys_that_are_all_null(lab: Lab) -> None:
+    table = lab.create("id bigint, k string, n int", "", **SCATTERED)
+    lab.sql(
+        f"insert into {table} select id, if(id % 10 < 8, 'most', concat('k', id)), null from range(0, 600, 1, 4)"
+    )
+    target = bytes_of(lab, table) // 4
+    rewritten(lab, table, rewrite_sort_columns="k, n", rewrite_target_bytes=target)
+    assert_ordered(lab, table, [By("k"), By("n")], 0, least_files=3)
+    rewritten(lab, table, rewrite_zorder_columns="n, k", rewrite_target_bytes=target)
+
+
+# --- z-order ------------------------------------------------------------------------------------------------
+
+
+def spread(lab: Lab, table: str, column: str) -> float:
+    """How much of a column's range a file covers on average."""
+    metric = f"readable_metrics.{column}"
+    files = lab.sql(f"select {metric}.lower_bound low, {metric}.upper_bound high from {table}.files")
+    low, high = min(file.low for file in files), max(file.high for file in files)
+    return sum((file.high - file.low) / (high - low) for file in files) / len(files)
+
+
+def test_sixteen_files_each_cover_less_than_a_third_of_both_columns(lab: Lab) -> None:
+    table = lab.create("a bigint, b bigint, s string", "", **SCATTERED)
+    lab.sql(
+        f"insert into {table} select (id * 7919) % 100003, (id * 104729) % 99991, uuid() from range(0, 8000, 1, 6)"
+    )
+    target = bytes_of(lab, table) // 17
+    rewritten(lab, table, rewrite_zorder_columns="a, b", rewrite_target_bytes=target)
+    assert len(lab.data_files(table)) >= 16
+    assert spread(lab, table, "a") < 0.3
+    assert spread(lab, table, "b") < 0.3
+
+
+def test_z_order_on_columns_of_every_type(lab: Lab) -> None:
+    table = lab.create(COLUMNS, "", **SCATTERED)
+    insert_types(lab, table)
+    for _ in range(3):
+        lab.sql(f"insert into {table} select * from {table}")
+    for columns in ("i, s", "x, dt, p", "ts, b, bin, l", "f, r", "tn, q"):
+        rewritten(lab, table, rewrite_zorder_columns=columns, rewrite_target_bytes=bytes_of(lab, table) // 3)
+    assert set(columns.split(", ")) <= set(TYPES)
+
+
+# --- more rows than a task may hold -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_over_the_shuffle_a_sort_gives_the_same_guarantees(lab: Lab, tmp_path: Path, version: str) -> None:
+    table = mixed(lab, 3000, **{"format-version": version})
+    lab.sql(f"alter table {table} add column wide string")
+    lab.sql(
+        f"insert into {table} select *, concat(id, repeat('w', 700)) from (select id, s, x, ts, g from {table})"
+    )
+    lab.sql(f"alter table {table} write ordered by s desc nulls last, x")
+    with little_memory(lab, tmp_path) as (small, shuffles):
+        rewritten(small, table, rewrite_target_bytes=bytes_of(lab, table) // 4)
+    assert shuffles
+    assert_ordered(lab, table, [By("s", True), By("x")], 1, least_files=3)
+
+
+def test_over_the_shuffle_a_z_order_gives_the_same_guarantees(lab: Lab, tmp_path: Path) -> None:
+    table = lab.create("a bigint, b double, wide string", "", **{"format-version": "3", **SCATTERED})
+    lab.sql(
+        f"insert into {table} select if(id % 50 = 0, null, (id * 7919) % 100003), if(id % 40 = 0, double('nan'), "
+        "((id * 104729) % 99991) / 7D), concat(uuid(), repeat('w', 400)) from range(0, 4000, 1, 6)"
+    )
+    with little_memory(lab, tmp_path) as (small, shuffles):
+        rewritten(
+            small, table, rewrite_zorder_columns="a, b", rewrite_target_bytes=bytes_of(lab, table) // 17
+        )
+    assert shuffles
+    assert len(lab.data_files(table)) >= 16
+    assert spread(lab, table, "a") < 0.3
+    assert spread(lab, table, "b") < 0.3
+
+
+# --- which files, and when ----------------------------------------------------------------------------------
+
+
+def test_auto_follows_the_policys_columns_then_the_tables_order(lab: Lab) -> None:
+    table = mixed(lab, 40)
+
+    def planned(**policy: object) -> tuple[str, tuple[str, ...]]:
+        plan = lab.lw.plan("compact", table, policy={"rewrite_min_input_files": 2, **policy})
+        return plan.strategy, plan.columns
+
+    assert planned() == ("binpack", ())
+    assert planned(rewrite_sort_columns="id desc") == ("sort", ("id desc",))
+    lab.sql(f"alter table {table} write ordered by id")
+    assert planned() == ("sort", ())
+    assert planned(rewrite_zorder_columns="id, x") == ("zorder", ("id", "x"))
+    assert planned(rewrite_strategy="binpack", rewrite_zorder_columns="id, x") == ("binpack", ())
+
+
+def test_little_that_is_new_is_ordered_alone_and_much_with_all(lab: Lab) -> None:
+    table = mixed(lab, 2000)
+    target = bytes_of(lab, table) // 4
+    policy = {"rewrite_sort_columns": "id", "rewrite_target_bytes": target}
+    rewritten(lab, table, **policy)
+    old = set(lab.data_files(table))
+    add_mixed(lab, table, 60, start=2000, files=2)
+    plan = lab.lw.plan("compact", table, policy={"rewrite_min_input_files": 2, **policy})
+    assert [group.files for group in plan.groups()] == [2]
+    assert any("little has come since" in each.reason for each in plan.spared)
+    rewritten(lab, table, **policy)
+    assert old < set(lab.data_files(table))
+    add_mixed(lab, table, 2000, start=3000)
+    rewritten(lab, table, **policy)
+    assert not old & set(lab.data_files(table))
+    assert_ordered(lab, table, [By("id")], 0, least_files=6)
+
+
+def test_an_ordered_table_stays_in_order_when_its_deletes_are_applied(lab: Lab) -> None:
+    table = mixed(lab, 800, **{"format-version": "2", **MOR})
+    lab.sql(f"alter table {table} write ordered by s, id desc")
+    by = [By("s"), By("id", True)]
+    target = bytes_of(lab, table) // 4
+    rewritten(lab, table, rewrite_target_bytes=target)
+    lab.sql(f"delete from {table} where id % 3 = 0")
+    plan = lab.lw.plan(
+        "compact", table, policy={"rewrite_target_bytes": target, "rewrite_min_input_files": 2}
+    )
+    assert plan.empty, "files that carry deletes are left to compact-deletes"
+    rewritten(lab, table, "compact-deletes", rewrite_target_bytes=target)
+    assert lab.sql(f"select count(*) from {table}.delete_files") == [(0,)]
+    assert_ordered(lab, table, by, 1, least_files=3)
+    again = lab.lw.run(
+        "compact", table, policy={"rewrite_target_bytes": target, "rewrite_min_input_files": 2}
+    )
+    assert again.state is RunState.NOTHING_TO_DO, again.reason
+
+
+def test_a_delete_that_comes_while_rows_change_places_loses_the_race_and_nothing_else(lab: Lab) -> None:
+    table = mixed(lab, 200, **MOR)
+    with lab.before_commit(lambda: lab.sql(f"delete from {table} where id < 1000")):
+        run = lab.lw.run(
+            "compact", table, policy={"rewrite_sort_columns": "id", "rewrite_min_input_files": 2}
+        )
+    assert run.state is RunState.LOST_RACE, run.reason
+    assert everything(lab, table, "where id < 1000") == []
+    assert leftovers(lab, table) == set()
