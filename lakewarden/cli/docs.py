@@ -275,6 +275,8 @@ def values() -> str:
         ("model", "TableRef"),
         ("model", "Trigger"),
         ("model", "TableView"),
+        ("jobs/verdict", "Verification"),
+        ("jobs/verdict", "Side"),
     )
     parts = []
     for module, name in shown:

@@ -83,13 +83,15 @@ class Replaced:
 
 
 class Incorporate(Protocol):
-    """How a rewrite takes in deletes that arrive before it commits."""
+    """How a rewrite takes in deletes that arrive before it commits. `used` are the delete files of the newest attempt."""
+
+    used: list[str]
 
     def positions(self, arrived: Sequence[Arrived]) -> Mapping[str, Any]:
         """For each output they strike: positions (sorted int64). Raises CommitLost where they cannot be carried over."""
 
-    def place(self, output: str) -> str:
-        """Where a delete file for this output goes; the name is journaled, so that a stray one can be removed."""
+    def place(self, output: str, format_: str) -> str:
+        """Where a delete file for this output goes; the name is journaled before the file exists."""
 
 
 class TableFormat(Protocol):

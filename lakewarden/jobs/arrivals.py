@@ -23,7 +23,11 @@ from lakewarden.model import TableView
 
 
 class Arrivals:
-    """Takes in deletes for one commit. `written` are the delete files it named, committed or not."""
+    """Takes in deletes for one commit.
+
+    `written` are all delete files it named, `used` those of the newest attempt: what an attempt that failed had written for
+    outputs that got yet more deletes is not part of the table.
+    """
 
     def __init__(
         self,
@@ -39,6 +43,7 @@ class Arrivals:
         self._task = task
         self._number = count(1)
         self.written: list[str] = []
+        self.used: list[str] = []
         self.rows = 0
 
     def positions(self, arrived: Sequence[Arrived]) -> Mapping[str, Any]:
@@ -70,11 +75,10 @@ class Arrivals:
             [frozenset(each.applies_to) for each in applying],
         )
 
-    def place(self, output: str) -> str:
+    def place(self, output: str, format_: str) -> str:
         """Beside the output, named after it, with a number: a second attempt never overwrites what a first one wrote."""
-        suffix = "puffin" if self._view.format_version >= 3 else "parquet"
         stem = output.rsplit(".", 1)[0]
-        path = f"{stem}-deletes-{next(self._number)}.{suffix}"
+        path = f"{stem}-deletes-{next(self._number)}.{format_}"
         self.written.append(path)
         self._context.step(StepName.CARRYING, {"path": path})
         return path

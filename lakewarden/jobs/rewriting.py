@@ -314,7 +314,7 @@ class _Rewriting:
                 snapshot_id = self.context.format.commit_rewrite(rewrite, arrivals)
         except CommitLost as error:
             self._discard([each.group for each in written], written, commit_tried=True, commit_lost=True)
-            self._discard_deletes(arrivals)
+            self._discard_deletes(arrivals.written if arrivals else ())
             return [self._spare(each.group, RunState.LOST_RACE, error.message) for each in written]
         except CommitUnknown as error:
             # Nothing is removed: the table may name the outputs. The next run asks it.
@@ -322,6 +322,8 @@ class _Rewriting:
         if snapshot_id is None:
             raise AssertionError("a rewrite of data files always has something to commit")
         self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": snapshot_id})
+        if arrivals:
+            self._discard_deletes([path for path in arrivals.written if path not in arrivals.used])
         carried = arrivals.rows if arrivals else 0
         return [
             Result.done(each, snapshot_id, self._shares(each), carried if each is written[0] else 0)
@@ -348,14 +350,10 @@ class _Rewriting:
 
         return Arrivals(self.context, self.view, parts, task)
 
-    def _discard_deletes(self, arrivals: Arrivals | None) -> None:
-        """Delete files that were written for outputs that did not become part of the table."""
-        if arrivals is None or not arrivals.written:
-            return
+    def _discard_deletes(self, paths: Sequence[str]) -> None:
+        """Delete files of attempts that failed: no snapshot names them."""
         try:
-            discard_native(
-                self.context.format, self.view.ref, self.context.run_id, arrivals.written, commit_lost=True
-            )
+            discard_native(self.context.format, self.view.ref, self.context.run_id, paths, commit_lost=True)
         except (OSError, Refused) as error:
             log.warning("delete files of run %s stay as orphans: %s", self.context.run_id, error)
 

@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakewarden.engine.kernels import copyable, thrift
+from lakewarden.engine.kernels.assembly import encoded_chunks
 from lakewarden.engine.kernels.encoding import WriteOptions
 from lakewarden.engine.kernels.pages import Doubtful, PagesDiffer, concatenate, suits
 from lakewarden.engine.kernels.rewrite import MissingSource, rewrite
@@ -645,6 +646,16 @@ def test_floats_without_bounds_are_decoded_to_find_them(tmp_path: Path, change: 
     assert (found.min_raw, found.max_raw) == (1.0, 3.0)
 
 
+def test_a_zero_bound_stands_for_either_zero(tmp_path: Path) -> None:
+    """Other writers state the zero they met; a reader that tells zeros apart must not pass over the other."""
+    out, sources = one_column(tmp_path, pa.float64(), [[0.0, -0.0], [0.0]])
+    for path, sign in zip(sources, (0.0, -0.0), strict=True):
+        zero = thrift.binary(struct.pack("<d", sign))
+        refoot(path, lambda footer, zero=zero: statistics_of(footer, 0).update({5: zero, 6: zero}))
+    found = join_one(out, sources)
+    assert (math.copysign(1, found.min_raw), math.copysign(1, found.max_raw)) == (-1, 1)
+
+
 def test_floats_that_are_all_null_are_copied(tmp_path: Path) -> None:
     out, sources = one_column(tmp_path, pa.float64(), [[None], [None]])
     found = join_one(out, sources)
@@ -701,6 +712,23 @@ def test_nothing_of_the_sources_indexes_is_left(tmp_path: Path) -> None:
     assert_same_rows(out, sources)
 
 
+def test_a_chunk_arrow_encoded_moves_without_its_indexes() -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        pa.table({"s": ["a", "b", "a"] * 100}),
+        sink,
+        write_page_index=True,
+        bloom_filter_options={"s": {"ndv": 10, "fpp": 0.05}},
+    )
+    (chunk,) = encoded_chunks(sink.getvalue())
+    assert {4, 5, 6, 7} <= set(chunk.entry) and {14, 15} <= set(thrift.value_of(chunk.entry, 3))
+    moved = chunk.at(1000)
+    assert set(moved) == {2, 3} and not {14, 15} & set(thrift.value_of(moved, 3))
+    before = thrift.value_of(chunk.entry, 3)
+    data, dictionary = (thrift.value_of(thrift.value_of(moved, 3), number) for number in (9, 11))
+    assert (dictionary, data) == (1000, 1000 + thrift.value_of(before, 9) - thrift.value_of(before, 11))
+
+
 def test_sizes_add_up(tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     join(out, wides(tmp_path), WIDE)
@@ -730,6 +758,16 @@ def test_a_dictionary_the_footer_hides_is_left_to_decoding(tmp_path: Path) -> No
     out = tmp_path / "out.parquet"
     with pytest.raises(Doubtful, match="column v"):
         concatenate(settled(Reading(task(out, [path], schema))))
+    assert not out.exists()
+
+
+def test_an_encoding_the_footer_hides_is_left_to_decoding(tmp_path: Path) -> None:
+    out, sources = one_column(tmp_path, pa.int64(), [list(range(ROWS)), list(range(ROWS, 2 * ROWS))])
+    rows = pq.read_table(sources[1])
+    source(sources[1], rows, column_encoding={"v": "DELTA_BINARY_PACKED", "n": "PLAIN"})
+    refoot(sources[1], lambda footer: metadata_of(footer, 0).update({2: thrift.listed(thrift.I32, [0, 3])}))
+    with pytest.raises(Doubtful, match="column v"):
+        concatenate(Reading(task(out, sources, rows.schema)))
     assert not out.exists()
 
 

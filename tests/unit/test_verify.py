@@ -139,8 +139,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_the_schema_a_file_was_written_with(tmp_path: Path) -> None:
-    told = events(0, 1).replace_schema_metadata({"iceberg.schema": '{"fields": []}'})
-    write(tmp_path / "told.parquet", told)
+    with pq.ParquetWriter(tmp_path / "told.parquet", EVENTS) as writer:
+        writer.add_key_value_metadata({"iceberg.schema": '{"fields": []}'})
     write(tmp_path / "untold.parquet", events(0, 1))
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
     found = [writers_schema(str(tmp_path / f"{name}.parquet"), Store({})) for name in ("told", "untold", "broken", "gone")]  # fmt: skip

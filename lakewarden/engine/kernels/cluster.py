@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from lakewarden.engine.kernels.order import Edges, cuts, permutation
+from lakewarden.engine.kernels.order import Edges, cuts, own_edges, permutation
 from lakewarden.engine.kernels.output import Output, held_limit, rows_per_group
 from lakewarden.engine.kernels.rowsort import Rows
 from lakewarden.engine.kernels.task import Reading, WrittenFile
@@ -39,8 +39,9 @@ def clustered(reading: Reading) -> tuple[WrittenFile, ...]:
     if reading.decoded_bytes > _BESIDE * task.memory_budget:
         raise TooLarge(task.rows, int(reading.decoded_bytes), task.memory_budget)
     rows = gather(reading.batches(), reading.schema)
-    order = permutation(rows, task.ordering)
-    places = cuts(rows, order, task.ordering, len(task.outputs))
+    edges = own_edges(rows, task.ordering)
+    order = permutation(rows, task.ordering, edges)
+    places = cuts(rows, order, task.ordering, len(task.outputs), edges)
     found = []
     for path, start, end in zip(task.outputs, places, places[1:], strict=False):
         with Output(reading, path) as output:

@@ -104,7 +104,7 @@ def _listed(targets: Sequence[Target]) -> dict[int, list[int]]:
 
 def _named(file: DeleteFile, listing: Mapping[str, list[RowBits]]) -> list[RowBits]:
     """The rows a vector is about. One that names none of the files listing it must not be passed over in silence."""
-    named = file.referenced if file.referenced else next(iter(listing))
+    named = file.referenced or next(iter(listing))
     if set(listing) != {named}:
         raise Unfit(f"a deletion vector of {named} is listed for {', '.join(listing)}", file.path)
     return listing[named]

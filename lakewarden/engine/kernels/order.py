@@ -35,6 +35,7 @@ __all__ = [
     "SortKey",
     "cuts",
     "find_edges",
+    "own_edges",
     "permutation",
     "range_of",
     "sample",
@@ -84,7 +85,7 @@ def _keys(
 
 
 def _places(rows: pa.Table | pa.RecordBatch, ordering: Ordering, edges: Edges | None) -> Words:
-    known = _of_curve(edges or _own_edges(rows, ordering))
+    known = _of_curve(edges or _curve_of(rows, ordering))
     return zorder.places(rows, ordering.keys, known.scales)
 
 
@@ -94,7 +95,12 @@ def _of_curve(edges: Edges) -> CurveEdges:
     return edges
 
 
-def _own_edges(rows: pa.Table | pa.RecordBatch, ordering: Ordering) -> Edges:
+def own_edges(rows: pa.Table | pa.RecordBatch, ordering: Ordering) -> Edges | None:
+    """What `permutation` and `cuts` would each find for themselves; a sort needs nothing."""
+    return _curve_of(rows, ordering) if ordering.kind == "zorder" else None
+
+
+def _curve_of(rows: pa.Table | pa.RecordBatch, ordering: Ordering) -> Edges:
     share = min(1.0, _OWN_SAMPLE / max(1, rows.num_rows))
     return find_edges(sample(rows, ordering, share, seed=0), ordering, ranges=1)
 
@@ -195,7 +201,7 @@ def cuts(
     if ordering.kind == "sort":
         inner = _sort_cuts(rows, order, ordering, parts)
     else:
-        inner = _curve_cuts(rows, order, ordering, parts, edges or _own_edges(rows, ordering))
+        inner = _curve_cuts(rows, order, ordering, parts, edges or _curve_of(rows, ordering))
     return [0, *inner, len(order)]
 
 

@@ -53,6 +53,8 @@ class RewriteCommit:
             dropped, added = self._make_room(table)
         if not (self._rewrite.removed or dropped):
             return False
+        if self._incorporate is not None:
+            self._incorporate.used = [each["path"] for each in added]
         request = {
             "from_snapshot": self._from_snapshot,
             "branch": self._rewrite.bounds.branch,
@@ -107,9 +109,10 @@ class RewriteCommit:
         """Position deletes on the outputs, by the library's own writers."""
         assert self._incorporate is not None
         partitions = {file.path: file.partition_id for file in self._rewrite.added}
+        kind = "puffin" if self._catalogs.bridge.formatVersion(table) >= 3 else "parquet"
         rows, start = [], 0
         for path, found in positions.items():
-            place = self._incorporate.place(path)
+            place = self._incorporate.place(path, kind)
             rows.append(
                 {
                     "path": path,
@@ -128,7 +131,9 @@ class RewriteCommit:
             written = self._catalogs.deletes.writeDeletes(
                 table, self._rewrite.files.handle, json.dumps(rows), str(longs)
             )
-        return [{"key": row["key"], "sequence_number": None} for row in json.loads(written)]
+        return [
+            {"key": row["key"], "path": row["path"], "sequence_number": None} for row in json.loads(written)
+        ]
 
     def _make_room(self, table: Any) -> tuple[list[str], list[dict[str, Any]]]:
         """The library lets a rewrite add deletes only where it removes one.
@@ -141,8 +146,7 @@ class RewriteCommit:
             return vectors, self._added
         assert self._incorporate is not None
         original = self._arrived[0]
-        key = self._catalogs.deletes.copyDelete(
-            table, self._rewrite.files.handle, original["key"], self._incorporate.place(original["path"])
-        )
-        copy = {"key": key, "sequence_number": original["sequence_number"]}
+        place = self._incorporate.place(self._rewrite.added[0].path, original["format"])
+        key = self._catalogs.deletes.copyDelete(table, self._rewrite.files.handle, original["key"], place)
+        copy = {"key": key, "path": place, "sequence_number": original["sequence_number"]}
         return [original["key"]], [*self._added, copy]
