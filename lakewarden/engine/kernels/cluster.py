@@ -52,15 +52,21 @@ def clustered(reading: Reading) -> tuple[WrittenFile, ...]:
 
 def gather(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """The batches as one table of whole columns. A column's pieces are let go as soon as it is joined."""
+    # Decoding leaves the allocator with pages it does not give back by itself: a third of the peak, for 4 M rows.
+    pool = pa.default_memory_pool()
     pieces: list[list[pa.Array]] = [[] for _ in schema]
-    for batch in batches:
+    for count, batch in enumerate(batches):
         for column, piece in zip(pieces, batch.columns, strict=True):
             column.append(piece)
+        if count % 16 == 0:
+            pool.release_unused()
     joined = []
     for number, field in enumerate(schema):
         column = pa.chunked_array(pieces[number], field.type)
         pieces[number] = []
         joined.append(column.unify_dictionaries().combine_chunks())
+        del column
+        pool.release_unused()
     return pa.Table.from_arrays(joined, schema=schema)
 
 
