@@ -1,0 +1,173 @@
+"""Rows put in order, by one task and by several: the same rows, in order, and no file overlaps another."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakewarden.engine.kernels.exchange import Exchange, Held, chunks, collect, prepare, proof, spread_out
+from lakewarden.engine.kernels.rewrite import RewriteTask, TooLarge, rewrite
+from lakewarden.engine.kernels.sortkeys import Ordering, SortKey
+from tests.unit.test_rewrite_kernel import column, task, write
+
+SCHEMA = pa.schema(
+    [column("id", 1, pa.int64()), column("device", 2, pa.string()), column("value", 3, pa.float64())]
+)
+BY_DEVICE = Ordering("sort", (SortKey(2), SortKey(3, descending=True, nulls_first=False)))
+ZORDER = Ordering("zorder", (SortKey(2), SortKey(3)))
+Row = tuple[int, str | None, float | None]
+
+
+def rows(count: int, seed: int = 1) -> list[Row]:
+    pick = random.Random(seed)
+    return [
+        (
+            n,
+            None if n % 31 == 0 else f"device-{pick.randrange(40):02d}",
+            None if n % 37 == 0 else pick.random(),
+        )
+        for n in range(count)
+    ]
+
+
+def work(
+    tmp_path: Path, ordering: Ordering, outputs: int, files: int = 6, per_file: int = 500, **more: Any
+) -> RewriteTask:
+    every = rows(files * per_file)
+    slices = [
+        write(tmp_path / f"in-{n}.parquet", SCHEMA, every[n * per_file : (n + 1) * per_file])
+        for n in range(files)
+    ]
+    made = task(tmp_path / "x", slices, SCHEMA, ordering=ordering, **more)
+    return replace(made, outputs=tuple(str(tmp_path / f"out-{n}.parquet") for n in range(outputs)))
+
+
+def read(path: str) -> list[Row]:
+    table = pq.read_table(path)
+    return list(zip(*(table.column(name).to_pylist() for name in SCHEMA.names), strict=True))
+
+
+def key(row: Row) -> tuple[Any, ...]:
+    """Device going up with nulls first, then value going down with nulls last."""
+    return (row[1] is not None, row[1] or "", row[2] is None, -(row[2] or 0.0))
+
+
+def shuffled(task: RewriteTask, at_least: int = 3) -> list[Any]:
+    """What Spark does, without Spark: spread, bring together by output, collect."""
+    exchange, row_bytes = prepare(task)
+    sent: dict[int, list[Any]] = defaultdict(list)
+    for piece in chunks(task, row_bytes, at_least):
+        for number, blob in spread_out(exchange, piece):
+            sent[exchange.output_of(number)].append((number, blob))
+    return [collect(exchange, n, sent[n]) for n in range(len(task.outputs))]
+
+
+def check_sorted(paths: list[str], expected: list[Row]) -> None:
+    found = [read(path) for path in paths]
+    together = [row for each in found for row in each]
+    assert sorted(together, key=repr) == sorted(expected, key=repr)
+    assert [key(row) for row in together] == sorted(key(row) for row in together)
+    for one, other in pairwise(found):
+        assert key(one[-1]) <= key(other[0])
+
+
+@pytest.mark.parametrize("outputs", [1, 4, 7])
+def test_one_task_sorts_a_partition_into_files_that_do_not_overlap(tmp_path: Path, outputs: int) -> None:
+    made = work(tmp_path, BY_DEVICE, outputs)
+    done = rewrite(made)
+    assert len(done.files) == outputs
+    assert done.read == done.written
+    assert not done.parts
+    check_sorted([file.path for file in done.files], rows(3000))
+
+
+@pytest.mark.parametrize("outputs", [1, 4, 7])
+def test_several_tasks_come_to_the_same(tmp_path: Path, outputs: int) -> None:
+    made = work(tmp_path, BY_DEVICE, outputs)
+    results = shuffled(made)
+    check_sorted([file.path for done, _ in results for file in done.files], rows(3000))
+    read, sent, erased = proof([told for _, list_ in results for told in list_])
+    assert (sent, erased) == (3000, 0)
+    written = sum((done.written for done, _ in results), start=type(read)())
+    assert read == written
+
+
+def test_ranges_that_do_not_fit_memory_are_kept_on_disk_and_in_order(tmp_path: Path) -> None:
+    made = work(tmp_path, BY_DEVICE, 2, memory_budget=60_000)
+    results = shuffled(made)
+    check_sorted([file.path for done, _ in results for file in done.files], rows(3000))
+
+
+def test_what_does_not_fit_is_too_large_before_anything_is_written(tmp_path: Path) -> None:
+    made = work(tmp_path, BY_DEVICE, 2, memory_budget=20_000)
+    with pytest.raises(TooLarge, match="3000 rows"):
+        rewrite(made)
+    assert not list(tmp_path.glob("out-*"))
+
+
+def test_a_curve_keeps_every_column_narrow(tmp_path: Path) -> None:
+    made = work(tmp_path, ZORDER, 16, files=8, per_file=2000)
+    for results in ([rewrite(made)], [done for done, _ in shuffled(made)]):
+        spans = []
+        for file in (file for done in results for file in done.files):
+            values = [row[2] for row in read(file.path) if row[2] is not None]
+            spans.append(max(values) - min(values))
+        assert sum(file.rows for done in results for file in done.files) == 16_000
+        assert sum(spans) / len(spans) < 0.3
+
+
+def test_row_lineage_goes_with_its_row(tmp_path: Path) -> None:
+    made = work(tmp_path, BY_DEVICE, 3, row_lineage=True)
+    slices = tuple(
+        replace(piece, first_row_id=n * 500, data_sequence_number=n + 1)
+        for n, piece in enumerate(made.slices)
+    )
+    made = replace(made, slices=slices)
+    for results in ([rewrite(made)], [done for done, _ in shuffled(made)]):
+        for file in (file for done in results for file in done.files):
+            for row in pq.read_table(file.path).to_pylist():
+                assert row["_row_id"] == row["id"]
+                assert row["_last_updated_sequence_number"] == row["id"] // 500 + 1
+
+
+def test_no_row_at_all_makes_no_file(tmp_path: Path) -> None:
+    made = work(tmp_path, BY_DEVICE, 2)
+    exchange, _ = prepare(made)
+    done, told = collect(exchange, 1, [])
+    assert (done.files, told) == ((), [])
+    assert isinstance(exchange, Exchange)
+
+
+def test_blobs_beyond_the_limit_come_back_from_disk() -> None:
+    def blob(n: int) -> bytes:
+        sink = pa.BufferOutputStream()
+        batch = pa.record_batch({"n": [n] * 10})
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        return bytes(sink.getvalue().to_pybytes())
+
+    with Held(limit=len(blob(0)) * 2) as held:
+        for n in range(6):
+            held.add(n % 2, blob(n))
+        assert held.numbers() == [0, 1]
+        assert [batch.column(0)[0].as_py() for batch in held.batches(1)] == [1, 3, 5]
+        assert [batch.column(0)[0].as_py() for batch in held.batches(0)] == [0, 2, 4]
+
+
+def test_a_file_too_large_for_one_task_is_read_by_several(tmp_path: Path) -> None:
+    made = work(tmp_path, BY_DEVICE, 3, files=1, per_file=3000)
+    parts = chunks(made, row_bytes=100.0, at_least=5)
+    pieces = [piece for part in parts for piece in part]
+    assert len(parts) > 1
+    assert [(a.to_row, b.from_row) for a, b in pairwise(pieces) if a.to_row != b.from_row] == []
+    assert sum(piece.wanted for piece in pieces) == 3000
+    results = shuffled(made, at_least=5)
+    check_sorted([file.path for done, _ in results for file in done.files], rows(3000))
