@@ -58,7 +58,7 @@ def gather(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     for count, batch in enumerate(batches):
         for column, piece in zip(pieces, batch.columns, strict=True):
             column.append(piece)
-        if count % 16 == 0:
+        if count % 64 == 63:
             pool.release_unused()
     joined = []
     for number, field in enumerate(schema):

@@ -40,7 +40,7 @@ def _removed(
     except JavaError as error:
         if is_java(error, "NotFoundException", "FileNotFoundException"):
             return remembered, f"the metadata of its parent snapshot {parent} is gone: {java_reason(error)}"
-        raise
+        raise catalog_error(error, f"snapshot {parent}") from error
     absent = {row["path"] for row in rows} - {file.path for file in found.files}
     if absent:
         return remembered, f"its parent snapshot {parent} does not have {min(absent)}"
