@@ -72,6 +72,15 @@ def test_every_kind_of_compaction_is_proven(lab: Lab, version: str, policy: dict
     assert lab.on_disk() == made != disk, "nothing was written to look again"
 
 
+def test_copied_pages_are_read_and_proven(lab: Lab) -> None:
+    """The commit compared checksums and stored no digest; looking again decodes the rows."""
+    table = lab.messy(files=2, rows=200_000, days=1)
+    (snapshot,) = compacted(lab, table)
+    assert newest(lab, table).summary["lineage.proof"] == "pages"
+    done = lab.lw.verify(table, snapshot)
+    assert (done.state, done.stored_digest, done.added.rows) == (Verdict.PROVEN, None, 400_000), done.reason
+
+
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_a_compaction_of_deletes_is_proven(lab: Lab, version: str) -> None:
     table = lab.messy(files=3, days=1, **MERGE_ON_READ, **{"format-version": version})
@@ -320,6 +329,17 @@ def test_an_expired_parent(lab: Lab) -> None:
     assert f"parent snapshot {parent} has expired" in done.reason
     assert (done.removed.files, done.removed.rows) == (3, None)
     assert done.stored_agrees is True
+
+
+def test_a_parent_whose_metadata_is_gone(lab: Lab) -> None:
+    """Somebody removed files by listing; the snapshot itself is whole."""
+    table = lab.messy(files=3, days=1)
+    (snapshot,) = compacted(lab, table)
+    parent = lab.sql(f"select snapshot_id, manifest_list from {table}.snapshots order by committed_at")[-2]
+    Path(parent.manifest_list.removeprefix("file:")).unlink()
+    done = lab.lw.verify(table, snapshot)
+    assert (done.state, done.removed.files, done.stored_agrees) == (Verdict.CANNOT_TELL, 3, True)
+    assert f"metadata of its parent snapshot {parent.snapshot_id} is gone" in done.reason
 
 
 @pytest.mark.parametrize("format_", ["orc", "avro"])

@@ -27,6 +27,7 @@ ARGUMENTS = {
     "maintain": ["lake.db.t"],
     "policy": ["lake.db.t"],
     "run-show": ["x"],
+    "verify": ["lake.db.t", "1"],
 }
 
 
@@ -40,7 +41,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_program_has_its_commands() -> None:
     assert COMMANDS == [
-        "demo", "doctor", "maintain", "migrate", "plan", "policy", "run", "run-show", "runs", "show", "tables",
+        "demo", "doctor", "maintain", "migrate", "plan", "policy", "run", "run-show", "runs", "show", "tables", "verify",
     ]  # fmt: skip
 
 

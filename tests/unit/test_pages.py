@@ -25,7 +25,7 @@ from lakewarden.engine.kernels import copyable, thrift
 from lakewarden.engine.kernels.assembly import encoded_chunks
 from lakewarden.engine.kernels.encoding import WriteOptions
 from lakewarden.engine.kernels.pages import Doubtful, PagesDiffer, concatenate, suits
-from lakewarden.engine.kernels.rewrite import MissingSource, rewrite
+from lakewarden.engine.kernels.rewrite import MissingSource, Unfit, rewrite
 from lakewarden.engine.kernels.storage import Store
 from lakewarden.engine.kernels.task import Reading, RewriteTask, WrittenFile
 from lakewarden.engine.kernels.thrift import Struct
@@ -254,7 +254,8 @@ def wide(first: int, rows: int = ROWS) -> pa.Table:
             list(numbers),
             [None if n % 7 == 0 else n / 3 for n in numbers],
             [f"session-{n}" for n in numbers],
-            [f"device-{n % 40}" for n in numbers],
+            # In an order of its own in each file, as its dictionary is.
+            [f"device-{(n + n // ROWS) % 40}" for n in numbers],
         ],
         schema=WIDE,
     )
@@ -300,6 +301,8 @@ def test_tiny_files_do_not_suit(tmp_path: Path) -> None:
     sources = [source(tmp_path / f"{n}.parquet", wide(n * 100, 100)) for n in range(5)]
     work = task(tmp_path / "out.parquet", sources, WIDE)
     assert not suits(Reading(work))
+    with pytest.raises(Doubtful):
+        concatenate(settled(Reading(work)))
     assert rewrite(work).rows == 500
 
 
@@ -463,6 +466,54 @@ def test_a_struct_is_copied_whole_or_not_at_all(tmp_path: Path) -> None:
     assert_same_rows(out, mixed)
 
 
+@pytest.mark.parametrize(
+    "now",
+    [
+        [column("a", 7, pa.int64()), column("c", 9, pa.int64())],
+        [column("b", 8, pa.int64()), column("a", 7, pa.int64())],
+        [column("b", 8, pa.int64())],
+    ],
+)
+def test_a_struct_whose_fields_changed_is_decoded(tmp_path: Path, now: list[pa.Field]) -> None:
+    def schema(fields: list[pa.Field]) -> pa.Schema:
+        return pa.schema([column("s", 1, pa.struct(fields)), column("n", 3, pa.int64())])
+
+    then = [column("a", 7, pa.int64()), column("b", 8, pa.int64())]
+    rows = [{"a": n, "b": -n} for n in range(ROWS)]
+    path = source(tmp_path / "in.parquet", pa.table([rows, list(range(ROWS))], schema=schema(then)))
+    out = tmp_path / "out.parquet"
+    join(out, [path], schema(now))
+    assert is_copied(out, [path], 3)
+    assert pq.read_table(out)["s"].to_pylist() == [{f.name: row.get(f.name) for f in now} for row in rows]
+
+
+def test_times_in_another_unit_are_decoded(tmp_path: Path) -> None:
+    """Milliseconds and microseconds are the same Parquet type but for its annotation."""
+    then = pa.schema([column("t", 1, pa.timestamp("ms")), column("n", 2, pa.int64())])
+    now = pa.schema([column("t", 1, pa.timestamp("us")), column("n", 2, pa.int64())])
+    rows = pa.table([list(range(ROWS)), list(range(ROWS))], schema=then)
+    path = source(tmp_path / "in.parquet", rows)
+    out = tmp_path / "out.parquet"
+    join(out, [path], now)
+    assert [is_copied(out, [path], id_) for id_ in (1, 2)] == [False, True]
+    assert pq.read_table(out).equals(rows.cast(now))
+
+
+def test_levels_of_one_number_that_mean_different_things(tmp_path: Path) -> None:
+    """One level for nulls in both: of the struct in the file, of what is in it in the table."""
+    file = pa.schema(
+        [column("p", 1, pa.struct([column("x", 2, pa.int64(), required=True)])), column("n", 3, pa.int64())]
+    )
+    table = pa.schema(
+        [column("p", 1, pa.struct([column("x", 2, pa.int64())]), required=True), column("n", 3, pa.int64())]
+    )
+    points = [None if n == 70 else {"x": n} for n in range(ROWS)]
+    path = source(tmp_path / "in.parquet", pa.table([points, list(range(ROWS))], schema=file))
+    with pytest.raises(Unfit, match="holds nulls"):
+        concatenate(Reading(task(tmp_path / "out.parquet", [path], table)))
+    assert not (tmp_path / "out.parquet").exists()
+
+
 def test_row_lineage_is_made_up_beside_copied_columns(tmp_path: Path) -> None:
     sources = wides(tmp_path, 2)
     work = task(tmp_path / "out.parquet", sources, WIDE, row_lineage=True)
@@ -480,6 +531,19 @@ def test_row_lineage_is_made_up_beside_copied_columns(tmp_path: Path) -> None:
     assert table["_row_id"].to_pylist() == [*range(100_000, 100_000 + ROWS), *range(500_000, 500_000 + ROWS)]
     assert table["_last_updated_sequence_number"].to_pylist() == [7] * ROWS + [9] * ROWS
     assert [field.metadata for field in pq.read_schema(out)][-2:] == [field.metadata for field in LINEAGE]
+
+
+def test_row_lineage_a_file_leaves_open_is_filled_in(tmp_path: Path) -> None:
+    schema = pa.schema([*WIDE, *LINEAGE])
+    rows = wide(0).append_column(LINEAGE[0], pa.array([None, 5] * (ROWS // 2), pa.int64()))
+    rows = rows.append_column(LINEAGE[1], pa.array([None, 3] * (ROWS // 2), pa.int64()))
+    path = source(tmp_path / "in.parquet", rows.cast(schema))
+    work = task(tmp_path / "out.parquet", [path], WIDE, row_lineage=True)
+    slices = (replace(work.slices[0], first_row_id=1_000_000, data_sequence_number=7),)
+    concatenate(settled(Reading(replace(work, slices=slices))))
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table["_row_id"].to_pylist() == [1_000_000 + n if n % 2 == 0 else 5 for n in range(ROWS)]
+    assert table["_last_updated_sequence_number"].to_pylist() == [7, 3] * (ROWS // 2)
 
 
 # --- row groups and memory ----------------------------------------------------------------------------------
@@ -533,6 +597,10 @@ def test_a_small_budget_fetches_columns_one_by_one(tmp_path: Path) -> None:
     reading = settled(Reading(task(out, sources, WIDE, memory_budget=4 * largest)))
     concatenate(reading)
     assert all(is_copied(out, sources, id_) for id_ in (1, 2, 3, 4))
+    assert_same_rows(out, sources)
+    # A chunk that fills more than its share is not held whole.
+    concatenate(settled(Reading(task(out, sources, WIDE, memory_budget=4 * largest - 1))))
+    assert [is_copied(out, sources, id_) for id_ in (1, 2, 3, 4)].count(False) == 1
     assert_same_rows(out, sources)
 
 
@@ -649,9 +717,9 @@ def test_floats_without_bounds_are_decoded_to_find_them(tmp_path: Path, change: 
 def test_a_zero_bound_stands_for_either_zero(tmp_path: Path) -> None:
     """Other writers state the zero they met; a reader that tells zeros apart must not pass over the other."""
     out, sources = one_column(tmp_path, pa.float64(), [[0.0, -0.0], [0.0]])
-    for path, sign in zip(sources, (0.0, -0.0), strict=True):
-        zero = thrift.binary(struct.pack("<d", sign))
-        refoot(path, lambda footer, zero=zero: statistics_of(footer, 0).update({5: zero, 6: zero}))
+    least, greatest = (thrift.binary(struct.pack("<d", zero)) for zero in (0.0, -0.0))
+    for path in sources:
+        refoot(path, lambda footer: statistics_of(footer, 0).update({5: greatest, 6: least}))
     found = join_one(out, sources)
     assert (math.copysign(1, found.min_raw), math.copysign(1, found.max_raw)) == (-1, 1)
 
@@ -744,20 +812,28 @@ def test_sizes_add_up(tmp_path: Path) -> None:
 # --- pages that are not what they should be -----------------------------------------------------------------
 
 
-def test_a_dictionary_the_footer_hides_is_left_to_decoding(tmp_path: Path) -> None:
+@pytest.mark.parametrize("offset", [True, False])
+def test_a_dictionary_the_footer_hides_is_left_to_decoding(tmp_path: Path, offset: bool) -> None:
     schema = pa.schema([column("v", 1, pa.int64()), column("n", 2, pa.int64())])
     rows = pa.table([[n % 9 for n in range(ROWS)], list(range(ROWS))], schema=schema)
     path = source(tmp_path / "in.parquet", rows, use_dictionary=["v"])
 
     def hide(footer: Struct) -> None:
         chunk = metadata_of(footer, 0)
-        chunk[9] = chunk.pop(11)
+        if offset:
+            chunk[9] = chunk.pop(11)
         chunk[2] = thrift.listed(thrift.I32, [0, 3])
 
     refoot(path, hide)
     out = tmp_path / "out.parquet"
+    reading = settled(Reading(task(out, [path], schema)))
+    if not offset:
+        # That there is one is seen from the footer, and only this column is decoded.
+        concatenate(reading)
+        assert pq.read_table(out).equals(rows) and is_copied(out, [path], 2)
+        return
     with pytest.raises(Doubtful, match="column v"):
-        concatenate(settled(Reading(task(out, [path], schema))))
+        concatenate(reading)
     assert not out.exists()
 
 

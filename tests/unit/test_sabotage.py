@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,8 +157,11 @@ def test_a_dropped_row_is_found_by_its_count(
     tmp_path: Path, ordering: Ordering | None, break_it: Callable[[Sabotage], None]
 ) -> None:
     break_it(drop_one)
+    done = rewrite(task(tmp_path, ordering))
+    assert done.rows == ROWS * FILES - 1
+    assert differs(done)
     with pytest.raises(RowsDiffer, match=f"expected {ROWS * FILES} rows, found {ROWS * FILES - 1}"):
-        rewrite(task(tmp_path, ordering))
+        rewrite(replace(task(tmp_path, ordering), digest=False))
 
 
 def test_an_order_that_repeats_a_row_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
