@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check unit bench crash docs java jars test-jars clean
+.PHONY: help demo test lint check unit bench crash soak docs java jars test-jars clean
 
 help:            ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ unit: $(STAMP)   ## the pure tests only: no Spark, no services
 
 crash: test-jars ## kill a real process at every journaled step, then check the tables
 	@LAKEWARDEN_CRASH=every $(PY) -m pytest tests/crash $(PYTEST_ARGS)
+
+soak: test-jars  ## three minutes of a busy writer beside a continuous compaction, for format versions 2 and 3
+	@LAKEWARDEN_SOAK_SECONDS=180 $(PY) -m pytest -s tests/soak $(PYTEST_ARGS)
 
 bench: jars      ## measure against Iceberg's own procedures on the same tables
 	@$(PY) -m bench

@@ -19,6 +19,7 @@ from lakewarden.engine.kernels import thrift
 from lakewarden.engine.kernels.chunks import Column, Merged, PagesDiffer, SourceChunk
 from lakewarden.engine.kernels.encoding import Encodings, writer_settings
 from lakewarden.engine.kernels.output import remove_partial, split_offsets
+from lakewarden.engine.kernels.storage import MissingSource
 from lakewarden.engine.kernels.task import Reading, RewriteTask, WrittenFile
 from lakewarden.engine.kernels.thrift import Struct
 
@@ -166,12 +167,11 @@ class Assembly:
         if self._sink is None:
             raise ValueError(f"finish {self._path}: it was never begun")
         footer = thrift.write(self._footer())
+        start = self._begin()
         self._write(footer + len(footer).to_bytes(4, "little") + _MAGIC)
+        self._end("", start)
         self._sink.close()
-        with self._reading.store.open(self._path) as stored:
-            self._check(stored)
-            read = pq.ParquetFile(stored).metadata
-        self._check_rows(read)
+        read = self._read_back()
         self._finished = True
         return WrittenFile(self._path, self._at, read.num_rows, split_offsets(read))
 
@@ -202,6 +202,17 @@ class Assembly:
     def _end(self, column: str, start: int) -> int:
         self._written.append(_Written(column, start, self._at - start, self._checksum))
         return self._at - start
+
+    def _read_back(self) -> pq.FileMetaData:
+        """What is stored, checked, by its footer."""
+        try:
+            with self._reading.store.open(self._path) as stored:
+                self._check(stored)
+                footer = pq.ParquetFile(stored).metadata
+        except (MissingSource, OSError, pa.ArrowException) as error:
+            raise PagesDiffer(self._path, "", f"cannot be read back: {error}") from error
+        self._check_rows(footer)
+        return footer
 
     def _check(self, stored: pa.NativeFile) -> None:
         """Nothing was decoded, so no decoder would notice a page that was stored wrongly: compare what is there now."""

@@ -53,14 +53,18 @@ class Doubtful(Exception):
 
 
 class PagesDiffer(ValueError):
-    """Pages contradict what they or their footer say, or were not stored as they were written."""
+    """Pages contradict what they or their footer say, or were not stored as they were written.
+
+    Without a column it is the file as a whole.
+    """
 
     def __init__(self, path: str, column: str, reason: str) -> None:
         super().__init__(path, column, reason)
         self.path, self.column, self.reason = path, column, reason
 
     def __str__(self) -> str:
-        return f"copy pages of {self.path}, column {self.column}: {self.reason}"
+        column = f", column {self.column}" if self.column else ""
+        return f"copy pages of {self.path}{column}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

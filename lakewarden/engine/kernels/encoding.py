@@ -47,6 +47,8 @@ _MOST = 0.9
 _TELLING_VALUES = 20_000
 # Rows counted where the footers cannot tell.
 _COUNTED = 65_536
+# Rows compressed to compare levels.
+_TRIED = 16_384
 # Row groups looked at to choose encodings. A choice is never wrong, only slower, so thousands of footers need not be walked.
 _SAMPLE = 64
 
@@ -224,12 +226,53 @@ def settle(encodings: Encodings, rows: pa.Table) -> Encodings:
     """Answer the open questions from the first rows: a dictionary pays where values come twice or more."""
     repeating = {path for path in encodings.open_questions if _repeats(rows.column(path).slice(0, _COUNTED))}
     special = {path: name for path, name in encodings.special.items() if path not in repeating}
+    dictionary = {*encodings.dictionary, *repeating}
     return replace(
         encodings,
-        dictionary=tuple(sorted({*encodings.dictionary, *repeating})),
+        dictionary=tuple(sorted(dictionary)),
         special=special,
         open_questions=(),
+        levels=_measured_levels(encodings.levels, dictionary | special.keys(), rows),
     )
+
+
+def _measured_levels(
+    levels: Mapping[str, int] | None, settled: set[str], rows: pa.Table
+) -> Mapping[str, int] | None:
+    """Level 1 where the first rows show that 3 would gain next to nothing.
+
+    Of plain columns zstd is half the cost of writing; on values that lie in no order the levels come out alike (measured on
+    4 M z-ordered rows: 13 % of all CPU for 3 % of size if taken everywhere, so only columns that lose under 2 % take it).
+    """
+    if levels is None:
+        return None
+    plain = [path for path in levels if path not in settled and path in rows.column_names]
+    light = {path: 1 for path in plain if levels[path] > 1 and _gains_nothing(rows.column(path))}
+    return {**levels, **light}
+
+
+def _gains_nothing(column: pa.ChunkedArray) -> bool:
+    data = _plain_bytes(column)
+    if data is None or not data.size:
+        return False
+    sizes = [pa.Codec("zstd", compression_level=level).compress(data).size for level in (1, 3)]
+    return bool(sizes[0] <= 1.02 * sizes[1])
+
+
+def _plain_bytes(column: pa.ChunkedArray) -> pa.Buffer | None:
+    """The values of the first rows as PLAIN pages hold them, near enough: a fixed width, or the letters of strings."""
+    kind, chunk = column.type, column.chunk(0).slice(0, _TRIED)
+    if pt.is_string(kind) or pt.is_binary(kind):
+        offsets = chunk.buffers()[1]
+        first, last = (
+            int.from_bytes(offsets[at * 4 : at * 4 + 4].to_pybytes(), "little")
+            for at in (chunk.offset, chunk.offset + len(chunk))
+        )
+        return chunk.buffers()[2].slice(first, last - first) if last > first else None
+    if pt.is_primitive(kind) and kind.bit_width >= 32:
+        width = kind.bit_width // 8
+        return chunk.buffers()[1].slice(chunk.offset * width, len(chunk) * width)
+    return None
 
 
 def _repeats(column: pa.ChunkedArray) -> bool:

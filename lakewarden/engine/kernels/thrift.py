@@ -214,34 +214,32 @@ def _write_struct(out: bytearray, struct: Struct) -> None:
 
 
 def _write_value(out: bytearray, kind: int, value: Any) -> None:
-    match kind:
-        case 4 | 5 | 6:  # I16, I32, I64
-            _write_signed(out, value)
-        case 12:  # STRUCT
-            _write_struct(out, value)
-        case 8:  # BINARY
-            _write_unsigned(out, len(value))
-            out += value
-        case 9 | 10:  # LIST, SET
-            _write_items(out, value)
-        case _:
-            _write_rare(out, kind, value)
+    if kind in (I32, I64, I16):
+        _write_signed(out, value)
+    elif kind == STRUCT:
+        _write_struct(out, value)
+    elif kind == BINARY:
+        _write_unsigned(out, len(value))
+        out += value
+    elif kind in (LIST, SET):
+        _write_items(out, value)
+    else:
+        _write_rare(out, kind, value)
 
 
 def _write_rare(out: bytearray, kind: int, value: Any) -> None:
-    match kind:
-        case 1 | 2:  # TRUE, FALSE: inside a list
-            out.append(TRUE if value else FALSE)
-        case 3:  # BYTE
-            out += packing.pack("b", value)
-        case 7:  # DOUBLE
-            out += packing.pack("<d", value)
-        case 13:  # UUID
-            out += value
-        case 11:  # MAP
-            _write_pairs(out, value)
-        case _:
-            raise Malformed(f"no type has the number {kind}")
+    if kind in (TRUE, FALSE):
+        out.append(TRUE if value else FALSE)
+    elif kind == BYTE:
+        out += packing.pack("b", value)
+    elif kind == DOUBLE:
+        out += packing.pack("<d", value)
+    elif kind == UUID:
+        out += value
+    elif kind == MAP:
+        _write_pairs(out, value)
+    else:
+        raise Malformed(f"no type has the number {kind}")
 
 
 def _write_items(out: bytearray, items: Items) -> None:
