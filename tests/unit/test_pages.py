@@ -25,7 +25,8 @@ from hypothesis import strategies as st
 from lakewarden.engine.kernels import copyable, thrift
 from lakewarden.engine.kernels.assembly import encoded_chunks
 from lakewarden.engine.kernels.encoding import WriteOptions
-from lakewarden.engine.kernels.pages import Doubtful, PagesDiffer, concatenate, suits
+from lakewarden.engine.kernels.pace import Pace, Throttle
+from lakewarden.engine.kernels.pages import Doubtful, PagesDiffer, _near, concatenate, suits
 from lakewarden.engine.kernels.rewrite import MissingSource, Unfit, rewrite
 from lakewarden.engine.kernels.storage import Store
 from lakewarden.engine.kernels.task import Reading, RewriteTask, WrittenFile
@@ -627,6 +628,49 @@ def test_a_row_group_too_large_for_memory_is_left_to_decoding(tmp_path: Path) ->
     assert rewrite(work).rows == 20_000
 
 
+@pytest.mark.parametrize(
+    ("gap", "runs"),
+    [(0, [[1, 2], [3], [4]]), (5, [[1, 2, 3], [4]]), (4, [[1, 2], [3], [4]]), (99, [[1, 2, 3, 4]])],
+)
+def test_chunks_side_by_side_come_in_one_request(gap: int, runs: list[list[int]]) -> None:
+    spans = [(4, 10, 1), (14, 6, 2), (25, 5, 3), (100, 1, 4)]
+    assert [[number for *_, number in run] for run in _near(spans, gap)] == runs
+
+
+def test_handles_that_were_kept_are_used_and_closed(tmp_path: Path) -> None:
+    """As those of an object store are, which cost a request each."""
+    sources = wides(tmp_path, use_dictionary=False)
+    out = tmp_path / "out.parquet"
+    reading = settled(Reading(task(out, sources, WIDE)))
+    handles = [reading.store.open(str(path)) for path in sources]
+    reading.sources = [
+        replace(each, handle=handle) for each, handle in zip(reading.sources, handles, strict=True)
+    ]
+    # Their names are gone: only what is open can be read.
+    kept = [path.rename(path.with_suffix(".kept")) for path in sources]
+    concatenate(reading)
+    assert all(handle.closed for handle in handles)
+    assert_same_rows(out, kept)
+
+
+def test_the_pace_counts_what_is_read_written_and_read_back(tmp_path: Path) -> None:
+    sources = wides(tmp_path)
+    out = tmp_path / "out.parquet"
+    for pace, expected in (
+        (Pace(read_bytes=1000.0), lambda: sum(path.stat().st_size for path in sources) + out.stat().st_size),
+        (Pace(write_bytes=1000.0), lambda: out.stat().st_size),
+    ):
+        now = [0.0]
+        reading = Reading(task(out, sources, WIDE))
+        reading.encodings = replace(reading.encodings, open_questions=())
+        reading.throttle = Throttle(
+            pace, lambda now=now: now[0], lambda s, now=now: now.__setitem__(0, now[0] + s)
+        )
+        concatenate(reading)
+        reading.throttle.settle()
+        assert now[0] * 1000 == pytest.approx(expected(), rel=0.1)
+
+
 # --- statistics ---------------------------------------------------------------------------------------------
 
 
@@ -972,6 +1016,19 @@ def test_a_byte_stored_wrongly_is_noticed(tmp_path: Path, place: int, byte: byte
         concatenate(reading)
     assert caught.value.path == str(out)
     assert caught.value.column == (WIDE.names[place] if byte else "")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("back", [3, 30, 300])
+def test_a_footer_stored_wrongly_is_noticed(tmp_path: Path, back: int) -> None:
+    sources = wides(tmp_path)
+    out = tmp_path / "out.parquet"
+    file = join(out, sources, WIDE)
+    byte = bytes([out.read_bytes()[-back] ^ 1])
+    reading = Reading(task(out, sources, WIDE))
+    reading.store = WornStore(file.size - back, byte)
+    with pytest.raises(PagesDiffer, match=f"pages of {out}: what is stored"):
+        concatenate(reading)
     assert not out.exists()
 
 

@@ -134,9 +134,13 @@ def _way(
 def _check_columns(footer: pq.FileMetaData, way: Projection) -> None:
     if len(way.leaves) != footer.num_columns:
         raise Unfit(f"{footer.num_columns} Parquet columns decode to {len(way.leaves)}")
-    for leaf in way.leaves:
+    paths = [footer.schema.column(leaf.index).path for leaf in way.leaves]
+    for leaf, path in zip(way.leaves, paths, strict=True):
         if footer.schema.column(leaf.index).physical_type == "INT96":
             raise Unfit(f"column {leaf.path} is an INT96 timestamp")
+        # Where not all columns are read, those that are get named by their paths: they must name one column, the right one.
+        if way.columns is not None and (path != leaf.path or paths.count(path) > 1):
+            raise Unfit(f"column {path} would be read by another name")
 
 
 def read_batches(
