@@ -72,8 +72,8 @@ public final class IcebergDeletes {
   }
 
   /**
-   * What happened to these sources since the scan: the branch's head, sources that are gone, delete files that have come
-   * (with the sources each applies to, and whether it applies to any other file too).
+   * What happened to these sources since the scan: the branch's head, sources that are gone, delete files that apply to
+   * them now, and those that have come (with the sources each applies to, and whether it applies to other files too).
    */
   public String arrived(Table table, IcebergBridge.Scan scan, String branch, String pathsJson) throws Exception {
     long head = head(table, branch);
@@ -81,6 +81,7 @@ public final class IcebergDeletes {
     Set seen = new HashSet();
     Map fresh = new HashMap();
     Set shared = new HashSet();
+    Set attached = new HashSet();
     CloseableIterable files = ((TableScan) table.newScan().useSnapshot(head).ignoreResiduals()).planFiles();
     try {
       CloseableIterator each = files.iterator();
@@ -97,7 +98,10 @@ public final class IcebergDeletes {
           String key = IcebergBridge.key(delete);
           if (!mine) {
             shared.add(key);
-          } else if (!known.contains(key)) {
+            continue;
+          }
+          attached.add(key);
+          if (!known.contains(key)) {
             scan.deletesByKey.put(key, delete);
             List paths = (List) fresh.get(key);
             if (paths == null) {
@@ -115,6 +119,7 @@ public final class IcebergDeletes {
     ObjectNode answer = JSON.createObjectNode();
     answer.put("head", head);
     addAll(answer.putArray("gone"), ours);
+    addAll(answer.putArray("attached"), attached);
     ArrayNode deletes = answer.putArray("deletes");
     Iterator entries = fresh.entrySet().iterator();
     while (entries.hasNext()) {

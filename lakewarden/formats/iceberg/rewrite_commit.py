@@ -35,6 +35,7 @@ class RewriteCommit:
         self._from_snapshot = rewrite.bounds.base_snapshot_id
         self._attempts = 0
         self._candidates = list(rewrite.deletes)
+        self._names_one = {each.key: each.referenced for each in rewrite.files.deletes if each.referenced}
         self._added: list[dict[str, Any]] = []
         self._arrived: list[Mapping[str, Any]] = []
 
@@ -69,20 +70,26 @@ class RewriteCommit:
         return True
 
     def _unneeded(self, table: Any) -> tuple[list[str], int | None]:
-        """Delete files that leave with the sources, and the snapshot on which that was judged."""
-        if not self._candidates or self._attempts > _DROP_ATTEMPTS:
-            return [], None
+        """Delete files that leave with the sources, and the snapshot on which that was judged.
+
+        One that names a single data file goes with it: no planning, and no other commit can make it needed again.
+        """
+        removed = set(self._rewrite.removed)
+        alone = [key for key in self._candidates if self._names_one.get(key) in removed]
+        others = [key for key in self._candidates if self._names_one.get(key) not in removed]
+        if not others or self._attempts > _DROP_ATTEMPTS:
+            return alone, None
         answer = json.loads(
             self._catalogs.deletes.unneeded(
                 table,
                 self._rewrite.files.handle,
                 self._rewrite.bounds.branch,
                 json.dumps(list(self._rewrite.removed)),
-                json.dumps(self._candidates),
+                json.dumps(others),
             )
         )
         dropped = sorted(answer["unneeded"])
-        return dropped, answer["head"] if dropped else None
+        return [*alone, *dropped], answer["head"] if dropped else None
 
     def _take_in(self) -> bool:
         """Carry over what arrived since the scan; False when a source is gone, or nothing arrived that explains it."""
@@ -101,7 +108,9 @@ class RewriteCommit:
         arrived = [Arrived(read_delete(row), tuple(row["applies_to"])) for row in self._arrived]
         positions = self._incorporate.positions(arrived)
         self._added = self._write(table, positions)
-        self._candidates = [*rewrite.deletes, *(row["key"] for row in self._arrived)]
+        # What applied before may be gone: a writer that adds to a vector replaces it.
+        self._candidates = answer["attached"]
+        self._names_one |= {row["key"]: row["referenced"] for row in self._arrived if row["referenced"]}
         self._from_snapshot = answer["head"]
         return True
 
