@@ -168,6 +168,7 @@ class MergeDeletes:
     delete_files: int
     bytes: int
     reason: str
+    where: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -211,7 +211,16 @@ def _gather(order: Order, group: RewriteGroup, results: Sequence[Outcome]) -> Wr
     return Written(
         group=group,
         outputs=tuple(
-            OutputFile(f.path, f.size, f.rows, group.partition_id, f.split_offsets, order_id)
+            OutputFile(
+                f.path,
+                f.size,
+                f.rows,
+                group.partition_id,
+                f.split_offsets,
+                order_id,
+                f.nan_counts,
+                tuple(part.slice.path for part in each.parts) if each.copied else (),
+            )
             for each in done
             for f in each.files
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from lakewarden.model import DeleteFile, FileSet, Manifest, TableRef, TableView
@@ -20,6 +20,8 @@ class OutputFile:
     partition_id: int
     split_offsets: tuple[int, ...] = ()
     sort_order_id: int = 0
+    nan_counts: Mapping[int, int] = field(default_factory=dict)  # by field id, of floats
+    copied_from: tuple[str, ...] = ()  # sources whose pages were copied: their counts add up
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,9 @@ class TableFormat(Protocol):
         None only for a rewrite that just drops delete files, when all of them turn out to be needed.
         """
 
-    def merge_deletes(self, table: TableRef, min_files: int, summary: Mapping[str, str]) -> int | None:
+    def merge_deletes(
+        self, table: TableRef, where: str | None, min_files: int, summary: Mapping[str, str]
+    ) -> int | None:
         """Small position-delete files folded in one atomic snapshot; its id, or None where nothing changed."""
 
     def find_commit(self, table: TableRef, summary: Mapping[str, str]) -> int | None:

@@ -18,7 +18,7 @@ from typing import NoReturn
 import pyarrow.compute as pc
 
 from lakewarden.errors import PolicyError
-from lakewarden.jobs.clustering import Clustering, choose_members, clustering, expected_shares
+from lakewarden.jobs.clustering import Clustering, choose_members, clustering, expected_shares, outputs_of
 from lakewarden.jobs.packing import (
     Candidate,
     Settled,
@@ -236,11 +236,10 @@ def _cluster_partition(
 ) -> tuple[list[RewriteGroup], list[SparedRow]]:
     policy, shares = work.policy, work.shares.get(partition.id, {})
     chosen, spared = choose_members(work.view, work.chosen, members, shares, policy)
-    target, bound = policy.int("rewrite_target_bytes"), unit_bound(policy)
     groups = []
-    for unit in spread(chosen, bound):
+    for unit in spread(chosen, unit_bound(policy)):
         total = sum(each.bytes for each in unit)
-        outputs = outputs_for(total, target)
+        outputs = outputs_of(work.chosen, total, policy)
         whole = Bin(tuple(each.whole() for each in unit), outputs)
         reason = f"not in order: {work.chosen.strategy} on {', '.join(work.chosen.names)}"
         group = make_group(work, partition, unit, [whole], reason)

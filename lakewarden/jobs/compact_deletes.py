@@ -135,18 +135,20 @@ def _merge_deletes(work: Work, light: Sequence[Candidate]) -> list[MergeDeletes]
     """Files that keep their deletes may still carry too many delete files; vectors are one per file already."""
     if work.policy.text("rewrite_branch") != "main":
         return []  # Iceberg's merge knows the main branch only
-    places = {place for each in light for place in each.deletes}
-    small = [
-        work.files.deletes[place]
-        for place in places
-        if work.files.deletes[place].kind == "position"
-        and work.files.deletes[place].bytes < work.policy.int("rewrite_small_bytes")
-    ]
+    limit = work.policy.int("rewrite_small_bytes")
+    # What is about one data file merges with others about it, the rest with others of its partition.
+    together: dict[str, set[int]] = {}
+    for each in light:
+        for place in each.deletes:
+            file = work.files.deletes[place]
+            if file.kind == "position" and file.bytes < limit:
+                together.setdefault(file.referenced or f"partition {each.partition}", set()).add(place)
+    small = [work.files.deletes[place] for found in together.values() if len(found) > 1 for place in found]
     if len(small) < max(2, work.policy.int("rewrite_min_input_files")):
         return []
     size = sum(each.bytes for each in small)
     reason = f"{len(small)} small position-delete files are merged: {work.policy.explain('rewrite_min_input_files')}"
-    return [MergeDeletes(len(small), size, reason)]
+    return [MergeDeletes(len(small), size, reason, work.policy.maybe_text("rewrite_where"))]
 
 
 def _drop(dangling: Sequence[str]) -> list[DropDeletes]:

@@ -62,7 +62,7 @@ def _do(
             snapshot_id = context.format.commit_rewrite(rewrite)
             count = len(action.keys)
         else:
-            snapshot_id = context.format.merge_deletes(view.ref, 2, summary)
+            snapshot_id = context.format.merge_deletes(view.ref, action.where, 2, summary)
             count = action.delete_files
     except CommitLost as error:
         context.step(StepName.DISCARDED, {"groups": [number]})

@@ -74,7 +74,10 @@ class Settled:
             (each.sequence_number, _SETTLED_VALUE.fullmatch(each.summary.get(SETTLED_KEY, "")))
             for each in view.snapshots
         ]
-        self._sequences = {n for n, found in marks if found and _reaches(found, target_bytes, clustering)}
+        # Format version 1 has no sequence numbers: there every file and every commit has 0.
+        self._sequences = {
+            n for n, found in marks if n and found and _reaches(found, target_bytes, clustering)
+        }
 
     def __call__(self, each: Candidate) -> bool:
         by_commit = each.sequence_number in self._sequences

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 
 from lakewarden.engine.kernels.digest import digest
 from lakewarden.engine.kernels.encoding import Encodings, settle, writer_settings
+from lakewarden.engine.kernels.project import children, field_id
 from lakewarden.engine.kernels.task import NOT_CONTENT, Reading, WrittenFile
 
 
@@ -76,6 +80,7 @@ class Output:
         self._footers: list[pq.FileMetaData] = []
         self._finished = False
         self._rows = 0
+        self._nans: dict[int, int] = {}
 
     def __enter__(self) -> Output:
         return self
@@ -96,6 +101,8 @@ class Output:
         self._writer.write_table(table, row_group_size=table.num_rows)
         reading.throttle.wrote(self._sink.tell() - before)
         self._rows += table.num_rows
+        for id_, count in nan_counts(table.schema, table.columns):
+            self._nans[id_] = self._nans.get(id_, 0) + count
 
     def _start(self, encodings: Encodings) -> pq.ParquetWriter:
         task = self._reading.task
@@ -120,7 +127,7 @@ class Output:
                 f"rewrite {self._path}: wrote {self._rows} rows, its footer says {footer.num_rows}"
             )
         self._finished = True
-        return WrittenFile(self._path, size, footer.num_rows, split_offsets(footer))
+        return WrittenFile(self._path, size, footer.num_rows, split_offsets(footer), self._nans)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -143,6 +150,17 @@ def remove_partial(reading: Reading, path: str, error: BaseException | None) -> 
             raise
         # The first failure is the one to tell; the leftover is named with it, and a sweep finds it.
         error.add_note(f"could not remove the partial output {path}: {failure}")
+
+
+def nan_counts(fields: Iterable[pa.Field], columns: Iterable[pa.ChunkedArray]) -> Iterator[tuple[int, int]]:
+    """How many NaNs each float holds, by field id: Iceberg's bounds mean nothing without. Inside lists there are no bounds."""
+    for field, column in zip(fields, columns, strict=True):
+        if pt.is_struct(field.type):
+            yield from nan_counts(children(field.type), column.flatten())
+        elif pt.is_floating(field.type):
+            id_ = field_id(field)
+            if id_ is not None:
+                yield id_, pc.sum(pc.is_nan(column)).as_py() or 0
 
 
 def split_offsets(footer: pq.FileMetaData) -> tuple[int, ...]:

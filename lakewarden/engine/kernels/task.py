@@ -85,6 +85,7 @@ class WrittenFile:
     size: int
     rows: int
     split_offsets: tuple[int, ...]
+    nan_counts: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ import org.apache.arrow.vector.VarCharVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.complex.ListVector;
 import org.apache.arrow.vector.ipc.ArrowStreamWriter;
-import org.apache.arrow.vector.types.Types;
 import org.apache.arrow.vector.types.pojo.FieldType;
 import org.apache.iceberg.DataFile;
 import org.apache.iceberg.DataFiles;
@@ -65,6 +64,9 @@ import org.apache.iceberg.io.CloseableIterator;
 import org.apache.iceberg.parquet.ParquetUtil;
 import org.apache.iceberg.spark.actions.RewriteManifestsSparkAction;
 import org.apache.iceberg.spark.actions.SparkActions;
+import org.apache.iceberg.types.Type;
+import org.apache.iceberg.types.TypeUtil;
+import org.apache.iceberg.types.Types;
 import org.apache.iceberg.util.StructLikeWrapper;
 import org.apache.iceberg.util.ThreadPools;
 import org.apache.spark.sql.SparkSession;
@@ -253,9 +255,9 @@ public final class IcebergBridge {
   public Scan scan(Table table, long snapshotId, Expression filter, String statsJson, String arrowPath)
       throws Exception {
     TableScan planning = (TableScan) table.newScan().useSnapshot(snapshotId).ignoreResiduals();
-    String[] stats = (String[]) JSON.readValue(statsJson, String[].class);
-    if (stats.length > 0) {
-      planning = (TableScan) planning.includeColumnStats(Arrays.asList(stats));
+    List stats = withStats(table, planning, (String[]) JSON.readValue(statsJson, String[].class));
+    if (!stats.isEmpty()) {
+      planning = (TableScan) planning.includeColumnStats(stats);
     }
     if (filter != null) {
       planning = (TableScan) planning.filter(filter);
@@ -292,6 +294,25 @@ public final class IcebergBridge {
       allocator.close();
     }
     return scan;
+  }
+
+  /** Columns whose statistics are wanted, under the names the snapshot's own schema has; floats always, for their NaNs. */
+  private static List withStats(Table table, TableScan planning, String[] wanted) {
+    Set ids = new HashSet();
+    for (int i = 0; i < wanted.length; i++) {
+      ids.add(Integer.valueOf(table.schema().findField(wanted[i]).fieldId()));
+    }
+    Map fields = TypeUtil.indexById(planning.schema().asStruct());
+    List names = new ArrayList();
+    Iterator each = fields.entrySet().iterator();
+    while (each.hasNext()) {
+      Map.Entry entry = (Map.Entry) each.next();
+      Type.TypeID type = ((Types.NestedField) entry.getValue()).type().typeId();
+      if (ids.contains(entry.getKey()) || type == Type.TypeID.FLOAT || type == Type.TypeID.DOUBLE) {
+        names.add(planning.schema().findColumnName(((Integer) entry.getKey()).intValue()));
+      }
+    }
+    return names;
   }
 
   private static void flush(FileColumns columns, VectorSchemaRoot root, ArrowStreamWriter writer) throws Exception {
@@ -370,7 +391,7 @@ public final class IcebergBridge {
       rowGroups = new IntVector("row_groups", allocator);
       sortOrder = new IntVector("sort_order_id", allocator);
       deletes = ListVector.empty("deletes", allocator);
-      deletes.addOrGetVector(FieldType.nullable(Types.MinorType.INT.getType()));
+      deletes.addOrGetVector(FieldType.nullable(org.apache.arrow.vector.types.Types.MinorType.INT.getType()));
     }
 
     List vectors() {
@@ -537,7 +558,8 @@ public final class IcebergBridge {
     int partition = at(each, "partition").asInt();
     PartitionSpec spec = (PartitionSpec) scan.partitionSpecs.get(partition);
     // The footer of what was written gives the metrics, in the table's own metrics modes.
-    Metrics metrics = ParquetUtil.fileMetrics(table.io().newInputFile(path), MetricsConfig.forTable(table));
+    Metrics footer = ParquetUtil.fileMetrics(table.io().newInputFile(path), MetricsConfig.forTable(table));
+    Metrics metrics = withNanCounts(table, scan, footer, each);
     DataFiles.Builder builder = DataFiles.builder(spec);
     builder.withPath(path);
     builder.withFileSizeInBytes(at(each, "bytes").asLong());
@@ -557,6 +579,54 @@ public final class IcebergBridge {
     }
     builder.withSplitOffsets(offsets);
     return builder.build();
+  }
+
+  /**
+   * Footers do not count NaNs, and Iceberg takes a column without a count for one without NaNs: a delete that looks at bounds
+   * alone would then drop them with the file. The kernel counts what it writes; of pages it copied, the sources' counts add
+   * up; where neither is known, the column states no bounds.
+   */
+  private static Metrics withNanCounts(Table table, Scan scan, Metrics footer, JsonNode each) {
+    Map lower = footer.lowerBounds() == null ? new HashMap() : new HashMap(footer.lowerBounds());
+    Map upper = footer.upperBounds() == null ? new HashMap() : new HashMap(footer.upperBounds());
+    Map counts = new HashMap();
+    Iterator fields = TypeUtil.indexById(table.schema().asStruct()).entrySet().iterator();
+    while (fields.hasNext()) {
+      Map.Entry entry = (Map.Entry) fields.next();
+      Type.TypeID type = ((Types.NestedField) entry.getValue()).type().typeId();
+      if (type != Type.TypeID.FLOAT && type != Type.TypeID.DOUBLE) {
+        continue;
+      }
+      Long count = nanCount(scan, each, (Integer) entry.getKey());
+      if (count == null) {
+        lower.remove(entry.getKey());
+        upper.remove(entry.getKey());
+      } else if (footer.valueCounts() != null && footer.valueCounts().containsKey(entry.getKey())) {
+        counts.put(entry.getKey(), count);
+      }
+    }
+    return new Metrics(footer.recordCount(), footer.columnSizes(), footer.valueCounts(), footer.nullValueCounts(),
+        counts, lower, upper);
+  }
+
+  private static Long nanCount(Scan scan, JsonNode each, Integer id) {
+    JsonNode counted = at(at(each, "nan_counts"), id.toString());
+    if (counted != null) {
+      return Long.valueOf(counted.asLong());
+    }
+    JsonNode sources = at(each, "copied_from");
+    if (sources.size() == 0) {
+      return null;
+    }
+    long total = 0L;
+    for (int i = 0; i < sources.size(); i++) {
+      Map known = scan.file(at(sources, i).asText()).nanValueCounts();
+      if (known == null || !known.containsKey(id)) {
+        return null;
+      }
+      total += ((Long) known.get(id)).longValue();
+    }
+    return Long.valueOf(total);
   }
 
   /** The snapshot whose summary carries all of these keys, newest first; -1 when there is none. */

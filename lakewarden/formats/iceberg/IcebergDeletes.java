@@ -45,6 +45,7 @@ import org.apache.iceberg.deletes.BaseDVFileWriter;
 import org.apache.iceberg.deletes.PositionDelete;
 import org.apache.iceberg.deletes.PositionDeleteWriter;
 import org.apache.iceberg.encryption.EncryptedFiles;
+import org.apache.iceberg.expressions.Expression;
 import org.apache.iceberg.io.CloseableIterable;
 import org.apache.iceberg.io.CloseableIterator;
 import org.apache.iceberg.spark.actions.RewritePositionDeleteFilesSparkAction;
@@ -322,8 +323,12 @@ public final class IcebergDeletes {
   }
 
   /** Iceberg's own merge of small position-delete files: data is not touched. */
-  public boolean mergeDeletes(SparkSession spark, Table table, int minFiles, String summaryJson) throws Exception {
+  public boolean mergeDeletes(
+      SparkSession spark, Table table, Expression filter, int minFiles, String summaryJson) throws Exception {
     RewritePositionDeleteFilesSparkAction action = SparkActions.get(spark).rewritePositionDeletes(table);
+    if (filter != null) {
+      action.filter(filter);
+    }
     action.option("min-input-files", Integer.toString(minFiles));
     JsonNode summary = JSON.readTree(summaryJson);
     Iterator keys = summary.fieldNames();

@@ -44,6 +44,8 @@ def prepare_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> None:
             "partition": f.partition_id,
             "split_offsets": list(f.split_offsets),
             "sort_order_id": f.sort_order_id,
+            "nan_counts": {str(id_): count for id_, count in f.nan_counts.items()},
+            "copied_from": list(f.copied_from),
         }
         for f in rewrite.added
     ]

@@ -11,7 +11,7 @@ from lakewarden.formats.iceberg.commit import commit, find_commit, prepare_rewri
 from lakewarden.formats.iceberg.history import read_replaced
 from lakewarden.formats.iceberg.rewrite_commit import RewriteCommit
 from lakewarden.formats.iceberg.schema import arrow_schema, unfit_types
-from lakewarden.formats.iceberg.view import read_files, read_manifests, read_view
+from lakewarden.formats.iceberg.view import filter_expression, read_files, read_manifests, read_view
 from lakewarden.formats.jvm import JavaError, is_java
 from lakewarden.formats.seam import Incorporate, OutputFile, Replaced, Rewrite
 from lakewarden.model import FileSet, Manifest, TableRef, TableView
@@ -98,10 +98,18 @@ class Iceberg:
     def commit_rewrite(self, rewrite: Rewrite, incorporate: Incorporate | None = None) -> int | None:
         return RewriteCommit(self._catalogs, rewrite, incorporate).run()
 
-    def merge_deletes(self, table: TableRef, min_files: int, summary: Mapping[str, str]) -> int | None:
+    def merge_deletes(
+        self, table: TableRef, where: str | None, min_files: int, summary: Mapping[str, str]
+    ) -> int | None:
+        expression = filter_expression(self._catalogs, table, where) if where else None
+
         def attempt() -> bool:
             changed: bool = self._catalogs.deletes.mergeDeletes(
-                self._spark._jsparkSession, self._catalogs.load(table), min_files, json.dumps(dict(summary))
+                self._spark._jsparkSession,
+                self._catalogs.load(table),
+                expression,
+                min_files,
+                json.dumps(dict(summary)),
             )
             return changed
 

@@ -120,7 +120,7 @@ def read_files(
 ) -> FileSet:
     """Every live data file, as Arrow: the JVM writes one local stream, read back without copying."""
     table = catalogs.load(ref)
-    expression = _where(catalogs, ref, where) if where else None
+    expression = filter_expression(catalogs, ref, where) if where else None
     with tempfile.TemporaryDirectory(prefix="lakewarden-") as folder:
         stream = Path(folder) / "files.arrow"
         try:
@@ -152,9 +152,9 @@ def read_manifests(catalogs: Catalogs, ref: TableRef, snapshot_id: int) -> list[
     return [Manifest(row["path"], row["bytes"], row["spec_id"], row["content"]) for row in rows]
 
 
-def _where(catalogs: Catalogs, ref: TableRef, where: str) -> Any:
+def filter_expression(catalogs: Catalogs, ref: TableRef, where: str) -> Any:
     try:
-        return catalogs.bridge.where(catalogs.spark._jsparkSession, str(ref), where)
+        return catalogs.bridge.where(catalogs.spark._jsparkSession, _quoted(ref), where)
     except JavaError as error:
         raise PolicyError(
             key="rewrite_where",
@@ -166,6 +166,12 @@ def _where(catalogs: Catalogs, ref: TableRef, where: str) -> Any:
                 key="rewrite_where", reason=f"found {where!r}; {str(error).splitlines()[0]}"
             ) from error
         raise
+
+
+def _quoted(ref: TableRef) -> str:
+    """The name as SQL takes it, whatever letters it holds."""
+    parts = (ref.catalog, *ref.namespace, ref.name)
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
 def _unreadable(error: BaseException, ref: TableRef) -> LakewardenError:
