@@ -4,6 +4,8 @@
 PY := .venv/bin/python
 STAMP := .venv/.installed
 PYTEST_ARGS ?=
+CASES ?=
+BENCH_ARGS ?=
 
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
@@ -33,10 +35,10 @@ crash: test-jars ## kill a real process at every journaled step, then check the 
 	@LAKEWARDEN_CRASH=every $(PY) -m pytest tests/crash $(PYTEST_ARGS)
 
 soak: test-jars  ## three minutes of a busy writer beside a continuous compaction, for format versions 2 and 3
-	@LAKEWARDEN_SOAK_SECONDS=180 $(PY) -m pytest -s tests/soak $(PYTEST_ARGS)
+	@LAKEWARDEN_SOAK_SECONDS=180 LAKEWARDEN_SOAK_SEEDS=40 $(PY) -m pytest -s tests/soak $(PYTEST_ARGS)
 
-bench: jars      ## measure against Iceberg's own procedures on the same tables
-	@$(PY) -m bench
+bench: jars      ## measure against Iceberg's own procedures on the same tables; CASES="sort growth" for some
+	@$(PY) -m bench $(CASES) $(BENCH_ARGS)
 
 docs: $(STAMP)   ## write the generated pages anew
 	@$(PY) -m lakewarden.cli.docs

@@ -117,6 +117,14 @@ class CommitLost(LakewardenError):
     hint = "nothing changed; plan again and run"
 
 
+class CommitRefused(CommitLost):
+    """commit to {table}: the catalog refused it ({reason})"""
+
+    exit_code = 1
+    retry = False
+    hint = "nothing changed; check what the credentials in the configuration may do"
+
+
 class CommitUnknown(LakewardenError):
     """commit to {table}: the catalog did not say whether it happened ({reason})"""
 

@@ -89,8 +89,8 @@ class ArrowEngine:
             if self._work is None:
                 return [*together(task, Pace())]
             return [*self._work.run(together, [task])[0]]
-        except RowsDiffer as error:
-            return [Trouble(False, error.path, str(error))]
+        except (Unfit, MissingSource, RowsDiffer) as error:
+            return [_trouble(error)]
 
     def cancel(self) -> None:
         cancel(self._spark, self._run_id)
@@ -182,27 +182,29 @@ def _kernel(meter: Meter) -> Callable[[RewriteTask], Outcome]:
     done = meter.accumulator
 
     def run(task: RewriteTask) -> Outcome:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        attempt = context.attemptNumber() if context else 0
         try:
             # A task that Spark runs twice writes two names: one never overwrites what the other has closed.
-            names = tuple(attempt_path(prefix, attempt) for prefix in task.outputs)
+            names = tuple(attempt_path(prefix) for prefix in task.outputs)
             written = rewrite(replace(task, outputs=names))
-        except Unfit as error:
-            return Trouble(True, error.path, error.reason)
-        except MissingSource as error:
-            # A store the kernel cannot open may still open for the format's own engine; a file that is gone is gone.
-            return Trouble(not error.gone, error.path, error.reason)
-        except (RowsDiffer, PagesDiffer) as error:
-            return Trouble(False, error.path, str(error))
+        except (Unfit, MissingSource, RowsDiffer, PagesDiffer) as error:
+            return _trouble(error)
         except TooLarge as error:
             return error
         done.add(written.bytes_read)
         return written
 
     return run
+
+
+def _trouble(error: Unfit | MissingSource | RowsDiffer | PagesDiffer) -> Trouble:
+    match error:
+        case Unfit():
+            return Trouble(True, error.path, error.reason)
+        case MissingSource():
+            # A store the kernel cannot open may still open for the format's own engine; a file that is gone is gone.
+            return Trouble(not error.gone, error.path, error.reason)
+        case _:
+            return Trouble(False, error.path, str(error))
 
 
 def _gather(order: Order, group: RewriteGroup, results: Sequence[Outcome]) -> Written:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from lakewarden.engine.kernels.exchange import (
     Exchange,
@@ -16,15 +16,19 @@ from lakewarden.engine.kernels.exchange import (
     proof,
     spread_out,
 )
+from lakewarden.engine.kernels.project import Unfit
 from lakewarden.engine.kernels.sources import RowsDiffer, Slice
+from lakewarden.engine.kernels.storage import MissingSource
 from lakewarden.engine.kernels.task import RewriteTask, Rewritten
+from lakewarden.engine.names import attempt_path
 from lakewarden.engine.spark import Meter, fan_out, light_worker, parallelism
+
+Found = TypeVar("Found")
 
 
 def shuffled(spark: Any, task: RewriteTask, run_id: str, what: str, meter: Meter) -> list[Rewritten]:
     """One result per output, in order; the first carries what the spreading tasks read."""
-    (found,) = fan_out(spark, prepare, [task], run_id, f"{what}, sampling")
-    exchange, row_bytes = found
+    exchange, row_bytes = _checked(fan_out(spark, _prepare, [task], run_id, f"{what}, sampling"))[0]
     parts = chunks(task, row_bytes, at_least=2 * parallelism(spark))
     shared = spark.sparkContext.broadcast(exchange)
     done = meter.accumulator
@@ -33,9 +37,12 @@ def shuffled(spark: Any, task: RewriteTask, run_id: str, what: str, meter: Meter
         yield from spread_out(shared.value, piece)
         done.add(sum(each.size * each.wanted // max(1, each.rows) for each in piece))
 
-    def gather(output: int, records: Iterator[Record]) -> Iterator[tuple[Rewritten, list[Told]]]:
+    def gather(output: int, records: Iterator[Record]) -> Iterator[tuple[Rewritten, list[Told]] | Exception]:
         with light_worker():
-            yield collect(_attempt(shared.value), output, records)
+            try:
+                yield collect(_attempt(shared.value), output, records)
+            except FILE_AT_FAULT as error:
+                yield error
 
     outputs = len(task.outputs)
     output_of = exchange.output_of
@@ -45,18 +52,31 @@ def shuffled(spark: Any, task: RewriteTask, run_id: str, what: str, meter: Meter
         results = sent.partitionBy(outputs, output_of).mapPartitionsWithIndex(gather).collect()
     finally:
         shared.unpersist()
-    return _proven(task, results)
+    return _proven(task, _checked(results))
+
+
+# These come back as values: raising in a task would make Spark try it again, with the same end.
+FILE_AT_FAULT = (Unfit, MissingSource, RowsDiffer)
+
+
+def _prepare(task: RewriteTask) -> tuple[Exchange, float] | Exception:
+    try:
+        return prepare(task)
+    except FILE_AT_FAULT as error:
+        return error
+
+
+def _checked(found: Sequence[Found | Exception]) -> list[Found]:
+    """What the tasks gave, or the first exception among it, raised here."""
+    for each in found:
+        if isinstance(each, Exception):
+            raise each
+    return [each for each in found if not isinstance(each, Exception)]
 
 
 def _attempt(exchange: Exchange) -> Exchange:
     """A task that Spark runs twice writes two names: one never overwrites what the other has closed."""
-    from pyspark import TaskContext
-
-    from lakewarden.engine.names import attempt_path
-
-    context = TaskContext.get()
-    attempt = context.attemptNumber() if context else 0
-    names = tuple(attempt_path(prefix, attempt) for prefix in exchange.task.outputs)
+    names = tuple(attempt_path(prefix) for prefix in exchange.task.outputs)
     return replace(exchange, task=replace(exchange.task, outputs=names))
 
 

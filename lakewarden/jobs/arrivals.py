@@ -48,16 +48,12 @@ class Arrivals:
 
     def positions(self, arrived: Sequence[Arrived]) -> Mapping[str, Any]:
         tasks = [task for path in self._parts if (task := self._with(path, arrived)) is not None]
-        try:
-            found = fan_out(
-                self._context.spark,
-                _remap,
-                tasks,
-                self._context.run_id,
-                f"lakewarden {self._view.ref}: deletes",
-            )
-        except (Unfit, MissingSource) as error:
-            raise CommitLost(table=self._view.ref, reason=str(error)) from error
+        self.rows = 0
+        if not tasks:
+            return {}
+        # A job group of its own: whoever stops the run must not stop a commit that has begun.
+        group, what = f"{self._context.run_id}-deletes", f"lakewarden {self._view.ref}: deletes"
+        found = fan_out(self._context.spark, _remap, tasks, group, what)
         troubled = next((each for each in found if isinstance(each, str)), None)
         if troubled is not None:
             raise CommitLost(table=self._view.ref, reason=f"new deletes cannot be carried over: {troubled}")

@@ -284,7 +284,8 @@ def _enough(
         reason = f"too few small files in the partition: {policy.explain('rewrite_min_input_files')}"
         resting = [each for each in small if settled(each)]
         return [], [spare_all(fresh, reason), spare_all(resting, "already compacted to this target")]
-    if outputs_for(sum(each.bytes for each in small), target) >= len(small):
+    total = sum(each.bytes for each in small)
+    if outputs_for(total, target) >= len(small) or 2 * total > target * len(small):
         return [], [
             spare_all(small, f"merging would not make fewer files: {policy.explain('rewrite_target_bytes')}")
         ]

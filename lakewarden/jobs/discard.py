@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lakewarden.engine.erase import erase
-from lakewarden.engine.names import ATTEMPTS, attempt_path
+from lakewarden.engine.kernels.storage import Store
 from lakewarden.formats.seam import TableFormat
 from lakewarden.model import TableRef
 from lakewarden.safety.permit import for_native_outputs, for_uncommitted_outputs
@@ -21,11 +21,14 @@ def discard_planned(
     commit_lost: bool,
 ) -> int:
     """Whatever stands under the prefixes a run journaled before writing, whichever attempt of a task wrote it."""
-    paths = [attempt_path(prefix, attempt) for prefix in prefixes for attempt in range(ATTEMPTS)]
-    if not paths:
+    wanted = list(prefixes)
+    if not wanted:
         return 0
+    io = format_.write_properties(table)
+    store = Store(io)
+    paths = [path for prefix in wanted for path in store.under(prefix) if path.endswith(".parquet")]
     permit = for_uncommitted_outputs(run_id, paths, commit_tried=commit_tried, commit_lost=commit_lost)
-    return erase(permit, format_.write_properties(table))
+    return erase(permit, io)
 
 
 def discard_native(

@@ -47,7 +47,8 @@ def redo(
     whole = [group for group in lost if all(path in live for path in group.paths())]
     if not whole:
         return None
-    start = max(each.group.number for each in results) + 1
+    # Chores are numbered after the plan's groups.
+    start = max(len(plan.actions), *(each.group.number + 1 for each in results))
     groups = tuple(_renewed(group, number, live) for number, group in enumerate(whole, start))
     for group in whole:
         context.progress.note(f"writing {group.partition or 'the table'} anew: deletes arrived meanwhile")

@@ -23,7 +23,7 @@ from lakewarden.engine.lanes import Work
 from lakewarden.engine.native import NativeEngine
 from lakewarden.engine.seam import Order, RewriteEngine, Written
 from lakewarden.engine.spark import Meter, kill_timeout, parallelism, task_reason, ticking, wait_until_idle
-from lakewarden.errors import CommitLost, CommitUnknown, Refused
+from lakewarden.errors import CommitLost, CommitRefused, CommitUnknown, Refused
 from lakewarden.formats.seam import OutputFile, Rewrite
 from lakewarden.jobs.arrivals import Arrivals
 from lakewarden.jobs.clustering import clustering
@@ -35,7 +35,7 @@ from lakewarden.jobs.pauses import BackOff, Paused, Windows
 from lakewarden.jobs.redo import redo
 from lakewarden.jobs.tally import Result, outcome, speed
 from lakewarden.lineage.summary import Lineage
-from lakewarden.model import FileSet, RunState, TableView
+from lakewarden.model import FileSet, Job, RunState, TableView
 from lakewarden.plan import Plan, RewriteGroup
 from lakewarden.policy.resolve import Policy
 
@@ -63,7 +63,17 @@ def execute(plan: Plan, view: TableView, files: FileSet, policy: Policy, context
         read, backed_off = read + done.bytes_read, backed_off + done.backed_off
     moved = speed(results, read, clock.monotonic() - began, backed_off)
     chores = [] if done.interrupted else do_chores(plan, view, files, context)
-    return outcome(plan, results, done.interrupted, chores, moved)
+    made = outcome(plan, results, done.interrupted, chores, moved)
+    return replace(made, counters={**made.counters, "delete_files_dropped": _dropped(made, view, context)})
+
+
+def _dropped(made: Outcome, view: TableView, context: RunContext) -> int:
+    """How many delete files fewer the table has, as the commits' own summaries tell."""
+    if not made.snapshot_ids:
+        return 0
+    commits = [each for each in context.format.view(view.ref).snapshots if each.id in made.snapshot_ids]
+    removed = sum(int(each.summary.get("removed-delete-files", 0)) for each in commits)
+    return removed - sum(int(each.summary.get("added-delete-files", 0)) for each in commits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +107,19 @@ def _round(plan: Plan, view: TableView, files: FileSet, policy: Policy, context:
 def commit_units(groups: Sequence[RewriteGroup], max_commits: int | None) -> list[Unit]:
     """Which groups share a commit: none by default, else as few groups per commit as the bound allows."""
     per_commit = 1 if not max_commits else -(-len(groups) // max_commits)
-    units = [tuple(groups[start : start + per_commit]) for start in range(0, len(groups), per_commit)]
+    units = []
+    # What a commit says of its outputs holds for all of them: groups in another order are committed apart.
+    for order in dict.fromkeys(group.clustering for group in groups):
+        alike = [group for group in groups if group.clustering == order]
+        units += [tuple(alike[start : start + per_commit]) for start in range(0, len(alike), per_commit)]
     # The largest first: the last unit to finish is then a short one, and no core waits long.
     return sorted(units, key=lambda unit: -sum(group.bytes for group in unit))
+
+
+def _settles(plan: Plan, group: RewriteGroup) -> int:
+    """The size a group's outputs are settled for. Applying deletes packs what carried some, so its outputs may be small
+    and are settled for nothing, unless they keep an order."""
+    return plan.target_bytes if plan.job is Job.COMPACT or group.clustering else 0
 
 
 def choose_encodings(view: TableView, policy: Policy) -> str:
@@ -118,7 +138,7 @@ def _prefixes(plan: Plan, view: TableView, files: FileSet, context: RunContext) 
     names = [
         (
             group.partition_id,
-            output_name(context.run_id, group.number, index, plan.target_bytes, group.clustering),
+            output_name(context.run_id, group.number, index, _settles(plan, group), group.clustering),
         )
         for group, index in wanted
     ]
@@ -208,24 +228,26 @@ class _Rewriting:
     def _unit(self, unit: Unit) -> list[Result]:
         if self.stop.is_set():
             return [Result(group, RunState.INTERRUPTED, "stopped before it was written") for group in unit]
+        written: list[Written] = []
         try:
             self._gate()
             written = self._write(unit)
             good = [each for each in written if each.trouble is None]
             if good:
                 self.context.format.prepare_rewrite(self._rewrite(good))
-        except Paused as paused:  # asked before the unit's first task: nothing of it was written
+        except Paused as paused:  # asked before a task starts; other groups of the unit may have been written
+            self._discard(unit, written, commit_tried=False, commit_lost=False)
             return [self._spare(group, RunState.PARTIAL, str(paused)) for group in unit]
         except Exception as error:  # one unit's failure is its own: it is reported, and the others go on
             log.debug("unit failed", exc_info=True)
-            return self._give_up(unit, error)
+            return self._give_up(unit, written, error)
         # From here on nothing is caught: an error around a commit must never lead to removing what it may have added.
         return self._finish(written)
 
-    def _give_up(self, unit: Unit, error: Exception) -> list[Result]:
+    def _give_up(self, unit: Unit, written: Sequence[Written], error: Exception) -> list[Result]:
         """Nothing of the unit can be committed. Spark may still be ending its tasks: their files go once they are over."""
         wait_until_idle(self.context.spark)
-        self._discard(unit, (), commit_tried=False, commit_lost=False)
+        self._discard(unit, written, commit_tried=False, commit_lost=False)
         state = RunState.INTERRUPTED if self.stop.is_set() else RunState.FAILED
         reason = "stopped while it was written" if self.stop.is_set() else task_reason(error)
         return [self._spare(group, state, reason) for group in unit]
@@ -315,7 +337,8 @@ class _Rewriting:
         except CommitLost as error:
             self._discard([each.group for each in written], written, commit_tried=True, commit_lost=True)
             self._discard_deletes(arrivals.written if arrivals else ())
-            return [self._spare(each.group, RunState.LOST_RACE, error.message) for each in written]
+            state = RunState.FAILED if isinstance(error, CommitRefused) else RunState.LOST_RACE
+            return [self._spare(each.group, state, error.message) for each in written]
         except CommitUnknown as error:
             # Nothing is removed: the table may name the outputs. The next run asks it.
             return [self._spare(each.group, RunState.UNKNOWN, error.message) for each in written]
@@ -376,7 +399,7 @@ class _Rewriting:
             group=",".join(str(group.number) for group in groups),
             digest=_digest(written),
             proof=_proof(written),
-            settled=settled_mark(self.plan.target_bytes, groups[0].clustering),
+            settled=settled_mark(_settles(self.plan, groups[0]), groups[0].clustering),
         )
         return Rewrite(
             table=self.view.ref,

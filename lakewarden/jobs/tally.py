@@ -72,7 +72,6 @@ def outcome(
     reason = "; ".join(part for part in (_reason(plan, results, state), *_chore_reasons(chores)) if part)
     counters = {
         **_counters(results),
-        "delete_files_dropped": sum(each.delete_files for each in chores),
         "commits": len(snapshots),
         **(speed or {}),
     }

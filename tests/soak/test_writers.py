@@ -11,29 +11,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 from bench.equality import add_equality_deletes
 from lakewarden.model import Run, RunState
-from tests.support.lab import Lab, lakewarden
-from tests.support.spark import jdbc_warehouse
+from tests.support.lab import Lab
 
 SECONDS = float(os.environ.get("LAKEWARDEN_SOAK_SECONDS", "12"))
 EVERY = 2.0
 DAY = "d=2024-03-01"
-
-
-@pytest.fixture
-def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
-    """A JDBC catalog: unlike a folder it decides between two commits that come at once."""
-    made = jdbc_warehouse(spark, tmp_path)
-    with lakewarden(spark, f"sqlite:///{tmp_path}/state.db") as lw:
-        yield Lab(spark, made.catalog, made.path, lw)
 
 
 class Writer(threading.Thread):

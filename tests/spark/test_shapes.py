@@ -503,7 +503,7 @@ def test_partitions_by_the_value_itself_of_every_type(lab: Lab) -> None:
     )
 
 
-@pytest.mark.parametrize("version", [pytest.param("1", marks=ONCE), "2"])
+@pytest.mark.parametrize("version", ["1", "2"])
 def test_partition_evolution_into_the_current_spec_or_where_files_are(lab: Lab, version: str) -> None:
     """In format version 1 a field that was dropped stays in the spec, as one that is always null."""
     table = lab.create(

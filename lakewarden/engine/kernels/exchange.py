@@ -23,7 +23,9 @@ from lakewarden.engine.kernels.cluster import gather, write_range
 from lakewarden.engine.kernels.digest import Digest
 from lakewarden.engine.kernels.order import Edges, find_edges, range_of, sample
 from lakewarden.engine.kernels.output import Output, held_limit
-from lakewarden.engine.kernels.sources import Slice
+from lakewarden.engine.kernels.project import Unfit
+from lakewarden.engine.kernels.sources import RowsDiffer, Slice
+from lakewarden.engine.kernels.storage import MissingSource
 from lakewarden.engine.kernels.task import Reading, RewriteTask, Rewritten
 
 # Keys the cuts are found from: with a hundred a range, ranges come out even within a tenth or two.
@@ -128,7 +130,15 @@ def _cut(piece: Slice, rows: int) -> Iterator[Slice]:
 
 
 def spread_out(exchange: Exchange, slices: tuple[Slice, ...]) -> Iterator[Record]:
-    """Each range's rows of these sources as a blob; at the end what was read."""
+    """Each range's rows of these sources as a blob; at the end what was read, or why it could not be."""
+    try:
+        yield from _spread(exchange, slices)
+    except (Unfit, MissingSource, RowsDiffer) as error:
+        # Raising would make Spark try it again, with the same end.
+        yield _TELL, pickle.dumps(error)
+
+
+def _spread(exchange: Exchange, slices: tuple[Slice, ...]) -> Iterator[Record]:
     started = time.process_time()
     pa.set_cpu_count(1)
     ordering = exchange.task.ordering
@@ -189,7 +199,7 @@ def collect(exchange: Exchange, output: int, records: Iterable[Record]) -> tuple
     ):
         for number, blob in records:
             if number == _TELL:
-                told.append(pickle.loads(blob))
+                told.append(_told(blob))
             else:
                 held.add(number, blob)
         for number in held.numbers():
@@ -208,6 +218,14 @@ def collect(exchange: Exchange, output: int, records: Iterable[Record]) -> tuple
         ),
         told,
     )
+
+
+def _told(blob: bytes) -> Told:
+    found = pickle.loads(blob)
+    if isinstance(found, Exception):
+        raise found
+    assert isinstance(found, Told)
+    return found
 
 
 def _as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -81,6 +81,15 @@ class Store:
             Path(name).parent.mkdir(parents=True, exist_ok=True)
         return where.open_output_stream(name)
 
+    def under(self, prefix: str) -> list[str]:
+        """Files of one folder whose names begin so, in the prefix's own spelling."""
+        head, _, start = prefix.rpartition("/")
+        where, name = self._locate(head)
+        found = where.get_file_info(fs.FileSelector(name, allow_not_found=True))
+        return [
+            f"{head}/{each.base_name}" for each in found if each.is_file and each.base_name.startswith(start)
+        ]
+
     def remove(self, path: str) -> None:
         """Make sure nothing is left under this name."""
         where, name = self._locate(path)

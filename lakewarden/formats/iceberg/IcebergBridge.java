@@ -67,6 +67,7 @@ import org.apache.iceberg.spark.actions.SparkActions;
 import org.apache.iceberg.types.Type;
 import org.apache.iceberg.types.TypeUtil;
 import org.apache.iceberg.types.Types;
+import org.apache.iceberg.util.ContentFileUtil;
 import org.apache.iceberg.util.StructLikeWrapper;
 import org.apache.iceberg.util.ThreadPools;
 import org.apache.spark.sql.SparkSession;
@@ -161,7 +162,8 @@ public final class IcebergBridge {
     row.put("sequence_number", file.dataSequenceNumber() == null ? 0L : file.dataSequenceNumber().longValue());
     row.put("content_offset", vector ? file.contentOffset().longValue() : 0L);
     row.put("content_size", vector ? file.contentSizeInBytes().longValue() : 0L);
-    row.put("referenced", file.referencedDataFile() == null ? "" : file.referencedDataFile());
+    String referenced = equality ? null : ContentFileUtil.referencedDataFileLocation(file);
+    row.put("referenced", referenced == null ? "" : referenced);
     row.put("encrypted", file.keyMetadata() != null);
     ArrayNode ids = row.putArray("equality_ids");
     if (equality) {

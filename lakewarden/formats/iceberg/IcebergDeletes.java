@@ -54,6 +54,7 @@ import org.apache.iceberg.types.Comparators;
 import org.apache.iceberg.types.Conversions;
 import org.apache.iceberg.types.Type;
 import org.apache.iceberg.types.Types;
+import org.apache.iceberg.util.SnapshotUtil;
 import org.apache.spark.sql.SparkSession;
 
 public final class IcebergDeletes {
@@ -76,9 +77,19 @@ public final class IcebergDeletes {
    * What happened to these sources since the scan: the branch's head, sources that are gone, delete files that apply to
    * them now, and those that have come (with the sources each applies to, and whether it applies to other files too).
    */
-  public String arrived(Table table, IcebergBridge.Scan scan, String branch, String pathsJson) throws Exception {
+  public String arrived(Table table, IcebergBridge.Scan scan, long base, String branch, String pathsJson)
+      throws Exception {
     long head = head(table, branch);
     Set ours = new HashSet(Arrays.asList((String[]) JSON.readValue(pathsJson, String[].class)));
+    if (head == -1L || !SnapshotUtil.isAncestorOf(table, head, base)) {
+      // Rolled back past the scan: rows that were deleted then may be there again, and are missing in the outputs.
+      ObjectNode elsewhere = JSON.createObjectNode();
+      elsewhere.put("head", head);
+      addAll(elsewhere.putArray("gone"), ours);
+      elsewhere.putArray("attached");
+      elsewhere.putArray("deletes");
+      return elsewhere.toString();
+    }
     Set seen = new HashSet();
     Map fresh = new HashMap();
     Set shared = new HashSet();
@@ -316,6 +327,14 @@ public final class IcebergDeletes {
     FileMetadata.Builder builder =
         FileMetadata.deleteFileBuilder((PartitionSpec) table.specs().get(Integer.valueOf(file.specId())));
     builder.copy(file);
+    if (file.equalityFieldIds() != null) {
+      // The library's copy leaves them behind, and a table with such a file cannot be read.
+      int[] ids = new int[file.equalityFieldIds().size()];
+      for (int i = 0; i < ids.length; i++) {
+        ids[i] = ((Integer) file.equalityFieldIds().get(i)).intValue();
+      }
+      builder.ofEqualityDeletes(ids);
+    }
     builder.withPath(location);
     DeleteFile copy = builder.build();
     scan.deletesByKey.put(IcebergBridge.key(copy), copy);

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from lakewarden import clock
-from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError
+from lakewarden.errors import CommitLost, CommitRefused, CommitUnknown, LakewardenError
 from lakewarden.formats.iceberg.catalog import Catalogs
 from lakewarden.formats.jvm import JavaError, is_java, java_reason
 from lakewarden.formats.seam import Rewrite
@@ -25,14 +25,9 @@ _CONFLICT = ("CommitFailedException",)
 _VALIDATION = ("ValidationException",)
 # What the bridge's own check says when a commit did not build on the snapshot it was judged on.
 _CAME_FIRST = "another commit came first"
-# Those, or the catalog refused before it looked at the commit.
-_LOST = (
-    *_VALIDATION,
-    "ForbiddenException",
-    "NotAuthorizedException",
-    "NoSuchTableException",
-    "UnprocessableEntityException",
-)
+# The catalog refused before it looked at the commit.
+_REFUSED = ("ForbiddenException", "NotAuthorizedException", "NoSuchTableException")
+_LOST = (*_VALIDATION, "UnprocessableEntityException")
 
 
 def prepare_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> None:
@@ -76,8 +71,16 @@ def commit(
             if is_java(error, *_CONFLICT) or _CAME_FIRST in java_reason(error):
                 clock.sleep(_backoff(number))
                 continue
-            if is_java(error, *_VALIDATION) and adjust():
-                continue
+            if is_java(error, *_VALIDATION):
+                try:
+                    if adjust():
+                        continue
+                except (
+                    Exception
+                ) as failure:  # before any further attempt: the table says how the last one ended
+                    return _lost(catalogs, table, summary, _reason(failure))
+            if is_java(error, *_REFUSED):
+                return _lost(catalogs, table, summary, java_reason(error), CommitRefused)
             if is_java(error, *_LOST):
                 return _lost(catalogs, table, summary, java_reason(error))
             return _settle(catalogs, table, summary, error)
@@ -111,11 +114,21 @@ def _committed(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str]) 
     return found
 
 
-def _lost(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str], reason: str) -> int:
+def _reason(error: Exception) -> str:
+    return str(error.parts.get("reason", error)) if isinstance(error, LakewardenError) else java_reason(error)
+
+
+def _lost(
+    catalogs: Catalogs,
+    table: TableRef,
+    summary: Mapping[str, str],
+    reason: str,
+    kind: type[CommitLost] = CommitLost,
+) -> int:
     """Lost only if the table agrees: an attempt that committed and was told otherwise makes the next one fail like this."""
     found = _ask(catalogs, table, summary)
     if found is None:
-        raise CommitLost(table=table, reason=reason)
+        raise kind(table=table, reason=reason)
     return found
 
 

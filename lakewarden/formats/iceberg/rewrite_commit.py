@@ -38,6 +38,7 @@ class RewriteCommit:
         self._names_one = {each.key: each.referenced for each in rewrite.files.deletes if each.referenced}
         self._added: list[dict[str, Any]] = []
         self._arrived: list[Mapping[str, Any]] = []
+        self._copy: dict[str, Any] | None = None
 
     def run(self) -> int | None:
         """The snapshot's id; None when there turned out to be nothing to commit (delete files only, all still needed)."""
@@ -55,7 +56,8 @@ class RewriteCommit:
         if not (self._rewrite.removed or dropped):
             return False
         if self._incorporate is not None:
-            self._incorporate.used = [each["path"] for each in added]
+            # Kept over attempts: one that was told it failed may have committed, and then the table names its files.
+            self._incorporate.used += [each["path"] for each in added]
         request = {
             "from_snapshot": self._from_snapshot,
             "branch": self._rewrite.bounds.branch,
@@ -92,21 +94,32 @@ class RewriteCommit:
         return [*alone, *dropped], answer["head"] if dropped else None
 
     def _take_in(self) -> bool:
-        """Carry over what arrived since the scan; False when a source is gone, or nothing arrived that explains it."""
+        """Carry over what arrived since the scan; False when a source is gone, or nothing happened that explains it.
+
+        The library refuses for an equality delete anywhere in the partition; planning finds those that can strike a source.
+        So it may be that none has to be carried over, and the next attempt is validated from here.
+        """
         if self._incorporate is None:
             return False
         rewrite = self._rewrite
         table = self._catalogs.load(rewrite.table)
         answer = json.loads(
             self._catalogs.deletes.arrived(
-                table, rewrite.files.handle, rewrite.bounds.branch, json.dumps(list(rewrite.removed))
+                table,
+                rewrite.files.handle,
+                rewrite.files.snapshot_id,
+                rewrite.bounds.branch,
+                json.dumps(list(rewrite.removed)),
             )
         )
-        self._arrived = answer["deletes"]
-        if answer["gone"] or not self._arrived:
+        if answer["gone"] or answer["head"] == self._from_snapshot:
             return False
+        # The sources are live, so no attempt so far has committed: what those wrote is nobody's.
+        self._incorporate.used = []
+        self._copy = None
+        self._arrived = answer["deletes"]
         arrived = [Arrived(read_delete(row), tuple(row["applies_to"])) for row in self._arrived]
-        positions = self._incorporate.positions(arrived)
+        positions = self._incorporate.positions(arrived) if arrived else {}
         self._added = self._write(table, positions)
         # What applied before may be gone: a writer that adds to a vector replaces it.
         self._candidates = answer["attached"]
@@ -155,7 +168,8 @@ class RewriteCommit:
             return vectors, self._added
         assert self._incorporate is not None
         original = self._arrived[0]
-        place = self._incorporate.place(self._rewrite.added[0].path, original["format"])
-        key = self._catalogs.deletes.copyDelete(table, self._rewrite.files.handle, original["key"], place)
-        copy = {"key": key, "path": place, "sequence_number": original["sequence_number"]}
-        return [original["key"]], [*self._added, copy]
+        if self._copy is None:
+            place = self._incorporate.place(self._rewrite.added[0].path, original["format"])
+            key = self._catalogs.deletes.copyDelete(table, self._rewrite.files.handle, original["key"], place)
+            self._copy = {"key": key, "path": place, "sequence_number": original["sequence_number"]}
+        return [original["key"]], [*self._added, self._copy]
