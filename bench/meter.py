@@ -1,9 +1,10 @@
-"""What a piece of work costs this process and everything it started: time, CPU, memory."""
+"""What a piece of work costs this process and everything it started: time, CPU, memory, bytes moved."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,29 +19,39 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """`wall` is from call to return. Memory is the peak: the JVM's heap in use, its resident size, and of all Python workers together."""
+    """`wall` is from call to return. Memory is the peak: the JVM's heap in use, its resident size, that of all Python
+    workers together, and of the largest of them. The last two are what the workers asked the system to read and write."""
 
     wall: float
     cpu: float
     jvm_heap: int
     jvm_rss: int
     workers_rss: int
+    worker_rss: int
+    workers_read: int
+    workers_written: int
 
 
-def measure(spark: Any, work: Callable[[], Result]) -> tuple[Result, Cost]:
-    """Do the work once and say what it cost. What ran before leaves garbage, unwritten pages and code to compile: not our cost."""
-    spark._jvm.System.gc()
-    os.sync()
-    _await_compiler(spark)
+def measure(spark: Any, work: Callable[[], Result], patience: float = 10.0) -> tuple[Result, Cost]:
+    """Do the work once and say what it cost. `patience` is for what ran before, in seconds; without any it is our cost too."""
+    if patience:
+        _settle(spark, patience)
     heap, watched = _Heap(spark), _Watched()
     with _looking(watched):
         started = time.perf_counter()
         result = work()
         wall = time.perf_counter() - started
-    return result, Cost(wall, watched.cpu(), heap.peak(), watched.jvm, watched.workers)
+    return result, watched.cost(wall, heap.peak())
 
 
-def _await_compiler(spark: Any, quiet: float = 0.5, at_most: float = 10.0) -> None:
+def _settle(spark: Any, patience: float) -> None:
+    """What ran before leaves garbage, unwritten pages and code to compile."""
+    spark._jvm.System.gc()
+    os.sync()
+    _await_compiler(spark, patience)
+
+
+def _await_compiler(spark: Any, at_most: float, quiet: float = 0.5) -> None:
     """Until Java's compiler has had nothing to do for a while."""
     compiler = spark._jvm.java.lang.management.ManagementFactory.getCompilationMXBean()
     deadline = time.monotonic() + at_most
@@ -65,6 +76,20 @@ class _Heap:
         return sum(int(pool.getPeakUsage().getUsed()) for pool in self._pools)
 
 
+@dataclass(frozen=True, slots=True)
+class _Used:
+    """What one process has used since it began."""
+
+    cpu: float = 0.0
+    read: int = 0
+    written: int = 0
+
+    @classmethod
+    def by(cls, process: psutil.Process) -> _Used:
+        times, moved = process.cpu_times(), process.io_counters()
+        return cls(times.user + times.system, moved.read_chars, moved.write_chars)
+
+
 class _Watched:
     """This process and all below it, as last seen.
 
@@ -73,28 +98,41 @@ class _Watched:
     """
 
     def __init__(self) -> None:
-        self.jvm = 0
-        self.workers = 0
-        self._began: dict[psutil.Process, float] = {}
-        self._used: dict[psutil.Process, float] = {}
+        self._jvm = self._workers = self._worker = 0
+        self._began: dict[psutil.Process, _Used] = defaultdict(_Used)
+        self._used: dict[psutil.Process, _Used] = {}
+        self._python: set[psutil.Process] = set()
         self.look()
-        self._began = dict(self._used)
+        self._began |= self._used
 
-    def cpu(self) -> float:
-        return sum(used - self._began.get(process, 0.0) for process, used in self._used.items())
+    def cost(self, wall: float, heap: int) -> Cost:
+        used = [(process, self._began[process], last) for process, last in self._used.items()]
+        moved = [(began, last) for process, began, last in used if process in self._python]
+        return Cost(
+            wall=wall,
+            cpu=sum(last.cpu - began.cpu for _, began, last in used),
+            jvm_heap=heap,
+            jvm_rss=self._jvm,
+            workers_rss=self._workers,
+            worker_rss=self._worker,
+            workers_read=sum(last.read - began.read for began, last in moved),
+            workers_written=sum(last.written - began.written for began, last in moved),
+        )
 
     def look(self) -> None:
         me, jvm, workers = psutil.Process(), 0, 0
         for process in (me, *me.children(recursive=True)):
             with suppress(psutil.Error):  # it ended meanwhile
-                times, name, size = process.cpu_times(), process.name(), process.memory_info().rss
-                self._used[process] = times.user + times.system
+                name, size = process.name(), process.memory_info().rss
+                self._used[process] = _Used.by(process)
                 if "java" in name:
                     # The JVM forks to run a command: for a moment its memory is there twice, by name only.
                     jvm = max(jvm, size)
                 elif "python" in name and process != me:
+                    self._python.add(process)
                     workers += size
-        self.jvm, self.workers = max(self.jvm, jvm), max(self.workers, workers)
+                    self._worker = max(self._worker, size)
+        self._jvm, self._workers = max(self._jvm, jvm), max(self._workers, workers)
 
 
 @contextmanager

@@ -15,12 +15,13 @@ class Fingerprint:
     xor: int
 
 
-def fingerprint(spark: Any, table: str) -> Fingerprint:
-    """Read every row back with Spark: neither tool judges itself."""
+def fingerprint(spark: Any, table: str, where: str = "true") -> Fingerprint:
+    """Read every row back with Spark, or those of a condition: no tool judges itself."""
     columns = ", ".join(f"`{name}`" for name in spark.table(table).columns)
     # Null and its absence would hash alike; a null bit per column keeps a value from moving to its neighbour.
     nulls = ", ".join(f"isnull(`{name}`)" for name in spark.table(table).columns)
     row = spark.sql(
-        f"SELECT count(*), sum(CAST(h AS decimal(38, 0))), bit_xor(h) FROM (SELECT xxhash64({columns}, {nulls}) AS h FROM {table})"
+        "SELECT count(*), sum(CAST(h AS decimal(38, 0))), bit_xor(h)"
+        f" FROM (SELECT xxhash64({columns}, {nulls}) AS h FROM {table} WHERE {where})"
     ).first()
     return Fingerprint(int(row[0]), int(row[1] or 0), int(row[2] or 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 DAYS = 5
 
@@ -15,17 +15,27 @@ def default_outputs(rows: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Rows and files are those of the table before compaction; `outputs` is what both tools are asked for."""
+    """Rows and files are those of the table before compaction; `outputs` is what every tool is asked for.
+
+    `patience` is how long, in seconds, a turn may wait for Java's compiler to finish with the turn before.
+    """
 
     rows: int = 20_000_000
     files: int = 500
     outputs: int = 20
     rounds: int = 3
     small_repeats: int = 7
+    peer: bool = True
+    delete_bytes: int = 3_000_000_000
+    rate_mb: float = 20.0
+    patience: float = 10.0
 
     def __post_init__(self) -> None:
-        if min(self.rows, self.files, self.outputs, self.rounds, self.small_repeats) < 1:
-            raise ValueError("rows, files, outputs, rounds and repeats are at least 1")
+        counts = (self.rows, self.files, self.outputs, self.rounds, self.small_repeats, self.delete_bytes)
+        if min(counts) < 1 or self.rate_mb <= 0:
+            raise ValueError(
+                "rows, files, outputs, rounds, repeats and bytes are at least 1, and the rate above 0"
+            )
         if self.files % DAYS or self.rows % self.files:
             raise ValueError(
                 f"{self.files} files must divide over {DAYS} days, and {self.rows} rows over the files"
@@ -39,13 +49,22 @@ class Scale:
     def rows_per_file(self) -> int:
         return self.rows // self.files
 
-    @property
-    def name(self) -> str:
-        return f"{self.rows}-{self.files}"
+    def of_files(self, files: int, outputs: int) -> Scale:
+        """More or fewer files of the same size."""
+        return replace(self, rows=files * self.rows_per_file, files=files, outputs=outputs)
+
+    def twice(self) -> Scale:
+        return self.of_files(2 * self.files, 2 * self.outputs)
+
+    def growth(self) -> dict[int, Scale]:
+        """A quarter, a half and all of it, as nearly as whole files of every day allow; by how many times the first."""
+        files = max(2 * DAYS, self.files // 4 // DAYS * DAYS)
+        outputs = max(DAYS, self.outputs // 4 // DAYS * DAYS)
+        return {times: self.of_files(times * files, times * outputs) for times in (1, 2, 4)}
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Scale:
-        """BENCH_ROWS, BENCH_FILES, BENCH_OUTPUTS, BENCH_ROUNDS."""
+        """BENCH_ROWS, BENCH_FILES, BENCH_OUTPUTS, BENCH_ROUNDS, BENCH_PEER, BENCH_DELETE_BYTES, BENCH_RATE_MB."""
         default = cls()
         rows = int(environ.get("BENCH_ROWS", default.rows))
         return cls(
@@ -53,4 +72,7 @@ class Scale:
             files=int(environ.get("BENCH_FILES", default.files)),
             outputs=int(environ.get("BENCH_OUTPUTS", default_outputs(rows))),
             rounds=int(environ.get("BENCH_ROUNDS", default.rounds)),
+            peer=environ.get("BENCH_PEER", "yes") != "no",
+            delete_bytes=int(environ.get("BENCH_DELETE_BYTES", default.delete_bytes)),
+            rate_mb=float(environ.get("BENCH_RATE_MB", default.rate_mb)),
         )

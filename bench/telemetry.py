@@ -1,19 +1,27 @@
-"""The table both tools compact: telemetry as a stream leaves it, many small files in each day's partition.
+"""The tables the tools compact: telemetry as a stream leaves it, many small files in each day's partition.
 
 Iceberg's own writer makes the files, so they are what a compactor meets: zstd, dictionaries where they paid. Every value
-follows from the row's number by a hash, so a scale always gives the same table. A tag marks the state to start from.
+follows from the row's number by a hash, so a scale always gives the same table. The tag `start` marks the state every turn
+starts from; where that state has deletes, the tag `full` marks the one before them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from bench.equality import add_equality_deletes, load
+from bench.rows import Fingerprint, fingerprint
 from bench.scale import DAYS, Scale
 
-START = "start"
-_FIRST_DAY = "2024-03-11"
+CATALOG = "bench_lake"
+START, FULL = "start", "full"
+FIRST_DAY = "2024-03-11"
 _SMALL_FILE_ROWS = 2_000  # about 60 KB
+_KEY_FILES_A_DAY = 3
+# Three rows of a hundred, all over the table.
+_DELETED = "pmod(xxhash64(sequence, 13), 100) < 3"
 
 _COLUMNS = """
     device_id string, day date, event_time timestamp, received_at timestamp, sequence bigint, error_code int,
@@ -22,61 +30,120 @@ _COLUMNS = """
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """A table at its start, and the rows that whoever reads it must find."""
+
+    name: str
+    rows: Fingerprint
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
-    """What a snapshot holds, from metadata."""
+    """What a snapshot holds, from metadata: data files, their bytes, and delete files."""
 
     files: int
     bytes: int
+    deletes: int
 
 
-def ensure_table(spark: Any, table: str, rows: int, files: int, days: int) -> None:
+def telemetry(spark: Any, scale: Scale) -> Prepared:
+    """The table of this scale, without deletes."""
+    return plain(spark, f"telemetry_{scale.rows}_{scale.files}", scale.rows, scale.files, DAYS)
+
+
+def small_telemetry(spark: Any, scale: Scale) -> Prepared:
+    """Five files of about 60 KB in one partition."""
+    return plain(spark, "telemetry_small", 5 * _SMALL_FILE_ROWS, 5, 1)
+
+
+def with_position_deletes(spark: Any, scale: Scale) -> Prepared:
+    """The same rows, of which Spark deleted three in a hundred without rewriting a file."""
+
+    def delete(table: str) -> None:
+        spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+        spark.sql(f"DELETE FROM {table} WHERE {_DELETED}")
+
+    return _with_deletes(spark, "positions", scale, delete)
+
+
+def with_equality_deletes(spark: Any, scale: Scale) -> Prepared:
+    """The same rows, of which three in a hundred are deleted by key, as Flink does it."""
+
+    def delete(table: str) -> None:
+        for (day,) in spark.sql(f"SELECT DISTINCT day FROM {table} ORDER BY day").collect():
+            where = f"day = DATE '{day}' AND {_DELETED}"
+            keys = spark.sql(f"SELECT sequence FROM {table} WHERE {where}").toArrow()
+            length = -(-keys.num_rows // _KEY_FILES_A_DAY)
+            parts = [keys.slice(number * length, length) for number in range(_KEY_FILES_A_DAY)]
+            add_equality_deletes(spark, table, parts, f"day={day}")
+
+    return _with_deletes(spark, "keys", scale, delete)
+
+
+def plain(spark: Any, name: str, rows: int, files: int, days: int) -> Prepared:
+    table = f"{CATALOG}.bench.{name}"
+    ensure_table(spark, table, lambda: build(spark, table, rows, files, days))
+    return Prepared(table, fingerprint(spark, table))
+
+
+def _with_deletes(spark: Any, kind: str, scale: Scale, delete: Callable[[str], None]) -> Prepared:
+    table = f"{CATALOG}.bench.{kind}_{scale.rows}_{scale.files}"
+
+    def make() -> None:
+        build(spark, table, scale.rows, scale.files, DAYS)
+        tag(spark, table, FULL)
+        delete(table)
+
+    ensure_table(spark, table, make)
+    return Prepared(table, before_deletes(spark, table, f"NOT ({_DELETED})"))
+
+
+def before_deletes(spark: Any, table: str, where: str) -> Fingerprint:
+    """Rows of the state without deletes: what must be left is worked out without applying any."""
+    return fingerprint(spark, f"{table}.tag_{FULL}", where)
+
+
+def ensure_table(spark: Any, table: str, make: Callable[[], None]) -> None:
     """Make the table unless an earlier run finished it, and put it at its start."""
     if not _finished(spark, table):
         spark.sql(f"DROP TABLE IF EXISTS {table} PURGE")
-        _build(spark, table, rows, files, days)
+        make()
+        tag(spark, table, START)
     reset(spark, table)
 
 
-def telemetry(spark: Any, catalog: str, scale: Scale) -> str:
-    """The large table of this scale; its full name."""
-    table = f"{catalog}.bench.telemetry_{scale.rows}_{scale.files}"
-    ensure_table(spark, table, scale.rows, scale.files, DAYS)
-    return table
-
-
-def small_telemetry(spark: Any, catalog: str) -> str:
-    """Five files of about 60 KB in one partition."""
-    table = f"{catalog}.bench.telemetry_small"
-    ensure_table(spark, table, 5 * _SMALL_FILE_ROWS, 5, 1)
-    return table
+def tag(spark: Any, table: str, name: str) -> None:
+    spark.sql(f"ALTER TABLE {table} CREATE TAG {name}")
 
 
 def reset(spark: Any, table: str) -> None:
-    """Back to the start, and the outputs of what ran since removed."""
-    catalog, _, name = table.partition(".")
-    spark.sql(f"CALL {catalog}.system.set_current_snapshot(table => '{name}', ref => '{START}')")
-    start = _start_id(spark, table)
-    later = spark.sql(f"SELECT snapshot_id FROM {table}.snapshots WHERE snapshot_id <> {start}").collect()
-    if later:
-        ids = ", ".join(str(row[0]) for row in later)
-        spark.sql(f"CALL {catalog}.system.expire_snapshots(table => '{name}', snapshot_ids => ARRAY({ids}))")
+    """Back to the start, and the outputs of what ran since removed. Through the library: the procedure takes ten Spark jobs."""
+    loaded = load(spark, table)
+    refs = loaded.refs()
+    loaded.manageSnapshots().setCurrentSnapshot(refs[START].snapshotId()).commit()
+    kept = {ref.snapshotId() for name, ref in refs.items() if name != "main"}
+    expire = loaded.expireSnapshots()
+    for snapshot in loaded.snapshots():
+        if snapshot.snapshotId() not in kept:
+            expire = expire.expireSnapshotId(snapshot.snapshotId())
+    expire.commit()
 
 
-def totals(spark: Any, table: str) -> Totals:
-    row = spark.sql(f"SELECT count(*), sum(file_size_in_bytes) FROM {table}.files").first()
-    return Totals(int(row[0]), int(row[1]))
+def totals(spark: Any, table: str, where: str = "true") -> Totals:
+    row = spark.sql(
+        "SELECT count_if(content = 0), sum(if(content = 0, file_size_in_bytes, 0)), count_if(content <> 0)"
+        f" FROM {table}.files WHERE {where}"
+    ).first()
+    return Totals(int(row[0]), int(row[1]), int(row[2]))
 
 
 def _finished(spark: Any, table: str) -> bool:
-    return bool(spark.catalog.tableExists(table)) and _start_id(spark, table) is not None
+    if not spark.catalog.tableExists(table):
+        return False
+    return spark.sql(f"SELECT 1 FROM {table}.refs WHERE name = '{START}'").first() is not None
 
 
-def _start_id(spark: Any, table: str) -> int | None:
-    row = spark.sql(f"SELECT snapshot_id FROM {table}.refs WHERE name = '{START}'").first()
-    return None if row is None else int(row[0])
-
-
-def _build(spark: Any, table: str, rows: int, files: int, days: int) -> None:
+def build(spark: Any, table: str, rows: int, files: int, days: int) -> None:
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {table.rpartition('.')[0]}")
     spark.sql(
         f"CREATE TABLE {table} ({_COLUMNS}) USING iceberg PARTITIONED BY (day)"
@@ -85,7 +152,6 @@ def _build(spark: Any, table: str, rows: int, files: int, days: int) -> None:
     )
     made = spark.range(0, rows, 1, files).selectExpr(*_expressions(rows // files, files, days))
     made.writeTo(table).option("fanout-enabled", "true").append()
-    spark.sql(f"ALTER TABLE {table} CREATE TAG {START}")
 
 
 def _expressions(per_file: int, files: int, days: int) -> list[str]:
@@ -99,7 +165,7 @@ def _expressions(per_file: int, files: int, days: int) -> list[str]:
 
     file = f"(id div {per_file})"
     slice_micros = 86_400_000_000 * days // files
-    day = f"date_add(DATE '{_FIRST_DAY}', CAST(pmod({file}, {days}) AS int))"
+    day = f"date_add(DATE '{FIRST_DAY}', CAST(pmod({file}, {days}) AS int))"
     # Evenly through the slice, give or take two seconds of network.
     since = f"({file} div {days}) * {slice_micros} + (id % {per_file}) * {slice_micros // per_file} + {below(2_000_000, 1)}"
     event = f"(unix_micros(CAST({day} AS timestamp)) + {since})"

@@ -1,53 +1,39 @@
-"""The two tools, called the way their users call them, asked for the same outputs."""
+"""The tools, called the way their users call them, asked for the same outputs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from lakewarden import Lakewarden
 from lakewarden.clock import now
 from lakewarden.model import Run, RunState, Step
 
+PEER, OURS, MODERN = "iceberg", "lakewarden", "modern"
+
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is asked of both: the size outputs aim at, and how few files are worth it."""
+    """What is asked of all: the size outputs aim at, and how few files are worth it.
+
+    `groups_at_once` is how many partitions the peer rewrites together; Lakewarden decides that by itself.
+    """
 
     target_bytes: int
     min_input_files: int = 5
+    groups_at_once: int = 1
 
 
-def iceberg(spark: Any, table: str, goal: Goal, groups_at_once: int) -> None:
-    """Iceberg's procedure. `groups_at_once` is how many partitions it rewrites together."""
-    catalog, _, name = table.partition(".")
-    options = {
-        "target-file-size-bytes": goal.target_bytes,
-        "min-input-files": goal.min_input_files,
-        "max-concurrent-file-group-rewrites": groups_at_once,
-        # What a safe caller passes: the default brings rows back that an equality delete removed meanwhile.
-        "use-starting-sequence-number": "false",
-    }
-    flat = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
-    spark.sql(
-        f"CALL {catalog}.system.rewrite_data_files(table => '{name}', strategy => 'binpack', options => map({flat}))"
-    ).collect()
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a tool is set to work."""
 
-
-def lakewarden(warden: Lakewarden, table: str, goal: Goal, encodings: str) -> Run:
-    """`encodings` is the policy key rewrite_encodings; for a table of format version 2, `auto` means classic."""
-    policy = {
-        "rewrite_strategy": "binpack",
-        "rewrite_target_bytes": goal.target_bytes,
-        "rewrite_min_input_files": goal.min_input_files,
-        "rewrite_encodings": encodings,
-    }
-    run = warden.run("compact", table, policy=policy, trigger={"type": "manual", "operator": "bench"})
-    if run.state is not RunState.DONE:
-        raise RuntimeError(f"the run ended as {run.state}: {run.reason}")
-    return run
+    spark: Any
+    warden: Lakewarden
+    table: str
+    goal: Goal
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +49,114 @@ class Phases:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopwatch:
-    """A Lakewarden run with the moment of its call, which the journal does not know."""
+class Told:
+    """What a Lakewarden run tells of itself, and how many of its groups Spark shuffled."""
+
+    phases: Phases
+    counters: Mapping[str, Any]
+    shuffles: int
+
+
+class Tool(Protocol):
+    """`once`: too slow for every round, so it takes part in the last one only."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def once(self) -> bool: ...
+    def work(self, site: Site) -> Any:
+        """The measured part."""
+
+    def tell(self, site: Site, result: Any) -> Told | None:
+        """Afterwards, what the tool itself knows of its work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Iceberg:
+    """Its `rewrite_data_files`, with these arguments and options on top of the goal's."""
+
+    arguments: Mapping[str, str]
+    options: Mapping[str, str] = field(default_factory=dict)
+    once: bool = False
+    name: str = PEER
+
+    def work(self, site: Site) -> None:
+        catalog, _, table = site.table.partition(".")
+        arguments = {"table": table, **self.arguments}
+        named = ", ".join(f"{key} => '{value}'" for key, value in arguments.items())
+        options = ", ".join(f"'{key}', '{value}'" for key, value in self._options(site.goal).items())
+        site.spark.sql(
+            f"CALL {catalog}.system.rewrite_data_files({named}, options => map({options}))"
+        ).collect()
+
+    def _options(self, goal: Goal) -> dict[str, object]:
+        return {
+            "target-file-size-bytes": goal.target_bytes,
+            "min-input-files": goal.min_input_files,
+            "max-concurrent-file-group-rewrites": goal.groups_at_once,
+            # What a safe caller passes: the default brings rows back that an equality delete removed meanwhile.
+            "use-starting-sequence-number": "false",
+            **self.options,
+        }
+
+    def tell(self, site: Site, result: Any) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A run with the moment of its call, which the journal does not know."""
 
     called: datetime
     run: Run
 
-    @classmethod
-    def time(cls, warden: Lakewarden, table: str, goal: Goal, encodings: str) -> Stopwatch:
-        called = now()
-        return cls(called, lakewarden(warden, table, goal, encodings))
 
-    def phases(self, steps: Sequence[Step]) -> Phases:
-        """The journal opens once the plan is made; writing ends when the last group is ready to be committed."""
-        writing = _at(steps, "writing")[0]
-        ready = _at(steps, "committing")[-1]
-        ended = self.run.ended_at
-        assert ended is not None  # a run that is done has ended
-        return Phases(
-            planning=_seconds(self.called, self.run.started_at),
-            preparing=_seconds(self.run.started_at, writing),
-            writing=_seconds(writing, ready),
-            last_commit=_seconds(ready, ended),
-            task_cpu=float(self.run.counters["task_cpu_seconds"]),
-            commits=int(self.run.counters["commits"]),
-        )
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """A job of Lakewarden under a policy. For a table of format version 2, `rewrite_encodings` is classic unless said."""
+
+    policy: Mapping[str, object]
+    job: str = "compact"
+    once: bool = False
+    name: str = OURS
+
+    def work(self, site: Site) -> Timed:
+        policy = {
+            "rewrite_target_bytes": site.goal.target_bytes,
+            "rewrite_min_input_files": site.goal.min_input_files,
+            **self.policy,
+        }
+        called = now()
+        trigger = {"type": "manual", "operator": "bench"}
+        run = site.warden.run(self.job, site.table, policy=policy, trigger=trigger)
+        if run.state is not RunState.DONE:
+            raise RuntimeError(f"the run of {site.table} ended as {run.state}: {run.reason}")
+        return Timed(called, run)
+
+    def tell(self, site: Site, result: Timed) -> Told:
+        steps = site.warden.run_by_id(result.run.id)[1]
+        return Told(_phases(result, steps), dict(result.run.counters), _shuffles(site.spark, result.run.id))
+
+
+def _phases(timed: Timed, steps: Sequence[Step]) -> Phases:
+    """The journal opens once the plan is made; writing ends when the last group is ready to be committed."""
+    writing, ready, run = _at(steps, "writing")[0], _at(steps, "committing")[-1], timed.run
+    assert run.ended_at is not None  # a run that is done has ended
+    return Phases(
+        planning=_seconds(timed.called, run.started_at),
+        preparing=_seconds(run.started_at, writing),
+        writing=_seconds(writing, ready),
+        last_commit=_seconds(ready, run.ended_at),
+        task_cpu=float(run.counters["task_cpu_seconds"]),
+        commits=int(run.counters["commits"]),
+    )
+
+
+def _shuffles(spark: Any, run_id: str) -> int:
+    """Jobs of more than one stage: only a shuffle makes a second one."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(run_id)]
+    return sum(len(job.stageIds) > 1 for job in jobs if job is not None)
 
 
 def _at(steps: Sequence[Step], name: str) -> list[datetime]:
