@@ -45,9 +45,11 @@ def _costs(found: Found) -> Grid:
 
 
 def _cost(tool: str, each: Warm, peer: Warm | None) -> tuple[str, ...]:
-    """A ratio is the peer's figure over the tool's own."""
-    ours = tool != PEER
-    ratios = (f"{peer.wall / each.wall:.2f}", f"{peer.cpu / each.cpu:.2f}") if peer and ours else ("", "")
+    """A ratio is the peer's figure over the tool's own; other work (one day of the table, say) has none."""
+    ours, same_work = tool != PEER, tool in (OURS, MODERN)
+    ratios = (
+        (f"{peer.wall / each.wall:.2f}", f"{peer.cpu / each.cpu:.2f}") if peer and same_work else ("", "")
+    )
     workers = (_mb(each.workers_rss), _mb(each.worker_rss)) if ours else ("", "")
     left = f", {each.deletes} delete files" if each.deletes else ""
     return (

@@ -14,12 +14,14 @@ _COMPILED = "lakewarden.bridges"
 
 
 def bridge(spark: Any, source: Path, class_name: str, beside: Any = None) -> Any:
-    """An instance of the Java class in `source`, compiled once per Spark session by Janino.
+    """An instance of the Java class in `source`, compiled once per JVM by Janino.
 
     `beside` is an instance of another such class that this one may name.
     """
     jvm = spark._jvm
-    known: dict[str, Any] = spark.__dict__.setdefault(_COMPILED, {})
+    # Kept for as long as the JVM lives, which is longer than a session: py4j remembers methods by the name of their class,
+    # and would call those of the first class on an instance of the second.
+    known: dict[str, Any] = spark.sparkContext._gateway.__dict__.setdefault(_COMPILED, {})
     if class_name not in known:
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         # Jars added to a running session live in the thread's context loader, not in Spark's own.

@@ -15,14 +15,15 @@ from pyspark.sql import SparkSession
 
 from bench.__main__ import main
 from bench.cases import BINPACK, CASES, Case
-from bench.findings import Check, Report
+from bench.findings import Check, Found, Report, Turn
 from bench.growth import Growth
 from bench.lab import Lab, add_catalog
-from bench.report import chart, markdown, text, to_json, with_figures
+from bench.meter import Cost
+from bench.report import chart, grids, markdown, text, to_json, with_figures
 from bench.rows import fingerprint
 from bench.scale import Scale
 from bench.stage import even_outputs, groups_to_fill, on_stage
-from bench.telemetry import reset, telemetry, totals
+from bench.telemetry import Totals, reset, telemetry, totals
 from bench.tools import MODERN, OURS, PEER, Site
 
 SCALE = Scale(
@@ -170,6 +171,15 @@ def test_the_chart_draws_what_was_compared(measured: Measured) -> None:
     labels = {element.text for element in drawn.iter("{http://www.w3.org/2000/svg}text")}
     assert {"small", "zorder"} <= labels
     assert "budget" not in labels
+
+
+def test_a_ratio_is_for_the_same_work_only() -> None:
+    def turn(tool: str, wall: float) -> Turn:
+        return Turn(tool, 1, Cost(wall, wall, 1, 1, 1, 1, 1, 1), Totals(1, 1, 0))
+
+    found = Found(Totals(2, 1, 0), (turn(PEER, 8.0), turn(OURS, 2.0), turn("one day into 16", 1.0)))
+    costs = {row[0]: row[3:5] for row in grids(found)[0].rows}
+    assert costs == {"Iceberg": ("", ""), "Lakewarden": ("4.00", "4.00"), "one day into 16": ("", "")}
 
 
 def test_figures_replace_only_what_is_between_the_markers_of_their_case() -> None:

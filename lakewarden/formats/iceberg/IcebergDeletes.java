@@ -14,16 +14,17 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.LongBuffer;
 import java.nio.channels.FileChannel;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
-import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.UUID;
 import java.util.function.Function;
 import java.util.function.Supplier;
 import org.apache.iceberg.DataFile;
@@ -50,9 +51,7 @@ import org.apache.iceberg.io.CloseableIterable;
 import org.apache.iceberg.io.CloseableIterator;
 import org.apache.iceberg.spark.actions.RewritePositionDeleteFilesSparkAction;
 import org.apache.iceberg.spark.actions.SparkActions;
-import org.apache.iceberg.types.Comparators;
 import org.apache.iceberg.types.Conversions;
-import org.apache.iceberg.types.Type;
 import org.apache.iceberg.types.Types;
 import org.apache.iceberg.util.SnapshotUtil;
 import org.apache.spark.sql.SparkSession;
@@ -361,8 +360,8 @@ public final class IcebergDeletes {
   // ---------------------------------------------------------------- how well clustered
 
   /**
-   * The share of a partition's files that a query for one value must open, averaged over the values at which files begin
-   * and end: {"partition id": {"column": share, ...}, ...} over the scanned files.
+   * The share of a partition's files that a query for one value must open, on the average over the column's range:
+   * {"partition id": {"column": share, ...}, ...} over the scanned files.
    */
   public String clustering(Table table, IcebergBridge.Scan scan, String columnsJson) throws Exception {
     String[] columns = (String[]) JSON.readValue(columnsJson, String[].class);
@@ -414,7 +413,7 @@ public final class IcebergDeletes {
           upper.add(high);
         }
       }
-      answer.put(columns[c], share(field.type(), lower, upper, files.size() - lower.size(), files.size()));
+      answer.put(columns[c], share(lower, upper, files.size() - lower.size(), files.size()));
     }
   }
 
@@ -423,39 +422,77 @@ public final class IcebergDeletes {
     return bytes == null ? null : Conversions.fromByteBuffer(field.type(), (ByteBuffer) bytes);
   }
 
-  private static double share(Type type, List lower, List upper, int unknown, int files) {
+  /**
+   * How many files hold a value, on the average over the column's range: the lengths of the files' ranges, added up, over
+   * the length of the whole. (Probing where files begin and end would tell half of that for files that all overlap.)
+   */
+  private static double share(List lower, List upper, int unknown, int files) {
     if (lower.isEmpty()) {
       return 1.0;
     }
-    Comparator order = Comparators.forType(type.asPrimitiveType());
-    List lows = new ArrayList(lower);
-    List highs = new ArrayList(upper);
-    Collections.sort(lows, order);
-    Collections.sort(highs, order);
-    List probes = new ArrayList(lower);
-    probes.addAll(upper);
-    double opened = 0;
-    for (int i = 0; i < probes.size(); i++) {
-      int begun = after(lows, probes.get(i), order, true);
-      int ended = after(highs, probes.get(i), order, false);
-      opened += unknown + begun - ended;
+    byte[] shared = commonPrefix(lower, upper);
+    double least = Double.POSITIVE_INFINITY;
+    double most = Double.NEGATIVE_INFINITY;
+    double covered = 0;
+    for (int i = 0; i < lower.size(); i++) {
+      double low = position(lower.get(i), shared.length);
+      double high = position(upper.get(i), shared.length);
+      least = Math.min(least, low);
+      most = Math.max(most, high);
+      covered += high - low;
     }
-    return opened / probes.size() / files;
+    double opened = most > least ? covered / (most - least) : lower.size();
+    // Even where every file holds one value, a query for it opens that file.
+    return Math.min(1.0, Math.max(1.0, opened + unknown) / files);
   }
 
-  /** How many values come before this one; `including` counts equal ones too. */
-  private static int after(List sorted, Object value, Comparator order, boolean including) {
-    int low = 0;
-    int high = sorted.size();
-    while (low < high) {
-      int middle = (low + high) >>> 1;
-      int compared = order.compare(sorted.get(middle), value);
-      if (compared < 0 || (including && compared == 0)) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
+  /** Where a value lies, as a number; of texts the first letters after those that all of them begin with. */
+  private static double position(Object value, int skipped) {
+    if (value instanceof Number) {
+      return ((Number) value).doubleValue();
     }
-    return low;
+    if (value instanceof Boolean) {
+      return ((Boolean) value).booleanValue() ? 1 : 0;
+    }
+    byte[] letters = letters(value);
+    double total = 0;
+    double weight = 1;
+    for (int i = skipped; i < letters.length && i < skipped + 6; i++) {
+      weight /= 256;
+      total += (letters[i] & 0xff) * weight;
+    }
+    return total;
+  }
+
+  private static byte[] commonPrefix(List lower, List upper) {
+    List all = new ArrayList(lower);
+    all.addAll(upper);
+    if (all.get(0) instanceof Number || all.get(0) instanceof Boolean) {
+      return new byte[0];
+    }
+    byte[] shared = letters(all.get(0));
+    for (int i = 1; i < all.size(); i++) {
+      byte[] other = letters(all.get(i));
+      int same = 0;
+      while (same < shared.length && same < other.length && shared[same] == other[same]) {
+        same++;
+      }
+      shared = Arrays.copyOf(shared, same);
+    }
+    return shared;
+  }
+
+  private static byte[] letters(Object value) {
+    if (value instanceof ByteBuffer) {
+      ByteBuffer bytes = (ByteBuffer) ((ByteBuffer) value).duplicate();
+      byte[] copy = new byte[bytes.remaining()];
+      bytes.get(copy);
+      return copy;
+    }
+    if (value instanceof UUID) {
+      UUID uuid = (UUID) value;
+      return ByteBuffer.allocate(16).putLong(uuid.getMostSignificantBits()).putLong(uuid.getLeastSignificantBits()).array();
+    }
+    return value.toString().getBytes(StandardCharsets.UTF_8);
   }
 }
