@@ -6,12 +6,15 @@ themselves, the permutation, and one row group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lakewarden.engine.kernels.order import Edges, cuts, own_edges, permutation
 from lakewarden.engine.kernels.output import Output, held_limit, rows_per_group
+from lakewarden.engine.kernels.project import field_id
 from lakewarden.engine.kernels.rowsort import Rows
 from lakewarden.engine.kernels.task import Reading, WrittenFile
 
@@ -80,25 +83,52 @@ def write_ordered(output: Output, rows: pa.Table, order: Rows, group_rows: int) 
 
 
 def write_range(
-    output: Output, batches: Iterable[pa.RecordBatch], reading: Reading, edges: Edges, group_rows: int
+    output: Output,
+    read: Callable[[], Iterator[pa.RecordBatch]],
+    size: int,
+    reading: Reading,
+    edges: Edges,
+    group_rows: int,
 ) -> None:
-    """One range of a partition, put in order. A range that turns out larger than memory is ordered piece by piece."""
+    """One range of a partition, put in order. `read` gives its batches, `size` is about how many bytes they take."""
     ordering = reading.task.ordering
     assert ordering is not None
-    limit = held_limit(reading.task.memory_budget) // 2
-    held: list[pa.RecordBatch] = []
+    pieces = max(1, -(-size // (held_limit(reading.task.memory_budget) // 2)))
+    if pieces == 1:
+        rows = gather(read(), reading.schema)
+        write_ordered(output, rows, permutation(rows, ordering, edges), group_rows)
+        return
+    # Wider rows than the sample showed. The keys alone fit: they tell each row's place, and the rows are read once for each
+    # piece of the order.
+    wanted = {key.field_id for key in ordering.keys}
+    narrow = pa.schema([field for field in reading.schema if field_id(field) in wanted])
+    keys = gather((batch.select(narrow.names) for batch in read()), narrow)
+    order = permutation(keys, ordering, edges)
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    for piece in range(pieces):
+        first, end = len(order) * piece // pieces, len(order) * (piece + 1) // pieces
+        _write_piece(output, read(), reading, (places, first, end), group_rows)
 
-    def flush() -> None:
-        if held:
-            rows = gather(held, reading.schema)
-            held.clear()
-            write_ordered(output, rows, permutation(rows, ordering, edges), group_rows)
 
-    size = 0
+def _write_piece(
+    output: Output,
+    batches: Iterable[pa.RecordBatch],
+    reading: Reading,
+    piece: tuple[NDArray[np.int64], int, int],
+    group_rows: int,
+) -> None:
+    """The rows whose places are in [first, end), in order."""
+    places, first, end = piece
+    held, found, seen = [], [], 0
     for batch in batches:
-        if held and size + batch.nbytes > limit:
-            flush()
-            size = 0
-        held.append(batch)
-        size += batch.nbytes
-    flush()
+        here = places[seen : seen + batch.num_rows]
+        seen += batch.num_rows
+        inside = (here >= first) & (here < end)
+        if inside.any():
+            held.append(batch.filter(pa.array(inside)))
+            found.append(here[inside])
+    if held:
+        rows = gather(held, reading.schema)
+        order: Rows = np.argsort(np.concatenate(found)).astype(np.uint32)
+        write_ordered(output, rows, order, group_rows)

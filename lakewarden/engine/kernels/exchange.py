@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import IO
 
 import numpy as np
@@ -203,8 +204,9 @@ def collect(exchange: Exchange, output: int, records: Iterable[Record]) -> tuple
             else:
                 held.add(number, blob)
         for number in held.numbers():
-            batches = (_as_schema(batch, reading.schema) for batch in held.batches(number))
-            write_range(file, batches, reading, exchange.edges, exchange.group_rows)
+            read = partial(_batches, held, number, reading.schema)
+            write_range(file, read, held.size(number), reading, exchange.edges, exchange.group_rows)
+            held.release(number)
         done = file.finish()
     reading.throttle.settle()
     return (
@@ -226,6 +228,10 @@ def _told(blob: bytes) -> Told:
         raise found
     assert isinstance(found, Told)
     return found
+
+
+def _batches(held: Held, number: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    return (_as_schema(batch, schema) for batch in held.batches(number))
 
 
 def _as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -267,11 +273,18 @@ class Held:
     def numbers(self) -> list[int]:
         return sorted({*self._blobs, *self._spilled})
 
+    def size(self, number: int) -> int:
+        in_memory = sum(len(blob) for blob in self._blobs.get(number, ()))
+        return in_memory + sum(size for _, size in self._spilled.get(number, ()))
+
+    def release(self, number: int) -> None:
+        self._blobs.pop(number, None)
+
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
-        """The range's batches; they are let go on the way."""
-        for blob in self._blobs.pop(number, []):
+        """The range's batches, as often as they are asked for."""
+        for blob in self._blobs.get(number, ()):
             yield from pa.ipc.open_stream(blob).read_all().to_batches()
-        for at, size in self._spilled.pop(number, []):
+        for at, size in self._spilled.get(number, ()):
             assert self._file is not None
             self._file.seek(at)
             yield from pa.ipc.open_stream(self._file.read(size)).read_all().to_batches()
