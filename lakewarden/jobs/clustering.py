@@ -162,7 +162,12 @@ def _by(chosen: Clustering) -> str:
 def _well_clustered(
     chosen: Clustering, members: Sequence[Candidate], shares: Mapping[str, float], policy: Policy
 ) -> bool:
-    """Ordering would change little: about as many files, and about as few of them opened."""
+    """Ordering would change little: about as many files, and about as few of them opened.
+
+    Of a sort only the first column could be judged so, not its direction nor the columns after it.
+    """
+    if chosen.strategy != "zorder":
+        return False
     outputs = outputs_of(chosen, sum(each.bytes for each in members), policy)
     if outputs < 2 or len(members) > 1.5 * outputs:
         return False
