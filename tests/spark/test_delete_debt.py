@@ -334,7 +334,7 @@ def both(lab: Lab, table: str) -> None:
     strike(lab, table, 5, 61)
 
 
-@pytest.mark.parametrize("arrive", [vanish, vanish_and_return, both])
+@pytest.mark.parametrize("arrive", [vanish_and_return, both])
 @pytest.mark.parametrize("job", ["compact", JOB])
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_deletes_that_arrive_meanwhile_are_taken_in(
@@ -355,8 +355,9 @@ def test_deletes_that_arrive_meanwhile_are_taken_in(
     assert run.counters["deletes_carried_over"] == (5 if arrive is both else 3)
     assert expected == [everything(lab, table)]
     assert leftovers(lab, table) == set()
-    rewritten(lab, table, JOB)
-    debt_is_paid(lab, table)
+    if job == JOB:
+        rewritten(lab, table, JOB)
+        debt_is_paid(lab, table)
 
 
 @pytest.mark.parametrize("version", ["2", "3"])

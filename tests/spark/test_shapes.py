@@ -33,11 +33,11 @@ def everything(lab: Lab, table: str, suffix: str = "") -> list[str]:
 
 
 def leftovers(lab: Lab, table: str) -> set[str]:
-    """Files of any kind in the data folder that no snapshot names; `strays` knows Parquet files only."""
-    named = {row.file_path for row in lab.sql(f"select distinct file_path from {table}.all_files")}
+    """Files of any kind in the data folder that no snapshot names: `strays`, and those that are not Parquet."""
+    named = {row.file_path for row in lab.sql(f"select file_path from {table}.all_files")}
     folder = lab.warehouse / "db" / table.rsplit(".", 1)[1] / "data"
     here = {str(path) for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")}
-    return lab.strays(table) | (here - {local_path(path) or path for path in named})
+    return here - {local_path(path) or path for path in named}
 
 
 def found(lab: Lab, table: str, predicates: Sequence[str]) -> list[Any]:
@@ -154,7 +154,7 @@ def test_every_type_comes_back_as_it_was(lab: Lab, version: str) -> None:
     assert repr(lab.sql(f"select {extremes} from {table}")) == answers
 
 
-@pytest.mark.parametrize("version", ["1", "2", "3"])
+@pytest.mark.parametrize("version", ["1", "2"])
 def test_small_files_that_come_after_a_compaction_are_compacted_too(lab: Lab, version: str) -> None:
     """Files of format version 1 have no sequence numbers: they must not be told apart by them."""
     table = lab.create("id bigint", partition="", **{"format-version": version, **SCATTERED})
@@ -474,18 +474,16 @@ def test_partition_values_longer_than_a_file_name(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec",
-    ["years(ts), bucket(3, id)", "months(ts), truncate(2, s)", "days(tn), truncate(10, id)", "hours(ts), dt"],
+    "spec", ["years(ts), months(tn), bucket(2, id)", "days(ts), hours(tn), truncate(2, s), truncate(40, id)"]
 )
 def test_hidden_partitions(lab: Lab, spec: str) -> None:
-    table = lab.create("id bigint, ts timestamp, tn timestamp_ntz, dt date, s string", spec, **SCATTERED)
+    table = lab.create("id bigint, ts timestamp, tn timestamp_ntz, s string", spec, **SCATTERED)
     lab.sql(
-        f"insert into {table} select /*+ repartition(3) */ id, ts, ts, if(id % 9 = 0, null, to_date(ts)), if(id % 5 = 0, null, "
-        "concat('é', id % 3)) from (select id, if(id % 7 = 0, null, timestamp'1969-12-31 22:30:00' "
-        "+ make_interval(0, 0, 0, 0, cast(id % 4 as int))) ts from range(0, 60))"
+        f"insert into {table} select /*+ repartition(3) */ id, ts, if(id % 3 = 0, null, ts), if(id % 5 = 0, null, "
+        "concat('é', id % 2)) from (select id, if(id % 7 = 0, null, timestamp'1969-12-31 22:30:00' "
+        "+ make_interval(0, 0, 0, 0, cast(id % 2 as int) * 4)) ts from range(0, 80))"
     )
-    times = ["ts < timestamp'1970-01-01'", "tn >= timestamp_ntz'1970-01-01'", "ts is null"]
-    rewritten(lab, table, queries=[*times, "s = 'é1'", "id = 21"])
+    rewritten(lab, table, queries=["ts < timestamp'1970-01-01'", "tn is null", "s = 'é1' and id = 21"])
     counts = lab.sql(f"select partition, count(*) n from {table}.files group by partition")
     assert {row.n for row in counts} == {1}
 
@@ -602,29 +600,35 @@ def test_a_branch_with_rows_of_its_own(lab: Lab) -> None:
 # --- metrics ------------------------------------------------------------------------------------------------
 
 LONG = "concat('value-', lpad(id, 40, '0'))"
+MODES = [("none", "full"), ("counts", "truncate(3)"), ("truncate(16)", "none"), ("full", "counts")]
 
 
-@pytest.mark.parametrize(
-    ("default", "column"),
-    [("none", "full"), ("counts", "truncate(3)"), ("truncate(16)", "none"), ("full", "counts")],
-)
-def test_bounds_follow_the_metrics_modes(lab: Lab, default: str, column: str) -> None:
-    """What the outputs state is what Iceberg's own writer states of files with the same rows."""
+def test_bounds_follow_the_metrics_modes(lab: Lab) -> None:
+    """What the outputs state is what Iceberg's own writer states of a file with the same rows."""
     table = lab.create(
         "id bigint, s string, t string, st struct<u: string, n: int>, bin binary, p decimal(38,10)",
         "",
-        **{"write.metadata.metrics.default": default, "write.metadata.metrics.column.t": column},
         **SCATTERED,
     )
     lab.sql(
         f"insert into {table} select id, {LONG}, if(id % 3 = 0, null, {LONG}), named_struct('u', {LONG}, 'n', cast(id as int)), "
         f"cast({LONG} as binary), id * 1.5 from range(0, 40, 1, 4)"
     )
-    asked = f"select value_counts, null_value_counts, lower_bounds, upper_bounds from {table}.files"
-    start = lab.snapshots(table)[-1].snapshot_id
-    rewritten(lab, table, queries=[f"s = {LONG.replace('id', '7')}", "t is null", "st.n = 3", "p = 4.5"])
-    (ours,) = lab.sql(asked)
-    lab.sql(f"call {lab.catalog}.system.rollback_to_snapshot('{table}', {start})")
-    rewritten(lab, table, engine="iceberg", rewrite_engine="iceberg")
-    (theirs,) = lab.sql(asked)
-    assert ours == theirs
+    before, start = everything(lab, table), lab.snapshots(table)[-1].snapshot_id
+    for default, column in MODES:
+        lab.sql(
+            f"alter table {table} set tblproperties ('write.metadata.metrics.default'='{default}', "
+            f"'write.metadata.metrics.column.t'='{column}')"
+        )
+        stated = {}
+        for engine in ("arrow", "iceberg"):
+            lab.sql(f"call {lab.catalog}.system.rollback_to_snapshot('{table}', {start})")
+            run = lab.lw.run(
+                "compact", table, policy={"rewrite_min_input_files": 2, "rewrite_engine": engine}
+            )
+            assert run.state is RunState.DONE, run.reason
+            (stated[engine],) = lab.sql(
+                f"select value_counts, null_value_counts, lower_bounds, upper_bounds from {table}.files"
+            )
+        assert stated["arrow"] == stated["iceberg"], default
+    assert everything(lab, table) == before

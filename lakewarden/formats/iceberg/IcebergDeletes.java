@@ -442,6 +442,9 @@ public final class IcebergDeletes {
       covered += high - low;
     }
     double opened = most > least ? covered / (most - least) : lower.size();
+    if (Double.isNaN(opened) || Double.isInfinite(opened)) {
+      return 1.0; // a range without end tells nothing
+    }
     // Even where every file holds one value, a query for it opens that file.
     return Math.min(1.0, Math.max(1.0, opened + unknown) / files);
   }
