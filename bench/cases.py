@@ -20,6 +20,7 @@ from bench.telemetry import (
     small_telemetry,
     telemetry,
     totals,
+    with_daily_equality_deletes,
     with_equality_deletes,
     with_position_deletes,
 )
@@ -171,9 +172,15 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "equality-deletes",
-        "three rows of a hundred are deleted by key, in 15 delete files; files are rewritten without them",
+        "three rows of a hundred are deleted by key, in 15 delete files that each reach the whole table",
         f"{_NO_SLOWER} (which takes minutes, so it has one turn)",
         Comparison(with_equality_deletes, (replace(PEER_DELETES, once=True), DELETES)),
+    ),
+    Case(
+        "daily-equality-deletes",
+        "three rows of a hundred are deleted by key, in 3 delete files for each day",
+        _NO_SLOWER,
+        Comparison(with_daily_equality_deletes, (PEER_DELETES, DELETES)),
     ),
     Case(
         "growth",

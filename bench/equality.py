@@ -20,7 +20,12 @@ def load(spark: Any, table: str) -> Any:
 
 
 def add_equality_deletes(
-    spark: Any, table: str, keys: Iterable[pa.Table], partition_path: str = "", branch: str = "main"
+    spark: Any,
+    table: str,
+    keys: Iterable[pa.Table],
+    partition_path: str = "",
+    branch: str = "main",
+    spec_id: int | None = None,
 ) -> None:
     """One delete file for each Arrow table of keys, all in one commit, in this partition (`day=2024-03-11`) of the current spec."""
     loaded = load(spark, table)
@@ -28,12 +33,12 @@ def add_equality_deletes(
     if branch != "main":
         delta = delta.toBranch(branch)
     for each in keys:
-        delta = delta.addDeletes(_written(spark, loaded, each, partition_path))
+        delta = delta.addDeletes(_written(spark, loaded, each, partition_path, spec_id))
     delta.commit()
     spark.sql(f"REFRESH TABLE {table}")
 
 
-def _written(spark: Any, loaded: Any, keys: pa.Table, partition_path: str) -> Any:
+def _written(spark: Any, loaded: Any, keys: pa.Table, partition_path: str, spec_id: int | None) -> Any:
     jvm = spark._jvm
     ids = {
         field["name"]: field
@@ -49,7 +54,7 @@ def _written(spark: Any, loaded: Any, keys: pa.Table, partition_path: str) -> An
     )
     Path(where).parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(keys.cast(pa.schema(fields)), where, store_schema=False, compression="zstd")
-    spec = loaded.spec()
+    spec = loaded.spec() if spec_id is None else loaded.specs()[spec_id]
     metrics = jvm.org.apache.iceberg.parquet.ParquetUtil.fileMetrics(
         loaded.io().newInputFile(where), jvm.org.apache.iceberg.MetricsConfig.getDefault()
     )

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow.compute as pc
+
 from bench.equality import add_equality_deletes, load
 from bench.rows import Fingerprint, fingerprint
 from bench.scale import DAYS, Scale
@@ -20,6 +22,7 @@ START, FULL = "start", "full"
 FIRST_DAY = "2024-03-11"
 _SMALL_FILE_ROWS = 2_000  # about 60 KB
 _KEY_FILES_A_DAY = 3
+_KEY_FILES = _KEY_FILES_A_DAY * DAYS
 # Three rows of a hundred, all over the table.
 _DELETED = "pmod(xxhash64(sequence, 13), 100) < 3"
 
@@ -67,7 +70,24 @@ def with_position_deletes(spark: Any, scale: Scale) -> Prepared:
 
 
 def with_equality_deletes(spark: Any, scale: Scale) -> Prepared:
-    """The same rows, of which three in a hundred are deleted by key, as Flink does it."""
+    """The same rows, of which three in a hundred are deleted by key, with delete files that reach the whole table.
+
+    Every one holds keys of all days, as upserts leave them: no bound tells a reader that a file needs none of them. They
+    belong to the table's first spec, which has no partitions.
+    """
+
+    def delete(table: str) -> None:
+        keys = spark.sql(
+            f"SELECT sequence, pmod(xxhash64(sequence, 17), {_KEY_FILES}) AS file FROM {table} WHERE {_DELETED}"
+        ).toArrow()
+        parts = [keys.filter(pc.field("file") == number).select(["sequence"]) for number in range(_KEY_FILES)]
+        add_equality_deletes(spark, table, parts, spec_id=0)
+
+    return _with_deletes(spark, "global_keys", scale, delete, unpartitioned_first=True)
+
+
+def with_daily_equality_deletes(spark: Any, scale: Scale) -> Prepared:
+    """The same rows, of which three in a hundred are deleted by key, with delete files that belong to a day each."""
 
     def delete(table: str) -> None:
         for (day,) in spark.sql(f"SELECT DISTINCT day FROM {table} ORDER BY day").collect():
@@ -86,11 +106,17 @@ def plain(spark: Any, name: str, rows: int, files: int, days: int) -> Prepared:
     return Prepared(table, fingerprint(spark, table))
 
 
-def _with_deletes(spark: Any, kind: str, scale: Scale, delete: Callable[[str], None]) -> Prepared:
+def _with_deletes(
+    spark: Any,
+    kind: str,
+    scale: Scale,
+    delete: Callable[[str], None],
+    unpartitioned_first: bool = False,
+) -> Prepared:
     table = f"{CATALOG}.bench.{kind}_{scale.rows}_{scale.files}"
 
     def make() -> None:
-        build(spark, table, scale.rows, scale.files, DAYS)
+        build(spark, table, scale.rows, scale.files, DAYS, unpartitioned_first)
         tag(spark, table, FULL)
         delete(table)
 
@@ -143,13 +169,18 @@ def _finished(spark: Any, table: str) -> bool:
     return spark.sql(f"SELECT 1 FROM {table}.refs WHERE name = '{START}'").first() is not None
 
 
-def build(spark: Any, table: str, rows: int, files: int, days: int) -> None:
+def build(
+    spark: Any, table: str, rows: int, files: int, days: int, unpartitioned_first: bool = False
+) -> None:
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {table.rpartition('.')[0]}")
+    by_day = "" if unpartitioned_first else " PARTITIONED BY (day)"
     spark.sql(
-        f"CREATE TABLE {table} ({_COLUMNS}) USING iceberg PARTITIONED BY (day)"
+        f"CREATE TABLE {table} ({_COLUMNS}) USING iceberg{by_day}"
         # One task writes one file of one day: no shuffle and no sort is needed for that.
         " TBLPROPERTIES ('format-version' = '2', 'write.distribution-mode' = 'none')"
     )
+    if unpartitioned_first:
+        spark.sql(f"ALTER TABLE {table} ADD PARTITION FIELD day")
     made = spark.range(0, rows, 1, files).selectExpr(*_expressions(rows // files, files, days))
     made.writeTo(table).option("fanout-enabled", "true").append()
 

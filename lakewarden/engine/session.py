@@ -87,6 +87,8 @@ def defaults(master: str, jars: Sequence[Path], archive: Path | None = None) -> 
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.python.worker.reuse": "true",
+        # Over TCP every task waits for a delayed acknowledgement: 100 empty tasks on two cores took 2.7 s instead of 1.3.
+        "spark.python.unix.domain.socket.enabled": "true",
         # A cancelled task ends at once: what it was writing is removed, so there is nothing to wait for.
         "spark.python.task.killTimeout": "200ms",
         "spark.sql.extensions": ICEBERG_EXTENSIONS,

@@ -1,27 +1,27 @@
-"""An ordered group that does not fit one task, over Spark's shuffle: rows travel as Arrow blobs, never one by one."""
+"""An ordered group that does not fit one task, over Spark's shuffle: rows travel as Arrow blobs, never one by one.
+
+Where every task runs on this machine the blobs stay in files, and the shuffle carries only where they are.
+"""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from lakewarden.engine.kernels.exchange import (
-    Exchange,
-    Record,
-    Told,
-    chunks,
-    collect,
-    prepare,
-    proof,
-    spread_out,
-)
+from lakewarden.engine.kernels.blobs import stored
+from lakewarden.engine.kernels.collecting import collect
+from lakewarden.engine.kernels.exchange import Exchange, Record, Told, chunks, prepare, proof
 from lakewarden.engine.kernels.project import Unfit
 from lakewarden.engine.kernels.sources import RowsDiffer, Slice
+from lakewarden.engine.kernels.spreading import spread_out
 from lakewarden.engine.kernels.storage import MissingSource
 from lakewarden.engine.kernels.task import RewriteTask, Rewritten
 from lakewarden.engine.names import attempt_path
-from lakewarden.engine.spark import Meter, fan_out, light_worker, parallelism
+from lakewarden.engine.spark import Meter, fan_out, light_worker, on_one_machine, parallelism
 
 Found = TypeVar("Found")
 
@@ -34,7 +34,9 @@ def shuffled(spark: Any, task: RewriteTask, run_id: str, what: str, meter: Meter
     done = meter.accumulator
 
     def spread(piece: tuple[Slice, ...]) -> Iterator[Record]:
-        yield from spread_out(shared.value, piece)
+        with light_worker():
+            sent = spread_out(shared.value, piece)
+            yield from sent if folder is None else stored(sent, folder)
         done.add(sum(each.size * each.wanted // max(1, each.rows) for each in piece))
 
     def gather(output: int, records: Iterator[Record]) -> Iterator[tuple[Rewritten, list[Told]] | Exception]:
@@ -46,13 +48,29 @@ def shuffled(spark: Any, task: RewriteTask, run_id: str, what: str, meter: Meter
 
     outputs = len(task.outputs)
     output_of = exchange.output_of
-    try:
+    with _common_folder(spark) as folder:
         spark.sparkContext.setJobGroup(run_id, what, interruptOnCancel=True)
         sent = spark.sparkContext.parallelize(parts, len(parts)).flatMap(spread)
         results = sent.partitionBy(outputs, output_of).mapPartitionsWithIndex(gather).collect()
-    finally:
-        shared.unpersist()
+    shared.unpersist()
     return _proven(task, _checked(results))
+
+
+@contextmanager
+def _common_folder(spark: Any) -> Iterator[str | None]:
+    """A folder every task can write and read, for as long as the body runs; None where tasks run on several machines.
+
+    It is beside Spark's own shuffle files: on the disk that was given to it for such, and removed with them if we are not.
+    """
+    if not on_one_machine(spark):
+        yield None
+        return
+    beside = spark._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirs()[0]
+    folder = tempfile.mkdtemp(prefix="lakewarden-", dir=str(beside))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 # These come back as values: raising in a task would make Spark try it again, with the same end.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import total_ordering
 from itertools import pairwise
@@ -19,10 +19,12 @@ from pyiceberg.transforms import BucketTransform, DayTransform, TruncateTransfor
 from pyiceberg.types import LongType, StringType, TimestamptzType
 
 from lakewarden import Lakewarden
-from lakewarden.engine import arrow
+from lakewarden.engine import arrow, shuffle
 from lakewarden.model import RunState
 from tests.spark.test_shapes import PLAIN, SCATTERED, everything, leftovers, rewritten
 from tests.support.lab import Lab
+
+Exchanging = Callable[[], AbstractContextManager[None]]
 
 MOR = {"write.delete.mode": "merge-on-read", "write.update.mode": "merge-on-read"}
 
@@ -102,6 +104,32 @@ def assert_ordered(lab: Lab, table: str, by: Sequence[By], order_id: int, least_
     for one, other in pairwise(files):
         if one.partition == other.partition:
             assert one.keys[-1] <= other.keys[0], f"{one.path} and {other.path} overlap"
+
+
+@contextmanager
+def several_machines() -> Iterator[None]:
+    """Blobs travel through Spark's shuffle, as they do on a cluster."""
+    with patch.object(shuffle, "on_one_machine", lambda spark: False):
+        yield
+
+
+@contextmanager
+def blobs_in_files() -> Iterator[None]:
+    """Blobs stay in files, which are gone afterwards."""
+    kept: list[int] = []
+    real = shuffle.shutil.rmtree
+
+    def noted(folder: str, **more: Any) -> None:
+        kept.extend(file.stat().st_size for file in Path(folder).iterdir())
+        real(folder, **more)
+        assert not Path(folder).exists()
+
+    with patch.object(shuffle.shutil, "rmtree", noted):
+        yield
+    assert sum(kept) > 500_000, "the decoded rows of these tables take more"
+
+
+EXCHANGES = pytest.mark.parametrize("exchange", [several_machines, blobs_in_files])
 
 
 @contextmanager
@@ -265,8 +293,10 @@ def test_z_order_on_columns_of_every_type(lab: Lab) -> None:
 # --- more rows than a task may hold -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", ["2", "3"])
-def test_over_the_shuffle_a_sort_gives_the_same_guarantees(lab: Lab, tmp_path: Path, version: str) -> None:
+@pytest.mark.parametrize(("version", "exchange"), [("2", several_machines), ("3", blobs_in_files)])
+def test_over_the_shuffle_a_sort_gives_the_same_guarantees(
+    lab: Lab, tmp_path: Path, version: str, exchange: Exchanging
+) -> None:
     table = lab.create(
         "id bigint, s string, x double, wide string", "", **{"format-version": version, **SCATTERED, **MOR}
     )
@@ -276,7 +306,7 @@ def test_over_the_shuffle_a_sort_gives_the_same_guarantees(lab: Lab, tmp_path: P
     )
     lab.sql(f"alter table {table} write ordered by s desc nulls last, x")
     target = bytes_of(lab, table) // 4
-    with little_memory(lab, tmp_path) as (small, shuffles):
+    with little_memory(lab, tmp_path) as (small, shuffles), exchange():
         with lab.before_commit(lambda: lab.sql(f"delete from {table} where id % 100 = 7")):
             run = small.lw.run(
                 "compact", table, policy={"rewrite_min_input_files": 2, "rewrite_target_bytes": target}
@@ -306,13 +336,16 @@ def test_a_range_of_rows_far_wider_than_the_others_is_in_order_too(lab: Lab, tmp
     assert_ordered(lab, table, [By("k")], 1, least_files=2)
 
 
-def test_over_the_shuffle_a_z_order_gives_the_same_guarantees(lab: Lab, tmp_path: Path) -> None:
+@EXCHANGES
+def test_over_the_shuffle_a_z_order_gives_the_same_guarantees(
+    lab: Lab, tmp_path: Path, exchange: Exchanging
+) -> None:
     table = lab.create("a bigint, b double, wide string", "", **{"format-version": "3", **SCATTERED})
     lab.sql(
         f"insert into {table} select if(id % 50 = 0, null, (id * 7919) % 100003), if(id % 40 = 0, double('nan'), "
         "((id * 104729) % 99991) / 7D), concat(uuid(), repeat('w', 400)) from range(0, 4000, 1, 6)"
     )
-    with little_memory(lab, tmp_path) as (small, shuffles):
+    with little_memory(lab, tmp_path) as (small, shuffles), exchange():
         rewritten(
             small, table, rewrite_zorder_columns="a, b", rewrite_target_bytes=-(-bytes_of(lab, table) // 16)
         )

@@ -13,9 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.engine.kernels.exchange import Exchange, Held, chunks, collect, prepare, proof, spread_out
+from lakewarden.engine.kernels import blobs
+from lakewarden.engine.kernels.blobs import Held, Stored, content, stored
+from lakewarden.engine.kernels.collecting import collect
+from lakewarden.engine.kernels.exchange import Exchange, Record, chunks, prepare, proof
 from lakewarden.engine.kernels.rewrite import RewriteTask, TooLarge, rewrite
 from lakewarden.engine.kernels.sortkeys import Ordering, SortKey
+from lakewarden.engine.kernels.spreading import spread_out
 from tests.unit.test_rewrite_kernel import column, task, write
 
 SCHEMA = pa.schema(
@@ -60,12 +64,13 @@ def key(row: Row) -> tuple[Any, ...]:
     return (row[1] is not None, row[1] or "", row[2] is None, -(row[2] or 0.0))
 
 
-def shuffled(task: RewriteTask, at_least: int = 3) -> list[Any]:
-    """What Spark does, without Spark: spread, bring together by output, collect."""
+def shuffled(task: RewriteTask, at_least: int = 3, folder: Path | None = None) -> list[Any]:
+    """What Spark does, without Spark: spread, bring together by output, collect. With a folder, blobs stay in its files."""
     exchange, row_bytes = prepare(task)
-    sent: dict[int, list[Any]] = defaultdict(list)
+    sent: dict[int, list[Record]] = defaultdict(list)
     for piece in chunks(task, row_bytes, at_least):
-        for number, blob in spread_out(exchange, piece):
+        records = spread_out(exchange, piece)
+        for number, blob in stored(records, str(folder)) if folder else records:
             sent[exchange.output_of(number)].append((number, blob))
     return [collect(exchange, n, sent[n]) for n in range(len(task.outputs))]
 
@@ -98,6 +103,27 @@ def test_several_tasks_come_to_the_same(tmp_path: Path, outputs: int) -> None:
     assert (sent, erased) == (3000, 0)
     written = sum((done.written for done, _ in results), start=type(read)())
     assert read == written
+
+
+def test_blobs_that_stay_in_files_come_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blobs, "_SMALL", 1000)
+    made = work(tmp_path, BY_DEVICE, 4)
+    (tmp_path / "blobs").mkdir()
+    results = shuffled(made, folder=tmp_path / "blobs")
+    check_sorted([file.path for done, _ in results for file in done.files], rows(3000))
+    kept = list((tmp_path / "blobs").iterdir())
+    assert len(kept) == 3
+    assert all(file.stat().st_size for file in kept)
+
+
+def test_small_blobs_travel_as_they_are(tmp_path: Path) -> None:
+    small, large = pa.py_buffer(b"x"), pa.py_buffer(bytes(range(256)) * 1000)
+    (_, first), (_, second), (_, third) = stored([(0, large), (1, small), (2, large)], str(tmp_path))
+    assert isinstance(first, Stored)
+    assert isinstance(third, Stored)
+    assert second.to_pybytes() == b"x"
+    assert content(first).equals(large)
+    assert content(third).equals(large)
 
 
 def test_ranges_that_do_not_fit_memory_are_kept_on_disk_and_in_order(tmp_path: Path) -> None:
@@ -147,14 +173,14 @@ def test_no_row_at_all_makes_no_file(tmp_path: Path) -> None:
 
 
 def test_blobs_beyond_the_limit_come_back_from_disk() -> None:
-    def blob(n: int) -> bytes:
+    def blob(n: int) -> pa.Buffer:
         sink = pa.BufferOutputStream()
         batch = pa.record_batch({"n": [n] * 10})
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
-        return bytes(sink.getvalue().to_pybytes())
+        return sink.getvalue()
 
-    with Held(limit=len(blob(0)) * 2) as held:
+    with Held(limit=blob(0).size * 2) as held:
         for n in range(6):
             held.add(n % 2, blob(n))
         assert held.numbers() == [0, 1]

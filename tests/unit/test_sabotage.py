@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.engine.kernels import cluster, exchange
+from lakewarden.engine.kernels import cluster, collecting, exchange, spreading
 from lakewarden.engine.kernels.project import Projection
 from lakewarden.engine.kernels.rewrite import (
     RewriteTask,
@@ -188,11 +188,11 @@ def shuffled(
     sent = [
         record
         for part in exchange.chunks(work, row_bytes, at_least=2)
-        for each in exchange.spread_out(plan, part)
+        for each in spreading.spread_out(plan, part)
         for record in spoil(each)
     ]
     results = [
-        exchange.collect(plan, n, (each for each in sent if plan.output_of(each[0]) == n))
+        collecting.collect(plan, n, (each for each in sent if plan.output_of(each[0]) == n))
         for n in range(len(work.outputs))
     ]
     read, _, _ = exchange.proof(told for _, list_ in results for told in list_)

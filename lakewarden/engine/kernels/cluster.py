@@ -20,6 +20,8 @@ from lakewarden.engine.kernels.task import Reading, WrittenFile
 
 # The permutation and one row group are held beside the rows.
 _BESIDE = 0.75
+# Batches after which memory that decoding left over is given back: 4 M rows of telemetry.
+_MANY = 64
 
 
 class TooLarge(Exception):
@@ -55,13 +57,15 @@ def clustered(reading: Reading) -> tuple[WrittenFile, ...]:
 
 def gather(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """The batches as one table of whole columns. A column's pieces are let go as soon as it is joined."""
-    # Decoding leaves the allocator with pages it does not give back by itself: a third of the peak, for 4 M rows.
+    # Decoding leaves the allocator with pages it does not give back by itself: a third of the peak, for 4 M rows. Asking
+    # for them costs as much as joining does, so few rows are joined without.
     pool = pa.default_memory_pool()
     pieces: list[list[pa.Array]] = [[] for _ in schema]
-    for count, batch in enumerate(batches):
+    count = 0
+    for count, batch in enumerate(batches, start=1):
         for column, piece in zip(pieces, batch.columns, strict=True):
             column.append(piece)
-        if count % 64 == 63:
+        if count % _MANY == 0:
             pool.release_unused()
     joined = []
     for number, field in enumerate(schema):
@@ -69,7 +73,8 @@ def gather(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
         pieces[number] = []
         joined.append(column.unify_dictionaries().combine_chunks())
         del column
-        pool.release_unused()
+        if count > _MANY:
+            pool.release_unused()
     return pa.Table.from_arrays(joined, schema=schema)
 
 

@@ -57,7 +57,7 @@ _NAN = np.uint64(0x7FF8 << 48)
 
 # Values mixed at a time, so that scratch memory and what is read stay in a core's second-level cache. Half or twice as many
 # cost a twentieth more, a quarter as many a fifth more; fresh memory for a whole batch would cost three times as much.
-_BLOCK = 32_768
+_BLOCK = 49_152
 # Octets up to which it is cheaper to lay out the whole of every string than to go round again for the longer ones.
 _SHORT = 64
 # And up to which strings of one length are read word by word, where they lie.

@@ -1,0 +1,74 @@
+"""The first half of an exchange: a task reads some of the sources and sends each range's rows on as one Arrow IPC blob."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lakewarden.engine.kernels.cluster import gather
+from lakewarden.engine.kernels.exchange import TELL, Exchange, Record, Told, peak_rss
+from lakewarden.engine.kernels.order import range_of
+from lakewarden.engine.kernels.project import Unfit
+from lakewarden.engine.kernels.sources import RowsDiffer, Slice
+from lakewarden.engine.kernels.storage import MissingSource
+from lakewarden.engine.kernels.task import Reading
+
+
+def spread_out(exchange: Exchange, slices: tuple[Slice, ...]) -> Iterator[Record]:
+    """Each range's rows of these sources as a blob; at the end what was read, or why it could not be."""
+    try:
+        yield from _spread(exchange, slices)
+    except (Unfit, MissingSource, RowsDiffer) as error:
+        # Raising would make Spark try it again, with the same end.
+        yield TELL, pa.py_buffer(pickle.dumps(error))
+
+
+def _spread(exchange: Exchange, slices: tuple[Slice, ...]) -> Iterator[Record]:
+    started = time.process_time()
+    pa.set_cpu_count(1)
+    ordering = exchange.task.ordering
+    assert ordering is not None
+    reading = Reading(replace(exchange.task, slices=slices))
+    rows = gather(reading.batches(), reading.schema)
+    numbers = range_of(rows, ordering, exchange.edges)
+    order = np.argsort(numbers, kind="stable")  # of 16-bit numbers: a radix sort
+    ends = np.cumsum(np.bincount(numbers, minlength=exchange.ranges))
+    for number, end in enumerate(ends):
+        start = ends[number - 1] if number else 0
+        if end > start:
+            yield number, _blob(rows.take(pa.array(order[start:end])))
+    reading.throttle.settle()
+    told = Told(
+        reading.read,
+        rows.num_rows,
+        reading.erased,
+        reading.bytes_read,
+        time.process_time() - started,
+        reading.throttle.waited,
+        peak_rss(),
+    )
+    yield TELL, pa.py_buffer(pickle.dumps(told))
+
+
+def _blob(rows: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    rows = _without_large_dictionaries(rows)
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.getvalue()
+
+
+def _without_large_dictionaries(rows: pa.Table) -> pa.Table:
+    """A dictionary travels whole with every blob: one that is larger than what it saves is left behind."""
+    columns = []
+    for column in rows.columns:
+        large = pt.is_dictionary(column.type) and len(column.chunk(0).dictionary) * 4 > rows.num_rows
+        columns.append(column.cast(column.type.value_type) if large else column)
+    fields = [field.with_type(column.type) for field, column in zip(rows.schema, columns, strict=True)]
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
