@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from lakewarden.engine.kernels.cluster import surely_too_large
 from lakewarden.engine.kernels.delete_files import DeleteFile
 from lakewarden.engine.kernels.digest import Digest
 from lakewarden.engine.kernels.pace import Pace
@@ -56,18 +57,22 @@ class ArrowEngine:
 
     def write(self, order: Order) -> Sequence[Written]:
         tasks = {group.number: self._tasks(order, group) for group in order.groups}
-        every = [task for group in order.groups for task in tasks[group.number]]
+        every = [task for each in tasks.values() for task in each if not surely_too_large(task)]
         results = iter(self._run(every, _what(order)))
         written = []
         for group in order.groups:
-            found = [next(results) for _ in group.bins]
-            if any(isinstance(each, TooLarge) for each in found):
-                found = self._shuffled(order, tasks[group.number][0])
-            written.append(_gather(order, group, found))
+            asked = tasks[group.number]
+            found = [None if surely_too_large(task) else next(results) for task in asked]
+            # An ordered group is one bin; what does not fit one task's memory is spread over several.
+            alone = [each for each in found if isinstance(each, Rewritten | Trouble)]
+            done = alone if len(alone) == len(asked) else self._shuffled(order, asked[0])
+            written.append(_gather(order, group, done))
         return written
 
     def _run(self, tasks: Sequence[RewriteTask], what: str) -> list[Outcome]:
         """One Spark job of all tasks; under a limit a job per task, each in a lane and at its share of the pace."""
+        if not tasks:
+            return []
         kernel = _kernel(self._meter)
         if self._work is None:
             return fan_out(self._spark, kernel, tasks, self._run_id, what)
@@ -78,8 +83,6 @@ class ArrowEngine:
         return self._work.run(alone, tasks)
 
     def _shuffled(self, order: Order, task: RewriteTask) -> list[Outcome]:
-        """An ordered group is one bin; what does not fit one task's memory is spread over several."""
-
         def together(task: RewriteTask, pace: Pace) -> list[Rewritten]:
             # Its tasks run side by side and share what the group was given.
             each = replace(task, pace=pace.part(1 / parallelism(self._spark)))

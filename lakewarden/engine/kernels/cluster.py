@@ -16,7 +16,7 @@ from lakewarden.engine.kernels.order import Edges, cuts, own_edges, permutation
 from lakewarden.engine.kernels.output import Output, held_limit, rows_per_group
 from lakewarden.engine.kernels.project import field_id
 from lakewarden.engine.kernels.rowsort import Rows
-from lakewarden.engine.kernels.task import Reading, WrittenFile
+from lakewarden.engine.kernels.task import Reading, RewriteTask, WrittenFile
 
 # The permutation and one row group are held beside the rows.
 _BESIDE = 0.75
@@ -35,6 +35,11 @@ class TooLarge(Exception):
         return (
             f"{self.rows} rows need about {self.needed >> 20} MiB in memory, the task has {self.budget >> 20}"
         )
+
+
+def surely_too_large(task: RewriteTask) -> bool:
+    """Known without a look at the footers: rows take no less memory than they take on disk."""
+    return task.ordering is not None and task.stored_bytes > _BESIDE * task.memory_budget
 
 
 def clustered(reading: Reading) -> tuple[WrittenFile, ...]:

@@ -76,7 +76,7 @@ def prepare(task: RewriteTask) -> tuple[Exchange, float]:
     ranges = _ranges(task, reading.row_bytes)
     edges = find_edges(pa.concat_tables(samples), task.ordering, ranges)
     per_output = -(-task.rows // len(task.outputs))
-    groups = max(1, -(-_stored_bytes(task) // len(task.outputs) // task.options.row_group_bytes))
+    groups = max(1, -(-task.stored_bytes // len(task.outputs) // task.options.row_group_bytes))
     shared = replace(task, slices=(), encodings=reading.encodings)
     return Exchange(shared, edges, ranges, max(1, -(-per_output // groups))), reading.row_bytes
 
@@ -86,10 +86,6 @@ def _evenly(slices: tuple[Slice, ...]) -> tuple[Slice, ...]:
     rows = sum(piece.wanted for piece in slices)
     enough = max(_SAMPLE_FILES, -(-len(slices) * 2 * _SAMPLE_ROWS // max(1, rows)))
     return slices[:: max(1, len(slices) // enough)]
-
-
-def _stored_bytes(task: RewriteTask) -> int:
-    return sum(piece.size * piece.wanted // max(1, piece.rows) for piece in task.slices)
 
 
 def _ranges(task: RewriteTask, row_bytes: float) -> int:

@@ -69,6 +69,11 @@ class RewriteTask:
     def rows(self) -> int:
         return sum(piece.wanted for piece in self.slices)
 
+    @property
+    def stored_bytes(self) -> int:
+        """What the wanted rows take in their files."""
+        return sum(piece.size * piece.wanted // max(1, piece.rows) for piece in self.slices)
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
