@@ -149,7 +149,9 @@ CASES: tuple[Case, ...] = (
         "sort-shuffle",
         "the same sort where a partition does not fit a task's memory",
         _NO_SLOWER,
-        Comparison(telemetry, (PEER_SORT, SORT), config=too_little_memory, watch=files_opened, shuffles=True),
+        Comparison(
+            telemetry, (PEER_SORT, SORT), config=too_little_memory, watch=files_opened, exchanges=True
+        ),
     ),
     Case(
         "zorder-shuffle",
@@ -161,7 +163,7 @@ CASES: tuple[Case, ...] = (
             config=too_little_memory,
             watch=files_opened,
             epilogue=grid_of_one_day,
-            shuffles=True,
+            exchanges=True,
         ),
     ),
     Case(

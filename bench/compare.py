@@ -32,7 +32,7 @@ def no_settings(scale: Scale) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`goal` is what is asked for if not even outputs, `config` Lakewarden's; `shuffles` whether groups must go through Spark's shuffle."""
+    """`goal` is what is asked for if not even outputs, `config` Lakewarden's; `exchanges` whether groups must be larger than a task's memory."""
 
     prepare: Prepare
     tools: tuple[Tool, ...]
@@ -41,7 +41,7 @@ class Comparison:
     config: Callable[[Scale], Mapping[str, Any]] = no_settings
     watch: Watch = watch_nothing
     epilogue: Epilogue = no_epilogue
-    shuffles: bool = False
+    exchanges: bool = False
     least_ratio: float | None = 1.0
 
     def __call__(self, lab: Lab) -> Found:
@@ -52,7 +52,7 @@ class Comparison:
             plays = [(stage, tool) for tool in self.tools if scale.peer or tool.name != PEER]
             turns = take_turns(plays, self.rounds(scale), lab.say)
             more, shown = self.epilogue(stage)
-        checks = (*self._ratio(turns), *self._shuffled(turns), *shown)
+        checks = (*self._ratio(turns), *self._exchanged(turns), *shown)
         return Found(stage.start, (*turns, *more), checks, _seen(before, turns))
 
     def _goal(self, lab: Lab) -> Callable[[Totals], Goal]:
@@ -65,12 +65,12 @@ class Comparison:
         ratio = warm(turns, PEER).wall / warm(turns, OURS).wall
         return [Check("wall time, the peer's over ours", ratio, least=self.least_ratio)]
 
-    def _shuffled(self, turns: Sequence[Turn]) -> list[Check]:
+    def _exchanged(self, turns: Sequence[Turn]) -> list[Check]:
         """Every turn of ours that orders rows took the way this case is about."""
-        counts = [turn.told.shuffles for turn in turns if turn.told]
-        if self.shuffles:
-            return [Check("groups that went through the shuffle, at least", min(counts), least=1)]
-        return [Check("groups that went through the shuffle", max(counts), most=0)]
+        counts = [int(turn.told.counters["groups_exchanged"]) for turn in turns if turn.told]
+        if self.exchanges:
+            return [Check("groups ordered by several tasks, at least", min(counts), least=1)]
+        return [Check("groups ordered by several tasks", max(counts), most=0)]
 
 
 def _seen(before: Mapping[str, float], turns: Sequence[Turn]) -> tuple[Grid, ...]:

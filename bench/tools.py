@@ -50,11 +50,10 @@ class Phases:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a Lakewarden run tells of itself, and how many of its groups Spark shuffled."""
+    """What a Lakewarden run tells of itself."""
 
     phases: Phases
     counters: Mapping[str, Any]
-    shuffles: int
 
 
 class Tool(Protocol):
@@ -135,7 +134,7 @@ class Ours:
 
     def tell(self, site: Site, result: Timed) -> Told:
         steps = site.warden.run_by_id(result.run.id)[1]
-        return Told(_phases(result, steps), dict(result.run.counters), _shuffles(site.spark, result.run.id))
+        return Told(_phases(result, steps), dict(result.run.counters))
 
 
 def _phases(timed: Timed, steps: Sequence[Step]) -> Phases:
@@ -150,13 +149,6 @@ def _phases(timed: Timed, steps: Sequence[Step]) -> Phases:
         task_cpu=float(run.counters["task_cpu_seconds"]),
         commits=int(run.counters["commits"]),
     )
-
-
-def _shuffles(spark: Any, run_id: str) -> int:
-    """Jobs of more than one stage: only a shuffle makes a second one."""
-    tracker = spark.sparkContext.statusTracker()
-    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(run_id)]
-    return sum(len(job.stageIds) > 1 for job in jobs if job is not None)
 
 
 def _at(steps: Sequence[Step], name: str) -> list[datetime]:

@@ -65,8 +65,10 @@ class ArrowEngine:
             found = [None if surely_too_large(task) else next(results) for task in asked]
             # An ordered group is one bin; what does not fit one task's memory is spread over several.
             alone = [each for each in found if isinstance(each, Rewritten | Trouble)]
-            done = alone if len(alone) == len(asked) else self._shuffled(order, asked[0])
-            written.append(_gather(order, group, done))
+            fits = len(alone) == len(asked)
+            done = alone if fits else self._shuffled(order, asked[0])
+            self._meter.fetch(sum(each.fetched for each in done if isinstance(each, Rewritten)))
+            written.append(replace(_gather(order, group, done), exchanged=not fits))
         return written
 
     def _run(self, tasks: Sequence[RewriteTask], what: str) -> list[Outcome]:
@@ -237,7 +239,6 @@ def _gather(order: Order, group: RewriteGroup, results: Sequence[Outcome]) -> Wr
         written=_total(each.written for each in done),
         parts={each.files[0].path: each.parts for each in done if each.parts and each.files},
         waited=sum(f.waited for f in done),
-        bytes_read=sum(f.bytes_read for f in done),
         copied=any(each.copied for each in done),
     )
 

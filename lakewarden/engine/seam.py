@@ -66,7 +66,7 @@ class Written:
     written: Digest | None = None
     parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
     waited: float = 0.0
-    bytes_read: int = 0
+    exchanged: bool = False  # rows went from task to task: they did not fit one's memory
     copied: bool = False  # pages were copied whole, and their checksums compared
 
     @property

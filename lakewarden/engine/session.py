@@ -16,6 +16,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -88,7 +89,7 @@ def defaults(master: str, jars: Sequence[Path], archive: Path | None = None) -> 
         "spark.log.level": "ERROR",
         "spark.python.worker.reuse": "true",
         # Over TCP every task waits for a delayed acknowledgement: 100 empty tasks on two cores took 2.7 s instead of 1.3.
-        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.enabled": str(_has_unix_sockets()).lower(),
         # A cancelled task ends at once: what it was writing is removed, so there is nothing to wait for.
         "spark.python.task.killTimeout": "200ms",
         "spark.sql.extensions": ICEBERG_EXTENSIONS,
@@ -106,6 +107,11 @@ def defaults(master: str, jars: Sequence[Path], archive: Path | None = None) -> 
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 4),
         }
     return conf
+
+
+def _has_unix_sockets() -> bool:
+    """Whether there are any, and the name of one in the temporary folder is not too long."""
+    return hasattr(socket, "AF_UNIX") and len(tempfile.gettempdir()) < 60
 
 
 def _driver_memory(total_bytes: int) -> str:

@@ -6,8 +6,10 @@ import gc
 import hashlib
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 from zipfile import ZipFile
@@ -59,9 +61,14 @@ def light_worker() -> Iterator[None]:
         archives = [path for path, found in sys.path_importer_cache.items() if isinstance(found, zipimporter)]
         for path in archives:
             del sys.path_importer_cache[path]
-        if not gc.get_freeze_count():
-            gc.collect()
-            gc.freeze()
+        _set_aside_what_stays()
+
+
+@cache
+def _set_aside_what_stays() -> None:
+    """Once in a worker's life."""
+    gc.collect()
+    gc.freeze()
 
 
 def cancel(spark: Any, run_id: str) -> None:
@@ -102,10 +109,20 @@ def parallelism(spark: Any) -> int:
 
 
 class Meter:
-    """Bytes finished by tasks anywhere, added up on the driver as they finish."""
+    """Bytes of sources finished by tasks anywhere, added up on the driver as they finish, for progress.
+
+    `fetched` is all that was read, delete files too, and what was read twice: what a budget has to hold.
+    """
 
     def __init__(self, spark: Any) -> None:
         self.accumulator = spark.sparkContext.accumulator(0)
+        self.fetched = 0
+        self._lock = threading.Lock()
+
+    def fetch(self, nbytes: int) -> None:
+        """So much was read. Called by the driver's threads."""
+        with self._lock:
+            self.fetched += nbytes
 
     @property
     def value(self) -> int:

@@ -62,9 +62,18 @@ def execute(plan: Plan, view: TableView, files: FileSet, policy: Policy, context
         results = [each for each in results if each.group.number not in again.instead_of] + done.results
         read, backed_off = read + done.bytes_read, backed_off + done.backed_off
     moved = speed(results, read, clock.monotonic() - began, backed_off)
-    chores = [] if done.interrupted else do_chores(plan, view, files, context)
+    chores = [] if done.interrupted or _paused(context) else do_chores(plan, view, files, context)
     made = outcome(plan, results, done.interrupted, chores, moved)
     return replace(made, counters={**made.counters, "delete_files_dropped": _dropped(made, view, context)})
+
+
+def _paused(context: RunContext) -> bool:
+    """A quiet window began meanwhile: what is left is for the next run."""
+    try:
+        Windows.for_run(context.budgets, context.trigger).check(clock.now())
+    except Paused:
+        return True
+    return False
 
 
 def _dropped(made: Outcome, view: TableView, context: RunContext) -> int:
@@ -101,7 +110,7 @@ def _round(plan: Plan, view: TableView, files: FileSet, policy: Policy, context:
     finally:
         context.progress.end()
     backed_off = rewriting.backoff.waited if rewriting.backoff else 0.0
-    return _Round(results, interrupted, rewriting.meter.value, backed_off)
+    return _Round(results, interrupted, rewriting.meter.fetched, backed_off)
 
 
 def commit_units(groups: Sequence[RewriteGroup], max_commits: int | None) -> list[Unit]:

@@ -30,6 +30,7 @@ class Result:
     carried: int = 0
     row_groups: int = 0
     waited: float = 0.0
+    exchanged: bool = False
     shares: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -51,6 +52,7 @@ class Result:
             row_groups=sum(max(1, len(file.split_offsets)) for file in written.outputs),
             shares=shares or {},
             waited=written.waited,
+            exchanged=written.exchanged,
         )
 
 
@@ -134,6 +136,7 @@ def _counters(results: Sequence[Result]) -> dict[str, Any]:
         "row_groups_after": sum(each.row_groups for each in done),
         "groups_done": len(done),
         "groups_spared": len(results) - len(done),
+        "groups_exchanged": sum(each.exchanged for each in done),
         "task_cpu_seconds": round(sum(each.cpu_seconds for each in done), 2),
         "task_peak_rss_bytes": max((each.peak_rss for each in done), default=0),
         "clustering": _clustering(done),

@@ -148,6 +148,7 @@ def _files(counters: Mapping[str, Any]) -> list[tuple[str, str | Text]]:
         ("data", f"{size(old)} → {size(new)}{saved}, {counted(counters['rows'], 'row')}"),
         *_deletes(counters),
         *_clustering(counters),
+        *_exchanged(counters),
         *_pace(counters),
     ]
 
@@ -170,6 +171,19 @@ def _clustering(counters: Mapping[str, Any]) -> list[tuple[str, str | Text]]:
         f"{name} {percent(each['before'], 1)} → {percent(each['after'], 1)}" for name, each in found.items()
     ]
     return [("one value", f"opens of a partition's files, by {', by '.join(parts)}")] if parts else []
+
+
+def _exchanged(counters: Mapping[str, Any]) -> list[tuple[str, str | Text]]:
+    """What more memory would make faster."""
+    groups = counters.get("groups_exchanged")
+    if not groups:
+        return []
+    return [
+        (
+            "memory",
+            f"{counted(groups, 'group')} larger than [engine] task_memory_mb, ordered by several tasks",
+        )
+    ]
 
 
 def _pace(counters: Mapping[str, Any]) -> list[tuple[str, str | Text]]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakewarden.engine.kernels.delete_files import DeleteFile
 from lakewarden.engine.kernels.project import children
 from lakewarden.engine.kernels.rewrite import (
     MissingSource,
@@ -601,3 +602,17 @@ def test_the_footer_tells_what_iceberg_asks(tmp_path: Path) -> None:
         chunk = footer.row_group(0).column(n)
         assert chunk.compression == "ZSTD"
         assert chunk.statistics.has_min_max and chunk.statistics.null_count == 0
+
+
+def test_everything_that_is_read_is_counted(tmp_path: Path) -> None:
+    """A budget has to hold for delete files, not for the sources alone."""
+    slices = events(tmp_path)
+    sources = sum(piece.size for piece in slices)
+    plain = rewrite(task(tmp_path / "plain.parquet", slices, EVENTS))
+    assert (plain.bytes_read, plain.fetched) == (sources, sources)
+    keys = write(tmp_path / "keys.parquet", pa.schema([EVENTS.field(0)]), [(1,), (12,)])
+    delete = DeleteFile("equality", keys.path, "parquet", keys.size, 2, 2, (1,))
+    struck = [replace(piece, deletes=(0,)) for piece in slices]
+    erasing = rewrite(task(tmp_path / "erased.parquet", struck, EVENTS, deletes=(delete,)))
+    assert erasing.erased == 2
+    assert (erasing.bytes_read, erasing.fetched) == (sources, sources + keys.size)

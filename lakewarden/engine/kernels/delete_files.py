@@ -44,11 +44,13 @@ class Target:
 
 
 @contextlib.contextmanager
-def opened(path: str, store: Store, dictionaries: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
+def opened(file: DeleteFile, store: Store, dictionaries: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
     """A Parquet file read in small pieces; what goes wrong inside the block is told as this file's.
 
     Columns named as dictionaries are read as such, if the file has them.
     """
+    path = file.path
+    store.throttle.read(file.bytes, requests=2)
     handle = store.open(path)
     try:
         footer = pq.read_metadata(handle)

@@ -143,7 +143,7 @@ class EqualityFilter:
 
 def _read(file: DeleteFile, schema: pa.Schema, store: Store, batch_bytes: int) -> Iterator[Columns]:
     """The keys of a delete file, in batches of about so many bytes."""
-    with opened(file.path, store) as parquet:
+    with opened(file, store) as parquet:
         way = _way(parquet.schema_arrow, schema)
         row_bytes = 1.0
         for number in range(parquet.num_row_groups):

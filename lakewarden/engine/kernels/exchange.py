@@ -53,6 +53,7 @@ class Told:
     bytes_read: int
     cpu_seconds: float
     waited: float
+    fetched: int
     peak_rss: int
 
 

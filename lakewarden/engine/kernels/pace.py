@@ -59,9 +59,11 @@ class Throttle:
         self._requests = _bucket(pace.requests, now)
         self._all = [each for each in (self._read, self._write, self._requests) if each is not None]
         self.waited = 0.0
+        self.bytes_read = 0
 
     def read(self, nbytes: int, requests: int = 1) -> None:
         """Before so much is read."""
+        self.bytes_read += nbytes
         if self._all:
             self._take(self._read, nbytes, requests)
 

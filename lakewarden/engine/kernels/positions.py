@@ -27,7 +27,7 @@ def mark_positions(file: DeleteFile, wanted: Wanted, store: Store) -> None:
     if file.referenced and file.referenced not in wanted:
         return
     # Paths repeat for thousands of rows: as a dictionary, each is looked at once a batch.
-    with opened(file.path, store, dictionaries=[_PATH]) as parquet:
+    with opened(file, store, dictionaries=[_PATH]) as parquet:
         _check(parquet.schema_arrow)
         groups = [number for number in range(parquet.num_row_groups) if _may_name(parquet, number, wanted)]
         for batch in parquet.iter_batches(BATCH_ROWS, groups, [_PATH, _POSITION], use_threads=False):

@@ -63,6 +63,7 @@ def rewrite(task: RewriteTask) -> Rewritten:
         written=reading.written if hashed else None,
         parts=reading.parts() if task.ordering is None else (),
         waited=reading.throttle.waited,
+        fetched=reading.throttle.bytes_read,
         copied=bool(copied),
     )
 

@@ -51,6 +51,7 @@ def _spread(exchange: Exchange, slices: tuple[Slice, ...]) -> Iterator[Record]:
         reading.bytes_read,
         time.process_time() - started,
         reading.throttle.waited,
+        reading.throttle.bytes_read,
         peak_rss(),
     )
     yield TELL, pa.py_buffer(pickle.dumps(told))

@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
+from lakewarden.engine.kernels.pace import Throttle
+
 _SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
@@ -57,9 +59,10 @@ def is_local(path: str) -> bool:
 
 
 class Store:
-    """Files by path, on whichever file system each path names."""
+    """Files by path, on whichever file system each path names. Whoever reads them keeps to the store's pace."""
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
+    def __init__(self, properties: Mapping[str, str], throttle: Throttle | None = None) -> None:
+        self.throttle = throttle or Throttle(None)
         self._properties = dict(properties)
         self._local = fs.LocalFileSystem()
         self._io: Any = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -45,6 +45,11 @@ _MIB = 1 << 20
 NOT_CONTENT = frozenset({ROW_ID, LAST_UPDATED})
 
 
+def stored_bytes(slices: Iterable[Slice]) -> int:
+    """What the wanted rows take in their files."""
+    return sum(piece.size * piece.wanted // max(1, piece.rows) for piece in slices)
+
+
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
     """All that one task needs; travels to it by pickle."""
@@ -71,8 +76,7 @@ class RewriteTask:
 
     @property
     def stored_bytes(self) -> int:
-        """What the wanted rows take in their files."""
-        return sum(piece.size * piece.wanted // max(1, piece.rows) for piece in self.slices)
+        return stored_bytes(self.slices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ class Rewritten:
 
     `read` and `written` are digests of the rows on their way in (deleted ones left out) and out; None where pages were
     copied, whose checksums were compared instead. `parts` tell where each source's rows went, where order was kept.
+    `bytes_read` are those of the sources; `fetched` are all, with those of delete files and of what was read twice.
     """
 
     files: tuple[WrittenFile, ...]
@@ -110,6 +115,7 @@ class Rewritten:
     written: Digest | None = None
     parts: tuple[Part, ...] = ()
     waited: float = 0.0
+    fetched: int = 0
     copied: bool = False
 
     @property
@@ -122,8 +128,8 @@ class Reading:
 
     def __init__(self, task: RewriteTask) -> None:
         self.task = task
-        self.store = Store(task.io)
         self.throttle = Throttle(task.pace)
+        self.store = Store(task.io, self.throttle)
         self.target = output_schema(pa.ipc.read_schema(pa.py_buffer(task.schema)), task.row_lineage)
         # A column a file lacks may be known from its partition alone, as in files imported from Hive: not null there.
         defaults = defaulted_ids(task.iceberg_schema_json) | task.partition_ids

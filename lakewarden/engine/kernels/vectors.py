@@ -49,6 +49,7 @@ def mark_vector(file: DeleteFile, files: Sequence[RowBits], store: Store) -> Non
 
 
 def _blob(file: DeleteFile, store: Store) -> bytes:
+    store.throttle.read(file.content_size)
     with store.open(file.path) as handle:
         try:
             return bytes(handle.read_at(file.content_size, file.content_offset))
