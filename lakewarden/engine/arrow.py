@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -29,7 +30,7 @@ from lakewarden.engine.lanes import Work
 from lakewarden.engine.names import attempt_path
 from lakewarden.engine.seam import Order, Trouble, Written
 from lakewarden.engine.shuffle import shuffled
-from lakewarden.engine.spark import Meter, cancel, fan_out, parallelism
+from lakewarden.engine.spark import Meter, cancel, fan_out
 from lakewarden.formats.seam import OutputFile
 from lakewarden.model import DeleteFile as TableDelete
 from lakewarden.model import TableView
@@ -54,6 +55,7 @@ class ArrowEngine:
         self._task_memory = task_memory
         self._meter = meter
         self._work = work
+        self._stopped = threading.Event()
 
     def write(self, order: Order) -> Sequence[Written]:
         tasks = {group.number: self._tasks(order, group) for group in order.groups}
@@ -86,9 +88,8 @@ class ArrowEngine:
 
     def _shuffled(self, order: Order, task: RewriteTask) -> list[Outcome]:
         def together(task: RewriteTask, pace: Pace) -> list[Rewritten]:
-            # Its tasks run side by side and share what the group was given.
-            each = replace(task, pace=pace.part(1 / parallelism(self._spark)))
-            return shuffled(self._spark, each, self._run_id, _what(order), self._meter)
+            paced = replace(task, pace=pace)
+            return shuffled(self._spark, paced, self._run_id, _what(order), self._meter, self._stopped)
 
         try:
             if self._work is None:
@@ -98,6 +99,7 @@ class ArrowEngine:
             return [_trouble(error)]
 
     def cancel(self) -> None:
+        self._stopped.set()
         cancel(self._spark, self._run_id)
 
     def _tasks(self, order: Order, group: RewriteGroup) -> list[RewriteTask]:

@@ -88,8 +88,6 @@ def defaults(master: str, jars: Sequence[Path], archive: Path | None = None) -> 
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.python.worker.reuse": "true",
-        # Over TCP every task waits for a delayed acknowledgement: 100 empty tasks on two cores took 2.7 s instead of 1.3.
-        "spark.python.unix.domain.socket.enabled": str(_has_unix_sockets()).lower(),
         # A cancelled task ends at once: what it was writing is removed, so there is nothing to wait for.
         "spark.python.task.killTimeout": "200ms",
         "spark.sql.extensions": ICEBERG_EXTENSIONS,
@@ -106,6 +104,13 @@ def defaults(master: str, jars: Sequence[Path], archive: Path | None = None) -> 
             # The default of 200 is made for clusters: on one machine it is 200 tasks of no work.
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 4),
         }
+        # Over TCP every task waits for a delayed acknowledgement: 100 empty tasks on two cores took 2.7 s instead of 1.3.
+        # Elsewhere the executors' temporary folders may have names too long for a socket.
+        if _has_unix_sockets():
+            conf |= {
+                "spark.python.unix.domain.socket.enabled": "true",
+                "spark.python.unix.domain.socket.dir": tempfile.gettempdir(),
+            }
     return conf
 
 

@@ -7,122 +7,158 @@ Java.
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from lakewarden.engine.kernels.blobs import stored
+import pyarrow as pa
+
+from lakewarden.engine.kernels.blobs import TELL, Record, stored
 from lakewarden.engine.kernels.collecting import collect
-from lakewarden.engine.kernels.exchange import Exchange, Record, Told, chunks, prepare, proof
+from lakewarden.engine.kernels.exchange import Exchange, Sampled, Told, chunks, prepare, proof
 from lakewarden.engine.kernels.project import Unfit
 from lakewarden.engine.kernels.sources import RowsDiffer, Slice
 from lakewarden.engine.kernels.spreading import spread_out
 from lakewarden.engine.kernels.storage import MissingSource
 from lakewarden.engine.kernels.task import RewriteTask, Rewritten, stored_bytes
+from lakewarden.engine.lanes import Stopped
 from lakewarden.engine.names import attempt_path
 from lakewarden.engine.spark import Meter, fan_out, light_worker, on_one_machine, parallelism
 
+Item = TypeVar("Item")
 Found = TypeVar("Found")
+Collected = tuple[Rewritten, list[Told]]
+
+# These come back as values: raising in a task would make Spark try it again, with the same end.
+FILE_AT_FAULT = (Unfit, MissingSource, RowsDiffer)
+
+# Groups whose rows are in files at once: two keep the cores busy, and all at once would need the disk for all of them.
+_in_files = threading.BoundedSemaphore(2)
+# Blobs whose places the driver keeps; more go through Spark's shuffle, which needs no such list.
+_MOST_BLOBS = 100_000
 
 
-def shuffled(spark: Any, task: RewriteTask, run_id: str, what: str, meter: Meter) -> list[Rewritten]:
-    """One result per output, in order; the first carries what the spreading tasks read."""
-    exchange, row_bytes = _checked(fan_out(spark, _prepare, [task], run_id, f"{what}, sampling"))[0]
+def shuffled(
+    spark: Any, task: RewriteTask, run_id: str, what: str, meter: Meter, stopped: threading.Event
+) -> list[Rewritten]:
+    """One result per output, in order; the first carries what the other tasks read. Stopped, if asked to between two jobs."""
+    job = _Job(spark, run_id, what, meter.accumulator, stopped)
+    exchange, row_bytes, sampling = job.sample(task)
     parts = chunks(task, row_bytes, at_least=2 * parallelism(spark))
-    job = _Job(spark, exchange, run_id, what, meter.accumulator)
-    if not on_one_machine(spark):
-        return _proven(task, _checked(job.through_shuffle(parts)))
-    with _folder(spark) as folder:
-        return _proven(task, _checked(job.through_files(parts, folder)))
-
-
-Collected = tuple[Rewritten, list[Told]] | Exception
+    if not on_one_machine(spark) or len(parts) * exchange.ranges > _MOST_BLOBS:
+        return _proven(task, sampling, job.through_shuffle(exchange, parts))
+    with _in_files, _folder(spark) as folder:
+        return _proven(task, sampling, job.through_files(exchange, parts, folder))
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Both ways from the spreading tasks to the collecting ones."""
+    """A group's sampling, and both ways from the spreading tasks to the collecting ones."""
 
     spark: Any
-    exchange: Exchange
     run_id: str
     what: str
     done: Any
+    stopped: threading.Event
 
-    @property
-    def outputs(self) -> int:
-        return len(self.exchange.task.outputs)
+    def sample(self, task: RewriteTask) -> Sampled:
+        at_once = parallelism(self.spark)
 
-    def through_files(self, parts: list[tuple[Slice, ...]], folder: str) -> list[Collected]:
+        def look(task: RewriteTask) -> Sampled | Exception:
+            try:
+                return prepare(task, at_once)
+            except FILE_AT_FAULT as error:
+                return error
+
+        return self._run(look, [task], "sampling")[0]
+
+    def through_files(
+        self, exchange: Exchange, parts: list[tuple[Slice, ...]], folder: str
+    ) -> list[Collected]:
         """Blobs stay where they were written; the driver tells the collecting tasks where that is."""
-        exchange, done = self.exchange, self.done
+        done = self.done
 
-        def spread(part: tuple[Slice, ...]) -> list[Record]:
-            sent = list(stored(spread_out(exchange, part), folder))
+        def spread(part: tuple[Slice, ...]) -> list[Record] | Exception:
+            try:
+                sent = list(stored(spread_out(exchange, part), folder))
+            except FILE_AT_FAULT as error:
+                return error
             done.add(stored_bytes(part))
             return sent
 
-        def gather(item: tuple[int, list[Record]]) -> Collected:
+        def gather(item: tuple[int, list[Record]]) -> Collected | Exception:
             return _collect(exchange, *item)
 
-        arrived: list[list[Record]] = [[] for _ in range(self.outputs)]
-        for sent in fan_out(self.spark, spread, parts, self.run_id, f"{self.what}, spreading"):
+        told: list[Told] = []
+        arrived: list[list[Record]] = [[] for _ in exchange.task.outputs]
+        for sent in self._run(spread, parts, "spreading"):
             for number, blob in sent:
-                arrived[exchange.output_of(number)].append((number, blob))
-        return fan_out(self.spark, gather, list(enumerate(arrived)), self.run_id, self.what)
+                if number == TELL:
+                    told.append(Told.of(blob))
+                else:
+                    arrived[exchange.output_of(number)].append((number, blob))
+        written = [each for each, _ in self._run(gather, list(enumerate(arrived)), "collecting")]
+        return [(each, [] if place else told) for place, each in enumerate(written)]
 
-    def through_shuffle(self, parts: list[tuple[Slice, ...]]) -> list[Collected]:
+    def through_shuffle(self, exchange: Exchange, parts: list[tuple[Slice, ...]]) -> list[Collected]:
         """Blobs travel through Spark's shuffle, keyed by their range."""
-        shared, done = self.spark.sparkContext.broadcast(self.exchange), self.done
+        shared, done = self.spark.sparkContext.broadcast(exchange), self.done
 
         def spread(part: tuple[Slice, ...]) -> Iterator[Record]:
-            with light_worker():
-                yield from spread_out(shared.value, part)
+            try:
+                with light_worker():
+                    yield from spread_out(shared.value, part)
+            except FILE_AT_FAULT as error:
+                yield TELL, pa.py_buffer(pickle.dumps(error))
+                return
             done.add(stored_bytes(part))
 
-        def gather(output: int, records: Iterator[Record]) -> Iterator[Collected]:
+        def gather(output: int, records: Iterator[Record]) -> Iterator[Collected | Exception]:
             with light_worker():
                 yield _collect(shared.value, output, records)
 
+        self._check()
         try:
             self.spark.sparkContext.setJobGroup(self.run_id, self.what, interruptOnCancel=True)
             sent = self.spark.sparkContext.parallelize(parts, len(parts)).flatMap(spread)
-            ranged = sent.partitionBy(self.outputs, self.exchange.output_of)
-            found: list[Collected] = ranged.mapPartitionsWithIndex(gather).collect()
-            return found
+            ranged = sent.partitionBy(len(exchange.task.outputs), exchange.output_of)
+            return _checked(ranged.mapPartitionsWithIndex(gather).collect())
         finally:
             shared.unpersist()
+
+    def _run(
+        self, kernel: Callable[[Item], Found | Exception], items: Sequence[Item], what: str
+    ) -> list[Found]:
+        self._check()
+        return _checked(fan_out(self.spark, kernel, items, self.run_id, f"{self.what}, {what}"))
+
+    def _check(self) -> None:
+        """Cancelling ends jobs that run; one that is yet to be handed in has to be held back."""
+        if self.stopped.is_set():
+            raise Stopped
 
 
 @contextmanager
 def _folder(spark: Any) -> Iterator[str]:
     """A folder for as long as the body runs.
 
-    It is beside Spark's own shuffle files: on the disk that was given to it for such, and removed with them if we cannot.
+    It is beside Spark's own shuffle files: on a disk that was given to it for such, and removed with them if we cannot.
     """
-    beside = spark._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirs()[0]
-    folder = tempfile.mkdtemp(prefix="lakewarden-", dir=str(beside))
+    manager = spark._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
+    roomiest = max((str(each) for each in manager.localDirs()), key=lambda path: shutil.disk_usage(path).free)
+    folder = tempfile.mkdtemp(prefix="lakewarden-", dir=roomiest)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# These come back as values: raising in a task would make Spark try it again, with the same end.
-FILE_AT_FAULT = (Unfit, MissingSource, RowsDiffer)
-
-
-def _prepare(task: RewriteTask) -> tuple[Exchange, float] | Exception:
-    try:
-        return prepare(task)
-    except FILE_AT_FAULT as error:
-        return error
-
-
-def _collect(exchange: Exchange, output: int, records: Iterable[Record]) -> Collected:
+def _collect(exchange: Exchange, output: int, records: Iterable[Record]) -> Collected | Exception:
     try:
         return collect(_attempt(exchange), output, records)
     except FILE_AT_FAULT as error:
@@ -143,9 +179,9 @@ def _attempt(exchange: Exchange) -> Exchange:
     return replace(exchange, task=replace(exchange.task, outputs=names))
 
 
-def _proven(task: RewriteTask, results: list[tuple[Rewritten, list[Told]]]) -> list[Rewritten]:
+def _proven(task: RewriteTask, sampling: Told, results: list[Collected]) -> list[Rewritten]:
     """The outputs' rows are as many as were sent, and those as many as the sources have."""
-    told = [each for _, list_ in results for each in list_]
+    told = [sampling, *(each for _, list_ in results for each in list_)]
     read, sent, erased = proof(told)
     written = sum(each.rows for each, _ in results)
     if sent + erased != task.rows:

@@ -111,7 +111,7 @@ def parallelism(spark: Any) -> int:
 class Meter:
     """Bytes of sources finished by tasks anywhere, added up on the driver as they finish, for progress.
 
-    `fetched` is all that was read, delete files too, and what was read twice: what a budget has to hold.
+    `fetched` is all that was read for groups that were written, delete files too, and what was read twice.
     """
 
     def __init__(self, spark: Any) -> None:

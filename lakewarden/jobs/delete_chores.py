@@ -22,6 +22,10 @@ class Chore:
     delete_files: int = 0
 
 
+def has_chores(plan: Plan) -> bool:
+    return any(isinstance(action, DropDeletes | MergeDeletes) for action in plan.actions)
+
+
 def do_chores(plan: Plan, view: TableView, files: FileSet, context: RunContext) -> list[Chore]:
     """Each in a commit of its own, numbered after the groups."""
     chores = []

@@ -28,7 +28,7 @@ from lakewarden.formats.seam import OutputFile, Rewrite
 from lakewarden.jobs.arrivals import Arrivals
 from lakewarden.jobs.clustering import clustering
 from lakewarden.jobs.context import Outcome, RunContext, StepName
-from lakewarden.jobs.delete_chores import do_chores
+from lakewarden.jobs.delete_chores import Chore, do_chores, has_chores
 from lakewarden.jobs.discard import discard_native, discard_planned
 from lakewarden.jobs.packing import output_name, settled_mark
 from lakewarden.jobs.pauses import BackOff, Paused, Windows
@@ -62,18 +62,20 @@ def execute(plan: Plan, view: TableView, files: FileSet, policy: Policy, context
         results = [each for each in results if each.group.number not in again.instead_of] + done.results
         read, backed_off = read + done.bytes_read, backed_off + done.backed_off
     moved = speed(results, read, clock.monotonic() - began, backed_off)
-    chores = [] if done.interrupted or _paused(context) else do_chores(plan, view, files, context)
+    chores = [] if done.interrupted else _chores(plan, view, files, context)
     made = outcome(plan, results, done.interrupted, chores, moved)
     return replace(made, counters={**made.counters, "delete_files_dropped": _dropped(made, view, context)})
 
 
-def _paused(context: RunContext) -> bool:
-    """A quiet window began meanwhile: what is left is for the next run."""
+def _chores(plan: Plan, view: TableView, files: FileSet, context: RunContext) -> list[Chore]:
+    """Unless a quiet window began meanwhile: then they are for the next run."""
+    if not has_chores(plan):
+        return []
     try:
         Windows.for_run(context.budgets, context.trigger).check(clock.now())
-    except Paused:
-        return True
-    return False
+    except Paused as paused:
+        return [Chore(RunState.PARTIAL, str(paused))]
+    return do_chores(plan, view, files, context)
 
 
 def _dropped(made: Outcome, view: TableView, context: RunContext) -> int:

@@ -181,7 +181,7 @@ def _exchanged(counters: Mapping[str, Any]) -> list[tuple[str, str | Text]]:
     return [
         (
             "memory",
-            f"{counted(groups, 'group')} larger than [engine] task_memory_mb, ordered by several tasks",
+            f"{counted(groups, 'group')} too large for one task ([engine] task_memory_mb), ordered by several",
         )
     ]
 

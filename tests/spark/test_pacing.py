@@ -21,9 +21,18 @@ MANUAL = {"type": "manual", "operator": "ana"}
 
 
 def run(
-    lab: Lab, table: str, budgets: dict[str, Any], trigger: dict[str, str] = MANUAL, **policy: object
+    lab: Lab,
+    table: str,
+    budgets: dict[str, Any],
+    trigger: dict[str, str] = MANUAL,
+    task_memory_mb: int = 512,
+    **policy: object,
 ) -> Run:
-    config = {"state": {"url": str(lab.lw.config.state.url)}, "budgets": budgets}
+    config = {
+        "state": {"url": str(lab.lw.config.state.url)},
+        "budgets": budgets,
+        "engine": {"task_memory_mb": task_memory_mb},
+    }
     with Lakewarden(config, spark=lab.spark, environ={}) as lw:
         return lw.run("compact", table, policy=policy, trigger=trigger)
 
@@ -56,6 +65,17 @@ def test_ordering_rows_keeps_to_the_budget_too(lab: Lab, wide: str) -> None:
     done = run(lab, wide, {"write_mb_per_s": 3}, rewrite_strategy="sort", rewrite_sort_columns="id desc")
     assert done.state is RunState.DONE, done.reason
     assert 0 < done.counters["write_mb_per_s"] <= 3 * 1.05
+
+
+def test_rows_that_go_from_task_to_task_keep_to_the_budget_too(lab: Lab, wide: str) -> None:
+    before = lab.rows(wide)
+    order = {"rewrite_strategy": "sort", "rewrite_sort_columns": "id desc"}
+    done = run(lab, wide, {"read_mb_per_s": 2}, task_memory_mb=1, **order)
+    assert done.state is RunState.DONE, done.reason
+    assert done.counters["groups_exchanged"] == 2
+    assert 0 < done.counters["read_mb_per_s"] <= 2 * 1.05
+    assert lab.rows(wide) == before
+    assert lab.strays(wide) == set()
 
 
 def test_a_scheduled_run_waits_for_its_window_and_a_manual_one_does_not(lab: Lab) -> None:

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.engine.kernels import blobs
-from lakewarden.engine.kernels.blobs import Held, Stored, content, stored
+from lakewarden.engine.kernels.blobs import TELL, Held, Record, Stored, content, stored
+from lakewarden.engine.kernels.cluster import surely_too_large
 from lakewarden.engine.kernels.collecting import collect
-from lakewarden.engine.kernels.exchange import Exchange, Record, chunks, prepare, proof
+from lakewarden.engine.kernels.exchange import Exchange, chunks, prepare, proof
 from lakewarden.engine.kernels.rewrite import RewriteTask, TooLarge, rewrite
 from lakewarden.engine.kernels.sortkeys import Ordering, SortKey
 from lakewarden.engine.kernels.spreading import spread_out
@@ -66,7 +66,7 @@ def key(row: Row) -> tuple[Any, ...]:
 
 def shuffled(task: RewriteTask, at_least: int = 3, folder: Path | None = None) -> list[Any]:
     """What Spark does, without Spark: spread, bring together by output, collect. With a folder, blobs stay in its files."""
-    exchange, row_bytes = prepare(task)
+    exchange, row_bytes, _ = prepare(task)
     sent: dict[int, list[Record]] = defaultdict(list)
     for piece in chunks(task, row_bytes, at_least):
         records = spread_out(exchange, piece)
@@ -105,8 +105,7 @@ def test_several_tasks_come_to_the_same(tmp_path: Path, outputs: int) -> None:
     assert read == written
 
 
-def test_blobs_that_stay_in_files_come_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blobs, "_SMALL", 1000)
+def test_blobs_that_stay_in_files_come_to_the_same(tmp_path: Path) -> None:
     made = work(tmp_path, BY_DEVICE, 4)
     (tmp_path / "blobs").mkdir()
     results = shuffled(made, folder=tmp_path / "blobs")
@@ -116,14 +115,33 @@ def test_blobs_that_stay_in_files_come_to_the_same(tmp_path: Path, monkeypatch: 
     assert all(file.stat().st_size for file in kept)
 
 
-def test_small_blobs_travel_as_they_are(tmp_path: Path) -> None:
-    small, large = pa.py_buffer(b"x"), pa.py_buffer(bytes(range(256)) * 1000)
-    (_, first), (_, second), (_, third) = stored([(0, large), (1, small), (2, large)], str(tmp_path))
+def test_rows_are_stored_and_what_is_told_travels(tmp_path: Path) -> None:
+    told, rows = pa.py_buffer(b"x"), pa.py_buffer(bytes(range(256)) * 1000)
+    (_, first), (_, second), (_, third) = stored([(0, rows), (TELL, told), (2, rows)], str(tmp_path))
     assert isinstance(first, Stored)
     assert isinstance(third, Stored)
-    assert second.to_pybytes() == b"x"
-    assert content(first).equals(large)
-    assert content(third).equals(large)
+    assert second is told
+    assert content(first).equals(rows)
+    assert content(third).equals(rows)
+
+
+def test_rows_wider_than_was_thought_are_sent_in_several_blobs(tmp_path: Path) -> None:
+    made = work(tmp_path, BY_DEVICE, 2, files=2, per_file=2000)
+    exchange, _, _ = prepare(made)
+    tight = replace(exchange, task=replace(exchange.task, memory_budget=100_000))
+    numbers = [number for number, _ in spread_out(tight, made.slices)]
+    assert numbers.count(TELL) == 1
+    assert numbers.count(0) > 1
+    assert len(numbers) > 1 + len(set(numbers))
+
+
+def test_what_is_larger_on_disk_than_a_tasks_memory_is_not_tried(tmp_path: Path) -> None:
+    made = work(tmp_path, BY_DEVICE, 2)
+    stored = sum(piece.size for piece in made.slices)
+    assert made.stored_bytes == stored
+    assert surely_too_large(replace(made, memory_budget=stored))
+    assert not surely_too_large(replace(made, memory_budget=2 * stored))
+    assert not surely_too_large(replace(made, memory_budget=stored, ordering=None))
 
 
 def test_ranges_that_do_not_fit_memory_are_kept_on_disk_and_in_order(tmp_path: Path) -> None:
@@ -166,7 +184,7 @@ def test_row_lineage_goes_with_its_row(tmp_path: Path) -> None:
 
 def test_no_row_at_all_makes_no_file(tmp_path: Path) -> None:
     made = work(tmp_path, BY_DEVICE, 2)
-    exchange, _ = prepare(made)
+    exchange, _, _ = prepare(made)
     done, told = collect(exchange, 1, [])
     assert (done.files, told) == ((), [])
     assert isinstance(exchange, Exchange)

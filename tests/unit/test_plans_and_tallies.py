@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from lakewarden.config import BudgetsConfig
 from lakewarden.errors import UsageError
-from lakewarden.jobs import manifests
-from lakewarden.jobs.rewriting import choose_encodings, commit_units
+from lakewarden.jobs import compact, manifests
+from lakewarden.jobs.rewriting import _chores, choose_encodings, commit_units
 from lakewarden.jobs.sealed import period_end
 from lakewarden.jobs.tally import Result, outcome
 from lakewarden.lineage.summary import checked
 from lakewarden.model import Manifest, PartitionField, PartitionSpec, RunState, TableRef, Trigger
-from lakewarden.plan import Bin, Plan, RewriteGroup, Source
+from lakewarden.plan import Bin, DropDeletes, Plan, RewriteGroup, Source
 from tests.support.tables import NOW, file, files, policy, view
 
 
@@ -71,13 +75,22 @@ def group(number: int, size: int = 100) -> RewriteGroup:
 
 
 def ended(*states: RunState, interrupted: bool = False, cut_short: str = "") -> RunState:
-    from dataclasses import replace
-
-    from lakewarden.jobs.compact import plan
-
-    empty: Plan = plan(view(), files([file(1)]), policy(), None, NOW)
+    empty: Plan = compact.plan(view(), files([file(1)]), policy(), None, NOW)
     results = [Result(group(n), state, "why", snapshot_id=n) for n, state in enumerate(states)]
     return outcome(replace(empty, cut_short=cut_short), results, interrupted).state
+
+
+def test_chores_a_quiet_window_keeps_back_make_a_run_partial() -> None:
+    made = replace(
+        compact.plan(view(), files([file(1)]), policy(), None, NOW), actions=(DropDeletes(("/d",), "why"),)
+    )
+    always = BudgetsConfig(pause_compaction=["00:00-12:00", "12:00-00:00"])
+    scheduled = SimpleNamespace(budgets=always, trigger=Trigger("schedule"))
+    chores = _chores(made, view(), files([]), cast(Any, scheduled))
+    assert [each.state for each in chores] == [RunState.PARTIAL]
+    ended = outcome(made, [], interrupted=False, chores=chores)
+    assert ended.state is RunState.PARTIAL
+    assert "pause_compaction" in ended.reason
 
 
 def test_how_groups_add_up() -> None:

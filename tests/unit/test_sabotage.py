@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakewarden.engine.kernels import cluster, collecting, exchange, spreading
+from lakewarden.engine.kernels.blobs import Record
 from lakewarden.engine.kernels.project import Projection
 from lakewarden.engine.kernels.rewrite import (
     RewriteTask,
@@ -180,11 +181,9 @@ def test_an_order_that_repeats_a_row_is_found(tmp_path: Path, monkeypatch: pytes
 # ------------------------------------------------------------ several tasks and a shuffle between them
 
 
-def shuffled(
-    work: RewriteTask, spoil: Callable[[exchange.Record], Iterator[exchange.Record]]
-) -> tuple[Any, Any]:
+def shuffled(work: RewriteTask, spoil: Callable[[Record], Iterator[Record]]) -> tuple[Any, Any]:
     """Digests in and out of a group that is spread and collected; `spoil` sits in the network between."""
-    plan, row_bytes = exchange.prepare(work)
+    plan, row_bytes, _ = exchange.prepare(work)
     sent = [
         record
         for part in exchange.chunks(work, row_bytes, at_least=2)
@@ -200,7 +199,7 @@ def shuffled(
     return read, written[0] + written[1]
 
 
-def honest(record: exchange.Record) -> Iterator[exchange.Record]:
+def honest(record: Record) -> Iterator[Record]:
     yield record
 
 
@@ -221,12 +220,12 @@ def test_rows_spoilt_before_the_shuffle_are_found(
 
 
 def test_a_blob_delivered_twice_or_never_is_found(tmp_path: Path) -> None:
-    def twice(record: exchange.Record) -> Iterator[exchange.Record]:
+    def twice(record: Record) -> Iterator[Record]:
         yield record
         if record[0] == 0:
             yield record
 
-    def never(record: exchange.Record) -> Iterator[exchange.Record]:
+    def never(record: Record) -> Iterator[Record]:
         if record[0] != 0:
             yield record
 

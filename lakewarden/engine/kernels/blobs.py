@@ -21,8 +21,9 @@ class Stored:
 
 
 Blob: TypeAlias = pa.Buffer | Stored
-# Below this a blob travels as it is.
-_SMALL = 4 << 10
+Record = tuple[int, Blob]
+# What a spreading task tells of itself goes under this number, which no range has, to the first collector.
+TELL = -1
 
 
 def content(blob: Blob) -> pa.Buffer:
@@ -33,15 +34,15 @@ def content(blob: Blob) -> pa.Buffer:
         return file.read_buffer(blob.size)
 
 
-def stored(records: Iterable[tuple[int, Blob]], folder: str) -> Iterator[tuple[int, Blob]]:
-    """The same records, with all but small blobs in a new file of this folder."""
+def stored(records: Iterable[Record], folder: str) -> Iterator[Record]:
+    """The same records, with all rows in a new file of this folder."""
     descriptor, path = tempfile.mkstemp(prefix="lakewarden-", dir=folder)
     with os.fdopen(descriptor, "wb", buffering=0) as file:
         for number, blob in records:
-            data = content(blob)
-            if data.size < _SMALL:
-                yield number, data
+            if number == TELL:
+                yield number, blob
                 continue
+            data = content(blob)
             place = Stored(path, file.tell(), data.size)
             _write(file, data)
             yield number, place

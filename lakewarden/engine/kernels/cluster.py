@@ -20,8 +20,8 @@ from lakewarden.engine.kernels.task import Reading, RewriteTask, WrittenFile
 
 # The permutation and one row group are held beside the rows.
 _BESIDE = 0.75
-# Batches after which memory that decoding left over is given back: 4 M rows of telemetry.
-_MANY = 64
+# Bytes after which memory that decoding left over is given back.
+_MUCH = 64 << 20
 
 
 class TooLarge(Exception):
@@ -38,7 +38,10 @@ class TooLarge(Exception):
 
 
 def surely_too_large(task: RewriteTask) -> bool:
-    """Known without a look at the footers: rows take no less memory than they take on disk."""
+    """A guess without a look at the footers: rows hardly ever take less memory than they take on disk.
+
+    Where they do, as with files full of columns that were dropped, several tasks order what one could have.
+    """
     return task.ordering is not None and task.stored_bytes > _BESIDE * task.memory_budget
 
 
@@ -61,16 +64,18 @@ def clustered(reading: Reading) -> tuple[WrittenFile, ...]:
 
 
 def gather(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """The batches as one table of whole columns. A column's pieces are let go as soon as it is joined."""
+    """The batches as one table of whole columns. A column's pieces are let go as soon as it is joined, if they are its own."""
     # Decoding leaves the allocator with pages it does not give back by itself: a third of the peak, for 4 M rows. Asking
     # for them costs as much as joining does, so few rows are joined without.
     pool = pa.default_memory_pool()
     pieces: list[list[pa.Array]] = [[] for _ in schema]
-    count = 0
-    for count, batch in enumerate(batches, start=1):
+    size = due = 0
+    for batch in batches:
         for column, piece in zip(pieces, batch.columns, strict=True):
             column.append(piece)
-        if count % _MANY == 0:
+        size += batch.nbytes
+        if size - due > 4 * _MUCH:
+            due = size
             pool.release_unused()
     joined = []
     for number, field in enumerate(schema):
@@ -78,7 +83,7 @@ def gather(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
         pieces[number] = []
         joined.append(column.unify_dictionaries().combine_chunks())
         del column
-        if count > _MANY:
+        if size > _MUCH:
             pool.release_unused()
     return pa.Table.from_arrays(joined, schema=schema)
 
@@ -112,13 +117,18 @@ def write_range(
     # piece of the order.
     wanted = {key.field_id for key in ordering.keys}
     narrow = pa.schema([field for field in reading.schema if field_id(field) in wanted])
-    keys = gather((batch.select(narrow.names) for batch in read()), narrow)
+    # Copied: as they are read they keep all columns of their blob alive.
+    keys = gather((_copy(batch.select(narrow.names)) for batch in read()), narrow)
     order = permutation(keys, ordering, edges)
     places = np.empty(len(order), np.int64)
     places[order] = np.arange(len(order))
     for piece in range(pieces):
         first, end = len(order) * piece // pieces, len(order) * (piece + 1) // pieces
         _write_piece(output, read(), reading, (places, first, end), group_rows)
+
+
+def _copy(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.take(pa.array(np.arange(batch.num_rows)))
 
 
 def _write_piece(

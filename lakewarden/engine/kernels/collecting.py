@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 
 import pyarrow as pa
 
-from lakewarden.engine.kernels.blobs import Blob, Held, content
+from lakewarden.engine.kernels.blobs import TELL, Held, Record
 from lakewarden.engine.kernels.cluster import write_range
-from lakewarden.engine.kernels.exchange import TELL, Exchange, Record, Told, peak_rss
+from lakewarden.engine.kernels.exchange import Exchange, Told, peak_rss
 from lakewarden.engine.kernels.output import Output, held_limit
 from lakewarden.engine.kernels.task import Reading, Rewritten
 
@@ -28,7 +27,7 @@ def collect(exchange: Exchange, output: int, records: Iterable[Record]) -> tuple
     ):
         for number, blob in records:
             if number == TELL:
-                told.append(_told(blob))
+                told.append(Told.of(blob))
             else:
                 held.add(number, blob)
         for number in held.numbers():
@@ -48,14 +47,6 @@ def collect(exchange: Exchange, output: int, records: Iterable[Record]) -> tuple
         ),
         told,
     )
-
-
-def _told(blob: Blob) -> Told:
-    found = pickle.loads(content(blob))
-    if isinstance(found, Exception):
-        raise found
-    assert isinstance(found, Told)
-    return found
 
 
 def _batches(held: Held, number: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -50,7 +50,7 @@ def opened(file: DeleteFile, store: Store, dictionaries: Sequence[str] = ()) -> 
     Columns named as dictionaries are read as such, if the file has them.
     """
     path = file.path
-    store.throttle.read(file.bytes, requests=2)
+    store.throttle.read(0, requests=2)  # its size and its footer
     handle = store.open(path)
     try:
         footer = pq.read_metadata(handle)
@@ -68,3 +68,11 @@ def opened(file: DeleteFile, store: Store, dictionaries: Sequence[str] = ()) -> 
         raise MissingSource(path, str(error)) from error
     finally:
         handle.close()
+
+
+def charge(parquet: pq.ParquetFile, number: int, columns: Collection[str], store: Store) -> None:
+    """Before these columns of a row group are read, window by window."""
+    group = parquet.metadata.row_group(number)
+    chunks = [group.column(place) for place in range(group.num_columns)]
+    sizes = [chunk.total_compressed_size for chunk in chunks if chunk.path_in_schema in columns]
+    store.throttle.read(sum(sizes), requests=sum(-(-size // _WINDOW) for size in sizes))

@@ -7,13 +7,16 @@ orders them range by range and writes one file.
 
 from __future__ import annotations
 
+import pickle
 import resource
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from lakewarden.engine.kernels.blobs import Blob
+from lakewarden.engine.kernels.blobs import TELL, Blob, content
 from lakewarden.engine.kernels.digest import Digest
 from lakewarden.engine.kernels.order import Edges, find_edges, sample
 from lakewarden.engine.kernels.sources import Slice
@@ -23,10 +26,6 @@ from lakewarden.engine.kernels.task import Reading, RewriteTask
 _SAMPLE_ROWS = 400_000
 # Sources looked at for that, evenly spread: so many, and more if they have few rows.
 _SAMPLE_FILES = 24
-# What spreading tasks tell goes to the first collector under this number; no range has it.
-TELL = -1
-
-Record = tuple[int, Blob]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +55,44 @@ class Told:
     fetched: int
     peak_rss: int
 
+    @classmethod
+    def by(cls, reading: Reading, rows: int, started: float) -> Told:
+        return cls(
+            reading.read,
+            rows,
+            reading.erased,
+            reading.bytes_read if rows else 0,
+            time.process_time() - started,
+            reading.throttle.waited,
+            reading.throttle.bytes_read,
+            peak_rss(),
+        )
+
+    @staticmethod
+    def of(blob: Blob) -> Told:
+        """What was told under TELL, or the reason for which there is nothing to tell, raised."""
+        found = pickle.loads(content(blob))
+        if isinstance(found, Exception):
+            raise found
+        assert isinstance(found, Told)
+        return found
+
+
+class Sampled(NamedTuple):
+    """What the first look at a group comes to; `row_bytes` is the memory a row takes once decoded."""
+
+    exchange: Exchange
+    row_bytes: float
+    told: Told
+
 
 def peak_rss() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def prepare(task: RewriteTask) -> tuple[Exchange, float]:
-    """Sample keys, choose encodings for all tasks, and cut into ranges; with the memory a row takes once decoded."""
+def prepare(task: RewriteTask, at_once: int = 1) -> Sampled:
+    """Sample keys, choose encodings for all tasks, and cut into ranges. Later, so many tasks share the task's pace."""
+    started = time.process_time()
     pa.set_cpu_count(1)
     assert task.ordering is not None
     reading = Reading(replace(task, slices=_evenly(task.slices)))
@@ -78,12 +108,15 @@ def prepare(task: RewriteTask) -> tuple[Exchange, float]:
     edges = find_edges(pa.concat_tables(samples), task.ordering, ranges)
     per_output = -(-task.rows // len(task.outputs))
     groups = max(1, -(-task.stored_bytes // len(task.outputs) // task.options.row_group_bytes))
-    shared = replace(task, slices=(), encodings=reading.encodings)
-    return Exchange(shared, edges, ranges, max(1, -(-per_output // groups))), reading.row_bytes
+    pace = task.pace and task.pace.part(1 / at_once)
+    shared = replace(task, slices=(), encodings=reading.encodings, pace=pace)
+    reading.throttle.settle()
+    exchange = Exchange(shared, edges, ranges, max(1, -(-per_output // groups)))
+    return Sampled(exchange, reading.row_bytes, Told.by(reading, 0, started))
 
 
 def _evenly(slices: tuple[Slice, ...]) -> tuple[Slice, ...]:
-    """Some of the sources, from the first to the last, with enough rows to sample."""
+    """Some of the sources, from the first to the last, with enough rows to sample if they are about equal."""
     rows = sum(piece.wanted for piece in slices)
     enough = max(_SAMPLE_FILES, -(-len(slices) * 2 * _SAMPLE_ROWS // max(1, rows)))
     return slices[:: max(1, len(slices) // enough)]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from lakewarden.engine.kernels.delete_files import DeleteFile, opened
+from lakewarden.engine.kernels.delete_files import DeleteFile, charge, opened
 from lakewarden.engine.kernels.project import Unfit
 from lakewarden.engine.kernels.rowbits import RowBits
 from lakewarden.engine.kernels.sources import BATCH_ROWS
@@ -29,12 +29,15 @@ def mark_positions(file: DeleteFile, wanted: Wanted, store: Store) -> None:
     # Paths repeat for thousands of rows: as a dictionary, each is looked at once a batch.
     with opened(file, store, dictionaries=[_PATH]) as parquet:
         _check(parquet.schema_arrow)
+        columns = [_PATH, _POSITION]
         groups = [number for number in range(parquet.num_row_groups) if _may_name(parquet, number, wanted)]
-        for batch in parquet.iter_batches(BATCH_ROWS, groups, [_PATH, _POSITION], use_threads=False):
-            paths, positions = batch.column(_PATH), batch.column(_POSITION)
-            if paths.null_count or positions.null_count:
-                raise MissingSource(file.path, "a position-delete file with nulls")
-            _mark(paths, positions.to_numpy(), wanted)
+        for number in groups:
+            charge(parquet, number, columns, store)
+            for batch in parquet.iter_batches(BATCH_ROWS, [number], columns, use_threads=False):
+                paths, positions = batch.column(_PATH), batch.column(_POSITION)
+                if paths.null_count or positions.null_count:
+                    raise MissingSource(file.path, "a position-delete file with nulls")
+                _mark(paths, positions.to_numpy(), wanted)
 
 
 def _check(schema: pa.Schema) -> None:

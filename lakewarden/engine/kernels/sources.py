@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -66,6 +66,14 @@ class Source:
             if rows and first < self.slice.to_row and first + rows > self.slice.from_row:
                 yield first, rows, number
             first += rows
+
+    def group_bytes(self, number: int, rows: int, columns: Sequence[str] | None) -> int:
+        """What a row group takes in the file; where only some columns are read, what these take."""
+        if columns is None:
+            return self.slice.size * rows // max(1, self.slice.rows)
+        group = self.footer.row_group(number)
+        chunks = [group.column(place) for place in range(group.num_columns)]
+        return sum(chunk.total_compressed_size for chunk in chunks if chunk.path_in_schema in columns)
 
     @property
     def bytes_read(self) -> int:
@@ -172,7 +180,7 @@ def read_batches(
         )
         for first, rows, group in source.row_groups():
             position = first
-            throttle.read(source.slice.size * rows // max(1, source.slice.rows))
+            throttle.read(source.group_bytes(group, rows, None if only is None else columns))
             for batch in reader.iter_batches(batch_rows, [group], columns, use_threads=False):
                 yield from _cut(batch, position, source.slice)
                 position += batch.num_rows

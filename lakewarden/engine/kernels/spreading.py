@@ -11,31 +11,41 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakewarden.engine.kernels.blobs import TELL, Record
 from lakewarden.engine.kernels.cluster import gather
-from lakewarden.engine.kernels.exchange import TELL, Exchange, Record, Told, peak_rss
+from lakewarden.engine.kernels.exchange import Exchange, Told
 from lakewarden.engine.kernels.order import range_of
-from lakewarden.engine.kernels.project import Unfit
-from lakewarden.engine.kernels.sources import RowsDiffer, Slice
-from lakewarden.engine.kernels.storage import MissingSource
+from lakewarden.engine.kernels.output import held_limit
+from lakewarden.engine.kernels.sources import Slice
 from lakewarden.engine.kernels.task import Reading
 
 
 def spread_out(exchange: Exchange, slices: tuple[Slice, ...]) -> Iterator[Record]:
-    """Each range's rows of these sources as a blob; at the end what was read, or why it could not be."""
-    try:
-        yield from _spread(exchange, slices)
-    except (Unfit, MissingSource, RowsDiffer) as error:
-        # Raising would make Spark try it again, with the same end.
-        yield TELL, pa.py_buffer(pickle.dumps(error))
-
-
-def _spread(exchange: Exchange, slices: tuple[Slice, ...]) -> Iterator[Record]:
+    """Each range's rows of these sources as a blob, or as several where rows are wider than was thought; at the end what
+    was read."""
     started = time.process_time()
     pa.set_cpu_count(1)
+    reading = Reading(replace(exchange.task, slices=slices))
+    limit = held_limit(exchange.task.memory_budget) // 2
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in reading.batches():
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if size >= limit:
+            yield from _blobs(exchange, held, reading.schema)
+            size = 0
+    if held:
+        yield from _blobs(exchange, held, reading.schema)
+    reading.throttle.settle()
+    yield TELL, pa.py_buffer(pickle.dumps(Told.by(reading, rows, started)))
+
+
+def _blobs(exchange: Exchange, held: list[pa.RecordBatch], schema: pa.Schema) -> Iterator[Record]:
+    """The rows held, which are let go."""
     ordering = exchange.task.ordering
     assert ordering is not None
-    reading = Reading(replace(exchange.task, slices=slices))
-    rows = gather(reading.batches(), reading.schema)
+    rows = gather((held.pop(0) for _ in range(len(held))), schema)
     numbers = range_of(rows, ordering, exchange.edges)
     order = np.argsort(numbers, kind="stable")  # of 16-bit numbers: a radix sort
     ends = np.cumsum(np.bincount(numbers, minlength=exchange.ranges))
@@ -43,18 +53,6 @@ def _spread(exchange: Exchange, slices: tuple[Slice, ...]) -> Iterator[Record]:
         start = ends[number - 1] if number else 0
         if end > start:
             yield number, _blob(rows.take(pa.array(order[start:end])))
-    reading.throttle.settle()
-    told = Told(
-        reading.read,
-        rows.num_rows,
-        reading.erased,
-        reading.bytes_read,
-        time.process_time() - started,
-        reading.throttle.waited,
-        reading.throttle.bytes_read,
-        peak_rss(),
-    )
-    yield TELL, pa.py_buffer(pickle.dumps(told))
 
 
 def _blob(rows: pa.Table) -> pa.Buffer:

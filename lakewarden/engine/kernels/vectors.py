@@ -49,7 +49,7 @@ def mark_vector(file: DeleteFile, files: Sequence[RowBits], store: Store) -> Non
 
 
 def _blob(file: DeleteFile, store: Store) -> bytes:
-    store.throttle.read(file.content_size)
+    store.throttle.read(file.content_size, requests=2)
     with store.open(file.path) as handle:
         try:
             return bytes(handle.read_at(file.content_size, file.content_offset))
