@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from lakewarden.engine import shuffle
 from lakewarden.engine.kernels.cluster import surely_too_large
 from lakewarden.engine.kernels.delete_files import DeleteFile
 from lakewarden.engine.kernels.digest import Digest
@@ -29,7 +30,6 @@ from lakewarden.engine.kernels.task import Part
 from lakewarden.engine.lanes import Work
 from lakewarden.engine.names import attempt_path
 from lakewarden.engine.seam import Order, Trouble, Written
-from lakewarden.engine.shuffle import shuffled
 from lakewarden.engine.spark import Meter, cancel, fan_out
 from lakewarden.formats.seam import OutputFile
 from lakewarden.model import DeleteFile as TableDelete
@@ -48,13 +48,14 @@ class ArrowEngine:
         task_memory: int,
         meter: Meter,
         work: Work | None = None,
+        gate: Callable[[], None] = lambda: None,
     ) -> None:
         self._spark = spark
         self._run_id = run_id
         self._io = io
         self._task_memory = task_memory
         self._meter = meter
-        self._work = work
+        self._work, self._gate = work, gate
         self._stopped = threading.Event()
 
     def write(self, order: Order) -> Sequence[Written]:
@@ -87,14 +88,9 @@ class ArrowEngine:
         return self._work.run(alone, tasks)
 
     def _shuffled(self, order: Order, task: RewriteTask) -> list[Outcome]:
-        def together(task: RewriteTask, pace: Pace) -> list[Rewritten]:
-            paced = replace(task, pace=pace)
-            return shuffled(self._spark, paced, self._run_id, _what(order), self._meter, self._stopped)
-
+        caller = shuffle.Caller(self._spark, self._run_id, self._meter, self._work, self._stopped, self._gate)
         try:
-            if self._work is None:
-                return [*together(task, Pace())]
-            return [*self._work.run(together, [task])[0]]
+            return [*shuffle.shuffled(caller, task, _what(order))]
         except (Unfit, MissingSource, RowsDiffer) as error:
             return [_trouble(error)]
 

@@ -188,10 +188,16 @@ class Work:
         # Tasks that were announced and never came would keep the others' shares small.
         self._lanes._expect(-self._announced(self._to_come))
 
-    def run(self, submit: Callable[[Item, Pace], Result], items: Sequence[Item]) -> list[Result]:
-        """Results in order. After the first exception no item starts any more; it is raised when those in flight are over."""
+    def run(
+        self, submit: Callable[[Item, Pace], Result], items: Sequence[Item], begun: bool = False
+    ) -> list[Result]:
+        """Results in order. After the first exception no item starts any more; it is raised when those in flight are over.
+
+        `begun`: the items belong to work that has begun, so the gate is not asked again.
+        """
         self._lanes._expect(len(items) - self._announced(len(items)))
-        return _Unit(self._lanes, submit, self._stop, self._gate, self._hold).run(items)
+        gate = (lambda: None) if begun else self._gate
+        return _Unit(self._lanes, submit, self._stop, gate, self._hold).run(items)
 
     def _announced(self, tasks: int) -> int:
         """How many of these tasks had been announced; they are so no longer."""

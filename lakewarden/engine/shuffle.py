@@ -21,12 +21,13 @@ import pyarrow as pa
 from lakewarden.engine.kernels.blobs import TELL, Record, stored
 from lakewarden.engine.kernels.collecting import collect
 from lakewarden.engine.kernels.exchange import Exchange, Sampled, Told, chunks, prepare, proof
+from lakewarden.engine.kernels.pace import Pace
 from lakewarden.engine.kernels.project import Unfit
 from lakewarden.engine.kernels.sources import RowsDiffer, Slice
 from lakewarden.engine.kernels.spreading import spread_out
 from lakewarden.engine.kernels.storage import MissingSource
 from lakewarden.engine.kernels.task import RewriteTask, Rewritten, stored_bytes
-from lakewarden.engine.lanes import Stopped
+from lakewarden.engine.lanes import Stopped, Work
 from lakewarden.engine.names import attempt_path
 from lakewarden.engine.spark import Meter, fan_out, light_worker, on_one_machine, parallelism
 
@@ -39,60 +40,67 @@ FILE_AT_FAULT = (Unfit, MissingSource, RowsDiffer)
 
 # Groups whose rows are in files at once: two keep the cores busy, and all at once would need the disk for all of them.
 _in_files = threading.BoundedSemaphore(2)
+# How soon a waiting thread notices that its run was stopped.
+_GLANCE_SECONDS = 0.2
 # Blobs whose places the driver keeps; more go through Spark's shuffle, which needs no such list.
 _MOST_BLOBS = 100_000
 
 
-def shuffled(
-    spark: Any, task: RewriteTask, run_id: str, what: str, meter: Meter, stopped: threading.Event
-) -> list[Rewritten]:
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What an exchange needs of whoever asks for it. `gate` raises if no work may begin now; `work` is None without limits."""
+
+    spark: Any
+    run_id: str
+    meter: Meter
+    work: Work | None
+    stopped: threading.Event
+    gate: Callable[[], None]
+
+
+def shuffled(caller: Caller, task: RewriteTask, what: str) -> list[Rewritten]:
     """One result per output, in order; the first carries what the other tasks read. Stopped, if asked to between two jobs."""
-    job = _Job(spark, run_id, what, meter.accumulator, stopped)
+    job = _Job(caller, what)
     exchange, row_bytes, sampling = job.sample(task)
-    parts = chunks(task, row_bytes, at_least=2 * parallelism(spark))
-    if not on_one_machine(spark) or len(parts) * exchange.ranges > _MOST_BLOBS:
+    parts = chunks(task, row_bytes, at_least=2 * parallelism(caller.spark))
+    if not on_one_machine(caller.spark) or len(parts) * exchange.ranges > _MOST_BLOBS:
         return _proven(task, sampling, job.through_shuffle(exchange, parts))
-    with _in_files, _folder(spark) as folder:
+    with _turn(caller), _folder(caller.spark) as folder:
         return _proven(task, sampling, job.through_files(exchange, parts, folder))
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A group's sampling, and both ways from the spreading tasks to the collecting ones."""
+    """A group's sampling, and both ways from the spreading tasks to the collecting ones. Kernels are closures without it."""
 
-    spark: Any
-    run_id: str
+    caller: Caller
     what: str
-    done: Any
-    stopped: threading.Event
 
     def sample(self, task: RewriteTask) -> Sampled:
-        at_once = parallelism(self.spark)
-
-        def look(task: RewriteTask) -> Sampled | Exception:
+        def look(task: RewriteTask, pace: Pace | None) -> Sampled | Exception:
             try:
-                return prepare(task, at_once)
+                return prepare(replace(task, pace=pace))
             except FILE_AT_FAULT as error:
                 return error
 
-        return self._run(look, [task], "sampling")[0]
+        return self._run(look, [task], "sampling", begun=False)[0]
 
     def through_files(
         self, exchange: Exchange, parts: list[tuple[Slice, ...]], folder: str
     ) -> list[Collected]:
         """Blobs stay where they were written; the driver tells the collecting tasks where that is."""
-        done = self.done
+        done = self.caller.meter.accumulator
 
-        def spread(part: tuple[Slice, ...]) -> list[Record] | Exception:
+        def spread(part: tuple[Slice, ...], pace: Pace | None) -> list[Record] | Exception:
             try:
-                sent = list(stored(spread_out(exchange, part), folder))
+                sent = list(stored(spread_out(exchange.paced(pace), part), folder))
             except FILE_AT_FAULT as error:
                 return error
             done.add(stored_bytes(part))
             return sent
 
-        def gather(item: tuple[int, list[Record]]) -> Collected | Exception:
-            return _collect(exchange, *item)
+        def gather(item: tuple[int, list[Record]], pace: Pace | None) -> Collected | Exception:
+            return _collect(exchange.paced(pace), *item)
 
         told: list[Told] = []
         arrived: list[list[Record]] = [[] for _ in exchange.task.outputs]
@@ -106,8 +114,19 @@ class _Job:
         return [(each, [] if place else told) for place, each in enumerate(written)]
 
     def through_shuffle(self, exchange: Exchange, parts: list[tuple[Slice, ...]]) -> list[Collected]:
-        """Blobs travel through Spark's shuffle, keyed by their range."""
-        shared, done = self.spark.sparkContext.broadcast(exchange), self.done
+        """Blobs travel through Spark's shuffle, keyed by their range. Under a limit all of it is one task's share."""
+        work, at_once = self.caller.work, parallelism(self.caller.spark)
+        if work is None:
+            return self._shuffle(exchange, parts)
+
+        def together(exchange: Exchange, pace: Pace) -> list[Collected]:
+            return self._shuffle(exchange.paced(pace.part(1 / at_once)), parts)
+
+        return work.run(together, [exchange])[0]
+
+    def _shuffle(self, exchange: Exchange, parts: list[tuple[Slice, ...]]) -> list[Collected]:
+        context = self.caller.spark.sparkContext
+        shared, done = context.broadcast(exchange), self.caller.meter.accumulator
 
         def spread(part: tuple[Slice, ...]) -> Iterator[Record]:
             try:
@@ -122,25 +141,54 @@ class _Job:
             with light_worker():
                 yield _collect(shared.value, output, records)
 
-        self._check()
+        _check(self.caller)
         try:
-            self.spark.sparkContext.setJobGroup(self.run_id, self.what, interruptOnCancel=True)
-            sent = self.spark.sparkContext.parallelize(parts, len(parts)).flatMap(spread)
+            context.setJobGroup(self.caller.run_id, self.what, interruptOnCancel=True)
+            sent = context.parallelize(parts, len(parts)).flatMap(spread)
             ranged = sent.partitionBy(len(exchange.task.outputs), exchange.output_of)
             return _checked(ranged.mapPartitionsWithIndex(gather).collect())
         finally:
             shared.unpersist()
 
     def _run(
-        self, kernel: Callable[[Item], Found | Exception], items: Sequence[Item], what: str
+        self,
+        kernel: Callable[[Item, Pace | None], Found | Exception],
+        items: Sequence[Item],
+        what: str,
+        begun: bool = True,
     ) -> list[Found]:
-        self._check()
-        return _checked(fan_out(self.spark, kernel, items, self.run_id, f"{self.what}, {what}"))
+        """One Spark job of all items; under a limit a job per item, each in a lane and at its share of the pace."""
+        _check(self.caller)
+        spark, run_id, described = self.caller.spark, self.caller.run_id, f"{self.what}, {what}"
+        if self.caller.work is None:
+            return _checked(fan_out(spark, _at(kernel, None), items, run_id, described))
 
-    def _check(self) -> None:
-        """Cancelling ends jobs that run; one that is yet to be handed in has to be held back."""
-        if self.stopped.is_set():
-            raise Stopped
+        def alone(item: Item, pace: Pace) -> Found | Exception:
+            return fan_out(spark, _at(kernel, pace), [item], run_id, described)[0]
+
+        return _checked(self.caller.work.run(alone, items, begun))
+
+
+def _at(kernel: Callable[[Item, Pace | None], Found], pace: Pace | None) -> Callable[[Item], Found]:
+    return lambda item: kernel(item, pace)
+
+
+def _check(caller: Caller) -> None:
+    """Cancelling ends jobs that run; one that is yet to be handed in has to be held back."""
+    if caller.stopped.is_set():
+        raise Stopped
+
+
+@contextmanager
+def _turn(caller: Caller) -> Iterator[None]:
+    """Wait until the rows of another group may be in files. It may take hours, so the gate is asked after it."""
+    while not _in_files.acquire(timeout=_GLANCE_SECONDS):
+        _check(caller)
+    try:
+        caller.gate()
+        yield
+    finally:
+        _in_files.release()
 
 
 @contextmanager

@@ -184,7 +184,7 @@ class _Rewriting:
         self.backoff = BackOff.of(context.budgets)
         self.work = self._lanes()
         self.arrow = ArrowEngine(
-            context.spark, context.run_id, io, context.task_memory, self.meter, self.work
+            context.spark, context.run_id, io, context.task_memory, self.meter, self.work, self._gate
         )
         self.native: RewriteEngine = NativeEngine(context.spark, context.run_id, context.format)
         # One commit of ours at a time: two would only make each other retry.

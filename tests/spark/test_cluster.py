@@ -19,7 +19,7 @@ from pyiceberg.transforms import BucketTransform, DayTransform, TruncateTransfor
 from pyiceberg.types import LongType, StringType, TimestamptzType
 
 from lakewarden import Lakewarden
-from lakewarden.engine import arrow, shuffle
+from lakewarden.engine import shuffle
 from lakewarden.model import RunState
 from tests.spark.test_shapes import PLAIN, SCATTERED, everything, leftovers, rewritten
 from tests.support.lab import Lab
@@ -136,14 +136,14 @@ EXCHANGES = pytest.mark.parametrize("exchange", [several_machines, blobs_in_file
 def little_memory(lab: Lab, tmp_path: Path) -> Iterator[tuple[Lab, list[int]]]:
     """The lab with a Lakewarden whose tasks have 1 MiB, and the outputs of each shuffle it needed for that."""
     shuffles: list[int] = []
-    real = arrow.shuffled
+    real = shuffle.shuffled
 
-    def noted(spark: Any, task: Any, *rest: Any) -> Any:
+    def noted(caller: Any, task: Any, what: str) -> Any:
         shuffles.append(len(task.outputs))
-        return real(spark, task, *rest)
+        return real(caller, task, what)
 
     config = {"state": {"url": f"sqlite:///{tmp_path}/small.db"}, "engine": {"task_memory_mb": 1}}
-    with patch.object(arrow, "shuffled", noted), Lakewarden(config, spark=lab.spark, environ={}) as small:
+    with patch.object(shuffle, "shuffled", noted), Lakewarden(config, spark=lab.spark, environ={}) as small:
         yield replace(lab, lw=small), shuffles
 
 

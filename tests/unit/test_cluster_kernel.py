@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakewarden.engine import shuffle
 from lakewarden.engine.kernels.blobs import TELL, Held, Record, Stored, content, stored
 from lakewarden.engine.kernels.cluster import surely_too_large
 from lakewarden.engine.kernels.collecting import collect
@@ -20,6 +24,8 @@ from lakewarden.engine.kernels.exchange import Exchange, chunks, prepare, proof
 from lakewarden.engine.kernels.rewrite import RewriteTask, TooLarge, rewrite
 from lakewarden.engine.kernels.sortkeys import Ordering, SortKey
 from lakewarden.engine.kernels.spreading import spread_out
+from lakewarden.engine.lanes import Stopped
+from lakewarden.jobs.pauses import Paused
 from tests.unit.test_rewrite_kernel import column, task, write
 
 SCHEMA = pa.schema(
@@ -129,10 +135,14 @@ def test_rows_wider_than_was_thought_are_sent_in_several_blobs(tmp_path: Path) -
     made = work(tmp_path, BY_DEVICE, 2, files=2, per_file=2000)
     exchange, _, _ = prepare(made)
     tight = replace(exchange, task=replace(exchange.task, memory_budget=100_000))
-    numbers = [number for number, _ in spread_out(tight, made.slices)]
-    assert numbers.count(TELL) == 1
-    assert numbers.count(0) > 1
-    assert len(numbers) > 1 + len(set(numbers))
+    sent = list(spread_out(tight, made.slices))
+    assert len(sent) > 2 + tight.ranges, "several blobs of a range"
+    to = [[each for each in sent if tight.output_of(each[0]) == output] for output in range(2)]
+    results = [collect(exchange, output, records) for output, records in enumerate(to)]
+    check_sorted([file.path for done, _ in results for file in done.files], rows(4000))
+    read, count, _ = proof([told for _, list_ in results for told in list_])
+    assert count == 4000
+    assert read == results[0][0].written + results[1][0].written
 
 
 def test_what_is_larger_on_disk_than_a_tasks_memory_is_not_tried(tmp_path: Path) -> None:
@@ -215,3 +225,29 @@ def test_a_file_too_large_for_one_task_is_read_by_several(tmp_path: Path) -> Non
     assert sum(piece.wanted for piece in pieces) == 3000
     results = shuffled(made, at_least=5)
     check_sorted([file.path for done, _ in results for file in done.files], rows(3000))
+
+
+# --- taking turns ---------------------------------------------------------------------------------------------
+
+
+def caller(stopped: threading.Event, gate: Callable[[], None] = lambda: None) -> Any:
+    return SimpleNamespace(stopped=stopped, gate=gate)
+
+
+def test_a_group_that_waits_for_its_turn_can_be_stopped() -> None:
+    first, other = caller(threading.Event()), caller(threading.Event())
+    with shuffle._turn(first), shuffle._turn(first):
+        other.stopped.set()
+        with pytest.raises(Stopped), shuffle._turn(other):
+            pytest.fail("there was no turn left")
+    with shuffle._turn(first), shuffle._turn(first):
+        pass  # both were given back
+
+
+def test_a_gate_that_closed_meanwhile_gives_the_turn_back() -> None:
+    def closed() -> None:
+        raise Paused("paused")
+
+    for _ in range(5):
+        with pytest.raises(Paused), shuffle._turn(caller(threading.Event(), closed)):
+            pytest.fail("the gate was closed")

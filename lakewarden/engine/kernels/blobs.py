@@ -74,7 +74,8 @@ class Held:
 
     def add(self, number: int, blob: Blob) -> None:
         in_memory = 0 if isinstance(blob, Stored) else blob.size
-        if self._size + in_memory <= self._limit:
+        # Once one was spilled all are, so that blobs of a range stay in the order they came.
+        if self._file is None and self._size + in_memory <= self._limit:
             self._blobs.setdefault(number, []).append(blob)
             self._size += in_memory
             return

@@ -117,7 +117,6 @@ def write_range(
     # piece of the order.
     wanted = {key.field_id for key in ordering.keys}
     narrow = pa.schema([field for field in reading.schema if field_id(field) in wanted])
-    # Copied: as they are read they keep all columns of their blob alive.
     keys = gather((_copy(batch.select(narrow.names)) for batch in read()), narrow)
     order = permutation(keys, ordering, edges)
     places = np.empty(len(order), np.int64)
@@ -128,7 +127,14 @@ def write_range(
 
 
 def _copy(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.take(pa.array(np.arange(batch.num_rows)))
+    """Memory of its own: a batch as it is read keeps its whole blob alive, every column of it, by a dictionary alone too."""
+    return pa.RecordBatch.from_arrays([_copy_of(column) for column in batch.columns], schema=batch.schema)
+
+
+def _copy_of(column: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        return pa.DictionaryArray.from_arrays(_copy_of(column.indices), _copy_of(column.dictionary))
+    return column.take(pa.array(np.arange(len(column))))
 
 
 def _write_piece(
@@ -146,7 +152,7 @@ def _write_piece(
         seen += batch.num_rows
         inside = (here >= first) & (here < end)
         if inside.any():
-            held.append(batch.filter(pa.array(inside)))
+            held.append(_copy(batch.filter(pa.array(inside))))
             found.append(here[inside])
     if held:
         rows = gather(held, reading.schema)

@@ -19,6 +19,7 @@ import pyarrow as pa
 from lakewarden.engine.kernels.blobs import TELL, Blob, content
 from lakewarden.engine.kernels.digest import Digest
 from lakewarden.engine.kernels.order import Edges, find_edges, sample
+from lakewarden.engine.kernels.pace import Pace
 from lakewarden.engine.kernels.sources import Slice
 from lakewarden.engine.kernels.task import Reading, RewriteTask
 
@@ -36,6 +37,9 @@ class Exchange:
     edges: Edges
     ranges: int
     group_rows: int
+
+    def paced(self, pace: Pace | None) -> Exchange:
+        return replace(self, task=replace(self.task, pace=pace))
 
     def output_of(self, number: int) -> int:
         """Which output a range belongs to."""
@@ -90,8 +94,8 @@ def peak_rss() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def prepare(task: RewriteTask, at_once: int = 1) -> Sampled:
-    """Sample keys, choose encodings for all tasks, and cut into ranges. Later, so many tasks share the task's pace."""
+def prepare(task: RewriteTask) -> Sampled:
+    """Sample keys, choose encodings for all tasks, and cut into ranges."""
     started = time.process_time()
     pa.set_cpu_count(1)
     assert task.ordering is not None
@@ -108,8 +112,7 @@ def prepare(task: RewriteTask, at_once: int = 1) -> Sampled:
     edges = find_edges(pa.concat_tables(samples), task.ordering, ranges)
     per_output = -(-task.rows // len(task.outputs))
     groups = max(1, -(-task.stored_bytes // len(task.outputs) // task.options.row_group_bytes))
-    pace = task.pace and task.pace.part(1 / at_once)
-    shared = replace(task, slices=(), encodings=reading.encodings, pace=pace)
+    shared = replace(task, slices=(), encodings=reading.encodings)
     reading.throttle.settle()
     exchange = Exchange(shared, edges, ranges, max(1, -(-per_output // groups)))
     return Sampled(exchange, reading.row_bytes, Told.by(reading, 0, started))
