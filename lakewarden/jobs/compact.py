@@ -284,12 +284,18 @@ def _enough(
         reason = f"too few small files in the partition: {policy.explain('rewrite_min_input_files')}"
         resting = [each for each in small if settled(each)]
         return [], [spare_all(fresh, reason), spare_all(resting, "already compacted to this target")]
-    total = sum(each.bytes for each in small)
-    if outputs_for(total, target) >= len(small) or 2 * total > target * len(small):
+    # The new ones have to be worth it by themselves: outputs that came out tiny would make the next run pay, and so on.
+    if not (_pays(fresh, target) and _pays(small, target)):
         return [], [
             spare_all(small, f"merging would not make fewer files: {policy.explain('rewrite_target_bytes')}")
         ]
     return small, []
+
+
+def _pays(members: Sequence[Candidate], target: int) -> bool:
+    """Merging makes fewer files, and they are small enough on the average."""
+    total = sum(each.bytes for each in members)
+    return outputs_for(total, target) < len(members) and 2 * total <= target * len(members)
 
 
 def _merge(small: list[Candidate], target: int) -> tuple[list[Bin], list[Candidate]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lakewarden.jobs.compact import plan
@@ -184,6 +184,7 @@ def test_planned_and_spared_are_every_file_and_counts_hold(
 
 
 @settings(max_examples=100, deadline=None)
+@example([1, 1, 1, 2, 99, 99, 99, 99, 251], 1)
 @given(SIZES, st.integers(1, 100))
 def test_planning_after_applying_plans_nothing(sizes: list[int], shrink: int) -> None:
     """However well the outputs compress, a second run has nothing to do."""
