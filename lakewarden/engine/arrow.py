@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from lakewarden.engine import shuffle
-from lakewarden.engine.kernels.cluster import surely_too_large
+from lakewarden.engine.kernels.cluster import looks_too_large
 from lakewarden.engine.kernels.delete_files import DeleteFile
 from lakewarden.engine.kernels.digest import Digest
 from lakewarden.engine.kernels.pace import Pace
@@ -60,12 +60,12 @@ class ArrowEngine:
 
     def write(self, order: Order) -> Sequence[Written]:
         tasks = {group.number: self._tasks(order, group) for group in order.groups}
-        every = [task for each in tasks.values() for task in each if not surely_too_large(task)]
+        every = [task for each in tasks.values() for task in each if not looks_too_large(task)]
         results = iter(self._run(every, _what(order)))
         written = []
         for group in order.groups:
             asked = tasks[group.number]
-            found = [None if surely_too_large(task) else next(results) for task in asked]
+            found = [None if looks_too_large(task) else next(results) for task in asked]
             # An ordered group is one bin; what does not fit one task's memory is spread over several.
             alone = [each for each in found if isinstance(each, Rewritten | Trouble)]
             fits = len(alone) == len(asked)
@@ -91,7 +91,7 @@ class ArrowEngine:
         caller = shuffle.Caller(self._spark, self._run_id, self._meter, self._work, self._stopped, self._gate)
         try:
             return [*shuffle.shuffled(caller, task, _what(order))]
-        except (Unfit, MissingSource, RowsDiffer) as error:
+        except shuffle.FILE_AT_FAULT as error:
             return [_trouble(error)]
 
     def cancel(self) -> None:

@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 _MB = 1_000_000
 # How soon a waiting thread notices that its run was stopped.
-_GLANCE_SECONDS = 0.2
+GLANCE_SECONDS = 0.2
 
 
 class Stopped(Exception):
@@ -151,7 +151,7 @@ class Lanes:
                     share = self._shares.take(self._rivals())
                     if share is not None:
                         return share
-                    self._changed.wait(_GLANCE_SECONDS)
+                    self._changed.wait(GLANCE_SECONDS)
                 raise Stopped
             finally:
                 self._waiting -= 1
@@ -229,7 +229,7 @@ class _Unit(Generic[Item, Result]):
         self._left = len(items)
         futures = [self._lanes._threads.submit(self._carry, item) for item in items]
         try:
-            while self._left and not self._stop.is_set() and not self._ended.wait(_GLANCE_SECONDS):
+            while self._left and not self._stop.is_set() and not self._ended.wait(GLANCE_SECONDS):
                 pass
         finally:
             begun = [future for future in futures if not future.cancel()]

@@ -27,7 +27,7 @@ from lakewarden.engine.kernels.sources import RowsDiffer, Slice
 from lakewarden.engine.kernels.spreading import spread_out
 from lakewarden.engine.kernels.storage import MissingSource
 from lakewarden.engine.kernels.task import RewriteTask, Rewritten, stored_bytes
-from lakewarden.engine.lanes import Stopped, Work
+from lakewarden.engine.lanes import GLANCE_SECONDS, Stopped, Work
 from lakewarden.engine.names import attempt_path
 from lakewarden.engine.spark import Meter, fan_out, light_worker, on_one_machine, parallelism
 
@@ -40,8 +40,6 @@ FILE_AT_FAULT = (Unfit, MissingSource, RowsDiffer)
 
 # Groups whose rows are in files at once: two keep the cores busy, and all at once would need the disk for all of them.
 _in_files = threading.BoundedSemaphore(2)
-# How soon a waiting thread notices that its run was stopped.
-_GLANCE_SECONDS = 0.2
 # Blobs whose places the driver keeps; more go through Spark's shuffle, which needs no such list.
 _MOST_BLOBS = 100_000
 
@@ -182,7 +180,7 @@ def _check(caller: Caller) -> None:
 @contextmanager
 def _turn(caller: Caller) -> Iterator[None]:
     """Wait until the rows of another group may be in files. It may take hours, so the gate is asked after it."""
-    while not _in_files.acquire(timeout=_GLANCE_SECONDS):
+    while not _in_files.acquire(timeout=GLANCE_SECONDS):
         _check(caller)
     try:
         caller.gate()
@@ -241,7 +239,7 @@ def _proven(task: RewriteTask, sampling: Told, results: list[Collected]) -> list
         first,
         read=read if task.digest else None,
         erased=erased,
-        bytes_read=sum(each.bytes_read for each in told),
+        bytes_read=task.stored_bytes,
         cpu_seconds=first.cpu_seconds + sum(each.cpu_seconds for each in told),
         waited=first.waited + sum(each.waited for each in told),
         fetched=sum(each.fetched for each in told),

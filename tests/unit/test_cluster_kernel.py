@@ -18,7 +18,7 @@ import pytest
 
 from lakewarden.engine import shuffle
 from lakewarden.engine.kernels.blobs import TELL, Held, Record, Stored, content, stored
-from lakewarden.engine.kernels.cluster import surely_too_large
+from lakewarden.engine.kernels.cluster import looks_too_large
 from lakewarden.engine.kernels.collecting import collect
 from lakewarden.engine.kernels.exchange import Exchange, chunks, prepare, proof
 from lakewarden.engine.kernels.rewrite import RewriteTask, TooLarge, rewrite
@@ -149,9 +149,9 @@ def test_what_is_larger_on_disk_than_a_tasks_memory_is_not_tried(tmp_path: Path)
     made = work(tmp_path, BY_DEVICE, 2)
     stored = sum(piece.size for piece in made.slices)
     assert made.stored_bytes == stored
-    assert surely_too_large(replace(made, memory_budget=stored))
-    assert not surely_too_large(replace(made, memory_budget=2 * stored))
-    assert not surely_too_large(replace(made, memory_budget=stored, ordering=None))
+    assert looks_too_large(replace(made, memory_budget=stored))
+    assert not looks_too_large(replace(made, memory_budget=2 * stored))
+    assert not looks_too_large(replace(made, memory_budget=stored, ordering=None))
 
 
 def test_ranges_that_do_not_fit_memory_are_kept_on_disk_and_in_order(tmp_path: Path) -> None:

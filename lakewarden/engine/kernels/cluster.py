@@ -37,7 +37,7 @@ class TooLarge(Exception):
         )
 
 
-def surely_too_large(task: RewriteTask) -> bool:
+def looks_too_large(task: RewriteTask) -> bool:
     """A guess without a look at the footers: rows hardly ever take less memory than they take on disk.
 
     Where they do, as with files full of columns that were dropped, several tasks order what one could have.

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakewarden.engine.kernels.project import Unfit
+from lakewarden.engine.kernels.sources import column_sizes
 from lakewarden.engine.kernels.storage import MissingSource, Store
 
 # A column chunk is read through a window of this size. Read whole, as pre-buffering does, it takes as much memory as the
@@ -72,7 +73,5 @@ def opened(file: DeleteFile, store: Store, dictionaries: Sequence[str] = ()) -> 
 
 def charge(parquet: pq.ParquetFile, number: int, columns: Collection[str], store: Store) -> None:
     """Before these columns of a row group are read, window by window."""
-    group = parquet.metadata.row_group(number)
-    chunks = [group.column(place) for place in range(group.num_columns)]
-    sizes = [chunk.total_compressed_size for chunk in chunks if chunk.path_in_schema in columns]
+    sizes = column_sizes(parquet.metadata, number, columns)
     store.throttle.read(sum(sizes), requests=sum(-(-size // _WINDOW) for size in sizes))

@@ -1,7 +1,7 @@
 """Putting rows in order over several tasks, for a partition that does not fit one task's memory.
 
 One task samples keys and finds where to cut them into ranges. Every spreading task (spreading.py) reads some of the sources
-and sends each range's rows on as one Arrow IPC blob. Every collecting task (collecting.py) gets all blobs of its ranges,
+and sends each range's rows on as Arrow IPC blobs. Every collecting task (collecting.py) gets all blobs of its ranges,
 orders them range by range and writes one file.
 """
 
@@ -53,7 +53,6 @@ class Told:
     read: Digest
     rows: int
     erased: int
-    bytes_read: int
     cpu_seconds: float
     waited: float
     fetched: int
@@ -65,7 +64,6 @@ class Told:
             reading.read,
             rows,
             reading.erased,
-            reading.bytes_read if rows else 0,
             time.process_time() - started,
             reading.throttle.waited,
             reading.throttle.bytes_read,

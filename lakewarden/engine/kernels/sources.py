@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -71,14 +71,19 @@ class Source:
         """What a row group takes in the file; where only some columns are read, what these take."""
         if columns is None:
             return self.slice.size * rows // max(1, self.slice.rows)
-        group = self.footer.row_group(number)
-        chunks = [group.column(place) for place in range(group.num_columns)]
-        return sum(chunk.total_compressed_size for chunk in chunks if chunk.path_in_schema in columns)
+        return sum(column_sizes(self.footer, number, columns))
 
     @property
     def bytes_read(self) -> int:
         rows = sum(rows for _, rows, _ in self.row_groups())
         return self.slice.size * rows // max(1, self.slice.rows)
+
+
+def column_sizes(footer: pq.FileMetaData, number: int, columns: Collection[str]) -> list[int]:
+    """What each of these columns of a row group takes in the file."""
+    group = footer.row_group(number)
+    chunks = [group.column(place) for place in range(group.num_columns)]
+    return [chunk.total_compressed_size for chunk in chunks if chunk.path_in_schema in columns]
 
 
 def open_sources(

@@ -1,4 +1,4 @@
-"""The first half of an exchange: a task reads some of the sources and sends each range's rows on as one Arrow IPC blob."""
+"""The first half of an exchange: a task reads some of the sources and sends each range's rows on as Arrow IPC blobs."""
 
 from __future__ import annotations
 
