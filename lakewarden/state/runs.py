@@ -197,6 +197,16 @@ class Journal:
         return tuple(Step(row.run_id, row.seq, row.name, row.at, row.detail) for row in rows)
 
 
+def fence(connection: Connection, run_id: str, owner: Owner, now: datetime) -> None:
+    """Make sure, inside the caller's transaction, that the run is open and still this owner's; else RunTaken.
+
+    The row stays locked until the transaction ends: nobody takes the run over while the caller writes under it.
+    """
+    mine = update(runs).where(runs.c.id == run_id, _open(), _owned_by(owner)).values(beat_at=now)
+    if connection.execute(mine).rowcount != 1:
+        raise _taken(connection, run_id)
+
+
 def _open() -> ColumnElement[bool]:
     return runs.c.ended_at.is_(None)
 

@@ -1,0 +1,432 @@
+"""Files that are to go: marked under a verdict, restored, or deleted with a receipt.
+
+    verdict   pending ──> active            in force: the grace runs from here
+                    └───> void              what was to make its files unneeded did not happen
+
+    file      doomed ──> erasing ──> erased | missing     the receipt; never removed, never changed
+                 │          └──────> doomed               the delete failed, or its process died
+                 ├─────> kept                             needed again or changed: this verdict is done with it
+                 └─────> restored                         someone wants it back: for good
+
+Every method is one transaction. A row leaves `doomed` by one conditional UPDATE, so of a restore and a delete that meet,
+one gets the file and the other sees that it did not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    bindparam,
+    delete,
+    func,
+    literal,
+    or_,
+    select,
+    text,
+    update,
+)
+
+from lakewarden.errors import Refused
+from lakewarden.model import Owner
+from lakewarden.state.database import State
+from lakewarden.state.doomed_rows import among, as_arrow, as_file, as_tally, as_verdict, insert_doomed, pages
+from lakewarden.state.runs import fence
+from lakewarden.state.schema import doomed, runs, verdicts
+from lakewarden.state.upsert import upsert
+from lakewarden.state.verdicts import (
+    LIVE,
+    RECEIPTS,
+    DoomedFile,
+    FileState,
+    Restored,
+    Standing,
+    Tally,
+    Verdict,
+    VerdictState,
+)
+
+if TYPE_CHECKING:  # commands that only list need no Arrow
+    import pyarrow as pa
+
+PAGE = 50_000
+_ALREADY = "an earlier verdict has it already"
+
+
+class DoomedFiles:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    # ------------------------------------------------------------ verdicts
+
+    def doom(
+        self,
+        verdict_id: str,
+        table: str,
+        table_uuid: str,
+        cause: str,
+        reason: str,
+        files: pa.Table,
+        detail: Mapping[str, Any],
+        now: datetime,
+    ) -> Tally:
+        """Write down a verdict that counts for nothing yet, with its files (path, kind, size, stamp; the last two may be null).
+
+        Called again after a crash it replaces what is pending; a verdict in force is never replaced: Refused.
+        """
+        row = {
+            "id": verdict_id,
+            "table_name": str(table),
+            "table_uuid": table_uuid,
+            "cause": str(cause),
+            "reason": reason,
+            "state": VerdictState.PENDING.value,
+            "made_at": now,
+            "detail": dict(detail),
+        }
+        with self._state.write() as connection:
+            _clear(connection, verdict_id)
+            upsert(connection, verdicts, row, ["id"])
+            insert_doomed(connection, verdict_id, files)
+            return _tally(connection, verdict_id, (FileState.DOOMED,))
+
+    def enforce(self, verdict_id: str, now: datetime) -> Verdict:
+        """The verdict is in force from now on; one that is already keeps its moment. Refused where it is void or unknown.
+
+        A file that an earlier verdict in force already has stays that one's: an object has one receipt.
+        """
+        with self._state.write() as connection:
+            verdict = _verdict_for_update(connection, verdict_id)
+            if verdict.state is VerdictState.ACTIVE:
+                return verdict
+            if verdict.state is VerdictState.VOID:
+                raise Refused(action="enforce", target=f"verdict {verdict_id}", reason="it is void")
+            _one_at_a_time(connection, verdict.table_uuid)
+            _leave_to_earlier(connection, verdict)
+            active = {"state": VerdictState.ACTIVE.value, "doomed_at": now}
+            connection.execute(update(verdicts).where(verdicts.c.id == verdict_id).values(active))
+            return replace(verdict, state=VerdictState.ACTIVE, doomed_at=now)
+
+    def void(self, verdict_id: str) -> None:
+        """A pending verdict will never be in force: its files were never doomed. One in force is Refused."""
+        with self._state.write() as connection:
+            verdict = _verdict_for_update(connection, verdict_id)
+            if verdict.state is VerdictState.ACTIVE:
+                raise Refused(
+                    action="void",
+                    target=f"verdict {verdict_id}",
+                    reason="it is in force",
+                    hint=f"bring its files back: `lakewarden restore {verdict.table} --run {verdict_id}`",
+                )
+            connection.execute(delete(doomed).where(doomed.c.verdict_id == verdict_id, _in(FileState.DOOMED)))
+            void = update(verdicts).where(verdicts.c.id == verdict_id)
+            connection.execute(void.values(state=VerdictState.VOID.value))
+
+    def verdict(self, verdict_id: str) -> Verdict | None:
+        with self._state.read() as connection:
+            row = connection.execute(select(verdicts).where(verdicts.c.id == verdict_id)).one_or_none()
+        return None if row is None else as_verdict(row)
+
+    def pending(self, table: str) -> tuple[Verdict, ...]:
+        """Verdicts of the table whose run has not said yet whether they are in force, oldest first."""
+        wanted = select(verdicts).where(
+            verdicts.c.table_name == str(table), verdicts.c.state == VerdictState.PENDING.value
+        )
+        with self._state.read() as connection:
+            rows = connection.execute(wanted.order_by(verdicts.c.made_at, verdicts.c.id)).all()
+        return tuple(as_verdict(row) for row in rows)
+
+    def standings(self, table: str, table_uuid: str | None = None) -> tuple[Standing, ...]:
+        """Every verdict of the table by its name, or by its uuid whatever it was called then, with its totals."""
+        wanted = select(verdicts).where(_of(table, table_uuid)).order_by(verdicts.c.made_at, verdicts.c.id)
+        totals = (
+            select(doomed.c.verdict_id, doomed.c.state, *_COUNTED)
+            .join(verdicts)
+            .where(_of(table, table_uuid))
+            .group_by(doomed.c.verdict_id, doomed.c.state)
+        )
+        with self._state.read() as connection:
+            found = [as_verdict(row) for row in connection.execute(wanted)]
+            counted = connection.execute(totals).all()
+        tallies: dict[str, dict[FileState, Tally]] = {}
+        for row in counted:
+            tallies.setdefault(row.verdict_id, {})[FileState(row.state)] = as_tally(row)
+        return tuple(Standing(each, tallies.get(each.id, {})) for each in found)
+
+    # ------------------------------------------------------------ reaping
+
+    def due(
+        self, table_uuid: str, graces: Mapping[str, timedelta], now: datetime, page: int = PAGE
+    ) -> Iterator[pa.Table]:
+        """Doomed files whose verdict is in force and its grace over: id, path, size, stamp, verdict, doomed_at.
+
+        By verdict, oldest first, in pages. A cause that `graces` does not name has no due files.
+        """
+        wanted = select(verdicts).where(
+            verdicts.c.table_uuid == table_uuid, verdicts.c.state == VerdictState.ACTIVE.value
+        )
+        with self._state.read() as connection:
+            active = [
+                as_verdict(row)
+                for row in connection.execute(wanted.order_by(verdicts.c.doomed_at, verdicts.c.id))
+            ]
+        for verdict in active:
+            grace = graces.get(verdict.cause)
+            if grace is not None and verdict.doomed_at is not None and verdict.doomed_at + grace <= now:
+                yield from self._doomed_of(verdict, page)
+
+    def _doomed_of(self, verdict: Verdict, page: int) -> Iterator[pa.Table]:
+        columns = (doomed.c.id, doomed.c.path, doomed.c.size, doomed.c.stamp)
+        wanted = select(*columns).where(doomed.c.verdict_id == verdict.id, _in(FileState.DOOMED))
+        for rows in pages(self._state.read, wanted, page):
+            yield as_arrow(rows, verdict)
+
+    def begin_erasing(self, ids: Sequence[int], run_id: str, owner: Owner, now: datetime) -> list[int]:
+        """Files that are this run's to delete now. One that was restored meanwhile is not among them.
+
+        RunTaken, in the same transaction, where the run is over or driven by someone else.
+        """
+        in_force = select(verdicts.c.id).where(verdicts.c.state == VerdictState.ACTIVE.value)
+        with self._state.write() as connection:
+            fence(connection, run_id, owner, now)
+            change = (
+                update(doomed)
+                .where(among(connection, ids), _in(FileState.DOOMED), doomed.c.verdict_id.in_(in_force))
+                .values(state=FileState.ERASING.value, reap_run_id=run_id)
+                .returning(doomed.c.id)
+            )
+            return sorted(row.id for row in connection.execute(change))
+
+    def finish_erasing(
+        self,
+        run_id: str,
+        now: datetime,
+        *,
+        erased: Sequence[int] = (),
+        missing: Sequence[int] = (),
+        failed: Mapping[int, str] | None = None,
+    ) -> None:
+        """The receipts of a batch. What could not be deleted is doomed again, with the reason, for the next run.
+
+        Rows that another run took over in the meantime are its: it finds the file gone and writes the one receipt.
+        """
+        with self._state.write() as connection:
+            _end(connection, run_id, erased, FileState.ERASED, "", now)
+            _end(connection, run_id, missing, FileState.MISSING, "it was gone already", now)
+            back = (
+                update(doomed)
+                .where(
+                    doomed.c.id == bindparam("row"), _in(FileState.ERASING), doomed.c.reap_run_id == run_id
+                )
+                .values(state=FileState.DOOMED.value, note=bindparam("why"))
+            )
+            if failed:
+                rows = [{"row": each, "why": f"not deleted: {why}"} for each, why in failed.items()]
+                connection.execute(back, rows)
+
+    def note_missing(self, ids: Sequence[int], run_id: str, owner: Owner, now: datetime) -> int:
+        """Doomed files that are gone without our doing: what was wanted, with a receipt that says so."""
+        return self._settle(ids, FileState.MISSING, "it was gone already", run_id, owner, now)
+
+    def keep(self, ids: Sequence[int], note: str, run_id: str, owner: Owner, now: datetime) -> int:
+        """Files this verdict never touches again, and why."""
+        return self._settle(ids, FileState.KEPT, note, run_id, owner, now)
+
+    def _settle(
+        self, ids: Sequence[int], state: FileState, note: str, run_id: str, owner: Owner, now: datetime
+    ) -> int:
+        if not ids:
+            return 0
+        with self._state.write() as connection:
+            fence(connection, run_id, owner, now)
+            change = update(doomed).where(among(connection, ids), _in(FileState.DOOMED))
+            ending = {"state": state.value, "note": note, "reap_run_id": run_id, "ended_at": now}
+            return connection.execute(change.values(ending)).rowcount
+
+    def reset_erasing(self, table_uuid: str) -> int:
+        """Files a run was deleting when it died are doomed again: the next run proves them anew, and finds some gone."""
+        mine = select(verdicts.c.id).where(verdicts.c.table_uuid == table_uuid)
+        running = select(runs.c.id).where(runs.c.ended_at.is_(None))
+        left = [doomed.c.verdict_id.in_(mine), _in(FileState.ERASING), doomed.c.reap_run_id.not_in(running)]
+        note = literal("run ") + doomed.c.reap_run_id + " was deleting it when it stopped"
+        with self._state.write() as connection:
+            return connection.execute(
+                update(doomed).where(*left).values(state=FileState.DOOMED.value, note=note)
+            ).rowcount
+
+    # ------------------------------------------------------------ restoring
+
+    def restore(
+        self,
+        table: str,
+        *,
+        path: str | None = None,
+        verdict_id: str | None = None,
+        table_uuid: str | None = None,
+        now: datetime,
+    ) -> Restored:
+        """Bring back the file at `path`, the files of a verdict, or all of the table's, pending ones too.
+
+        Files that a run is deleting right now, and those that are gone, cannot come back; they are counted.
+        """
+        with self._state.write() as connection:
+            chosen = _chosen(connection, table, table_uuid, path, verdict_id)
+            totals = dict.fromkeys(FileState, Tally())
+            for row in connection.execute(
+                select(doomed.c.state, *_COUNTED).where(chosen).group_by(doomed.c.state)
+            ):
+                totals[FileState(row.state)] = as_tally(row)
+            change = update(doomed).where(chosen, _in(FileState.DOOMED))
+            done = connection.execute(change.values(state=FileState.RESTORED.value, ended_at=now)).rowcount
+        gone = sum((totals[each].files for each in RECEIPTS), 0)
+        return Restored(done, totals[FileState.DOOMED].bytes, totals[FileState.ERASING].files, gone)
+
+    def restored_paths(self, table_uuid: str) -> Iterator[pa.Array]:
+        """Paths someone brought back, for a sweep to leave alone; as they were marked, in pages."""
+        return self._paths(table_uuid, (FileState.RESTORED,), tuple(VerdictState))
+
+    def doomed_paths(self, table_uuid: str) -> Iterator[pa.Array]:
+        """Paths that are under a verdict already, for a sweep not to mark again; as they were marked, in pages."""
+        return self._paths(table_uuid, LIVE, (VerdictState.PENDING, VerdictState.ACTIVE))
+
+    def _paths(
+        self, table_uuid: str, states: Sequence[FileState], of: Sequence[VerdictState]
+    ) -> Iterator[pa.Array]:
+        import pyarrow as pa
+
+        mine = select(verdicts.c.id).where(
+            verdicts.c.table_uuid == table_uuid, verdicts.c.state.in_([each.value for each in of])
+        )
+        wanted = select(doomed.c.id, doomed.c.path).where(doomed.c.verdict_id.in_(mine), _in(*states))
+        for rows in pages(self._state.read, wanted, PAGE):
+            yield pa.array([row.path for row in rows], pa.string())
+
+    # ------------------------------------------------------------ looking
+
+    def list(
+        self, table: str, states: Sequence[FileState] = LIVE, limit: int = 50, table_uuid: str | None = None
+    ) -> tuple[DoomedFile, ...]:
+        """Files in these states, in the order they were marked."""
+        wanted = _files(table, table_uuid, states).order_by(doomed.c.id)
+        return self._fetch(wanted.limit(limit))
+
+    def receipts(
+        self, table: str, limit: int = 50, since: datetime | None = None, table_uuid: str | None = None
+    ) -> tuple[DoomedFile, ...]:
+        """What was deleted, the newest first."""
+        wanted = _files(table, table_uuid, RECEIPTS)
+        if since is not None:
+            wanted = wanted.where(doomed.c.ended_at >= since)
+        return self._fetch(wanted.order_by(doomed.c.ended_at.desc(), doomed.c.id).limit(limit))
+
+    def _fetch(self, wanted: Select[Any]) -> tuple[DoomedFile, ...]:
+        with self._state.read() as connection:
+            return tuple(as_file(row) for row in connection.execute(wanted))
+
+
+_COUNTED = (func.count().label("files"), func.coalesce(func.sum(doomed.c.size), 0).label("bytes"))
+
+
+def _in(*states: FileState) -> ColumnElement[bool]:
+    return or_(*(doomed.c.state == each.value for each in states))
+
+
+def _of(table: str, table_uuid: str | None) -> ColumnElement[bool]:
+    named = verdicts.c.table_name == str(table)
+    return named if table_uuid is None else or_(named, verdicts.c.table_uuid == table_uuid)
+
+
+def _clear(connection: Connection, verdict_id: str) -> None:
+    """Take away what a run that crashed left of this verdict, but for files that were restored since."""
+    found = connection.execute(select(verdicts).where(verdicts.c.id == verdict_id)).one_or_none()
+    if found is None:
+        return
+    if found.state != VerdictState.PENDING.value:
+        raise Refused(
+            action="mark files again under", target=f"verdict {verdict_id}", reason=f"it is {found.state}"
+        )
+    connection.execute(delete(doomed).where(doomed.c.verdict_id == verdict_id, _in(FileState.DOOMED)))
+
+
+def _verdict_for_update(connection: Connection, verdict_id: str) -> Verdict:
+    wanted = select(verdicts).where(verdicts.c.id == verdict_id).with_for_update()
+    row = connection.execute(wanted).one_or_none()
+    if row is None:
+        raise Refused(action="act on", target=f"verdict {verdict_id}", reason="there is no such verdict")
+    return as_verdict(row)
+
+
+def _one_at_a_time(connection: Connection, table_uuid: str) -> None:
+    """Two verdicts that come into force together must see each other. SQLite has one writer at any time anyway."""
+    if connection.dialect.name == "postgresql":
+        lock = text("SELECT pg_advisory_xact_lock(hashtext('lakewarden verdict ' || :uuid))")
+        connection.execute(lock, {"uuid": table_uuid})
+
+
+def _leave_to_earlier(connection: Connection, verdict: Verdict) -> None:
+    others = select(verdicts.c.id).where(
+        verdicts.c.table_uuid == verdict.table_uuid, verdicts.c.state == VerdictState.ACTIVE.value
+    )
+    theirs = connection.execute(select(doomed.c.path).where(doomed.c.verdict_id.in_(others), _in(*LIVE)))
+    had = theirs.scalars().all()
+    if not had:
+        return
+    import numpy as np
+
+    from lakewarden.paths import hashes
+
+    wanted = select(doomed.c.id, doomed.c.path).where(
+        doomed.c.verdict_id == verdict.id, _in(FileState.DOOMED)
+    )
+    mine = connection.execute(wanted).all()
+    both = np.isin(hashes([row.path for row in mine]), hashes(list(had)))
+    ids = [row.id for row, shared in zip(mine, both, strict=True) if shared]
+    if ids:
+        kept = {"state": FileState.KEPT.value, "note": _ALREADY}
+        connection.execute(update(doomed).where(among(connection, ids)).values(kept))
+
+
+def _end(
+    connection: Connection, run_id: str, ids: Sequence[int], state: FileState, note: str, now: datetime
+) -> None:
+    if ids:
+        mine = [among(connection, ids), _in(FileState.ERASING), doomed.c.reap_run_id == run_id]
+        ending = {"state": state.value, "ended_at": now, "note": note}
+        connection.execute(update(doomed).where(*mine).values(ending))
+
+
+def _chosen(
+    connection: Connection, table: str, table_uuid: str | None, path: str | None, verdict_id: str | None
+) -> ColumnElement[bool]:
+    mine = select(verdicts.c.id).where(_of(table, table_uuid), verdicts.c.state != VerdictState.VOID.value)
+    if verdict_id is not None:
+        mine = mine.where(verdicts.c.id == verdict_id)
+    chosen = doomed.c.verdict_id.in_(mine)
+    if path is None:
+        return chosen
+    from lakewarden.paths import normal
+
+    # All spellings of a path end in the same name; which of these are the same file, the normal form decides.
+    named = doomed.c.path.endswith(path.rstrip("/").rpartition("/")[2], autoescape=True)
+    alike = connection.execute(select(doomed.c.id, doomed.c.path).where(chosen, named))
+    return among(connection, [row.id for row in alike if normal(row.path) == normal(path)])
+
+
+def _tally(connection: Connection, verdict_id: str, states: Sequence[FileState]) -> Tally:
+    wanted = select(*_COUNTED).where(doomed.c.verdict_id == verdict_id, _in(*states))
+    return as_tally(connection.execute(wanted).one())
+
+
+def _files(table: str, table_uuid: str | None, states: Sequence[FileState]) -> Select[Any]:
+    file_columns = [column.label(f"file_{column.name}") for column in doomed.columns]
+    return (
+        select(*file_columns, verdicts)
+        .join(verdicts)
+        .where(_of(table, table_uuid), _in(*states), verdicts.c.state != VerdictState.VOID.value)
+    )

@@ -1,0 +1,101 @@
+"""Words about files that are to go: a verdict says why, a doomed file is under one from marked to gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+# The cause whose files wait as long as an orphan, because they lie in the table's folder without ever being part of it.
+FAILED_LOAD = "failed-load"
+
+
+class VerdictState(StrEnum):
+    """`pending` counts for nothing yet: what makes the files unneeded has not happened for certain."""
+
+    PENDING = "pending"
+    ACTIVE = "active"
+    VOID = "void"
+
+
+class FileState(StrEnum):
+    """From marked to gone. The last four are final: nothing moves a row out of them."""
+
+    DOOMED = "doomed"
+    ERASING = "erasing"
+    ERASED = "erased"
+    MISSING = "missing"
+    KEPT = "kept"
+    RESTORED = "restored"
+
+
+LIVE = (FileState.DOOMED, FileState.ERASING)
+RECEIPTS = (FileState.ERASED, FileState.MISSING)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why files of one table are to go. In force, and its grace running, since `doomed_at`."""
+
+    id: str
+    table: str
+    table_uuid: str
+    cause: str
+    reason: str
+    state: VerdictState
+    made_at: datetime
+    doomed_at: datetime | None
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many files and bytes; a file whose size is not known adds none."""
+
+    files: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.files + other.files, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A verdict, and how many of its files are where."""
+
+    verdict: Verdict
+    tallies: Mapping[FileState, Tally]
+
+    def tally(self, *states: FileState) -> Tally:
+        return sum((self.tallies.get(state, Tally()) for state in states), Tally())
+
+    @property
+    def live(self) -> Tally:
+        """What may still be deleted, or restored."""
+        return self.tally(*LIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class DoomedFile:
+    """One file under a verdict; of a file that is gone it is the receipt."""
+
+    path: str
+    kind: str
+    size: int | None
+    state: FileState
+    verdict: Verdict
+    run_id: str | None
+    ended_at: datetime | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What came back, and what could not: files a run is deleting at this moment, and files that are gone."""
+
+    files: int
+    bytes: int
+    erasing: int
+    gone: int
