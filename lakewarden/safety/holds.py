@@ -1,0 +1,170 @@
+"""Who holds what: pins, tags, branches, Flink jobs, writers at work and staged loads.
+
+The first four keep snapshots, the last two keep files that no snapshot names yet. What a hold covers is decided here and
+nowhere else; in doubt it covers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from lakewarden.model import Hold, HoldKind, Ref, Snapshot, TableView
+from lakewarden.paths import normal
+from lakewarden.state.database import State
+from lakewarden.state.heartbeats import Heartbeat, Heartbeats
+from lakewarden.state.loads import Load, Loads
+from lakewarden.state.pins import Pin, Pins
+
+# A store's clock and a writer's may differ: a file that seems this much older than its writer may still be its.
+CLOCKS_DIFFER = timedelta(hours=1)
+
+_FLINK_JOB, _FLINK_OPERATOR = "flink.job-id", "flink.operator-id"
+_FLINK_CHECKPOINT = "flink.max-committed-checkpoint-id"
+
+
+@dataclass(frozen=True)
+class Holds:
+    """Every hold on one table at one moment."""
+
+    holds: tuple[Hold, ...] = ()
+
+    def snapshots(self) -> Mapping[int, tuple[Hold, ...]]:
+        """By snapshot, who holds it."""
+        found: dict[int, tuple[Hold, ...]] = {}
+        for hold in self.holds:
+            if hold.snapshot_id is not None:
+                found[hold.snapshot_id] = (*found.get(hold.snapshot_id, ()), hold)
+        return found
+
+    def covering(self, path: str, modified: datetime | None) -> Hold | None:
+        """The writer or load that may still need this file. A file whose age is not known may be any writer's."""
+        plain = normal(path)
+        for prefix, hold in self._cover.prefixes:
+            if plain.startswith(prefix):
+                return hold
+        if plain in self._cover.paths:
+            return self._cover.paths[plain]
+        return next((hold for hold in self._cover.anywhere if _may_have_written(hold, modified)), None)
+
+    @cached_property
+    def _cover(self) -> _Cover:
+        files = [hold for hold in self.holds if hold.kind in (HoldKind.WRITER, HoldKind.LOAD)]
+        return _Cover(
+            tuple((_prefix(each), hold) for hold in files for each in hold.prefixes),
+            {normal(each): hold for hold in files for each in hold.paths},
+            tuple(hold for hold in files if _is_anywhere(hold)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cover:
+    """What holds cover, in the form it is asked in."""
+
+    prefixes: tuple[tuple[str, Hold], ...]
+    paths: Mapping[str, Hold]
+    anywhere: tuple[Hold, ...]
+
+
+def _prefix(written: str) -> str:
+    """How names begin, not a folder: `…/data/part-` covers `…/data/part-7`, and a folder is ended by its slash."""
+    plain = normal(written)
+    return plain + "/" if written.endswith("/") and not plain.endswith("/") else plain
+
+
+def _is_anywhere(hold: Hold) -> bool:
+    return hold.kind is HoldKind.WRITER and not hold.prefixes and not hold.paths
+
+
+def _may_have_written(writer: Hold, modified: datetime | None) -> bool:
+    return writer.since is None or modified is None or modified >= writer.since - CLOCKS_DIFFER
+
+
+def gather(view: TableView, state: State, now: datetime) -> Holds:
+    """Every hold that counts at this moment. The state database is read last, so a pin made meanwhile is among them."""
+    in_table = (*_refs(view), *_flink(view))
+    return Holds((*in_table, *_in_state(view, state, now)))
+
+
+def _in_state(view: TableView, state: State, now: datetime) -> Iterator[Hold]:
+    table = str(view.ref)
+    yield from (_pinned(each) for each in Pins(state).live(view.uuid, now))
+    yield from (_writing(each) for each in Heartbeats(state).list(table) if each.live(now))
+    yield from (_loading(each) for each in Loads(state).live(table, view.uuid, now))
+
+
+def _refs(view: TableView) -> Iterator[Hold]:
+    for ref in view.refs:
+        kind = HoldKind.TAG if ref.kind == "tag" else HoldKind.BRANCH
+        until = _tag_ends(ref, view.snapshot(ref.snapshot_id)) if kind is HoldKind.TAG else None
+        yield Hold(kind, ref.name, "", snapshot_id=ref.snapshot_id, until=until)
+    # The first format version need not name its main branch.
+    if view.current_snapshot_id is not None and not any(ref.name == "main" for ref in view.refs):
+        yield Hold(HoldKind.BRANCH, "main", "", snapshot_id=view.current_snapshot_id)
+
+
+def _tag_ends(ref: Ref, snapshot: Snapshot | None) -> datetime | None:
+    """Iceberg counts a ref's age from the moment its snapshot was committed."""
+    if ref.max_age_ms is None or snapshot is None:
+        return None
+    try:
+        return snapshot.committed_at + timedelta(milliseconds=ref.max_age_ms)
+    except OverflowError:
+        return None  # Iceberg's way of saying for ever
+
+
+def _flink(view: TableView) -> Iterator[Hold]:
+    """A Flink job that restarts looks for its newest checkpoint in the table; without it, it would commit twice."""
+    newest: dict[tuple[str, str], Snapshot] = {}
+    for snapshot in view.snapshots:
+        job = snapshot.summary.get(_FLINK_JOB)
+        if job is None or _FLINK_CHECKPOINT not in snapshot.summary:
+            continue
+        key = (job, snapshot.summary.get(_FLINK_OPERATOR, ""))
+        if key not in newest or _order(snapshot) > _order(newest[key]):
+            newest[key] = snapshot
+    for (job, operator), snapshot in newest.items():
+        checkpoint = f"checkpoint {snapshot.summary[_FLINK_CHECKPOINT]}"
+        yield Hold(HoldKind.FLINK, job, operator, checkpoint, snapshot.id, since=snapshot.committed_at)
+
+
+def _order(snapshot: Snapshot) -> tuple[int, datetime]:
+    return snapshot.sequence_number, snapshot.committed_at
+
+
+def _pinned(pin: Pin) -> Hold:
+    return Hold(
+        HoldKind.PIN,
+        pin.id,
+        pin.holder,
+        pin.purpose,
+        pin.snapshot_id,
+        since=pin.created_at,
+        until=pin.expires_at,
+    )
+
+
+def _writing(beat: Heartbeat) -> Hold:
+    return Hold(
+        HoldKind.WRITER,
+        beat.writer,
+        beat.host,
+        prefixes=beat.prefixes,
+        since=beat.started_at,
+        until=beat.until,
+    )
+
+
+def _loading(load: Load) -> Hold:
+    return Hold(
+        HoldKind.LOAD,
+        load.id,
+        load.holder,
+        load.purpose,
+        paths=load.paths,
+        prefixes=load.prefixes,
+        since=load.created_at,
+        until=load.expires_at,
+    )

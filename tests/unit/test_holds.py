@@ -1,0 +1,164 @@
+"""What holds cover, as pure values: spellings of a path, ages of files, refs and Flink jobs of a view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakewarden.model import Hold, HoldKind, Ref, Snapshot, TableView
+from lakewarden.safety.holds import Holds, gather
+from lakewarden.state.database import State
+from lakewarden.state.heartbeats import Heartbeats
+from lakewarden.state.loads import Load, Loads, LoadState
+from lakewarden.state.pins import Pin, Pins
+from tests.support.tables import NOW, TABLE, view
+
+HOUR = timedelta(hours=1)
+OLD = NOW - timedelta(days=400)
+
+
+def writer(*prefixes: str, since: datetime | None = NOW) -> Hold:
+    return Hold(HoldKind.WRITER, "etl", "host", prefixes=prefixes, since=since)
+
+
+def load(*paths: str, prefixes: tuple[str, ...] = ()) -> Hold:
+    return Hold(HoldKind.LOAD, "l1", "ana", paths=paths, prefixes=prefixes)
+
+
+def snapshot(number: int, **summary: str) -> Snapshot:
+    return Snapshot(number, None, number, NOW + number * HOUR, "append", summary)
+
+
+def with_refs(*refs: Ref) -> TableView:
+    return replace(view(), refs=refs, snapshots=(snapshot(1), snapshot(2)), current_snapshot_id=2)
+
+
+# ------------------------------------------------------------ what is covered
+
+
+@pytest.mark.parametrize(
+    "written", ["file:/lake/t/data/new/", "/lake/t/data/new/", "file:///lake//t/data/new/"]
+)
+@pytest.mark.parametrize("path", ["file:///lake/t/data/new/a.parquet", "/lake/t/data/new/deep/b.avro"])
+def test_a_prefix_covers_every_age_in_every_spelling(written: str, path: str) -> None:
+    hold = writer(written)
+    for modified in (OLD, NOW, None):
+        assert Holds((hold,)).covering(path, modified) is hold
+
+
+def test_a_prefix_is_how_names_begin() -> None:
+    assert Holds((writer("s3a://b/t/data/part-"),)).covering("s3://b/t/data/part-7.parquet", OLD)
+    assert not Holds((writer("s3a://b/t/data/part-"),)).covering("s3://b/t/data/other.parquet", NOW)
+    assert not Holds((writer("s3://b/t/day=1/"),)).covering("s3://b/t/day=10/x.parquet", OLD)
+
+
+def test_a_writer_with_prefixes_holds_nothing_else() -> None:
+    assert Holds((writer("/lake/t/data/a/"),)).covering("/lake/t/data/b/x.parquet", NOW + HOUR) is None
+
+
+def test_a_writer_without_prefixes_may_have_written_what_is_younger_than_it() -> None:
+    holds = Holds((writer(),))
+    assert holds.covering("/lake/t/x", NOW)
+    assert holds.covering("/lake/t/x", NOW - HOUR), "its clock and the store's may differ"
+    assert holds.covering("/lake/t/x", NOW - HOUR - timedelta(seconds=1)) is None
+    assert holds.covering("/lake/t/x", None), "a file of unknown age may be its"
+    assert Holds((writer(since=None),)).covering("/lake/t/x", OLD)
+
+
+def test_a_load_covers_its_files_whatever_their_age() -> None:
+    holds = Holds((load("s3a://b/in/1.parquet", prefixes=("s3n://b/in/more/",)),))
+    assert holds.covering("s3://b/in/1.parquet", OLD)
+    assert holds.covering("s3://b/in/more/2.parquet", OLD)
+    assert holds.covering("s3://b/in/2.parquet", NOW) is None
+
+
+def test_holds_on_snapshots_cover_no_files() -> None:
+    pin = Hold(HoldKind.PIN, "p", "ana", snapshot_id=1, since=OLD)
+    assert Holds((pin,)).covering("/lake/t/x", NOW) is None
+
+
+def test_every_holder_of_a_snapshot_is_named() -> None:
+    first = Hold(HoldKind.PIN, "p1", "ana", snapshot_id=1)
+    second = Hold(HoldKind.TAG, "t", "", snapshot_id=1)
+    other = Hold(HoldKind.TAG, "u", "", snapshot_id=2)
+    assert Holds((first, second, other, writer())).snapshots() == {1: (first, second), 2: (other,)}
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=4), st.lists(st.sampled_from("abc"), max_size=4))
+def test_what_lies_in_a_held_folder_is_covered(folder: list[str], below: list[str]) -> None:
+    held = "/lake/" + "/".join(folder) + "/"
+    assert Holds((writer(held),)).covering(held + "/".join([*below, "x"]), OLD)
+
+
+# ------------------------------------------------------------ what is gathered
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[State]:
+    opened = State.open(f"sqlite:///{tmp_path}/state.db")
+    yield opened
+    opened.close()
+
+
+def gathered(table: TableView, state: State, kind: HoldKind, now: datetime = NOW) -> list[Hold]:
+    return [hold for hold in gather(table, state, now).holds if hold.kind is kind]
+
+
+def test_every_tag_and_branch_is_a_hold(state: State) -> None:
+    table = with_refs(Ref("main", "branch", 2), Ref("dev", "branch", 1), Ref("q1", "tag", 1, 3_600_000))
+    branches = gathered(table, state, HoldKind.BRANCH)
+    assert {(hold.name, hold.snapshot_id) for hold in branches} == {("main", 2), ("dev", 1)}
+    (tag,) = gathered(table, state, HoldKind.TAG)
+    assert (tag.name, tag.snapshot_id, tag.until) == ("q1", 1, NOW + 2 * HOUR)
+
+
+def test_a_tag_for_ever_has_no_end(state: State) -> None:
+    for age in (None, 2**63 - 1):
+        (tag,) = gathered(with_refs(Ref("q1", "tag", 1, age)), state, HoldKind.TAG)
+        assert tag.until is None
+
+
+def test_main_is_held_where_the_metadata_has_no_refs(state: State) -> None:
+    (main,) = gathered(with_refs(), state, HoldKind.BRANCH)
+    assert (main.name, main.snapshot_id) == ("main", 2)
+
+
+def test_the_newest_snapshot_of_each_flink_job_is_held(state: State) -> None:
+    def flink(number: int, job: str, operator: str = "sink") -> Snapshot:
+        keys = {"flink.job-id": job, "flink.operator-id": operator}
+        return snapshot(number, **keys, **{"flink.max-committed-checkpoint-id": str(number)})
+
+    made = (flink(3, "a"), flink(1, "a"), flink(2, "b"), flink(4, "a", "other"), snapshot(9))
+    half = snapshot(10, **{"flink.job-id": "c"})
+    held = gathered(replace(view(), snapshots=(*made, half)), state, HoldKind.FLINK)
+    assert {(h.name, h.holder, h.snapshot_id) for h in held} == {
+        ("a", "sink", 3),
+        ("b", "sink", 2),
+        ("a", "other", 4),
+    }
+
+
+def test_what_is_over_holds_nothing(state: State) -> None:
+    pins, beats, loads = Pins(state), Heartbeats(state), Loads(state)
+    pins.add(Pin("p1", str(TABLE), "u", 1, "ana", "", NOW, NOW + HOUR))
+    pins.add(Pin("p2", str(TABLE), "another table", 1, "ana", "", NOW))
+    beats.beat(str(TABLE), "etl", "host", (), HOUR, NOW)
+    for number, status in enumerate(LoadState):
+        made = Load(f"l{number}", str(TABLE), "", "ana", "", status, ("/x",), (), NOW, NOW + HOUR)
+        loads.begin(made)
+    inside, after = NOW + timedelta(minutes=59), NOW + HOUR
+    for kind, name in ((HoldKind.PIN, "p1"), (HoldKind.WRITER, "etl"), (HoldKind.LOAD, "l0")):
+        assert [hold.name for hold in gathered(view(), state, kind, inside)] == [name]
+        assert gathered(view(), state, kind, after) == []
+
+
+def test_a_pin_without_an_end_stays(state: State) -> None:
+    Pins(state).add(Pin("p1", "lake.db.old_name", "u", 7, "ana", "audit", NOW))
+    (pin,) = gathered(view(), state, HoldKind.PIN, NOW + timedelta(days=9999))
+    assert (pin.name, pin.holder, pin.purpose, pin.snapshot_id) == ("p1", "ana", "audit", 7)
