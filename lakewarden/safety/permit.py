@@ -1,15 +1,19 @@
 """The only key to deletion. `erase` accepts a Permit, and only the functions here make one, each from its own proof.
 
-So far there is one kind: files a run of ours wrote and that never became part of the table.
+There are two kinds: files a run of ours wrote and that never became part of the table, and doomed files that, at this
+moment, no table names and no hold covers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from lakewarden.errors import Refused
+from lakewarden.safety.holds import Holds
+from lakewarden.safety.proof import Proof, Term
 
 _KEY = object()
 
@@ -56,4 +60,41 @@ def for_native_outputs(run_id: str, outputs: Iterable[str], *, commit_lost: bool
         )
     return Permit(
         tuple(outputs), f"written for run {run_id} by the format's own writer and never committed", _KEY
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Condemned:
+    """A doomed file as it was found just now. `modified` None: its age is not known."""
+
+    path: str
+    modified: datetime | None
+
+
+def for_doomed(batch: Sequence[Condemned], *, proof: Proof, holds: Holds, term: Term) -> Permit:
+    """Doomed files whose grace is over, or a refusal naming the first that is still needed.
+
+    The term is asked last: between its answer and the deletion nothing else happens.
+    """
+    paths = tuple(each.path for each in batch)
+    if not proof.reached:
+        raise _still_needed(f"{len(paths)} files", "no table was looked at", term)
+    for path, named in zip(paths, proof.names(paths), strict=True):
+        if named:
+            raise _still_needed(path, f"{proof.named_by(path)} names it", term)
+    for each in batch:
+        hold = holds.covering(each.path, each.modified)
+        if hold is not None:
+            raise _still_needed(each.path, f"{hold.kind} {hold.name} holds it", term)
+    if not term.live():
+        raise _still_needed(f"{len(paths)} files", f"run {term.run_id} is over or another process's", term)
+    return Permit(paths, f"doomed, their grace over, and needed by nobody (run {term.run_id})", _KEY)
+
+
+def _still_needed(target: str, reason: str, term: Term) -> Refused:
+    return Refused(
+        action="erase",
+        target=target,
+        reason=reason,
+        hint=f"nothing of this batch was deleted; see `lakewarden run-show {term.run_id}`",
     )

@@ -1,0 +1,200 @@
+"""Every other table there is, read anew each time: which of them could name a file, and what they need.
+
+For sweep and reap, which must not take another table's file for unneeded. A table that cannot be read stops them: what it
+needs is not known.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from lakewarden import clock
+from lakewarden.engine.objects import Objects
+from lakewarden.errors import LakewardenError, NoSuchTable, Refused
+from lakewarden.jobs.grounds import Catalogs
+from lakewarden.model import TableRef, TableView
+from lakewarden.paths import authority, normal
+from lakewarden.safety.ownership import MetadataFile, check_ownership, is_same, roots
+from lakewarden.safety.proof import Proof
+from lakewarden.safety.reached import Reached
+
+# Loading a table waits for its catalog and its store most of the time.
+_THREADS = 8
+# Tables come, go and are committed to while they are read; then everything is read again, so often at most.
+_ATTEMPTS = 3
+_HEAD = 4096
+_UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
+_LOCATION = re.compile(rb'"location"\s*:\s*("[^"]+")')
+_METADATA = re.compile(r"\.metadata\.json(\.gz)?$")
+
+
+@dataclass
+class Neighbours:
+    """The tables around one table. `view` is it as it was planned; `strays` are metadata files found in its folders."""
+
+    action: str
+    lake: Catalogs
+    view: TableView
+    strays: Sequence[MetadataFile] = ()
+    _known: dict[tuple[str, str], Reached] = field(default_factory=dict)
+
+    def prove(self, authorities: Collection[str]) -> tuple[TableView, Proof]:
+        """The table as it is now, and what every table needs that could name files in these places.
+
+        Refused where the location is not this table's alone, or where a table cannot be read.
+        """
+        made_at = clock.now()
+        own, others = self.read()
+        check_ownership(self.action, own, others, self.strays)
+        near = [own, *(each for each in others if _places(each) & set(authorities))]
+        known = {_pointer(each): self._reached(each) for each in near}
+        self._known = known  # what moved on is forgotten: memory holds one state of each table
+        return own, Proof(tuple(known.values()), made_at)
+
+    def read(self) -> tuple[TableView, list[TableView]]:
+        """This table and all others, of every catalog, at about one moment."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            last = attempt == _ATTEMPTS
+            found = self._read_all(gone_is_fatal=last)
+            if found is None:
+                continue
+            own = self._own(found)
+            others = [each for each in found if each.ref != own.ref]
+            if last or not any(each.uuid == own.uuid and not is_same(own, each) for each in others):
+                return own, others
+        raise AssertionError("the last attempt returns or raises")
+
+    def _read_all(self, *, gone_is_fatal: bool) -> list[TableView] | None:
+        """None where a table was listed and is not there: dropped, or called something else by now."""
+        listed = [ref for catalog in self.lake.catalogs() for ref in self._listed(catalog)]
+        try:
+            with ThreadPoolExecutor(_THREADS, thread_name_prefix="lakewarden-neighbours") as pool:
+                return list(pool.map(self._view, listed))
+        except NoSuchTable as error:
+            if gone_is_fatal:
+                raise self._unknown(str(error.parts["table"]), error) from error
+            return None
+
+    def _listed(self, catalog: str) -> list[TableRef]:
+        try:
+            return self.lake.format_of(catalog).tables(catalog)
+        except LakewardenError as error:
+            raise self._unknown(f"catalog {catalog}", error) from error
+
+    def _view(self, ref: TableRef) -> TableView:
+        try:
+            return self.lake.format_for(ref).view(ref)
+        except NoSuchTable:
+            raise
+        except LakewardenError as error:
+            raise self._unknown(str(ref), error) from error
+
+    def _own(self, found: Sequence[TableView]) -> TableView:
+        own = next((each for each in found if each.ref == self.view.ref), None)
+        if own is None:
+            raise NoSuchTable(table=self.view.ref, reason="its catalog lists it no longer")
+        if own.uuid != self.view.uuid:
+            raise Refused(
+                action=self.action,
+                target=own.ref,
+                reason=f"it is another table now: its uuid was {self.view.uuid} and is {own.uuid}",
+                hint="it was dropped and made anew, or another was renamed to it; plan again",
+            )
+        return own
+
+    def _reached(self, view: TableView) -> Reached:
+        """What a table needs changes only with its metadata file, which is never written twice."""
+        known = self._known.get(_pointer(view))
+        if known is not None:
+            return known
+        try:
+            return self.lake.format_for(view.ref).reached(view)
+        except LakewardenError as error:
+            raise self._unknown(str(view.ref), error) from error
+
+    def _unknown(self, other: str, error: LakewardenError) -> Refused:
+        return Refused(
+            action=self.action,
+            target=self.view.ref,
+            reason=f"{other} cannot be read, and may need the same files: {error.message}",
+            hint=f"nothing was deleted; {error.hint or f'make {other} readable, or drop it from its catalog'}",
+        )
+
+
+def _pointer(view: TableView) -> tuple[str, str]:
+    return view.uuid, normal(view.metadata_location)
+
+
+def _places(view: TableView) -> set[str]:
+    return {authority(each) for each in (*roots(view).values(), view.metadata_location)}
+
+
+def metadata_folders(view: TableView) -> list[str]:
+    """Where metadata files of this table are, and those of another would be that shares its location."""
+    named = view.properties.get("write.metadata.path")
+    folders = [view.metadata_location.rpartition("/")[0], f"{view.location.rstrip('/')}/metadata"]
+    return list({normal(each): each for each in (*folders, *([named] if named else []))}.values())
+
+
+def strays_in_metadata_folders(objects: Objects, view: TableView) -> list[MetadataFile]:
+    """Metadata files beside the table's own that its log does not name, and whose each is."""
+    found = (
+        path
+        for folder in metadata_folders(view)
+        for batch in objects.list(folder)
+        for path in batch.column("path").to_pylist()
+    )
+    return read_strays(objects, view, found)
+
+
+def read_strays(objects: Objects, view: TableView, paths: Iterable[str]) -> list[MetadataFile]:
+    """Of these paths the metadata files that the table's log does not name, and whose each is."""
+    own = {normal(each) for each in (view.metadata_location, *view.metadata_log)}
+    wanted = {normal(path): path for path in paths if _METADATA.search(path)}
+    strays = [path for plain, path in wanted.items() if plain not in own]
+    with ThreadPoolExecutor(16, thread_name_prefix="lakewarden-strays") as pool:
+        return [each for each in pool.map(lambda path: whose(path, objects.read), strays) if each]
+
+
+def whose(path: str, read: Callable[[str, int, int | None], bytes]) -> MetadataFile | None:
+    """Which table a metadata file says it is of; None for one that is gone by now. The uuid is near the beginning."""
+    try:
+        head = read(path, 0, _HEAD)
+        if not head.startswith(b"\x1f\x8b"):
+            named, placed = _UUID.search(head), _LOCATION.search(head)
+            if named:
+                return MetadataFile(path, named[1].decode(), json.loads(placed[1]) if placed else None)
+        return _described(path, _document(read(path, 0, None)))
+    except FileNotFoundError:
+        return None
+
+
+def _document(content: bytes) -> Mapping[str, object]:
+    """What it says, or nothing where it is no JSON: a file of which it cannot be told whose it is."""
+    try:
+        plain = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+        document = json.loads(plain)
+    except (ValueError, OSError, EOFError, zlib.error):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _described(path: str, document: Mapping[str, object]) -> MetadataFile:
+    uuid, location = document.get("table-uuid"), document.get("location")
+    return MetadataFile(path, str(uuid) if uuid else None, str(location) if location else None)
+
+
+def authorities(paths: Iterable[str]) -> Iterator[str]:
+    """Where these files live; each place once."""
+    seen: set[str] = set()
+    for path in paths:
+        place = authority(path)
+        if place not in seen:
+            seen.add(place)
+            yield place

@@ -1,0 +1,192 @@
+"""reap: delete doomed files whose grace is over, after proving once more that nobody needs them.
+
+This file decides what is due; `reaping.py` proves and deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from lakewarden.errors import Refused
+from lakewarden.formats.seam import TableFormat
+from lakewarden.jobs.context import Outcome, Prepared, RunContext
+from lakewarden.jobs.expire import refuse_without_gc
+from lakewarden.jobs.grounds import Grounds
+from lakewarden.jobs.reaping import Reaper, pin_on_what_is_gone
+from lakewarden.model import Job, TableView
+from lakewarden.plan import Bounds, EraseFiles, Plan, count_spared
+from lakewarden.policy.origin import Layer
+from lakewarden.policy.resolve import Policy
+from lakewarden.safety.holds import Holds, gather
+from lakewarden.state.doomed import DoomedFiles
+from lakewarden.state.verdicts import FAILED_LOAD, Standing, Tally, Verdict, VerdictState
+
+_GRACE = "delete_grace_hours"
+_LOAD_GRACE = "orphan_grace_hours"
+# A shorter grace than this is someone's explicit wish for one table, never a default for many.
+_SHORT = timedelta(hours=1)
+_BY_NAME = (Layer.TABLE_PROPERTY, Layer.TABLE, Layer.CALL)
+# Older than any writer: asks which holds cover a path whatever its age.
+_OLD = datetime.min.replace(tzinfo=UTC)
+
+Held = Mapping[str, Sequence[tuple[str, Tally]]]
+
+
+def prepare(
+    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
+) -> Prepared:
+    """Read what is doomed and who holds what, then plan. Changes nothing, touches no file."""
+    refuse_without_gc("reap", view)
+    files = DoomedFiles(grounds.state)
+    standings = files.standings(str(view.ref), view.uuid)
+    check(view, standings, policy)
+    holds = gather(view, grounds.state, now)
+    held = _held(files, view, policy, standings, holds, now)
+    return Prepared(
+        plan(view, standings, policy, holds, held, now), view, policy, more=_graces(standings, policy)
+    )
+
+
+def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+    """Prove and delete what is due, batch by batch; each batch journaled before and after."""
+    recover_rows(grounds, prepared.view.uuid)
+    graces: Mapping[str, timedelta] = prepared.more
+    return Reaper(prepared, grounds, context).reap(graces)
+
+
+def recover_rows(grounds: Grounds, table_uuid: str) -> int:
+    """Files that a run was deleting when its process stopped are doomed again; how many. They are proven anew."""
+    return DoomedFiles(grounds.state).reset_erasing(table_uuid)
+
+
+def check(view: TableView, standings: Sequence[Standing], policy: Policy) -> None:
+    """Refuses what no policy may allow."""
+    for each in standings:
+        if each.live.files and each.verdict.table_uuid != view.uuid:
+            raise Refused(
+                action="reap",
+                target=view.ref,
+                reason=f"{each.live.files} files were doomed for another table of that name "
+                f"(uuid {each.verdict.table_uuid}, verdict {each.verdict.id}); this one has uuid {view.uuid}",
+                hint=f"it was dropped and made anew, or renamed: reap it under its new name, or give those files up: "
+                f"`lakewarden restore {view.ref} --run {each.verdict.id}`",
+            )
+    if policy.hours(_GRACE) < _SHORT and policy.origin(_GRACE).layer not in _BY_NAME:
+        raise Refused(
+            action="reap",
+            target=view.ref,
+            reason=f"{policy.explain(_GRACE)} is below 1 hour, and not in the table's own policy",
+            hint=f"queries that began before may still read those files; if that is wanted for this table: "
+            f"`lakewarden policy {view.ref} --set {_GRACE}={policy[_GRACE]}`",
+        )
+
+
+def grace_key(cause: str) -> str:
+    """The policy key that says how long files of this cause wait."""
+    return _LOAD_GRACE if cause == FAILED_LOAD else _GRACE
+
+
+def due_at(verdict: Verdict, policy: Policy) -> datetime | None:
+    """When its files may be deleted; None while it is not in force."""
+    if verdict.doomed_at is None:
+        return None
+    return verdict.doomed_at + policy.hours(grace_key(verdict.cause))
+
+
+def plan(
+    view: TableView,
+    standings: Sequence[Standing],
+    policy: Policy,
+    holds: Holds,
+    held: Held,
+    now: datetime,
+) -> Plan:
+    """Files of verdicts whose grace is over and that nothing holds; every other doomed file is spared, with its reason."""
+    actions: list[EraseFiles] = []
+    spared: list[tuple[str, int, int, str]] = []
+    for each in standings:
+        if not each.live.files:
+            continue
+        why = _why_not(view, each.verdict, policy, holds, now)
+        if why:
+            spared.append(("file", each.live.files, each.live.bytes, why))
+            continue
+        kept = held.get(each.verdict.id, ())
+        spared.extend(("file", tally.files, tally.bytes, reason) for reason, tally in kept)
+        left = Tally(
+            each.live.files - sum(tally.files for _, tally in kept),
+            each.live.bytes - sum(tally.bytes for _, tally in kept),
+        )
+        if left.files:
+            actions.append(EraseFiles(each.verdict.id, left.files, left.bytes, _why(each.verdict, policy)))
+    empty = Plan(
+        job=Job.REAP,
+        table=view.ref,
+        made_at=now,
+        bounds=Bounds(view.current_snapshot_id, "main", 0),
+        policy_hash=policy.hash(),
+        reason=_summary(actions, spared),
+    )
+    return replace(empty, actions=tuple(actions), spared=count_spared(spared))
+
+
+def _why_not(view: TableView, verdict: Verdict, policy: Policy, holds: Holds, now: datetime) -> str:
+    """Why none of a verdict's files may go now; empty where they may."""
+    due = due_at(verdict, policy)
+    if verdict.state is not VerdictState.ACTIVE or due is None:
+        return f"the run that marked them, {verdict.id}, has not ended"
+    if policy.bool("handoff_enabled"):
+        return f"hand-off to the colder tier has not finished: {policy.explain('handoff_enabled')}"
+    if due > now:
+        grace = policy.explain(grace_key(verdict.cause))
+        return f"doomed until {due:%Y-%m-%d %H:%M} UTC: {grace}"
+    hold = pin_on_what_is_gone(view, verdict, holds)
+    return (
+        f"pinned by {hold.holder}: snapshot {hold.snapshot_id}, which the table no longer has" if hold else ""
+    )
+
+
+def _why(verdict: Verdict, policy: Policy) -> str:
+    since = f"{verdict.doomed_at:%Y-%m-%d %H:%M} UTC" if verdict.doomed_at else "never"
+    return (
+        f"{verdict.reason or verdict.cause}; doomed {since}, past {policy.explain(grace_key(verdict.cause))}"
+    )
+
+
+def _summary(actions: Sequence[EraseFiles], spared: Sequence[tuple[str, int, int, str]]) -> str:
+    waiting = sum(count for _, count, _, _ in spared)
+    if not actions:
+        return f"none of {waiting:,} doomed files may go yet" if waiting else "no file is doomed"
+    total = sum(each.files for each in actions)
+    rest = f"; {waiting:,} more stay" if waiting else ""
+    return f"{total:,} doomed files are past their grace{rest}"
+
+
+def _graces(standings: Sequence[Standing], policy: Policy) -> dict[str, timedelta]:
+    causes = {each.verdict.cause for each in standings}
+    return {cause: policy.hours(grace_key(cause)) for cause in causes}
+
+
+def _held(
+    files: DoomedFiles,
+    view: TableView,
+    policy: Policy,
+    standings: Sequence[Standing],
+    holds: Holds,
+    now: datetime,
+) -> Held:
+    """By verdict, what writers and loads hold by path. Holds that go by a file's age show when the files are looked at."""
+    if not any(hold.paths or hold.prefixes for hold in holds.holds):
+        return {}
+    found: dict[str, dict[str, Tally]] = {}
+    for page in files.due(view.uuid, _graces(standings, policy), now):
+        columns = (page.column(name).to_pylist() for name in ("verdict", "path", "size"))
+        for verdict, path, size in zip(*columns, strict=True):
+            hold = holds.covering(path, _OLD)
+            if hold is not None:
+                reasons = found.setdefault(verdict, {})
+                reason = f"held by {hold.kind} {hold.name}"
+                reasons[reason] = reasons.get(reason, Tally()) + Tally(1, size or 0)
+    return {verdict: tuple(reasons.items()) for verdict, reasons in found.items()}

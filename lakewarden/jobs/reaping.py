@@ -1,0 +1,331 @@
+"""The deletion itself, told in order: prove, look, mark, delete, write the receipts; then the next batch.
+
+A process may stop anywhere. Before a batch's files are marked `erasing` nothing was touched; after that the next run finds
+them marked, proves them anew, and takes a file that is gone for deleted. A file has a receipt once, when it is gone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from lakewarden import clock
+from lakewarden.engine.erase import erase
+from lakewarden.engine.kernels.storage import is_local
+from lakewarden.engine.objects import Objects, Stat
+from lakewarden.engine.rate import Rate
+from lakewarden.errors import Refused
+from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
+from lakewarden.jobs.grounds import Grounds
+from lakewarden.jobs.neighbours import Neighbours, authorities, strays_in_metadata_folders
+from lakewarden.model import Hold, HoldKind, RunState, TableView
+from lakewarden.paths import inside, normal
+from lakewarden.safety.holds import Holds, gather
+from lakewarden.safety.ownership import roots
+from lakewarden.safety.permit import Condemned, for_doomed
+from lakewarden.safety.proof import Proof, Term
+from lakewarden.state.doomed import DoomedFiles
+from lakewarden.state.verdicts import Verdict
+
+# What one bulk request of an object store takes; on a disk a batch only bounds what a crash leaves to prove again.
+REMOTE_BATCH = 1_000
+LOCAL_BATCH = 10_000
+CHANGED = "changed since it was doomed"
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A doomed file whose grace is over, as it was marked."""
+
+    id: int
+    path: str
+    size: int | None
+    stamp: str | None
+    verdict: str
+    doomed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The same, and as it is now."""
+
+    due: Due
+    stat: Stat
+
+
+@dataclass
+class Count:
+    """What became of everything that was due."""
+
+    files_erased: int = 0
+    bytes_erased: int = 0
+    files_missing: int = 0
+    files_kept: int = 0
+    files_held: int = 0
+    files_failed: int = 0
+    folders_removed: int = 0
+    first_failure: str = ""
+    held_by: Counter[str] = field(default_factory=Counter)
+
+    def counters(self) -> dict[str, Any]:
+        names = ("files_erased", "bytes_erased", "files_missing", "files_kept", "files_held", "files_failed", "folders_removed")  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def settled(self) -> int:
+        return self.files_erased + self.files_missing + self.files_kept
+
+
+class Reaper:
+    """One run over one table."""
+
+    def __init__(self, prepared: Prepared, grounds: Grounds, context: RunContext) -> None:
+        self._view = prepared.view
+        self._plan = prepared.plan
+        self._grounds = grounds
+        self._context = context
+        self._files = DoomedFiles(grounds.state)
+        self._neighbours = Neighbours("reap", grounds.lake, prepared.view)
+        self._rate = Rate(grounds.deletes_per_s)
+        self._count = Count()
+        self._folders: set[str] = set()
+        self._journaled: tuple[object, ...] = ()
+        self._io: Mapping[str, str] = {}
+        self._objects = Objects({})
+        self._batches = 0
+
+    def reap(self, graces: Mapping[str, timedelta]) -> Outcome:
+        """Until nothing is due, or a guard says no: what was deleted before that stands and is told."""
+        planned = sum(action.to_dict()["bytes"] for action in self._plan.actions)
+        self._context.progress.begin(f"erasing doomed files of {self._view.ref}", planned)
+        try:
+            self._connect()
+            self._neighbours.strays = strays_in_metadata_folders(self._objects, self._view)
+            for batch in self._due(graces):
+                self._reap_batch(batch)
+            self._remove_folders()
+        except Refused as error:
+            if not self._count.settled:
+                raise
+            return self._outcome(f"stopped before the rest: {error.message}")
+        finally:
+            self._context.progress.end()
+        return self._outcome("")
+
+    def _due(self, graces: Mapping[str, timedelta]) -> Iterator[list[Due]]:
+        size = self._batch_size()
+        for page in self._files.due(self._view.uuid, graces, self._plan.made_at):
+            for start in range(0, page.num_rows, size):
+                yield _rows(page.slice(start, size))
+
+    def _batch_size(self) -> int:
+        most = LOCAL_BATCH if is_local(self._view.location) else REMOTE_BATCH
+        rate = self._grounds.deletes_per_s
+        return most if rate is None else max(1, min(most, int(rate)))
+
+    def _connect(self) -> None:
+        """With the newest credentials: those a catalog hands out do not live as long as a run may."""
+        io = self._context.format.write_properties(self._view.ref)
+        if io != self._io:
+            self._io, self._objects = io, Objects(io)
+
+    def _reap_batch(self, batch: Sequence[Due]) -> None:
+        self._rate.wait(len(batch))
+        # The order matters: every table is read after the last restore or commit that must count, the files after the
+        # tables, the holds last. Whoever commits, pins or begins to write after this had the whole grace to do so.
+        view, proof = self._neighbours.prove(list(authorities(each.path for each in batch)))
+        self._connect()
+        unnamed = self._keep_named(batch, proof)
+        found = self._look(unnamed)
+        holds = gather(view, self._grounds.state, clock.now())
+        free = self._leave_held(view, found, holds)
+        if free:
+            self._erase(free, proof, holds)
+
+    def _keep_named(self, batch: Sequence[Due], proof: Proof) -> list[Due]:
+        """Files that some table names again leave the verdict for good."""
+        named = proof.names([each.path for each in batch])
+        by_table: dict[str, list[int]] = {}
+        for each, needed in zip(batch, named, strict=True):
+            if needed:
+                by_table.setdefault(proof.named_by(each.path) or "a table", []).append(each.id)
+        for table, ids in by_table.items():
+            self._keep(ids, f"named again by {table}")
+        return [each for each, needed in zip(batch, named, strict=True) if not needed]
+
+    def _look(self, batch: Sequence[Due]) -> list[Found]:
+        """Each as it is now. What is gone is settled, what is not the file that was marked stays for good."""
+        found: list[Found] = []
+        missing: list[int] = []
+        changed: dict[str, list[int]] = {}
+        for each, stat in zip(batch, self._objects.stat([each.path for each in batch]), strict=True):
+            if stat is None:
+                missing.append(each.id)
+            elif note := change(each, stat):
+                changed.setdefault(note, []).append(each.id)
+            else:
+                found.append(Found(each, stat))
+        run, owner = self._context.run_id, self._context.owner
+        self._count.files_missing += self._files.note_missing(missing, run, owner, clock.now())
+        for note, ids in changed.items():
+            self._keep(ids, note)
+        return found
+
+    def _keep(self, ids: Sequence[int], note: str) -> None:
+        run, owner = self._context.run_id, self._context.owner
+        self._count.files_kept += self._files.keep(ids, note, run, owner, clock.now())
+
+    def _leave_held(self, view: TableView, found: Sequence[Found], holds: Holds) -> list[Found]:
+        """Held files stay doomed: the next run asks again."""
+        pins = {verdict: self._pin(view, verdict, holds) for verdict in {each.due.verdict for each in found}}
+        free: list[Found] = []
+        for each in found:
+            hold = pins[each.due.verdict] or holds.covering(each.due.path, each.stat.modified)
+            if hold is None:
+                free.append(each)
+            else:
+                self._count.files_held += 1
+                self._count.held_by[f"{hold.kind} {hold.name}"] += 1
+        return free
+
+    def _pin(self, view: TableView, verdict_id: str, holds: Holds) -> Hold | None:
+        verdict = self._files.verdict(verdict_id)
+        return None if verdict is None else pin_on_what_is_gone(view, verdict, holds)
+
+    def _erase(self, free: Sequence[Found], proof: Proof, holds: Holds) -> None:
+        by_id = {each.due.id: each for each in free}
+        self._journal_intent(free, proof)
+        run, owner = self._context.run_id, self._context.owner
+        # A file restored until this moment is left out, one restored later is told that it is too late.
+        mine = [by_id[each] for each in self._files.begin_erasing(list(by_id), run, owner, clock.now())]
+        failed = self._erase_marked(mine, proof, holds)
+        gone = [each for each in mine if each.due.path not in failed]
+        self._files.finish_erasing(
+            run,
+            clock.now(),
+            erased=[each.due.id for each in gone],
+            failed={each.due.id: failed[each.due.path] for each in mine if each.due.path in failed},
+        )
+        self._tell(gone, failed)
+
+    def _erase_marked(self, mine: Sequence[Found], proof: Proof, holds: Holds) -> dict[str, str]:
+        """What could not be deleted, and why. A refusal takes the marks back: nothing of the batch was touched."""
+        if not mine:
+            return {}
+        context = self._context
+        term = Term(
+            context.run_id,
+            context.owner,
+            lambda: context.journal.beat(context.run_id, clock.now(), context.owner),
+        )
+        batch = [Condemned(each.due.path, each.stat.modified) for each in mine]
+        try:
+            permit = for_doomed(batch, proof=proof, holds=holds, term=term)
+        except Refused as error:
+            refused = {each.due.id: error.message for each in mine}
+            self._files.finish_erasing(context.run_id, clock.now(), failed=refused)
+            raise
+        return erase(permit, self._io)
+
+    def _journal_intent(self, free: Sequence[Found], proof: Proof) -> None:
+        """What is about to go; and, where it is new, what was looked at to prove that nobody needs it."""
+        self._batches += 1
+        looked_at = tuple((each.uuid, each.metadata_location) for each in proof.reached)
+        detail: dict[str, Any] = {
+            "batch": self._batches,
+            "files": len(free),
+            "bytes": sum(each.stat.size for each in free),
+        }
+        if looked_at != self._journaled:
+            detail["proof"] = proof.to_dict()
+            self._journaled = looked_at
+        self._context.step(DeletingStep.ERASING, detail)
+
+    def _tell(self, gone: Sequence[Found], failed: Mapping[str, str]) -> None:
+        count, size = self._count, sum(each.stat.size for each in gone)
+        count.files_erased += len(gone)
+        count.bytes_erased += size
+        count.files_failed += len(failed)
+        for path, reason in failed.items():
+            count.first_failure = count.first_failure or f"{path}: {reason}"
+        self._folders.update(each.due.path.rpartition("/")[0] for each in gone)
+        self._context.progress.advance(size)
+        self._context.step(
+            DeletingStep.ERASED,
+            {"batch": self._batches, "files": len(gone), "bytes": size, "failed": len(failed)},
+        )
+
+    def _remove_folders(self) -> None:
+        """Folders left empty, up to but not including those a table is made of."""
+        for root, folders in by_root(self._view, self._folders).items():
+            self._count.folders_removed += self._objects.remove_empty_folders(folders, root)
+
+    def _outcome(self, stopped: str) -> Outcome:
+        count = self._count
+        parts = [stopped] if stopped else []
+        if count.files_failed:
+            parts.append(
+                f"{count.files_failed:,} files could not be deleted, the next run tries again: {count.first_failure}"
+            )
+        if count.files_held:
+            who = ", ".join(f"{name} ({files:,})" for name, files in count.held_by.most_common(3))
+            parts.append(f"{count.files_held:,} files are held: {who}")
+        if count.files_kept:
+            parts.append(f"{count.files_kept:,} files are needed again or have changed, and stay")
+        if stopped or count.files_failed:
+            state = RunState.PARTIAL
+        else:
+            state = RunState.DONE if count.settled else RunState.NOTHING_TO_DO
+        return Outcome(state, "; ".join(parts) or _nothing(count), count.counters())
+
+
+def _nothing(count: Count) -> str:
+    return "" if count.settled else "what was due when it was planned has been restored since"
+
+
+def _rows(page: pa.Table) -> list[Due]:
+    names = ("id", "path", "size", "stamp", "verdict", "doomed_at")
+    return [Due(*row) for row in zip(*(page.column(name).to_pylist() for name in names), strict=True)]
+
+
+def change(due: Due, stat: Stat) -> str:
+    """How the file differs from the one that was marked; empty where it is the same.
+
+    Where no stamp was recorded, a file written after it was doomed is another file under the old name.
+    """
+    if due.size is not None and due.size != stat.size:
+        return f"{CHANGED}: {due.size:,} bytes then, {stat.size:,} now"
+    if due.stamp is not None:
+        return "" if due.stamp == stat.stamp else f"{CHANGED}: written again"
+    return f"{CHANGED}: written again" if stat.modified > due.doomed_at else ""
+
+
+def pin_on_what_is_gone(view: TableView, verdict: Verdict, holds: Holds) -> Hold | None:
+    """A pin on a snapshot that the metadata no longer has: what it needs can only be among what is doomed.
+
+    A verdict that tells which snapshots made its files unneeded, and not this one, is none of the pin's business.
+    """
+    have = {each.id for each in view.snapshots}
+    told = verdict.detail.get("snapshot_ids")
+    for hold in holds.holds:
+        lost = hold.kind is HoldKind.PIN and hold.snapshot_id not in have
+        if lost and (told is None or hold.snapshot_id in told):
+            return hold
+    return None
+
+
+def by_root(view: TableView, folders: set[str]) -> dict[str, list[str]]:
+    """Folders by the innermost one of the table's own that holds them; that one itself must stay, empty or not."""
+    location = view.location.rstrip("/")
+    own = {*roots(view).values(), f"{location}/data", f"{location}/metadata"}
+    found: dict[str, list[str]] = {}
+    for folder in folders:
+        around = [root for root in own if inside(normal(folder), normal(root))]
+        if around:
+            found.setdefault(max(around, key=lambda root: len(normal(root))), []).append(folder)
+    return found

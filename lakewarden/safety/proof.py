@@ -1,0 +1,54 @@
+"""That nobody needs a file: what every table that could name it reached, at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from lakewarden.model import Owner
+from lakewarden.safety.reached import Reached
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What every table that could name the files needs, the table they were doomed for first. Complete, or it is not made."""
+
+    reached: tuple[Reached, ...]
+    made_at: datetime
+
+    def names(self, paths: pa.Array | pa.ChunkedArray | Sequence[str]) -> Any:
+        """For each path whether any of the tables needs it: an array of booleans."""
+        import numpy as np
+
+        found = np.zeros(len(paths), dtype=bool)
+        for each in self.reached:
+            found |= each.names(paths)
+        return found
+
+    def named_by(self, path: str) -> str | None:
+        """The first table that needs this file."""
+        return next((str(each.table) for each in self.reached if each.names([path])[0]), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was looked at, for the journal: the snapshots of the first table by id, of the others by their metadata file."""
+        tables = [each.to_dict() for each in self.reached]
+        own = [list(each.snapshot_ids) for each in self.reached[:1]]
+        return {
+            "made_at": self.made_at.isoformat(),
+            "tables": tables,
+            "snapshot_ids": own[0] if own else [],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A run's right to act. `live` asks the journal, which knows whether the run is open and still this owner's."""
+
+    run_id: str
+    owner: Owner
+    live: Callable[[], bool]
