@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from lakewarden import clock
 from lakewarden.config import Config
 from lakewarden.errors import UsageError
+from lakewarden.holding import Holding
 from lakewarden.model import Job, Manifest, Run, RunState, Step, TableRef, TableView, Trigger
 from lakewarden.policy.keys import key as known_key
 from lakewarden.policy.origin import Layer, Origin
@@ -34,7 +35,7 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.state.tables import SeenTables
 
 
-class Lakewarden:
+class Lakewarden(Holding):
     """A lake to look after: its configuration, its state and, once a table is touched, its Spark session."""
 
     def __init__(
@@ -170,11 +171,14 @@ class Lakewarden:
     def plan(self, job: str | Job, table: str | TableRef, policy: Mapping[str, object] | None = None) -> Plan:
         """What would be done to the table now, and what is spared, with reasons. Changes nothing."""
         from lakewarden.jobs.dispatch import prepare
+        from lakewarden.jobs.grounds import Grounds
 
         kind, ref = _job(job), _ref(table)
         format_ = self.lake.format_for(ref)
         view = self.view(ref)
-        return prepare(kind, format_, view, self._resolve(ref, view.properties, policy), clock.now()).plan
+        grounds = Grounds(self.state, self.lake, self.config.budgets.deletes_per_s)
+        wanted = self._resolve(ref, view.properties, policy)
+        return prepare(kind, format_, view, wanted, clock.now(), grounds).plan
 
     def run(
         self,
@@ -236,6 +240,9 @@ class Lakewarden:
             self.lake.spark, self.lake.format_for(ref), memory, progress or Silent(), self._lanes()
         )
         return verifier.verify(self.view(ref), snapshot_id)
+
+    def _trigger(self, trigger: Trigger | Mapping[str, str] | None) -> Trigger:
+        return _trigger(trigger)
 
     # ------------------------------------------------------------ parts
 

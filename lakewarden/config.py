@@ -97,6 +97,7 @@ class BudgetsConfig(_Shown):
     backoff_above: float | None = None
     backoff_poll_seconds: int = 15
     backoff_max_wait_seconds: int = 600
+    deletes_per_s: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         url = None if self.backoff_url is None else redact_url(self.backoff_url)
@@ -210,6 +211,7 @@ def _budgets(settings: Settings) -> BudgetsConfig:
         *settings.backoff(),
         settings.count("budgets", "backoff_poll_seconds"),
         settings.count("budgets", "backoff_max_wait_seconds"),
+        settings.rate("deletes_per_s"),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from lakewarden.config import CatalogConfig, Config
 from lakewarden.engine.jars import Group, default_cache, ensure_jars
+from lakewarden.engine.metadata import MetadataFiles
 from lakewarden.engine.session import close_session, open_session
 from lakewarden.engine.spark import ship_kernels
 from lakewarden.errors import ConfigError, NoSuchTable
@@ -22,8 +23,9 @@ class Lake:
         self._config = config
         self._given = spark is not None
         self.spark = self._adopt(spark) if spark is not None else self._open()
-        ship_kernels(self.spark, default_cache(os.environ).parent / "kernels")
-        self._iceberg = Iceberg(self.spark)
+        cache = default_cache(os.environ).parent
+        ship_kernels(self.spark, cache / "kernels")
+        self._iceberg = Iceberg(self.spark, MetadataFiles(self.spark), cache / "reach")
 
     def close(self) -> None:
         if not self._given:

@@ -20,6 +20,9 @@ class Job(StrEnum):
     COMPACT_DELETES = "compact-deletes"
     COMPACT = "compact"
     REWRITE_MANIFESTS = "rewrite-manifests"
+    EXPIRE = "expire"
+    REAP = "reap"
+    SWEEP = "sweep"
 
 
 class RunState(StrEnum):
@@ -83,15 +86,19 @@ class Snapshot:
     committed_at: datetime
     operation: str
     summary: Mapping[str, str]
+    manifest_list: str = ""  # empty where the first format version named its manifests in the metadata itself
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A branch or a tag: a name that keeps a snapshot."""
+    """A branch or a tag: a name that keeps a snapshot; a branch keeps the history it says as well. None: the table's rule."""
 
     name: str
     kind: str
     snapshot_id: int
+    max_age_ms: int | None = None
+    min_snapshots: int | None = None
+    max_snapshot_age_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +162,9 @@ class TableView:
     current_sort_order_id: int
     properties: Mapping[str, str]
     counters: Counters
+    # Files of metadata that no snapshot's manifest list leads to: earlier metadata files, statistics by snapshot.
+    metadata_log: tuple[str, ...] = ()
+    statistics: tuple[tuple[int, str], ...] = ()
 
     def head(self, branch: str = "main") -> int | None:
         """The snapshot a branch points at; None for an empty table or an unknown branch."""
@@ -231,11 +241,37 @@ class Spared:
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """A file marked for deletion: still on disk until its grace is over."""
+    """A file marked for deletion: still on disk until its grace is over. A size of -1 is not known."""
 
     path: str
     size: int
     reason: str
+
+
+class HoldKind(StrEnum):
+    """Why something must stay. The first four keep snapshots, the last two keep files no snapshot names yet."""
+
+    PIN = "pin"
+    TAG = "tag"
+    BRANCH = "branch"
+    FLINK = "flink"
+    WRITER = "writer"
+    LOAD = "load"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A reason something must stay, and who gave it. `until` None: for ever, or until it is taken away."""
+
+    kind: HoldKind
+    name: str
+    holder: str
+    purpose: str = ""
+    snapshot_id: int | None = None
+    paths: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

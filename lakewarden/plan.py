@@ -5,10 +5,10 @@ Making a plan changes nothing. An engine gets the plan with its bounds and may d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, overload
 
 from lakewarden.model import Doomed, Job, Spared, TableRef
 
@@ -180,6 +180,34 @@ class MergeDeletes:
 
 
 @dataclass(frozen=True, slots=True)
+class DoomedList(Sequence[Doomed]):
+    """Very many files to doom, for one reason. Each becomes a value when it is looked at: a table may have millions."""
+
+    files: Any
+    reason: str
+
+    def __len__(self) -> int:
+        return int(self.files.num_rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Doomed: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Doomed]: ...
+
+    def __getitem__(self, place: int | slice) -> Doomed | list[Doomed]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        size = self.files["size"][place].as_py()
+        return Doomed(self.files["path"][place].as_py(), -1 if size is None else size, self.reason)
+
+    def __iter__(self) -> Iterator[Doomed]:
+        for batch in self.files.select(["path", "size"]).to_batches():
+            for path, size in zip(batch[0].to_pylist(), batch[1].to_pylist(), strict=True):
+                yield Doomed(path, -1 if size is None else size, self.reason)
+
+
+@dataclass(frozen=True, slots=True)
 class ReadCost:
     """What a full scan opens, and how many files a query for one value opens in an average partition."""
 
@@ -199,7 +227,81 @@ class ReadCost:
         }
 
 
-Action = RewriteGroup | ManifestRewrite | DropDeletes | MergeDeletes
+@dataclass(frozen=True, slots=True)
+class ExpireSnapshots:
+    """Snapshots that leave the table's metadata, for one reason. What only they need becomes doomed."""
+
+    snapshot_ids: tuple[int, ...]
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "action": "expire-snapshots",
+            "snapshots": len(self.snapshot_ids),
+            "snapshot_ids": list(self.snapshot_ids),
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireRefs:
+    """Tags and branches whose own retention (max-ref-age) is over: the names leave the table's metadata."""
+
+    names: tuple[str, ...]
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"action": "expire-refs", "refs": list(self.names), "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class DoomFiles:
+    """Files of one kind that are marked; nothing is deleted by it."""
+
+    kind: str
+    files: int
+    bytes: int
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "action": "doom-files",
+            "kind": self.kind,
+            "files": self.files,
+            "bytes": self.bytes,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class EraseFiles:
+    """Doomed files of one verdict whose grace is over: deleted for good, once more proven to be needed by nobody."""
+
+    verdict_id: str
+    files: int
+    bytes: int
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "action": "erase-files",
+            "verdict": self.verdict_id,
+            "files": self.files,
+            "bytes": self.bytes,
+            "reason": self.reason,
+        }
+
+
+Action = (
+    RewriteGroup
+    | ManifestRewrite
+    | DropDeletes
+    | MergeDeletes
+    | ExpireSnapshots
+    | ExpireRefs
+    | DoomFiles
+    | EraseFiles
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +316,7 @@ class Plan:
     reason: str
     actions: tuple[Action, ...] = ()
     spared: tuple[Spared, ...] = ()
-    doomed: tuple[Doomed, ...] = ()
+    doomed: Sequence[Doomed] = ()
     strategy: str = ""
     columns: tuple[str, ...] = ()
     target_bytes: int = 0
@@ -229,7 +331,8 @@ class Plan:
     def groups(self) -> list[RewriteGroup]:
         return [action for action in self.actions if isinstance(action, RewriteGroup)]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, *, doomed: bool = True) -> dict[str, Any]:
+        """What `--json` prints. The journal leaves out the doomed files: they have rows of their own there."""
         return {
             "job": str(self.job),
             "table": str(self.table),
@@ -248,7 +351,9 @@ class Plan:
             },
             "actions": [action.to_dict() for action in self.actions],
             "spared": [_spared(each) for each in self.spared],
-            "doomed": [{"path": d.path, "size": d.size, "reason": d.reason} for d in self.doomed],
+            "doomed": [
+                {"path": d.path, "size": d.size, "reason": d.reason} for d in (self.doomed if doomed else ())
+            ],
         }
 
 

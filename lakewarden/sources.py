@@ -44,6 +44,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("budgets", "read_mb_per_s", "number or none", None, "MB/s all rewrite tasks together may read; 30 % of available_mb_per_s where that is set, else no limit; `none`: no limit"),
     Setting("budgets", "write_mb_per_s", "number or none", None, "MB/s all rewrite tasks together may write; 30 % of available_mb_per_s where that is set, else no limit; `none`: no limit"),
     Setting("budgets", "requests_per_s", "number or none", None, "requests per second all rewrite tasks together may send to the store"),
+    Setting("budgets", "deletes_per_s", "number or none", None, "files per second that one reap may delete"),
     Setting("budgets", "pause_compaction", "list of windows", [], "when scheduled compactions start nothing new, in UTC: 09:00-17:00, over midnight 22:00-06:00, on some days Mon-Fri 09:00-17:00"),
     Setting("budgets", "backoff_url", "address", None, "a Prometheus server to ask before each rewrite task; no other task starts while backoff_query is above backoff_above"),
     Setting("budgets", "backoff_query", "text", None, "the PromQL to ask, such as the 95th percentile of query latency; of several values the highest counts"),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol
+
+import pyarrow as pa
 
 from lakewarden.model import DeleteFile, FileSet, Manifest, TableRef, TableView
 from lakewarden.plan import Bounds, RewriteGroup
+from lakewarden.safety.reached import Reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,17 @@ class Replaced:
     missing: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """Files of others that were looked at and may become part of the table. `handle` is the format's own view of them."""
+
+    paths: tuple[str, ...]
+    rows: int
+    bytes: int
+    partitions: tuple[str, ...]
+    handle: Any = None
+
+
 class Incorporate(Protocol):
     """How a rewrite takes in deletes that arrive before it commits. `used` are the delete files of the newest attempt."""
 
@@ -94,6 +109,14 @@ class Incorporate(Protocol):
 
     def place(self, output: str, format_: str) -> str:
         """Where a delete file for this output goes; the name is journaled before the file exists."""
+
+
+class HeldByRef(Exception):
+    """A ref that is to stay names snapshots that were to expire: nothing was changed."""
+
+    def __init__(self, held: Sequence[tuple[str, int]]) -> None:
+        super().__init__(f"held by {', '.join(name for name, _ in held)}")
+        self.held = tuple(held)
 
 
 class TableFormat(Protocol):
@@ -139,6 +162,21 @@ class TableFormat(Protocol):
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
         """The data files a snapshot that the table still has removed and added. Complete, or raises; never partial."""
 
+    def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
+        """Every file these snapshots (all, when not said) and the table itself need. Complete, or raises; never partial."""
+
+    def unreached(self, view: TableView, removed: Collection[int]) -> pa.Table:
+        """Files reachable now that would not be without these snapshots: path, kind, size (null where not told)."""
+
+    def named_paths(self, view: TableView, numbers: Any) -> Iterator[pa.Array]:
+        """As the metadata spells them, the files whose path hashes (lakewarden/paths.py) are among these sorted numbers."""
+
+    def expire(self, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
+        """These snapshots and refs leave the metadata in one commit; no file is touched. CommitLost, CommitUnknown.
+
+        HeldByRef: a ref that is to stay names one of the snapshots now, and nothing was changed.
+        """
+
     def output_locations(
         self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
     ) -> list[str]:
@@ -179,3 +217,24 @@ class TableFormat(Protocol):
         self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]
     ) -> int | None:
         """Manifests of one spec folded in one atomic snapshot; its id, or None where nothing changed."""
+
+    def create_tag(self, table: TableRef, name: str, snapshot_id: int, until: datetime | None) -> None:
+        """A tag that keeps the snapshot until then, or for ever. UsageError where the name is taken or the snapshot unknown."""
+
+    def retain_tag(self, table: TableRef, name: str, until: datetime | None) -> None:
+        """Move a tag's end. UsageError where there is no such tag."""
+
+    def drop_tag(self, table: TableRef, name: str) -> None:
+        """Take a tag away; its snapshot stays until it expires. UsageError where there is no such tag."""
+
+    def check_adoption(self, table: TableRef, paths: Sequence[str]) -> Adoption:
+        """Read the files' footers. Refused names the first that is missing, unreadable, unfit, or live already."""
+
+    def commit_adoption(self, table: TableRef, adopting: Adoption, summary: Mapping[str, str]) -> int:
+        """All of them appended in one atomic snapshot; its id. No file twice. CommitLost, CommitUnknown as above."""
+
+    def find_adoption(self, table: TableRef, load_id: str) -> int | None:
+        """The snapshot that appended a staged load, by `lineage.load` in its summary, from fresh metadata."""
+
+    def live_among(self, table: TableRef, paths: Sequence[str]) -> list[str]:
+        """Which of the paths the current snapshot names as data files. Complete, or raises; never partial."""

@@ -12,7 +12,9 @@ from lakewarden.config import BudgetsConfig
 from lakewarden.engine.lanes import Lanes
 from lakewarden.engine.progress import Progress
 from lakewarden.formats.seam import TableFormat
-from lakewarden.model import Owner, RunState, Trigger
+from lakewarden.model import FileSet, Owner, RunState, TableView, Trigger
+from lakewarden.plan import Plan
+from lakewarden.policy.resolve import Policy
 from lakewarden.state.runs import Journal
 
 
@@ -27,6 +29,18 @@ class StepName(StrEnum):
     EVIDENCE = "evidence"  # rows came out that did not go in; the outputs stay
     SPARED = "spared"  # a group was given up, with the reason
     RECOVERED = "recovered"  # another run settled what this one left open
+
+
+class DeletingStep(StrEnum):
+    """The journaled moments of jobs that mark and delete. Each may be the last thing a process did."""
+
+    DOOMING = "dooming"  # a verdict with its files is in the state database; it counts for nothing yet
+    EXPIRING = "expiring"  # snapshots may be gone from the metadata from here on
+    DOOMED = "doomed"  # the verdict is in force: the grace has begun
+    ERASING = "erasing"  # files of a batch may be gone from here on
+    ERASED = "erased"  # a batch has its receipts
+    ADOPTING = "adopting"  # a staged load's files may be part of the table from here on
+    ADOPTED = "adopted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +58,20 @@ class RunContext:
     budgets: BudgetsConfig = field(default_factory=BudgetsConfig)
     lanes: Lanes | None = None
 
-    def step(self, name: StepName, detail: Mapping[str, Any]) -> None:
+    def step(self, name: StepName | DeletingStep, detail: Mapping[str, Any]) -> None:
         """Journal the step, or RunTaken: a run that another process took over must not go on."""
         self.journal.step(self.run_id, self.owner, name, detail, clock.now())
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plan, with what it was made from and what its execution needs. What `more` is, only the job itself knows."""
+
+    plan: Plan
+    view: TableView
+    policy: Policy
+    files: FileSet | None = None
+    more: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol, assert_never
 
 import pyarrow as pa
@@ -19,13 +20,14 @@ from lakewarden.engine.lanes import Lanes
 from lakewarden.engine.progress import Progress, Silent
 from lakewarden.errors import LakewardenError, Refused, Unreachable
 from lakewarden.formats.seam import TableFormat
-from lakewarden.jobs import compact, compact_deletes, manifests, rewriting
+from lakewarden.jobs import compact, compact_deletes, expiring, manifests, reap, rewriting, sweeping
 from lakewarden.jobs.clustering import clustering
-from lakewarden.jobs.context import Outcome, RunContext, StepName
+from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext, StepName
+from lakewarden.jobs.deleting import DELETING, settle_run, settle_verdicts
+from lakewarden.jobs.grounds import Catalogs, Grounds
 from lakewarden.jobs.pauses import Windows
 from lakewarden.jobs.recover import recover
-from lakewarden.model import FileSet, Job, Owner, Run, RunState, TableRef, TableView, Trigger
-from lakewarden.plan import Plan
+from lakewarden.model import Job, Owner, Run, RunState, TableRef, TableView, Trigger
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.runs import Journal, current_owner, new_run_id
 
@@ -34,19 +36,17 @@ log = logging.getLogger(__name__)
 _BEAT_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A plan, with what it was made from and what its execution needs."""
-
-    plan: Plan
-    view: TableView
-    policy: Policy
-    files: FileSet | None = None
-
-
-def prepare(job: Job, format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
+def prepare(
+    job: Job, format_: TableFormat, view: TableView, policy: Policy, now: datetime, grounds: Grounds
+) -> Prepared:
     """Read what the planner needs, then plan. Changes nothing."""
     match job:
+        case Job.EXPIRE:
+            return expiring.prepare(grounds, format_, view, policy, now)
+        case Job.REAP:
+            return reap.prepare(grounds, format_, view, policy, now)
+        case Job.SWEEP:
+            return sweeping.prepare(grounds, format_, view, policy, now)
         case Job.COMPACT:
             return _prepare_compact(format_, view, policy, now)
         case Job.COMPACT_DELETES:
@@ -87,10 +87,8 @@ def _unfit(format_: TableFormat, view: TableView) -> str | None:
     return unfit_properties(view.properties) or format_.unfit(view)
 
 
-class _Lake(Protocol):
+class _Lake(Catalogs, Protocol):
     spark: Any
-
-    def format_for(self, table: TableRef) -> TableFormat: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +100,27 @@ class Runner:
     budgets: BudgetsConfig = field(default_factory=BudgetsConfig)
     lanes: Lanes | None = None
 
+    @property
+    def grounds(self) -> Grounds:
+        return Grounds(self.journal.state, self.lake, self.budgets.deletes_per_s)
+
     def run(self, job: Job, table: TableRef, resolve: Callable[[TableView], Policy], trigger: Trigger) -> Run:
         format_, owner = self.lake.format_for(table), current_owner()
-        recover(self.journal, format_, table, job, owner, driven=_DRIVEN)
+        self._recover(job, format_, table, owner)
         view = format_.view(table)
-        prepared = prepare(job, format_, view, resolve(view), clock.now())
+        prepared = prepare(job, format_, view, resolve(view), clock.now(), self.grounds)
         with _driving(new_run_id(clock.now())) as run_id:
             return self._drive(prepared, run_id, owner, trigger, format_)
+
+    def _recover(self, job: Job, format_: TableFormat, table: TableRef, owner: Owner) -> None:
+        """What an earlier run of this job left open is settled before a new plan is made."""
+        if job not in DELETING:
+            recover(self.journal, format_, table, job, owner, driven=_DRIVEN)
+            return
+        settle = partial(settle_run, self.grounds, format_, table)
+        recover(self.journal, format_, table, job, owner, driven=_DRIVEN, settle=settle)
+        if job is Job.EXPIRE:
+            settle_verdicts(self.grounds, format_, table, self.journal)
 
     def _drive(
         self, prepared: Prepared, run_id: str, owner: Owner, trigger: Trigger, format_: TableFormat
@@ -127,7 +139,7 @@ class Runner:
             self.lanes,
         )
         with _beating(self.journal, run.id, owner):
-            outcome = self._closing_on_failure(run, owner, lambda: _do(prepared, context))
+            outcome = self._closing_on_failure(run, owner, lambda: _do(prepared, context, self.grounds))
         return self._finish(run, owner, outcome)
 
     def _start(self, prepared: Prepared, run_id: str, owner: Owner, trigger: Trigger) -> Run:
@@ -137,7 +149,7 @@ class Runner:
             job=prepared.plan.job,
             owner=owner,
             trigger=trigger,
-            plan=prepared.plan.to_dict(),
+            plan=prepared.plan.to_dict(doomed=False),
             policy={"keys": prepared.policy.to_dict()},
             now=clock.now(),
         )
@@ -153,7 +165,8 @@ class Runner:
             self._finish(run, owner, Outcome(RunState.REFUSED, error.message))
             raise
         except Exception as error:
-            if any(step.name == StepName.COMMITTING for step in self.journal.steps(run.id)):
+            begun = (StepName.COMMITTING, DeletingStep.EXPIRING)
+            if any(step.name in begun for step in self.journal.steps(run.id)):
                 raise
             reason = (
                 error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
@@ -169,10 +182,16 @@ class Runner:
         )
 
 
-def _do(prepared: Prepared, context: RunContext) -> Outcome:
+def _do(prepared: Prepared, context: RunContext, grounds: Grounds) -> Outcome:
     plan = prepared.plan
     if plan.empty:
         return Outcome(RunState.NOTHING_TO_DO, plan.reason)
+    if plan.job is Job.EXPIRE:
+        return expiring.execute(prepared, grounds, context)
+    if plan.job is Job.REAP:
+        return reap.execute(prepared, grounds, context)
+    if plan.job is Job.SWEEP:
+        return sweeping.execute(prepared, grounds, context)
     if plan.job is Job.REWRITE_MANIFESTS:
         return manifests.execute(plan, prepared.view, context)
     paused = Windows.for_run(context.budgets, context.trigger).closed(clock.now())

@@ -8,7 +8,7 @@ commit happened; if not, the outputs stay as orphans, because a commit on its wa
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -24,7 +24,19 @@ from lakewarden.state.runs import Journal, is_gone
 log = logging.getLogger(__name__)
 
 # How long a catalog may take over a commit whose answer was lost, before its absence counts as "did not happen".
-_IN_FLIGHT = timedelta(minutes=10)
+IN_FLIGHT = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """How a run really ended, as someone found out later."""
+
+    state: RunState
+    reason: str
+
+
+# Finds out how a run ended; None while that cannot be told yet.
+Settle = Callable[[Run], Settled | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +68,18 @@ def recover(
     job: str,
     owner: Owner,
     driven: Set[str] = frozenset(),
+    settle: Settle | None = None,
 ) -> None:
     """Settle the abandoned run of this table and job, and those that ended unknown. Busy while one is alive.
 
     `driven` are the runs this process is at: one of its own that is open but not driven was left when something failed.
+    `settle` is for jobs that rewrite nothing: their commits are found in other ways than by a snapshot's summary.
     """
     for undecided in journal.unknown(str(table), job):
-        _settle_unknown(journal, format_, table, undecided)
+        if settle is None:
+            _settle_unknown(journal, format_, table, undecided)
+        else:
+            _settle_unknown_by(journal, undecided, settle)
     run = journal.open_run(str(table), job)
     if run is None:
         return
@@ -71,14 +88,31 @@ def recover(
     if not gone or not journal.take_over(run, owner, clock.now()):
         since = f"{run.started_at:%Y-%m-%d %H:%M:%S} UTC"
         raise Busy(job=run.job, table=run.table, run_id=run.id, owner=str(run.owner), since=since)
-    _settle_abandoned(journal, format_, table, run, owner)
+    if settle is None:
+        _settle_abandoned(journal, format_, table, run, owner)
+    else:
+        _settle_abandoned_by(journal, run, owner, settle)
+
+
+def _settle_unknown_by(journal: Journal, run: Run, settle: Settle) -> None:
+    found = settle(run)
+    if found is not None:
+        reason = f"its outcome was unknown; found out later: {found.reason}"
+        journal.settle(run.id, found.state, reason, (), clock.now())
+
+
+def _settle_abandoned_by(journal: Journal, run: Run, owner: Owner, settle: Settle) -> None:
+    found = settle(run) or Settled(RunState.UNKNOWN, "its outcome cannot be told yet")
+    reason = f"its process ({run.owner}) stopped before the run was over; {found.reason}"
+    journal.step(run.id, owner, StepName.RECOVERED, {"reason": reason}, clock.now())
+    journal.finish(run.id, found.state, reason, {"recovered": True}, (), clock.now(), owner)
 
 
 def _settle_unknown(journal: Journal, format_: TableFormat, table: TableRef, run: Run) -> None:
     """A commit that the table shows has happened. One it does not show is given time before it counts as lost."""
     steps = journal.steps(run.id)
     commits = _ask_table(format_, table, steps)
-    if commits.missing and run.ended_at is not None and clock.now() - run.ended_at < _IN_FLIGHT:
+    if commits.missing and run.ended_at is not None and clock.now() - run.ended_at < IN_FLIGHT:
         return
     reason = f"its outcome was unknown; read from the table later: {_told(commits)}"
     journal.settle(run.id, _state(run, commits), reason, commits.snapshot_ids, clock.now())

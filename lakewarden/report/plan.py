@@ -7,10 +7,22 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from rich.text import Text
 
-from lakewarden.model import Spared
-from lakewarden.plan import Action, DropDeletes, ManifestRewrite, MergeDeletes, Plan, ReadCost, RewriteGroup
+from lakewarden.model import Job, Spared
+from lakewarden.plan import (
+    Action,
+    DoomFiles,
+    DropDeletes,
+    EraseFiles,
+    ExpireRefs,
+    ExpireSnapshots,
+    ManifestRewrite,
+    MergeDeletes,
+    Plan,
+    ReadCost,
+    RewriteGroup,
+)
 from lakewarden.report import look
-from lakewarden.report.words import counted, number, size
+from lakewarden.report.words import counted, number, size, some
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -64,6 +76,13 @@ def totals(plan: Plan) -> dict[str, int]:
         counted_["input_files"] = sum(group.files for group in groups)
         counted_["output_files"] = sum(group.outputs for group in groups)
         counted_["rows"] = sum(group.rows for group in groups)
+    gone = [action for action in plan.actions if isinstance(action, DoomFiles | EraseFiles)]
+    if gone:
+        counted_["files"] = sum(each.files for each in gone)
+        counted_["bytes"] = sum(each.bytes for each in gone)
+    snapshots = [action for action in plan.actions if isinstance(action, ExpireSnapshots)]
+    if snapshots:
+        counted_["snapshots"] = sum(len(each.snapshot_ids) for each in snapshots)
     deletes = {place for group in groups for place in group.deletes()}
     others = sum(_delete_files(action) for action in plan.actions)
     if deletes or others:
@@ -162,12 +181,34 @@ def _line(action: Action) -> tuple[str, str, str, str, str]:
         case MergeDeletes():
             change = f"{counted(action.delete_files, 'delete file')} merged"
             return "the table", change, size(action.bytes), "", action.reason
+        case ExpireSnapshots():
+            return (
+                "the table",
+                f"expire {counted(len(action.snapshot_ids), 'snapshot')}",
+                "",
+                "",
+                action.reason,
+            )
+        case ExpireRefs():
+            return "the table", f"drop {some(list(action.names))}", "", "", action.reason
+        case DoomFiles():
+            change = f"doom {counted(action.files, 'file')}"
+            return action.kind, change, size(action.bytes), "", action.reason
+        case EraseFiles():
+            change = f"erase {counted(action.files, 'file')}"
+            return action.verdict_id, change, size(action.bytes), "", action.reason
         case _:
             assert_never(action)
 
 
+_VERBS = {Job.EXPIRE: "would expire", Job.REAP: "would erase", Job.SWEEP: "would doom"}
+
+
 def _total(plan: Plan) -> tuple[Text, str]:
     all_ = totals(plan)
+    if plan.job in _VERBS:
+        parts = [counted(all_[f"{noun}s"], noun) for noun in ("snapshot", "file") if f"{noun}s" in all_]
+        return Text(_VERBS[plan.job], style="bold"), ", ".join([*parts, size(all_.get("bytes", 0))])
     parts = [
         f"{number(all_[f'input_{noun}'])} → {number(all_[f'output_{noun}'])} {noun}"
         for noun in ("files", "manifests")

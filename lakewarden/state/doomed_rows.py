@@ -52,6 +52,8 @@ def _copy(connection: Connection, rows: Iterable[Sequence[tuple[Any, ...]]]) -> 
 
 def _rows(verdict_id: str, files: pa.Table) -> Iterator[list[tuple[Any, ...]]]:
     for batch in files.select(["path", "kind", "size", "stamp"]).to_batches(max_chunksize=_CHUNK):
+        if not batch.num_rows:
+            continue  # the driver takes an empty list for a statement without values
         columns = [column.to_pylist() for column in batch.columns]
         yield [(verdict_id, *row) for row in zip(*columns, strict=True)]
 

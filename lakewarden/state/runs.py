@@ -32,6 +32,11 @@ class Journal:
     def __init__(self, state: State) -> None:
         self._state = state
 
+    @property
+    def state(self) -> State:
+        """The database the journal is in."""
+        return self._state
+
     def start(
         self,
         *,

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     Column,
     DateTime,
     Dialect,
@@ -18,12 +19,13 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    UniqueConstraint,
 )
 
 VERSION_TABLE = "lakewarden_version"
 
 # In order; the last is the one this code works with. Kept here so that opening needs no Alembic.
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 HEAD = REVISIONS[-1]
 
 
@@ -115,3 +117,104 @@ seen_tables = Table(
     Column("properties", JSON, nullable=False),
     Column("seen_at", UtcTime, nullable=False),
 )
+
+# Why files are doomed: one verdict per run of expire or sweep, and per failed load. Its files are in `doomed`.
+verdicts = Table(
+    "verdicts",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("table_name", Text, nullable=False),
+    Column("table_uuid", Text, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("made_at", UtcTime, nullable=False),
+    Column("doomed_at", UtcTime),
+    Column("detail", JSON, nullable=False),
+)
+
+Index("verdicts_by_table", verdicts.c.table_name, verdicts.c.state)
+
+# A file under a verdict, from marked to gone. The row of a file that was erased is its receipt: it is never removed.
+doomed = Table(
+    "doomed",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("verdict_id", Text, ForeignKey("verdicts.id"), nullable=False),
+    Column("path", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("size", BigInteger),
+    Column("stamp", Text),
+    Column("state", Text, nullable=False),
+    Column("reap_run_id", Text),
+    Column("ended_at", UtcTime),
+    Column("note", Text, nullable=False),
+    UniqueConstraint("verdict_id", "path", name="one_verdict_per_file"),
+)
+
+Index("doomed_by_state", doomed.c.verdict_id, doomed.c.state)
+
+pins = Table(
+    "pins",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("table_name", Text, nullable=False),
+    Column("table_uuid", Text, nullable=False),
+    Column("snapshot_id", BigInteger, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("expires_at", UtcTime),
+    Column("tag", Text),
+)
+
+Index("pins_by_table", pins.c.table_name)
+
+heartbeats = Table(
+    "heartbeats",
+    metadata,
+    Column("table_name", Text, primary_key=True),
+    Column("writer", Text, primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("started_at", UtcTime, nullable=False),
+    Column("beat_at", UtcTime, nullable=False),
+    Column("ttl_seconds", Integer, nullable=False),
+    Column("prefixes", JSON, nullable=False),
+)
+
+loads = Table(
+    "loads",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("table_name", Text, nullable=False),
+    Column("table_uuid", Text, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("purpose", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("paths", JSON, nullable=False),
+    Column("prefixes", JSON, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("expires_at", UtcTime),
+    Column("ended_at", UtcTime),
+    Column("run_id", Text),
+)
+
+Index("loads_by_table", loads.c.table_name, loads.c.state)
+
+# What snapshots said about themselves before they expired, so that questions about them can be answered for years.
+archived_snapshots = Table(
+    "archived_snapshots",
+    metadata,
+    Column("table_uuid", Text, primary_key=True),
+    Column("snapshot_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("table_name", Text, nullable=False),
+    Column("parent_id", BigInteger),
+    Column("sequence_number", BigInteger, nullable=False),
+    Column("committed_at", UtcTime, nullable=False),
+    Column("operation", Text, nullable=False),
+    Column("summary", JSON, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("archived_at", UtcTime, nullable=False),
+)
+
+Index("archived_by_table", archived_snapshots.c.table_name, archived_snapshots.c.committed_at)

@@ -52,6 +52,20 @@ class Catalogs:
         source = _HERE / "IcebergHistory.java"
         return bridge(self.spark, source, "lakewarden.IcebergHistory", beside=self.bridge)
 
+    @cached_property
+    def expiry(self) -> Any:
+        source = _HERE / "IcebergExpiry.java"
+        return bridge(self.spark, source, "lakewarden.IcebergExpiry", beside=self.bridge)
+
+    @cached_property
+    def refs(self) -> Any:
+        return bridge(self.spark, _HERE / "IcebergRefs.java", "lakewarden.IcebergRefs", beside=self.bridge)
+
+    @cached_property
+    def adoption(self) -> Any:
+        source = _HERE / "IcebergAdoption.java"
+        return bridge(self.spark, source, "lakewarden.IcebergAdoption", beside=self.bridge)
+
     def tables(self, catalog: str) -> list[TableRef]:
         try:
             rows = json.loads(self.bridge.tables(self.spark._jsparkSession, catalog))

@@ -15,18 +15,18 @@ from lakewarden.model import TableRef
 
 _FIRST_WAIT = 0.05
 _LONGEST_WAIT = 5.0
-_SETTLE_WAITS = (0.0, 0.5, 2.0)
+SETTLE_WAITS = (0.0, 0.5, 2.0)
 
 # The library itself does not know; whatever caused it, this word wins.
-_UNKNOWN = ("CommitStateUnknownException",)
+UNKNOWN = ("CommitStateUnknownException",)
 # A conflict the library found before it moved the pointer: worth another try on the new head.
-_CONFLICT = ("CommitFailedException",)
+CONFLICT = ("CommitFailedException",)
 # The sources are gone or got deletes.
 _VALIDATION = ("ValidationException",)
 # What the bridge's own check says when a commit did not build on the snapshot it was judged on.
 _CAME_FIRST = "another commit came first"
 # The catalog refused before it looked at the commit.
-_REFUSED = ("ForbiddenException", "NotAuthorizedException", "NoSuchTableException")
+REFUSED = ("ForbiddenException", "NotAuthorizedException", "NoSuchTableException")
 _LOST = (*_VALIDATION, "UnprocessableEntityException")
 
 
@@ -66,10 +66,10 @@ def commit(
         except (
             Exception
         ) as error:  # whatever went wrong, only the table can say whether it was before or after
-            if is_java(error, *_UNKNOWN):
+            if is_java(error, *UNKNOWN):
                 return _settle(catalogs, table, summary, error)
-            if is_java(error, *_CONFLICT) or _CAME_FIRST in java_reason(error):
-                clock.sleep(_backoff(number))
+            if is_java(error, *CONFLICT) or _CAME_FIRST in java_reason(error):
+                clock.sleep(backoff(number))
                 continue
             if is_java(error, *_VALIDATION):
                 try:
@@ -79,7 +79,7 @@ def commit(
                     Exception
                 ) as failure:  # before any further attempt: the table says how the last one ended
                     return _lost(catalogs, table, summary, _reason(failure))
-            if is_java(error, *_REFUSED):
+            if is_java(error, *REFUSED):
                 return _lost(catalogs, table, summary, java_reason(error), CommitRefused)
             if is_java(error, *_LOST):
                 return _lost(catalogs, table, summary, java_reason(error))
@@ -94,7 +94,7 @@ def find_commit(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str])
     return None if found == -1 else found
 
 
-def _backoff(number: int) -> float:
+def backoff(number: int) -> float:
     """Exponential from 50 ms, with jitter, so that workers which collided once do not collide again."""
     return min(_FIRST_WAIT * float(2**number), _LONGEST_WAIT) * random.uniform(0.5, 1.5)
 
@@ -137,7 +137,7 @@ def _settle(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str], err
 
     Not finding it proves nothing: the outputs stay until a later run can tell.
     """
-    for wait in _SETTLE_WAITS:
+    for wait in SETTLE_WAITS:
         clock.sleep(wait)
         try:
             found = find_commit(catalogs, table, summary)

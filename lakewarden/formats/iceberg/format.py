@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from lakewarden.formats.iceberg import adoption, refs
 from lakewarden.formats.iceberg.catalog import Catalogs
 from lakewarden.formats.iceberg.commit import commit, find_commit, prepare_rewrite
+from lakewarden.formats.iceberg.expiry import expire
 from lakewarden.formats.iceberg.history import read_replaced
+from lakewarden.formats.iceberg.reach import MetadataReader, Reach
+from lakewarden.formats.iceberg.reach_cache import ReachCache
 from lakewarden.formats.iceberg.rewrite_commit import RewriteCommit
 from lakewarden.formats.iceberg.schema import arrow_schema, unfit_types
 from lakewarden.formats.iceberg.view import filter_expression, read_files, read_manifests, read_view
 from lakewarden.formats.jvm import JavaError, is_java
-from lakewarden.formats.seam import Incorporate, OutputFile, Replaced, Rewrite
+from lakewarden.formats.seam import Adoption, Incorporate, OutputFile, Replaced, Rewrite
 from lakewarden.model import FileSet, Manifest, TableRef, TableView
 from lakewarden.plan import RewriteGroup
+from lakewarden.safety.reached import Reached
 
 
 class Iceberg:
     """Every promise of TableFormat, kept by Iceberg's own library."""
 
-    def __init__(self, spark: Any) -> None:
+    def __init__(self, spark: Any, reader: MetadataReader, cache: Path) -> None:
+        """`reader` decodes metadata files in bulk; what it read is remembered under `cache`."""
         self._catalogs = Catalogs(spark)
         self._spark = spark
+        self._reader = reader
+        self._cache = cache
 
     def tables(self, catalog: str) -> list[TableRef]:
         return self._catalogs.tables(catalog)
@@ -73,6 +85,22 @@ class Iceberg:
 
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
         return read_replaced(self._catalogs, table, snapshot_id)
+
+    def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
+        return self._reach(view).reached(snapshot_ids)
+
+    def unreached(self, view: TableView, removed: Collection[int]) -> pa.Table:
+        return self._reach(view).unreached(removed)
+
+    def named_paths(self, view: TableView, numbers: Any) -> Iterator[pa.Array]:
+        return self._reach(view).named_paths(numbers)
+
+    def _reach(self, view: TableView) -> Reach:
+        io = self.write_properties(view.ref)
+        return Reach(view, self._reader, io, ReachCache(self._cache, view.uuid))
+
+    def expire(self, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
+        expire(self._catalogs, view, snapshot_ids, refs)
 
     def output_locations(
         self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
@@ -161,3 +189,24 @@ class Iceberg:
             return changed
 
         return commit(self._catalogs, table, summary, attempt, attempts=16)
+
+    def create_tag(self, table: TableRef, name: str, snapshot_id: int, until: datetime | None) -> None:
+        refs.create_tag(self._catalogs, table, name, snapshot_id, until)
+
+    def retain_tag(self, table: TableRef, name: str, until: datetime | None) -> None:
+        refs.retain_tag(self._catalogs, table, name, until)
+
+    def drop_tag(self, table: TableRef, name: str) -> None:
+        refs.drop_tag(self._catalogs, table, name)
+
+    def check_adoption(self, table: TableRef, paths: Sequence[str]) -> Adoption:
+        return adoption.check_adoption(self._catalogs, table, paths)
+
+    def commit_adoption(self, table: TableRef, adopting: Adoption, summary: Mapping[str, str]) -> int:
+        return adoption.commit_adoption(self._catalogs, table, adopting, summary)
+
+    def find_adoption(self, table: TableRef, load_id: str) -> int | None:
+        return adoption.find_adoption(self._catalogs, table, load_id)
+
+    def live_among(self, table: TableRef, paths: Sequence[str]) -> list[str]:
+        return adoption.live_among(self._catalogs, table, paths)

@@ -53,7 +53,14 @@ def view_of(ref: TableRef, metadata: Mapping[str, Any], location: str) -> TableV
         current_snapshot_id=head.id if head else None,
         snapshots=snapshots,
         refs=tuple(
-            Ref(name, each["type"].lower(), each["snapshot-id"])
+            Ref(
+                name,
+                each["type"].lower(),
+                each["snapshot-id"],
+                each.get("max-ref-age-ms"),
+                each.get("min-snapshots-to-keep"),
+                each.get("max-snapshot-age-ms"),
+            )
             for name, each in metadata.get("refs", {}).items()
         ),
         schema_id=schema["schema-id"],
@@ -64,6 +71,12 @@ def view_of(ref: TableRef, metadata: Mapping[str, Any], location: str) -> TableV
         current_sort_order_id=metadata["default-sort-order-id"],
         properties=metadata.get("properties", {}),
         counters=_counters(head, len(snapshots)),
+        metadata_log=tuple(each["metadata-file"] for each in metadata.get("metadata-log", ())),
+        statistics=tuple(
+            (each["snapshot-id"], each["statistics-path"])
+            for kind in ("statistics", "partition-statistics")
+            for each in metadata.get(kind, ())
+        ),
     )
 
 
@@ -76,6 +89,7 @@ def _snapshot(each: Mapping[str, Any]) -> Snapshot:
         committed_at=from_millis(each["timestamp-ms"]),
         operation=summary.pop("operation", ""),
         summary=summary,
+        manifest_list=each.get("manifest-list", ""),
     )
 
 

@@ -1,0 +1,78 @@
+"""Reading very many small metadata files at once: threads beside the driver, or Spark tasks where there are executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+
+from lakewarden.engine.kernels.manifests import MetadataFile, Named, read_metadata_file
+from lakewarden.engine.kernels.storage import Store, is_local
+from lakewarden.engine.spark import fan_out, on_one_machine, parallelism
+
+# Decoded files wait to be taken over by the caller: this many at most, whatever the table's size.
+_WAVE = 256
+# Requests to an object store wait for an answer most of the time.
+_REMOTE_THREADS = 16
+# Fewer files than this per core are read here sooner than a job starts.
+_FEW_PER_CORE = 200
+
+
+class MetadataFiles:
+    """Lists and manifests, decoded, in the order they were asked for.
+
+    What cannot be read comes back as None and the reason: the caller decides, and names it.
+    """
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+
+    def lists(
+        self, paths: Sequence[str], io: Mapping[str, str]
+    ) -> Iterator[tuple[str, pa.Table | None, str]]:
+        """Of each list its manifests: manifest, length, live, encrypted."""
+        return self._told([MetadataFile(path) for path in paths], io)
+
+    def manifests(
+        self, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]
+    ) -> Iterator[tuple[str, pa.Table | None, str]]:
+        """Of each (path, length, live count) its live files: path, size, kind."""
+        return self._told([MetadataFile(path, True, length, live) for path, length, live in wanted], io)
+
+    def _told(
+        self, files: Sequence[MetadataFile], io: Mapping[str, str]
+    ) -> Iterator[tuple[str, pa.Table | None, str]]:
+        return ((each.path, each.table, each.trouble) for each in self._read(files, io))
+
+    def _read(self, files: Sequence[MetadataFile], io: Mapping[str, str]) -> Iterator[Named]:
+        cores = parallelism(self._spark)
+        if on_one_machine(self._spark) or len(files) < _FEW_PER_CORE * cores:
+            yield from _in_threads(files, io, cores)
+            return
+        for start in range(0, len(files), _WAVE * cores):
+            yield from self._in_tasks(files[start : start + _WAVE * cores], io, cores)
+
+    def _in_tasks(self, files: Sequence[MetadataFile], io: Mapping[str, str], cores: int) -> Iterator[Named]:
+        share = -(-len(files) // cores)
+        parts = [list(files[start : start + share]) for start in range(0, len(files), share)]
+        settings = dict(io)
+
+        def kernel(part: list[MetadataFile]) -> list[Named]:
+            store = Store(settings)
+            return [read_metadata_file(each, store) for each in part]
+
+        for read in fan_out(self._spark, kernel, parts, "lakewarden-metadata", "reading manifests"):
+            yield from read
+
+
+def _in_threads(files: Sequence[MetadataFile], io: Mapping[str, str], cores: int) -> Iterator[Named]:
+    if not files:
+        return
+    store = Store(io)
+    threads = cores if is_local(files[0].path) else _REMOTE_THREADS
+    with ThreadPoolExecutor(threads, thread_name_prefix="lakewarden-metadata") as pool:
+        for start in range(0, len(files), _WAVE):
+            wave = files[start : start + _WAVE]
+            yield from pool.map(lambda each: read_metadata_file(each, store), wave)

@@ -1,0 +1,55 @@
+"""Dropping snapshots and refs from an Iceberg table's metadata. No file is touched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from lakewarden import clock
+from lakewarden.errors import CommitLost, CommitRefused, CommitUnknown, LakewardenError
+from lakewarden.formats.iceberg.catalog import Catalogs
+from lakewarden.formats.iceberg.commit import CONFLICT, REFUSED, SETTLE_WAITS, UNKNOWN, backoff
+from lakewarden.formats.jvm import JavaError, is_java, java_reason
+from lakewarden.formats.seam import HeldByRef
+from lakewarden.model import TableView
+
+_ATTEMPTS = 16
+
+
+def expire(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
+    """One commit, tried again on the new head while others come first. HeldByRef: a ref names one of them now."""
+    ids, names = json.dumps(sorted(snapshot_ids)), json.dumps(dict(refs))
+    for number in range(_ATTEMPTS):
+        try:
+            answer = catalogs.expiry.expire(catalogs.load(view.ref), view.uuid, ids, names)
+        except JavaError as error:
+            if is_java(error, *CONFLICT) and not is_java(error, *UNKNOWN):
+                clock.sleep(backoff(number))
+                continue
+            if is_java(error, "IllegalStateException", "ValidationException"):
+                raise CommitLost(table=view.ref, reason=java_reason(error)) from error
+            if is_java(error, *REFUSED):
+                raise CommitRefused(table=view.ref, reason=java_reason(error)) from error
+            _settle(catalogs, view, snapshot_ids, error)
+            return
+        held = [(str(name), int(snapshot_id)) for name, snapshot_id in json.loads(answer)["held"]]
+        if held:
+            raise HeldByRef(held)
+        return
+    raise CommitLost(table=view.ref, reason=f"other writers committed first {_ATTEMPTS} times")
+
+
+def _settle(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], error: BaseException) -> None:
+    """The outcome was not told: the table is asked. Snapshots that are all gone went; that they are there proves nothing."""
+    for wait in SETTLE_WAITS:
+        clock.sleep(wait)
+        try:
+            table = catalogs.load(view.ref)
+        except (LakewardenError, *JavaError):
+            continue  # the catalog does not answer: as unknown as before
+        if all(
+            table.snapshot(each) is None
+            for each in {min(snapshot_ids, default=0), max(snapshot_ids, default=0)}
+        ):
+            return
+    raise CommitUnknown(table=view.ref, reason=java_reason(error)) from error

@@ -1,0 +1,198 @@
+"""expire: which snapshots leave the table's metadata, and why every other one stays. A pure plan.
+
+A snapshot stays for the first of these reasons that holds: a tag or branch names it, a reader pinned it, a Flink job restarts
+from it, it is inside the window, a branch keeps it as history, it is one of the few that are always kept. Reasons are a
+set over all snapshots: none of them is found by walking a chain that may be broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from lakewarden.errors import Refused
+from lakewarden.model import Hold, HoldKind, Job, Ref, Snapshot, TableView
+from lakewarden.plan import Bounds, ExpireRefs, ExpireSnapshots, Plan, count_spared
+from lakewarden.policy.resolve import Policy
+from lakewarden.safety.holds import Holds
+
+# A table whose newest commit lies further ahead than this was written by a clock that disagrees with ours.
+_CLOCKS_AGREE = timedelta(minutes=5)
+_MAIN = "main"
+_GC = "gc.enabled"
+_REF_AGE = "history.expire.max-ref-age-ms"
+
+
+def check(view: TableView, now: datetime) -> None:
+    """Refuses what no policy may allow."""
+    refuse_without_gc("expire", view)
+    newest = max((each.committed_at for each in view.snapshots), default=now)
+    if newest > now + _CLOCKS_AGREE:
+        raise Refused(
+            action="expire snapshots of",
+            target=view.ref,
+            reason=f"its newest snapshot is of {newest:%Y-%m-%d %H:%M:%S} UTC, this machine's clock says {now:%Y-%m-%d %H:%M:%S} UTC",
+            hint="set the clock right; ages cannot be told while the two disagree",
+        )
+
+
+def refuse_without_gc(action: str, view: TableView) -> None:
+    """A table that says so shares its files with another one: only rewrites may touch it."""
+    if view.properties.get(_GC, "true").strip().lower() == "false":
+        raise Refused(
+            action=action,
+            target=view.ref,
+            reason="its property gc.enabled is false: its files may belong to another table too",
+            hint="only if no other table uses its files: ALTER TABLE … SET TBLPROPERTIES ('gc.enabled'='true')",
+        )
+
+
+def plan(view: TableView, policy: Policy, holds: Holds, now: datetime) -> Plan:
+    """Snapshots past the window that nothing holds; every other one is spared, with its reason."""
+    empty = Plan(
+        job=Job.EXPIRE,
+        table=view.ref,
+        made_at=now,
+        bounds=Bounds(view.current_snapshot_id, _MAIN, 0),
+        policy_hash=policy.hash(),
+        reason="",
+    )
+    if not policy.bool("snapshot_expiry_enabled"):
+        return replace(empty, reason=f"switched off: {policy.explain('snapshot_expiry_enabled')}")
+    refs, outlived = _split_refs(view, now)
+    kept = _kept(view, refs, policy, holds, now)
+    free = sorted((each for each in view.snapshots if each.id not in kept), key=_age)
+    limit = policy.maybe_int("snapshot_expire_limit")
+    chosen, rest = free[:limit], free[len(free[:limit]) :]
+    left = policy.explain("snapshot_expire_limit")
+    kept |= {each.id: f"left for the next run: {left}" for each in rest}
+    actions: list[ExpireRefs | ExpireSnapshots] = []
+    if outlived:
+        actions.append(ExpireRefs(tuple(ref.name for ref in outlived), "older than the ref's own retention"))
+    if chosen:
+        why = f"older than {policy.explain('snapshot_retention_hours')}"
+        if policy.ids("snapshot_ids"):
+            why = "asked for by id"
+        actions.append(ExpireSnapshots(tuple(each.id for each in chosen), why))
+    return replace(
+        empty,
+        actions=tuple(actions),
+        spared=count_spared(
+            [("snapshot", 1, 0, kept[each.id]) for each in view.snapshots if each.id in kept]
+        ),
+        reason=_summary(chosen, outlived, len(view.snapshots)),
+        cut_short=f"{len(rest)} more would expire: {left}" if rest else "",
+    )
+
+
+def refs_to_drop(made: Plan, view: TableView) -> dict[str, int]:
+    """The refs a plan drops, each with the snapshot it named when it was judged."""
+    names = {name for action in made.actions if isinstance(action, ExpireRefs) for name in action.names}
+    return {ref.name: ref.snapshot_id for ref in view.refs if ref.name in names}
+
+
+def snapshots_to_drop(made: Plan) -> tuple[int, ...]:
+    found = (action.snapshot_ids for action in made.actions if isinstance(action, ExpireSnapshots))
+    return tuple(each for ids in found for each in ids)
+
+
+def _kept(
+    view: TableView, refs: Sequence[Ref], policy: Policy, holds: Holds, now: datetime
+) -> dict[int, str]:
+    """The first reason to stay that each snapshot has. The later ones of this function win, so it is told backwards."""
+    kept: dict[int, str] = {}
+    kept |= _not_asked_for(view, policy)
+    kept |= dict.fromkeys(_newest_of_main(view, policy), policy.explain("snapshot_min_retained"))
+    for ref in refs:
+        kept |= dict.fromkeys(_history_of(view, ref, now), f"history of {ref.kind} {ref.name}")
+    kept |= _in_window(view, policy, now)
+    kept |= {snapshot: _held(each) for snapshot, each in holds.snapshots().items() if _held(each)}
+    kept |= {ref.snapshot_id: f"{ref.kind} {ref.name}" for ref in refs}
+    if view.current_snapshot_id is not None:
+        kept[view.current_snapshot_id] = "the current snapshot"
+    return kept
+
+
+def _split_refs(view: TableView, now: datetime) -> tuple[list[Ref], list[Ref]]:
+    """Refs that stay, and those whose own retention is over. Iceberg counts it from the moment the snapshot was committed."""
+    ages = {each.id: now - each.committed_at for each in view.snapshots}
+    default = view.properties.get(_REF_AGE)
+    stay: list[Ref] = []
+    outlived: list[Ref] = []
+    for ref in view.refs:
+        most = ref.max_age_ms if ref.max_age_ms is not None else (int(default) if default else None)
+        age = ages.get(ref.snapshot_id)
+        over = most is not None and age is not None and age.total_seconds() * 1000 > most
+        (outlived if over and ref.name != _MAIN else stay).append(ref)
+    return stay, outlived
+
+
+def _not_asked_for(view: TableView, policy: Policy) -> dict[int, str]:
+    asked = policy.ids("snapshot_ids")
+    if not asked:
+        return {}
+    return {each.id: "not asked for: snapshot_ids" for each in view.snapshots if each.id not in asked}
+
+
+def _in_window(view: TableView, policy: Policy, now: datetime) -> dict[int, str]:
+    """Inside the window. Who names snapshots for one call means them, however young they are."""
+    if policy.ids("snapshot_ids"):
+        return {}
+    since = now - policy.hours("snapshot_retention_hours")
+    why = f"inside the window: {policy.explain('snapshot_retention_hours')}"
+    return {each.id: why for each in view.snapshots if each.committed_at > since}
+
+
+def _newest_of_main(view: TableView, policy: Policy) -> list[int]:
+    """Main's newest, along its ancestry; where the chain is broken or short, the newest of all fill up."""
+    wanted = policy.int("snapshot_min_retained")
+    if policy.ids("snapshot_ids"):
+        return []
+    chain = [each.id for each in _ancestry(view, view.head(_MAIN))][:wanted]
+    others = [each.id for each in sorted(view.snapshots, key=_age, reverse=True) if each.id not in chain]
+    return chain + others[: max(0, wanted - len(chain))]
+
+
+def _history_of(view: TableView, ref: Ref, now: datetime) -> Iterator[int]:
+    """What a branch's own settings keep of its past; a tag keeps its snapshot only."""
+    if ref.kind != "branch":
+        return
+    for place, snapshot in enumerate(_ancestry(view, ref.snapshot_id)):
+        few = ref.min_snapshots is not None and place < ref.min_snapshots
+        age = (now - snapshot.committed_at).total_seconds() * 1000
+        young = ref.max_snapshot_age_ms is not None and age <= ref.max_snapshot_age_ms
+        if few or young:
+            yield snapshot.id
+
+
+def _ancestry(view: TableView, head: int | None) -> Iterator[Snapshot]:
+    by_id = {each.id: each for each in view.snapshots}
+    seen: set[int] = set()
+    while head is not None and head in by_id and head not in seen:
+        seen.add(head)
+        yield by_id[head]
+        head = by_id[head].parent_id
+
+
+def _held(holds: Sequence[Hold]) -> str:
+    """By whom a snapshot is held; refs are judged apart, because they may have outlived their own retention."""
+    for hold in holds:
+        if hold.kind is HoldKind.PIN:
+            until = f" until {hold.until:%Y-%m-%d %H:%M} UTC" if hold.until else ""
+            return f"pinned by {hold.holder}{until}"
+        if hold.kind is HoldKind.FLINK:
+            return f"Flink job {hold.name} restarts from it"
+    return ""
+
+
+def _age(snapshot: Snapshot) -> tuple[datetime, int]:
+    return snapshot.committed_at, snapshot.sequence_number
+
+
+def _summary(chosen: Sequence[Snapshot], outlived: Sequence[Ref], total: int) -> str:
+    if not chosen and not outlived:
+        return f"none of {total} snapshots may expire" if total else "the table has no snapshots"
+    parts = [f"{len(chosen)} of {total} snapshots expire"] if chosen else []
+    parts += [f"{len(outlived)} refs have outlived their retention"] if outlived else []
+    return ", ".join(parts)

@@ -1,0 +1,154 @@
+"""expire, told in order: plan, archive what the snapshots say, write the verdict down, commit, put the verdict in force.
+
+Where a process stops:
+
+    before the verdict        nothing happened
+    after it, before commit   the verdict is pending and counts for nothing; the next run voids it
+    after the commit          the next run sees that the snapshots are gone and puts the verdict in force
+    commit unknown            as one of the two above, once the table tells
+
+No file is touched here. That a verdict is in force too early or too often cannot lose a file: reap proves each one again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakewarden import clock
+from lakewarden.errors import CommitLost, CommitUnknown
+from lakewarden.formats.seam import HeldByRef, TableFormat
+from lakewarden.jobs import expire
+from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
+from lakewarden.jobs.grounds import Grounds
+from lakewarden.model import RunState, TableView
+from lakewarden.plan import DoomedList, DoomFiles, Plan
+from lakewarden.policy.resolve import Policy
+from lakewarden.safety.holds import gather
+from lakewarden.state.archive import Archive
+from lakewarden.state.doomed import DoomedFiles
+from lakewarden.state.verdicts import Verdict
+
+CAUSE = "expire"
+_REASON = "needed only by snapshots that expired"
+# How often a tag, branch or pin made between plan and commit makes us plan again.
+_ATTEMPTS = 5
+
+
+def prepare(
+    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
+) -> Prepared:
+    """The plan, and the files that only the planned snapshots need."""
+    expire.check(view, now)
+    plan = expire.plan(view, policy, gather(view, grounds.state, now), now)
+    ids = expire.snapshots_to_drop(plan)
+    if not ids:
+        return Prepared(plan, view, policy)
+    files = format_.unreached(view, frozenset(ids))
+    return Prepared(_with_files(plan, files), view, policy, more=files)
+
+
+def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+    for _ in range(_ATTEMPTS):
+        try:
+            return _attempt(prepared, grounds, context)
+        except HeldByRef as error:
+            context.progress.note(f"{error}: planning again")
+            DoomedFiles(grounds.state).void(context.run_id)
+            view = context.format.view(prepared.view.ref)
+            prepared = prepare(grounds, context.format, view, prepared.policy, clock.now())
+            if prepared.plan.empty:
+                return Outcome(RunState.NOTHING_TO_DO, f"{error} since the plan was made")
+        except CommitLost as error:
+            DoomedFiles(grounds.state).void(context.run_id)
+            return Outcome(RunState.LOST_RACE, error.message)
+        except CommitUnknown as error:
+            return Outcome(RunState.UNKNOWN, error.message)
+    return Outcome(RunState.LOST_RACE, f"refs were made for these snapshots {_ATTEMPTS} times")
+
+
+def _attempt(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+    view, plan = prepared.view, prepared.plan
+    ids, refs = expire.snapshots_to_drop(plan), expire.refs_to_drop(plan, view)
+    files = prepared.more if prepared.more is not None else _NO_FILES
+    context.progress.begin(f"{plan.job} {view.ref}", 0)
+    try:
+        _write_down(grounds, context, view, files, ids)
+        context.step(DeletingStep.EXPIRING, {"snapshot_ids": list(ids), "refs": refs})
+        # A pin made since the plan is seen here, because it was written before its maker looked at the step above;
+        # one made later sees that step, and its maker hears that the snapshot is going.
+        _refuse_pinned(grounds, view, ids)
+        context.format.expire(view, ids, refs)
+        verdict = DoomedFiles(grounds.state).enforce(context.run_id, clock.now())
+        context.step(DeletingStep.DOOMED, {"verdict": verdict.id, "files": files.num_rows})
+    finally:
+        context.progress.end()
+    return Outcome(RunState.DONE, "", _counters(files, len(ids), len(refs)))
+
+
+def _write_down(
+    grounds: Grounds, context: RunContext, view: TableView, files: pa.Table, ids: tuple[int, ...]
+) -> None:
+    """Everything that must be known before a snapshot is gone: what it said, and what only it needed."""
+    now, chosen = clock.now(), set(ids)
+    Archive(grounds.state).add(view, (s for s in view.snapshots if s.id in chosen), context.run_id, now)
+    stamped = files.append_column("stamp", pa.nulls(files.num_rows, pa.string()))
+    detail = {"snapshot_ids": list(ids), "metadata": view.metadata_location}
+    DoomedFiles(grounds.state).doom(
+        context.run_id, str(view.ref), view.uuid, CAUSE, _REASON, stamped, detail, now
+    )
+    context.step(DeletingStep.DOOMING, {"verdict": context.run_id, "files": files.num_rows})
+
+
+def _refuse_pinned(grounds: Grounds, view: TableView, ids: tuple[int, ...]) -> None:
+    held = gather(view, grounds.state, clock.now()).snapshots()
+    chosen = set(ids)
+    pinned = [
+        (f"the pin of {hold.holder}", snapshot_id)
+        for snapshot_id, holds in held.items()
+        if snapshot_id in chosen
+        for hold in holds
+        if hold.kind == "pin"
+    ]
+    if pinned:
+        raise HeldByRef(pinned)
+
+
+def settle(grounds: Grounds, verdict: Verdict, view: TableView) -> bool:
+    """A verdict whose run ended before it was in force: whether its snapshots are gone decides. True if they are."""
+    there = {each.id for each in view.snapshots}
+    if view.uuid == verdict.table_uuid and not there.intersection(verdict.detail["snapshot_ids"]):
+        DoomedFiles(grounds.state).enforce(verdict.id, clock.now())
+        return True
+    DoomedFiles(grounds.state).void(verdict.id)
+    return False
+
+
+_NO_FILES = pa.table(
+    {"path": pa.array([], pa.string()), "kind": pa.array([], pa.string()), "size": pa.array([], pa.int64())}
+)
+
+
+def _with_files(plan: Plan, files: pa.Table) -> Plan:
+    actions = tuple(DoomFiles(kind, count, size or 0, _REASON) for kind, count, size in _by_kind(files))
+    return replace(plan, actions=plan.actions + actions, doomed=DoomedList(files, _REASON))
+
+
+def _by_kind(files: pa.Table) -> list[tuple[str, int, int]]:
+    grouped = files.group_by("kind").aggregate([("path", "count"), ("size", "sum")])
+    rows = grouped.select(["kind", "path_count", "size_sum"]).to_pylist()
+    return sorted((row["kind"], row["path_count"], row["size_sum"]) for row in rows)
+
+
+def _counters(files: pa.Table, snapshots: int, refs: int) -> dict[str, Any]:
+    return {
+        "snapshots_expired": snapshots,
+        "refs_expired": refs,
+        "files_doomed": files.num_rows,
+        "bytes_doomed": pc.sum(files["size"]).as_py() or 0,
+        "data_files_doomed": int(pc.sum(pc.equal(files["kind"], "data")).as_py() or 0),
+    }

@@ -1,0 +1,27 @@
+"""What jobs that mark and delete stand on, beside the table itself: what is remembered, and every other table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from lakewarden.formats.seam import TableFormat
+from lakewarden.model import TableRef
+from lakewarden.state.database import State
+
+
+class Catalogs(Protocol):
+    """Every table there is, of every configured catalog."""
+
+    def catalogs(self) -> list[str]: ...
+
+    def format_of(self, catalog: str) -> TableFormat: ...
+
+    def format_for(self, table: TableRef) -> TableFormat: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    state: State
+    lake: Catalogs
+    deletes_per_s: float | None = None

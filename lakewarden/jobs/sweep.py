@@ -1,0 +1,199 @@
+"""sweep: which listed files no metadata names, and why each of the others is left alone. Pure: arrays in, a plan out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakewarden.errors import Refused
+from lakewarden.model import Hold, HoldKind, Job, TableView
+from lakewarden.paths import normal
+from lakewarden.plan import Bounds, DoomedList, DoomFiles, Plan, count_spared
+from lakewarden.policy.resolve import Policy
+from lakewarden.safety.holds import Holds
+
+REASON = "no metadata names it"
+
+# What a table's writers leave behind; any other name was put there by someone for reasons we do not know.
+_OURS = re.compile(r"\.(parquet|orc|avro|puffin|stats|metadata\.json|metadata\.json\.gz)$")
+_METADATA = re.compile(r"(\.metadata\.json|\.metadata\.json\.gz|\.avro|\.stats)$")
+# A part of a path that tools pass over; a partition folder such as `_day=7` is not one.
+_HIDDEN = re.compile(r"^\.|^_[^=]*$")
+_RUN = re.compile(r"lakewarden-(\d{8}-\d{6}-[0-9a-f]{6})-")
+
+
+class Fate(StrEnum):
+    """What becomes of a listed file. All but the last are left alone; each is counted apart."""
+
+    NAMED = "named"
+    RESTORED = "restored"
+    DOOMED = "doomed already"
+    HIDDEN = "hidden"
+    FOREIGN = "foreign"
+    ACTIVE = "active"
+    STAGED = "staged"
+    YOUNG = "young"
+    ORPHAN = "orphan"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Files as a store listed them: path, size, modified, stamp. Nothing that was written after `began_at` need be in it."""
+
+    files: pa.Table
+    began_at: datetime
+    roots: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Every unnamed file's fate. `orphans` are rows of the listing."""
+
+    listed: int
+    fates: Mapping[Fate, tuple[int, int]]
+    orphans: pa.Table
+
+
+def judge(
+    listing: Listing,
+    *,
+    named: Any,
+    restored: Callable[[str], bool],
+    doomed: Callable[[str], bool],
+    holds: Holds,
+    open_runs: Collection[str],
+    young_since: datetime,
+) -> Judged:
+    """The fate of every listed file. Only what nobody can need any more and is old enough is an orphan."""
+    unnamed = listing.files.filter(pa.array(~named))
+    roots = [normal(root).rstrip("/") + "/" for root in listing.roots]
+    fates: list[Fate] = []
+    for path, modified in zip(unnamed["path"].to_pylist(), unnamed["modified"].to_pylist(), strict=True):
+        fates.append(_fate(path, modified, roots, restored, doomed, holds, open_runs, young_since))
+    told = np.array([str(each) for each in fates], dtype=object)
+    sizes = unnamed["size"].to_numpy()
+    counts: dict[Fate, tuple[int, int]] = {
+        fate: (int((told == str(fate)).sum()), int(sizes[told == str(fate)].sum()))
+        for fate in Fate
+        if fate is not Fate.NAMED
+    }
+    total = pc.sum(listing.files["size"]).as_py() or 0
+    counts[Fate.NAMED] = (int(named.sum()), total - int(sizes.sum()))
+    orphans = unnamed.filter(pa.array(told == str(Fate.ORPHAN), pa.bool_()))
+    return Judged(listing.files.num_rows, counts, orphans)
+
+
+def _fate(
+    path: str,
+    modified: datetime,
+    roots: Sequence[str],
+    restored: Callable[[str], bool],
+    doomed: Callable[[str], bool],
+    holds: Holds,
+    open_runs: Collection[str],
+    young_since: datetime,
+) -> Fate:
+    plain = normal(path)
+    if restored(path):
+        return Fate.RESTORED
+    if doomed(path):
+        return Fate.DOOMED
+    hold = holds.covering(path, modified)
+    if hold is not None:
+        return _held(hold)
+    run = _RUN.search(path)
+    if run is not None and run[1] in open_runs:
+        return Fate.ACTIVE
+    if _is_hidden(plain, roots):
+        return Fate.HIDDEN
+    if not _OURS.search(plain):
+        return Fate.FOREIGN
+    return Fate.YOUNG if modified > young_since else Fate.ORPHAN
+
+
+def _held(hold: Hold) -> Fate:
+    return Fate.STAGED if hold.kind is HoldKind.LOAD else Fate.ACTIVE
+
+
+def _is_hidden(plain: str, roots: Sequence[str]) -> bool:
+    below = next((plain[len(root) :] for root in roots if plain.startswith(root)), plain)
+    return any(_HIDDEN.match(part) for part in below.split("/"))
+
+
+_WHY = {
+    Fate.RESTORED: "someone restored it",
+    Fate.DOOMED: "doomed already: waits for reap",
+    Fate.HIDDEN: "hidden: its name begins with a dot or an underscore",
+    Fate.FOREIGN: "foreign: not a file a table's writer leaves behind",
+    Fate.ACTIVE: "active: a writer may be at it",
+    Fate.STAGED: "staged: a load waits to be adopted",
+}
+
+
+def plan(view: TableView, policy: Policy, judged: Judged, now: datetime) -> Plan:
+    """The orphans, unless they are so many that something else must be wrong: then Refused."""
+    check_share(view, policy, judged)
+    young = f"young: {policy.explain('orphan_grace_hours')}"
+    spared = [
+        ("file", count, size, young if fate is Fate.YOUNG else _WHY[fate])
+        for fate, (count, size) in judged.fates.items()
+        if fate not in (Fate.NAMED, Fate.ORPHAN)
+    ]
+    found = judged.orphans
+    kinds = kinds_of(found)
+    actions = tuple(
+        DoomFiles(kind, count, size, REASON) for kind, count, size in _by_kind(found, kinds) if count
+    )
+    made = Plan(
+        job=Job.SWEEP,
+        table=view.ref,
+        made_at=now,
+        bounds=Bounds(view.current_snapshot_id, "main", 0),
+        policy_hash=policy.hash(),
+        reason=_summary(judged),
+        actions=actions,
+        spared=count_spared([("file", *judged.fates[Fate.NAMED], "named by the table's metadata"), *spared]),
+    )
+    return replace(made, doomed=DoomedList(found.select(["path", "size"]), REASON)) if actions else made
+
+
+def check_share(view: TableView, policy: Policy, judged: Judged) -> None:
+    """The circuit breaker: a table does not consist of orphans; a listing and metadata that do not belong together do."""
+    orphans, most = judged.orphans.num_rows, policy.float("orphan_max_percent")
+    if orphans and orphans * 100 > most * judged.listed:
+        share = 100 * orphans / judged.listed
+        raise Refused(
+            action="sweep",
+            target=view.ref,
+            reason=f"{orphans:,} of {judged.listed:,} listed files ({share:.0f} %) would be orphans; "
+            f"{policy.explain('orphan_max_percent')}; the first is {judged.orphans['path'][0].as_py()}",
+            hint=f"look at them with `lakewarden fsck {view.ref}`; if they are orphans, "
+            f"allow it once: `--set orphan_max_percent={min(100, int(share) + 1)}`",
+        )
+
+
+def kinds_of(files: pa.Table) -> list[str]:
+    return ["metadata" if _METADATA.search(path) else "data" for path in files["path"].to_pylist()]
+
+
+def _by_kind(files: pa.Table, kinds: Sequence[str]) -> list[tuple[str, int, int]]:
+    sizes = files["size"].to_pylist()
+    return [
+        (kind, kinds.count(kind), sum(size for size, own in zip(sizes, kinds, strict=True) if own == kind))
+        for kind in ("data", "metadata")
+    ]
+
+
+def _summary(judged: Judged) -> str:
+    orphans = judged.orphans.num_rows
+    if not orphans:
+        return f"no orphans among {judged.listed:,} files"
+    return f"{orphans:,} of {judged.listed:,} files are orphans"

@@ -1,0 +1,131 @@
+"""expire on real tables: what leaves the metadata, what is doomed, and that nothing else is touched."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from lakewarden.errors import Refused
+from lakewarden.formats.iceberg.format import Iceberg
+from lakewarden.model import RunState
+from lakewarden.paths import normal
+from tests.support.lab import Lab
+
+NOW = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
+
+
+def doomed_paths(lab: Lab, table: str) -> set[str]:
+    return {normal(each.path) for each in lab.lw.plan("expire", table, NOW).doomed}
+
+
+def test_the_plan_dooms_what_only_old_snapshots_need(lab: Lab) -> None:
+    table = lab.messy(files=8, days=2)
+    before = lab.on_disk()
+    assert lab.lw.run("compact", table).state is RunState.DONE
+    compacted = lab.on_disk()
+    plan = lab.lw.plan("expire", table, NOW)
+    ids = [row.snapshot_id for row in lab.snapshots(table)]
+    assert plan.actions[0].to_dict()["snapshot_ids"] == ids[:-1]
+    live = {normal(path) for path in lab.data_files(table)}
+    found = {normal(each.path) for each in plan.doomed}
+    old = {path for path in before if path.endswith(".parquet")}
+    assert {path for path in found if path.endswith(".parquet")} == old
+    assert not found & live
+    assert lab.on_disk() == compacted, "a plan changes nothing"
+
+
+def test_expired_snapshots_are_gone_and_every_file_is_still_there(lab: Lab) -> None:
+    table = lab.messy(files=8, days=2)
+    lab.lw.run("compact", table)
+    rows, before = lab.rows(table), lab.on_disk()
+    planned = doomed_paths(lab, table)
+    run = lab.lw.run("expire", table, NOW)
+    assert run.state is RunState.DONE, run.reason
+    assert run.counters["snapshots_expired"] == 9 and run.counters["files_doomed"] == len(planned)
+    assert len(lab.snapshots(table)) == 1
+    assert lab.rows(table) == rows
+    assert set(before) <= set(lab.on_disk()), "expire frees no bytes"
+    assert {normal(each.path) for each in lab.lw.doomed(table)} == planned
+    again = lab.lw.run("expire", table, NOW)
+    assert again.state is RunState.NOTHING_TO_DO
+
+
+def test_tags_branches_and_pins_keep_their_snapshots(lab: Lab) -> None:
+    table = lab.messy(files=6, days=1)
+    ids = [row.snapshot_id for row in lab.snapshots(table)]
+    lab.sql(f"alter table {table} create tag audit as of version {ids[0]}")
+    lab.sql(f"alter table {table} create branch dev as of version {ids[2]}")
+    with lab.lw.pin(table, snapshot_id=ids[3], holder="bi", ttl="2h"):
+        plan = lab.lw.plan("expire", table, NOW)
+        assert plan.actions[0].to_dict()["snapshot_ids"] == [ids[1], ids[4]]
+        reasons = {each.reason.split(" until")[0] for each in plan.spared}
+        assert {"tag audit", "branch dev", "pinned by bi", "the current snapshot"} <= reasons
+        run = lab.lw.run("expire", table, NOW)
+        assert run.state is RunState.DONE
+    assert {row.snapshot_id for row in lab.snapshots(table)} == {ids[0], ids[2], ids[3], ids[5]}
+    for snapshot in (ids[0], ids[2], ids[3]):
+        assert lab.rows(table, f"version as of {snapshot}")
+
+
+@pytest.mark.parametrize("kind", ["tag", "branch"])
+def test_a_ref_made_between_plan_and_commit_wins(lab: Lab, kind: str) -> None:
+    table = lab.messy(files=5, days=1)
+    ids = [row.snapshot_id for row in lab.snapshots(table)]
+    real, done = Iceberg.expire, []
+
+    def late(self: Iceberg, *args: Any) -> None:
+        if not done:
+            done.append(True)
+            lab.sql(f"alter table {table} create {kind} late as of version {ids[1]}")
+        real(self, *args)
+
+    with patch.object(Iceberg, "expire", late):
+        run = lab.lw.run("expire", table, NOW)
+    assert run.state is RunState.DONE, run.reason
+    assert run.counters["snapshots_expired"] == 3
+    assert {row.snapshot_id for row in lab.snapshots(table)} == {ids[1], ids[4]}
+    assert lab.rows(table, f"version as of {ids[1]}")
+    needed = {row.path for row in lab.sql(f"select path from {table}.all_manifests")}
+    assert not {normal(each.path) for each in lab.lw.doomed(table)} & {normal(path) for path in needed}
+
+
+def test_gc_enabled_false_is_refused(lab: Lab) -> None:
+    table = lab.messy(files=3, days=1, **{"gc.enabled": "false"})
+    with pytest.raises(Refused, match=r"gc\.enabled is false"):
+        lab.lw.run("expire", table, NOW)
+    assert len(lab.snapshots(table)) == 3
+
+
+def test_an_unreadable_manifest_stops_everything_and_is_named(lab: Lab) -> None:
+    table = lab.messy(files=4, days=1)
+    lab.lw.run("compact", table, {"rewrite_min_input_files": 2})
+    manifest = lab.sql(f"select path from {table}.manifests")[0].path
+    local = normal(manifest)
+    with open(local, "r+b") as file:
+        file.truncate(100)
+    with pytest.raises(Exception, match=manifest.rsplit("/", 1)[-1]):
+        lab.lw.run("expire", table, NOW)
+    assert len(lab.snapshots(table)) == 5 and not lab.lw.doomed(table)
+
+
+def test_limit_and_named_snapshots(lab: Lab) -> None:
+    table = lab.messy(files=6, days=1)
+    ids = [row.snapshot_id for row in lab.snapshots(table)]
+    plan = lab.lw.plan("expire", table, {**NOW, "snapshot_expire_limit": 2})
+    assert plan.actions[0].to_dict()["snapshot_ids"] == ids[:2] and plan.cut_short
+    plan = lab.lw.plan("expire", table, {"snapshot_ids": str(ids[3])})
+    assert plan.actions[0].to_dict()["snapshot_ids"] == [ids[3]]
+
+
+def test_statistics_of_expired_snapshots_are_doomed_and_others_stay(lab: Lab) -> None:
+    table = lab.messy(files=3, days=1)
+    lab.sql(f"call {lab.catalog}.system.compute_table_stats('{table}')")
+    old = [path for path in lab.on_disk() if path.endswith(".stats")]
+    lab.append(table, 1, start=10_000)
+    lab.sql(f"call {lab.catalog}.system.compute_table_stats('{table}')")
+    new = [path for path in lab.on_disk() if path.endswith(".stats") and path not in old]
+    assert len(old) == len(new) == 1
+    found = doomed_paths(lab, table)
+    assert normal(old[0]) in found and normal(new[0]) not in found
