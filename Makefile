@@ -10,7 +10,7 @@ BENCH_ARGS ?=
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check unit bench crash soak docs java jars test-jars clean
+.PHONY: help demo test lint check unit bench crash soak docs java jars test-jars test-s3 clean
 
 help:            ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ help:            ## this list
 demo: jars       ## make a messy sample lake, look after it, show before and after
 	@$(PY) -m lakewarden.cli demo
 
-test: lint test-jars  ## lint, then every test
+test: lint test-jars test-s3  ## lint, then every test
 	@$(PY) -m pytest $(PYTEST_ARGS)
 
 check: test      ## the same as test
@@ -61,3 +61,7 @@ jars: java
 test-jars: java
 	@$(PY) -m lakewarden.engine.jars --quiet base jdbc s3 rest-server
 	@$(PY) -m lakewarden.engine.session
+
+# A real S3 server, built once where there is Go.
+test-s3:
+	@sh scripts/versitygw.sh

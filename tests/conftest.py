@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from tests.support.postgres import Database, Postgres
     from tests.support.rest_catalog import RestCatalog
+    from tests.support.s3 import S3, Bucket
     from tests.support.spark import Warehouse
 
 
@@ -58,3 +59,27 @@ def rest_catalog(tmp_path: Path) -> Iterator[RestCatalog]:
 
     with running(tmp_path / "rest") as catalog:
         yield catalog
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    """One real S3 server for the whole run; take an `s3_bucket` of it."""
+    from tests.support.s3 import s3_server
+
+    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3_bucket(s3: S3) -> Bucket:
+    """A new, empty bucket for one test."""
+    return s3.bucket()
+
+
+@pytest.fixture(scope="session")
+def exact_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    """An S3 that takes every key as it is, as Amazon's does; it believes every credential."""
+    from tests.support.s3 import s3_server
+
+    with s3_server(tmp_path_factory.mktemp("exact-s3"), "moto") as server:
+        yield server

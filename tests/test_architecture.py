@@ -18,14 +18,14 @@ PACKAGE = ROOT / "lakewarden"
 LAYERS = (
     ("cli",),
     ("report", "demo"),
-    ("api",),
+    ("api", "holding"),
     ("lake",),
     ("jobs",),
     ("engine",),
     ("formats",),
     ("safety", "policy", "lineage"),
     ("state",),
-    ("plan", "model", "errors", "clock", "config", "sources", "redact", "version"),
+    ("plan", "model", "errors", "clock", "config", "sources", "redact", "version", "paths"),
 )
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}
 
@@ -137,27 +137,52 @@ def test_kernels_stand_alone() -> None:
         assert not foreign, f"{module} imports {foreign}"
 
 
-def test_erase_has_one_caller() -> None:
-    callers = [
+# Each asks safety/permit.py for the leave it needs.
+MAY_ERASE = {"lakewarden.jobs.discard", "lakewarden.jobs.reaping"}
+
+
+def test_only_these_erase() -> None:
+    callers = {
         module for module in modules() if any(each.split(".")[-1] == "erase" for each in calls(module))
-    ]
-    importers = [
+    }
+    importers = {
         module
         for module in modules()
         if any(each == "lakewarden.engine.erase.erase" for each in imports(module))
-    ]
-    assert callers == importers == ["lakewarden.jobs.discard"]
+    }
+    assert callers == importers
+    assert callers <= MAY_ERASE
 
 
 def test_only_erase_removes_what_a_path_names() -> None:
-    """Beside `erase` and the store it acts on, only a kernel that failed removes the file it was itself writing."""
-    deletes = re.compile(r"(^|\.)(remove|delete_file|delete_files|delete_dir|delete_dir_contents)$")
-    found = {module for module in modules() if any(deletes.search(each) for each in calls(module))}
+    """Beside `erase` and the stores it acts on, only a kernel that failed removes the file it was itself writing."""
+    deletes = re.compile(
+        r"(^|\.)(remove|delete_files?|delete_dir|delete_dir_contents|delete_objects?)$|\.delete$|^os\.unlink$"
+    )
+    of_rows = {"self.pins.remove"}  # forgets a pin of the state database
+    found = {
+        module
+        for module in modules()
+        if any(deletes.search(each) for each in calls(module) if each not in of_rows)
+    }
+    stores = {each for each in found if each.startswith("lakewarden.engine.stores.")}
     of_lists = {"lakewarden.engine.jars"}  # takes a resolver out of Ivy's list
     kernels = {"lakewarden.engine.kernels.storage", "lakewarden.engine.kernels.output"}
-    assert found - of_lists == {"lakewarden.engine.erase", *kernels}
+    assert found - of_lists - stores == {"lakewarden.engine.erase", "lakewarden.engine.objects", *kernels}
     own = [each for each in calls("lakewarden.engine.kernels.output") if deletes.search(each)]
     assert own == ["reading.store.remove"]
+
+
+def test_stores_are_reached_through_objects_only() -> None:
+    """So that whoever deletes on a store is `Objects.delete`, which only `erase` calls."""
+    users = {
+        module
+        for module in modules()
+        if any(each.startswith("lakewarden.engine.stores.") for each in imports(module))
+    }
+    assert {each for each in users if not each.startswith("lakewarden.engine.stores.")} == {
+        "lakewarden.engine.objects"
+    }
 
 
 def test_permits_are_made_in_one_place() -> None:

@@ -1,14 +1,14 @@
-"""Removing the outputs of a rewrite that did not become part of the table. The only caller of `erase`."""
+"""Removing the outputs of a rewrite that did not become part of the table. OSError where a store keeps any of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from lakewarden.engine.erase import erase
 from lakewarden.engine.kernels.storage import Store
 from lakewarden.formats.seam import TableFormat
 from lakewarden.model import TableRef
-from lakewarden.safety.permit import for_native_outputs, for_uncommitted_outputs
+from lakewarden.safety.permit import Permit, for_native_outputs, for_uncommitted_outputs
 
 
 def discard_planned(
@@ -28,7 +28,7 @@ def discard_planned(
     store = Store(io)
     paths = [path for prefix in wanted for path in store.under(prefix) if path.endswith(".parquet")]
     permit = for_uncommitted_outputs(run_id, paths, commit_tried=commit_tried, commit_lost=commit_lost)
-    return erase(permit, io)
+    return _erase_all(permit, io)
 
 
 def discard_native(
@@ -37,4 +37,13 @@ def discard_native(
     """Files the format's own writer named."""
     if not paths:
         return 0
-    return erase(for_native_outputs(run_id, paths, commit_lost=commit_lost), format_.write_properties(table))
+    permit = for_native_outputs(run_id, paths, commit_lost=commit_lost)
+    return _erase_all(permit, format_.write_properties(table))
+
+
+def _erase_all(permit: Permit, io: Mapping[str, str]) -> int:
+    """How many names are gone now: all of them, or OSError."""
+    failed = erase(permit, io)
+    for path, reason in failed.items():
+        raise OSError(f"{len(failed)} of {len(permit.paths)} files, such as {path}: {reason}")
+    return len(permit.paths)
