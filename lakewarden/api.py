@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakewarden import clock
 from lakewarden.config import Config
-from lakewarden.errors import UsageError
+from lakewarden.errors import Refused, UsageError
 from lakewarden.holding import Holding
 from lakewarden.model import Job, Manifest, Run, RunState, Step, TableRef, TableView, Trigger
 from lakewarden.policy.keys import key as known_key
@@ -30,9 +30,11 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.lake import Lake
     from lakewarden.plan import Plan
     from lakewarden.state.database import State
+    from lakewarden.state.doomed import DoomedFiles
     from lakewarden.state.policies import Policies
     from lakewarden.state.runs import Journal
     from lakewarden.state.tables import SeenTables
+    from lakewarden.state.verdicts import DoomedFile, DoomedList, Restored
 
 
 class Lakewarden(Holding):
@@ -116,6 +118,56 @@ class Lakewarden(Holding):
                 reason=f"find run {run_id!r}: the journal has no such run", hint="see `lakewarden runs`"
             )
         return found, self.journal.steps(run_id)
+
+    # ------------------------------------------------------------ doomed files
+
+    def doomed(self, table: str | TableRef, limit: int = 50) -> DoomedList:
+        """What is marked for deletion and why, when it may be deleted, and the first `limit` of the files. Needs no Spark."""
+        from lakewarden.policy.graces import due_at
+        from lakewarden.state.verdicts import LIVE, DoomedList, VerdictState
+
+        ref = _ref(table)
+        seen = self._seen.get(ref)
+        uuid = seen.uuid if seen else None
+        policy = self._resolve(ref, seen.properties if seen else {}, None)
+        standings = self._doomed.standings(str(ref), uuid)
+        known = [each for each in standings if each.verdict.state is not VerdictState.VOID]
+        verdicts = tuple((each, due_at(each.verdict, policy)) for each in known)
+        return DoomedList(verdicts, self._doomed.list(str(ref), LIVE, limit, uuid))
+
+    def restore(
+        self,
+        table: str | TableRef,
+        path: str | None = None,
+        *,
+        run: str | None = None,
+        everything: bool = False,
+        operator: str | None = None,
+    ) -> Restored:
+        """Bring back one doomed file, those that one run doomed, or all: no run deletes them, for good. Needs no Spark.
+
+        Refused for a file that is being deleted at this moment, or is gone.
+        """
+        from lakewarden.jobs.restore import restore
+
+        ref = _ref(table)
+        seen = self._seen.get(ref)
+        return restore(
+            self._doomed,
+            str(ref),
+            seen.uuid if seen else None,
+            clock.now(),
+            path=path,
+            run=run,
+            everything=everything,
+            operator=operator or current_user(),
+        )
+
+    def receipts(self, table: str | TableRef, limit: int = 50) -> tuple[DoomedFile, ...]:
+        """What was deleted of the table, when, why and by which run; the newest first. Needs no Spark."""
+        ref = _ref(table)
+        seen = self._seen.get(ref)
+        return self._doomed.receipts(str(ref), limit, table_uuid=seen.uuid if seen else None)
 
     # ------------------------------------------------------------ policy
 
@@ -213,16 +265,25 @@ class Lakewarden(Holding):
         trigger: Trigger | Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> tuple[Run, ...]:
-        """A whole pass, in order: compact-deletes, compact, rewrite-manifests. Stops at a run whose outcome is unknown."""
+        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, reap, and sweep where the policy asks for it.
+
+        Stops at a run whose outcome is unknown. A job that safety refuses is told as such, and the pass goes on.
+        """
         ref = _ref(table)
-        if not self.policy(ref, refresh=True).bool("maintenance_enabled"):
+        policy = self.policy(ref, refresh=True)
+        if not policy.bool("maintenance_enabled"):
             raise UsageError(
                 reason=f"maintain {ref}: switched off by {self.policy(ref).explain('maintenance_enabled')}",
                 hint=f"switch it on with `lakewarden policy {ref} --set maintenance_enabled=true`, or run one job",
             )
         done: list[Run] = []
         for job in Job:
-            done.append(self.run(job, ref, trigger=trigger, progress=progress))
+            if job is Job.SWEEP and not policy.bool("orphan_sweep_enabled"):
+                continue
+            try:
+                done.append(self.run(job, ref, trigger=trigger, progress=progress))
+            except Refused:  # journaled with its reason, which the pass shows
+                done.append(self.runs(ref, 1)[0])
             if done[-1].state in (RunState.UNKNOWN, RunState.INTERRUPTED):
                 break
         return tuple(done)
@@ -267,6 +328,12 @@ class Lakewarden(Holding):
         from lakewarden.state.policies import Policies
 
         return Policies(self.state)
+
+    @property
+    def _doomed(self) -> DoomedFiles:
+        from lakewarden.state.doomed import DoomedFiles
+
+        return DoomedFiles(self.state)
 
     @property
     def _seen(self) -> SeenTables:

@@ -17,14 +17,13 @@ from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.reaping import Reaper, pin_on_what_is_gone
 from lakewarden.model import Job, TableView
 from lakewarden.plan import Bounds, EraseFiles, Plan, count_spared
+from lakewarden.policy.graces import GRACE, due_at, grace_key
 from lakewarden.policy.origin import Layer
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import Holds, gather
 from lakewarden.state.doomed import DoomedFiles
-from lakewarden.state.verdicts import FAILED_LOAD, Standing, Tally, Verdict, VerdictState
+from lakewarden.state.verdicts import Standing, Tally, Verdict, VerdictState
 
-_GRACE = "delete_grace_hours"
-_LOAD_GRACE = "orphan_grace_hours"
 # A shorter grace than this is someone's explicit wish for one table, never a default for many.
 _SHORT = timedelta(hours=1)
 _BY_NAME = (Layer.TABLE_PROPERTY, Layer.TABLE, Layer.CALL)
@@ -73,26 +72,14 @@ def check(view: TableView, standings: Sequence[Standing], policy: Policy) -> Non
                 hint=f"it was dropped and made anew, or renamed: reap it under its new name, or give those files up: "
                 f"`lakewarden restore {view.ref} --run {each.verdict.id}`",
             )
-    if policy.hours(_GRACE) < _SHORT and policy.origin(_GRACE).layer not in _BY_NAME:
+    if policy.hours(GRACE) < _SHORT and policy.origin(GRACE).layer not in _BY_NAME:
         raise Refused(
             action="reap",
             target=view.ref,
-            reason=f"{policy.explain(_GRACE)} is below 1 hour, and not in the table's own policy",
+            reason=f"{policy.explain(GRACE)} is below 1 hour, and not in the table's own policy",
             hint=f"queries that began before may still read those files; if that is wanted for this table: "
-            f"`lakewarden policy {view.ref} --set {_GRACE}={policy[_GRACE]}`",
+            f"`lakewarden policy {view.ref} --set {GRACE}={policy[GRACE]}`",
         )
-
-
-def grace_key(cause: str) -> str:
-    """The policy key that says how long files of this cause wait."""
-    return _LOAD_GRACE if cause == FAILED_LOAD else _GRACE
-
-
-def due_at(verdict: Verdict, policy: Policy) -> datetime | None:
-    """When its files may be deleted; None while it is not in force."""
-    if verdict.doomed_at is None:
-        return None
-    return verdict.doomed_at + policy.hours(grace_key(verdict.cause))
 
 
 def plan(

@@ -269,6 +269,7 @@ class DoomedFiles:
         path: str | None = None,
         verdict_id: str | None = None,
         table_uuid: str | None = None,
+        operator: str = "",
         now: datetime,
     ) -> Restored:
         """Bring back the file at `path`, the files of a verdict, or all of the table's, pending ones too.
@@ -282,10 +283,18 @@ class DoomedFiles:
                 select(doomed.c.state, *_COUNTED).where(chosen).group_by(doomed.c.state)
             ):
                 totals[FileState(row.state)] = as_tally(row)
-            change = update(doomed).where(chosen, _in(FileState.DOOMED))
-            done = connection.execute(change.values(state=FileState.RESTORED.value, ended_at=now)).rowcount
+            back = {"state": FileState.RESTORED.value, "ended_at": now, "note": f"restored by {operator}"}
+            done = connection.execute(
+                update(doomed).where(chosen, _in(FileState.DOOMED)).values(back)
+            ).rowcount
         gone = sum((totals[each].files for each in RECEIPTS), 0)
-        return Restored(done, totals[FileState.DOOMED].bytes, totals[FileState.ERASING].files, gone)
+        return Restored(
+            files=done,
+            bytes=totals[FileState.DOOMED].bytes,
+            already=totals[FileState.RESTORED].files,
+            erasing=totals[FileState.ERASING].files,
+            gone=gone,
+        )
 
     def restored_paths(self, table_uuid: str) -> Iterator[pa.Array]:
         """Paths someone brought back, for a sweep to leave alone; as they were marked, in pages."""

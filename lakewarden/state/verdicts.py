@@ -93,9 +93,18 @@ class DoomedFile:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What came back, and what could not: files a run is deleting at this moment, and files that are gone."""
+    """What came back, what was back already, and what cannot: files a run is deleting at this moment, files that are gone."""
 
     files: int
     bytes: int
+    already: int
     erasing: int
     gone: int
+
+
+@dataclass(frozen=True, slots=True)
+class DoomedList:
+    """A table's verdicts, each with the moment its files may be deleted (None: not in force yet), and files of them."""
+
+    verdicts: tuple[tuple[Standing, datetime | None], ...]
+    files: tuple[DoomedFile, ...]

@@ -1,0 +1,172 @@
+"""Doomed files on the screen: what is marked and until when, what came back, what was deleted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from lakewarden.report import look
+from lakewarden.report.words import age, counted, moment, number, size
+from lakewarden.state.verdicts import DoomedFile, DoomedList, FileState, Restored, Standing, VerdictState
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True, slots=True)
+class DoomedReport:
+    table: str
+    found: DoomedList
+    now: datetime
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "verdicts": [_verdict(each, due) for each, due in self.found.verdicts],
+            "files": [_file(each) for each in self.found.files],
+        }
+
+    def render(self, width: int) -> RenderableType:
+        live = [(each, due) for each, due in self.found.verdicts if each.live.files]
+        title = look.title("doomed", self.table)
+        if not live:
+            return look.stack(title, look.dim("  no file is doomed"))
+        total = sum(each.live.files for each, _ in live)
+        shown = len(self.found.files)
+        more = f"  … {number(total - shown)} more; --limit {total} shows all" if total > shown else ""
+        return look.stack(
+            title,
+            look.lines(
+                [_line(each, due, self.now) for each, due in live],
+                ("left", "right", "right", "left", "left"),
+                ("run", "files", "size", "deleted", "why"),
+            ),
+            Text(),
+            look.lines(
+                [(_size(each), each.path, look.dim(each.note)) for each in self.found.files],
+                ("right", "left", "left"),
+                wraps=(1, 2),
+            ),
+            look.dim(more) if more else None,
+            Text(),
+            Text.assemble(
+                ("to keep them:  ", "dim"),
+                look.command(f"lakewarden restore {self.table} PATH | --run ID | --all"),
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    table: str
+    done: Restored
+
+    def to_dict(self) -> dict[str, Any]:
+        done = self.done
+        return {
+            "table": self.table,
+            "restored": done.files,
+            "bytes": done.bytes,
+            "already": done.already,
+            "erasing": done.erasing,
+            "gone": done.gone,
+        }
+
+    def render(self, width: int) -> RenderableType:
+        done = self.done
+        facts: list[tuple[str, str | Text]] = [
+            ("restored", f"{counted(done.files, 'file')}, {size(done.bytes)}: no run deletes them")
+        ]
+        if done.already:
+            facts.append(("already", f"{counted(done.already, 'file')} restored before"))
+        if done.erasing:
+            facts.append(("too late", f"{counted(done.erasing, 'file')} being deleted at this moment"))
+        if done.gone:
+            facts.append(("gone", f"{counted(done.gone, 'file')} deleted before"))
+        return look.stack(look.title("restore", self.table), look.facts(facts))
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptsReport:
+    table: str
+    files: tuple[DoomedFile, ...]
+    now: datetime
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"table": self.table, "receipts": [_receipt(each) for each in self.files]}
+
+    def render(self, width: int) -> RenderableType:
+        title = look.title("receipts", self.table)
+        if not self.files:
+            return look.stack(title, look.dim("  nothing was deleted"))
+        rows = [
+            (
+                age(each.ended_at, self.now) if each.ended_at else "–",
+                _size(each),
+                "deleted" if each.state is FileState.ERASED else "was gone",
+                each.run_id or "–",
+                each.path,
+                look.dim(each.verdict.reason),
+            )
+            for each in self.files
+        ]
+        headings = ("when", "size", "", "by run", "file", "why")
+        justify: tuple[look.Justify, ...] = ("left", "right", *look.left(4))
+        proof = "what each run looked at before it deleted: lakewarden run-show ID --json"
+        return look.stack(title, look.lines(rows, justify, headings, wraps=(4, 5)), look.dim(proof))
+
+
+def _line(each: Standing, due: datetime | None, now: datetime) -> tuple[str | Text, ...]:
+    verdict, live = each.verdict, each.live
+    return (verdict.id, number(live.files), size(live.bytes), _when(each, due, now), verdict.reason)
+
+
+def _when(each: Standing, due: datetime | None, now: datetime) -> str:
+    if due is None or each.verdict.state is VerdictState.PENDING:
+        return "not before its run has ended"
+    return "by the next reap" if due <= now else f"not before {moment(due)}"
+
+
+def _size(each: DoomedFile) -> str:
+    return "–" if each.size is None else size(each.size)
+
+
+def _verdict(each: Standing, due: datetime | None) -> dict[str, Any]:
+    verdict = each.verdict
+    return {
+        "verdict": verdict.id,
+        "cause": verdict.cause,
+        "reason": verdict.reason,
+        "state": str(verdict.state),
+        "doomed_at": verdict.doomed_at.isoformat() if verdict.doomed_at else None,
+        "due_at": due.isoformat() if due else None,
+        "tallies": {
+            str(state): {"files": tally.files, "bytes": tally.bytes} for state, tally in each.tallies.items()
+        },
+    }
+
+
+def _file(each: DoomedFile) -> dict[str, Any]:
+    return {
+        "path": each.path,
+        "kind": each.kind,
+        "size": each.size,
+        "state": str(each.state),
+        "verdict": each.verdict.id,
+        "note": each.note,
+    }
+
+
+def _receipt(each: DoomedFile) -> dict[str, Any]:
+    verdict = each.verdict
+    return {
+        **_file(each),
+        "cause": verdict.cause,
+        "reason": verdict.reason,
+        "doomed_at": verdict.doomed_at.isoformat() if verdict.doomed_at else None,
+        "erased_at": each.ended_at.isoformat() if each.ended_at else None,
+        "run": each.run_id,
+    }
