@@ -260,7 +260,8 @@ def errors() -> str:
 def api() -> str:
     """Signatures and docstrings of `Lakewarden`, in the order of the source."""
     parts = []
-    for node in _class(PACKAGE / "api.py", "Lakewarden").body:
+    sources = (("api", "Lakewarden"), ("holding", "Holding"))
+    for node in (each for module, name in sources for each in _class(PACKAGE / f"{module}.py", name).body):
         if isinstance(node, ast.FunctionDef) and (node.name == "__init__" or not node.name.startswith("_")):
             words = " ".join((ast.get_docstring(node) or "").split())
             parts.append(f"```python\n{signature(node)}\n```\n\n{words}".rstrip())

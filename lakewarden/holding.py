@@ -1,0 +1,223 @@
+"""The part of `Lakewarden` that keeps things: pins, tags, heartbeats and staged loads."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from lakewarden import clock
+from lakewarden.errors import UsageError
+from lakewarden.model import Run, TableRef, TableView, Trigger
+
+if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
+    from lakewarden.formats.seam import TableFormat
+    from lakewarden.jobs.pinning import PinHandle, Pinning
+    from lakewarden.jobs.staging import Staging
+    from lakewarden.lake import Lake
+    from lakewarden.policy.resolve import Policy
+    from lakewarden.safety.holds import Holds
+    from lakewarden.state.database import State
+    from lakewarden.state.heartbeats import Heartbeat
+    from lakewarden.state.loads import Load
+    from lakewarden.state.pins import Pin
+    from lakewarden.state.runs import Journal
+
+
+class Holding:
+    """Calls about holds. What they stand on, `Lakewarden` itself has."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def state(self) -> State: ...
+
+        @property
+        def journal(self) -> Journal: ...
+
+        @property
+        def lake(self) -> Lake: ...
+
+        def view(self, table: str | TableRef) -> TableView: ...
+
+        def _resolve(
+            self, ref: TableRef, properties: Mapping[str, str], call: Mapping[str, object] | None
+        ) -> Policy: ...
+
+        def _trigger(self, trigger: Trigger | Mapping[str, str] | None) -> Trigger: ...
+
+    def holds(self, table: str | TableRef) -> Holds:
+        """Everything that keeps a snapshot or a file of the table at this moment, and who asked for it."""
+        from lakewarden.safety.holds import gather
+
+        return gather(self.view(table), self.state, clock.now())
+
+    # ------------------------------------------------------------ pins
+
+    def pin(
+        self,
+        table: str | TableRef,
+        snapshot_id: int | None = None,
+        *,
+        holder: str,
+        purpose: str = "",
+        ttl: str | timedelta | None = None,
+        mirror: bool = False,
+    ) -> PinHandle:
+        """Keep a snapshot (the current one, when not said) readable for `ttl`, or until it is unpinned.
+
+        Refused where the snapshot is gone or going: then it must not be read. `with lw.pin(...) as pin:` unpins on leaving.
+        `mirror` makes a tag of it too, for tools that know nothing of pins.
+        """
+        from lakewarden.jobs.pinning import Wish, duration
+
+        name = _named(holder, "holder")
+        wish = Wish(_ref(table), snapshot_id, name, purpose, duration(ttl, "ttl"), mirror)
+        return self._pinning.pin(wish)
+
+    def unpin(self, pin_id: str) -> Pin:
+        """Take a pin away, and its mirror; its snapshot stays until it expires."""
+        return self._pinning.unpin(pin_id)
+
+    def pins(self, table: str | TableRef | None = None) -> tuple[Pin, ...]:
+        """Every pin, or the table's; also those whose time is over."""
+        return self._pinning.pins.list(None if table is None else str(_ref(table)))
+
+    @property
+    def _pinning(self) -> Pinning:
+        from lakewarden.jobs.pinning import Pinning
+
+        return Pinning(self.state, self._format_for)
+
+    def _format_for(self, table: TableRef) -> TableFormat:
+        return self.lake.format_for(table)
+
+    # ------------------------------------------------------------ tags
+
+    def tag(
+        self,
+        table: str | TableRef,
+        name: str,
+        snapshot_id: int | None = None,
+        *,
+        retain: str | timedelta | None = None,
+        forever: bool = False,
+    ) -> TableView:
+        """Give a snapshot (the current one, when not said) a name that keeps it: for `retain` from now, or `forever`."""
+        from lakewarden.jobs.pinning import duration, refuse_going
+
+        ref = _ref(table)
+        if (retain is None) is not forever:
+            raise UsageError(
+                reason=f"tag {ref}: say how long, in exactly one way", hint="add --retain 90d or --forever"
+            )
+        view = self.view(ref)
+        wanted = view.current_snapshot_id if snapshot_id is None else snapshot_id
+        if wanted is None:
+            raise UsageError(reason=f"tag {ref}: it has no snapshot yet", hint="write to it first")
+        if view.snapshot(wanted) is not None:
+            refuse_going(self.journal, view, wanted)
+        self._format_for(ref).create_tag(ref, name, wanted, _end(duration(retain, "retain")))
+        return self.view(ref)
+
+    def untag(self, table: str | TableRef, name: str) -> TableView:
+        """Take a tag away; its snapshot stays until it expires."""
+        ref = _ref(table)
+        self._format_for(ref).drop_tag(ref, name)
+        return self.view(ref)
+
+    # ------------------------------------------------------------ heartbeats
+
+    def heartbeat(
+        self,
+        table: str | TableRef,
+        writer: str,
+        *,
+        prefixes: Sequence[str] = (),
+        ttl: str | timedelta = "10m",
+        host: str | None = None,
+    ) -> Heartbeat:
+        """Say that a writer is at the table, so that files no snapshot names yet are left to it. Repeat it within `ttl`.
+
+        With prefixes everything whose path begins with one is left alone; without, everything since the writer started.
+        """
+        from lakewarden.jobs.pinning import duration
+        from lakewarden.jobs.staging import absolute
+        from lakewarden.state.heartbeats import Heartbeats
+
+        length = duration(ttl, "ttl")
+        if length is None:
+            raise UsageError(reason="read ttl None: a heartbeat ends", hint="write it as 10m or 2h")
+        name, where = _named(writer, "writer"), host or socket.gethostname()
+        return Heartbeats(self.state).beat(
+            str(_ref(table)), name, where, absolute(prefixes), length, clock.now()
+        )
+
+    def stop_heartbeat(self, table: str | TableRef, writer: str) -> bool:
+        """The writer is done, and holds nothing any more. False when it was not known."""
+        from lakewarden.state.heartbeats import Heartbeats
+
+        return Heartbeats(self.state).stop(str(_ref(table)), writer)
+
+    def heartbeats(self, table: str | TableRef) -> tuple[Heartbeat, ...]:
+        """Every writer that was heard of; also those that fell silent."""
+        from lakewarden.state.heartbeats import Heartbeats
+
+        return Heartbeats(self.state).list(str(_ref(table)))
+
+    # ------------------------------------------------------------ staged loads
+
+    def stage_begin(
+        self,
+        table: str | TableRef,
+        holder: str,
+        *,
+        paths: Sequence[str] = (),
+        prefixes: Sequence[str] = (),
+        purpose: str = "",
+        ttl: str | timedelta | None = None,
+    ) -> Load:
+        """Hold files that are about to be written and will become part of the table. Call it before writing them."""
+        from lakewarden.jobs.pinning import duration
+        from lakewarden.jobs.staging import begin
+
+        who, length = _named(holder, "holder"), duration(ttl, "ttl")
+        return begin(self.state, _ref(table), who, paths, prefixes, purpose, length)
+
+    def stage_adopt(
+        self,
+        load_id: str,
+        paths: Sequence[str] = (),
+        trigger: Trigger | Mapping[str, str] | None = None,
+    ) -> Run:
+        """Make the load's Parquet files, and these, part of its table: all of them in one snapshot, or none. Twice is once."""
+        return self._staging.adopt(load_id, paths, self._trigger(trigger))
+
+    def stage_fail(self, load_id: str) -> Load:
+        """Give the load up: its registered files are doomed. Refused while they are, or may become, part of the table."""
+        return self._staging.fail(load_id)
+
+    @property
+    def _staging(self) -> Staging:
+        from lakewarden.jobs.staging import Staging
+
+        def policy_of(view: TableView) -> Policy:
+            return self._resolve(view.ref, view.properties, None)
+
+        return Staging(self.state, self.journal, self._format_for, policy_of)
+
+
+def _ref(table: str | TableRef) -> TableRef:
+    return table if isinstance(table, TableRef) else TableRef.parse(table)
+
+
+def _end(length: timedelta | None) -> datetime | None:
+    return None if length is None else clock.now() + length
+
+
+def _named(name: Any, what: str) -> str:
+    text = str(name).strip()
+    if not text:
+        raise UsageError(reason=f"read {what} {name!r}: it needs a name", hint=f"say who it is with --{what}")
+    return text
