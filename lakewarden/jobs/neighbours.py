@@ -72,10 +72,11 @@ class Neighbours:
 
     def _read_all(self, *, gone_is_fatal: bool) -> list[TableView] | None:
         """None where a table was listed and is not there: dropped, or called something else by now."""
-        listed = [ref for catalog in self.lake.catalogs() for ref in self._listed(catalog)]
+        # The table itself even where its catalog does not list it: a Hadoop catalog hides what lies in another table's folder.
+        listed = [self.view.ref, *(ref for catalog in self.lake.catalogs() for ref in self._listed(catalog))]
         try:
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="lakewarden-neighbours") as pool:
-                return list(pool.map(self._view, listed))
+                return list(pool.map(self._view, dict.fromkeys(listed)))
         except NoSuchTable as error:
             if gone_is_fatal:
                 raise self._unknown(str(error.parts["table"]), error) from error
@@ -96,9 +97,7 @@ class Neighbours:
             raise self._unknown(str(ref), error) from error
 
     def _own(self, found: Sequence[TableView]) -> TableView:
-        own = next((each for each in found if each.ref == self.view.ref), None)
-        if own is None:
-            raise NoSuchTable(table=self.view.ref, reason="its catalog lists it no longer")
+        own = next(each for each in found if each.ref == self.view.ref)
         if own.uuid != self.view.uuid:
             raise Refused(
                 action=self.action,

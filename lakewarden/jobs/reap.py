@@ -17,16 +17,12 @@ from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.reaping import Reaper, pin_on_what_is_gone
 from lakewarden.model import Job, TableView
 from lakewarden.plan import Bounds, EraseFiles, Plan, count_spared
-from lakewarden.policy.graces import GRACE, due_at, grace_key
-from lakewarden.policy.origin import Layer
+from lakewarden.policy.graces import due_at, grace_key
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import Holds, gather
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.verdicts import Standing, Tally, Verdict, VerdictState
 
-# A shorter grace than this is someone's explicit wish for one table, never a default for many.
-_SHORT = timedelta(hours=1)
-_BY_NAME = (Layer.TABLE_PROPERTY, Layer.TABLE, Layer.CALL)
 # Older than any writer: asks which holds cover a path whatever its age.
 _OLD = datetime.min.replace(tzinfo=UTC)
 
@@ -40,7 +36,7 @@ def prepare(
     refuse_without_gc("reap", view)
     files = DoomedFiles(grounds.state)
     standings = files.standings(str(view.ref), view.uuid)
-    check(view, standings, policy)
+    check(view, standings)
     holds = gather(view, grounds.state, now)
     held = _held(files, view, policy, standings, holds, now)
     return Prepared(
@@ -60,7 +56,7 @@ def recover_rows(grounds: Grounds, table_uuid: str) -> int:
     return DoomedFiles(grounds.state).reset_erasing(table_uuid)
 
 
-def check(view: TableView, standings: Sequence[Standing], policy: Policy) -> None:
+def check(view: TableView, standings: Sequence[Standing]) -> None:
     """Refuses what no policy may allow."""
     for each in standings:
         if each.live.files and each.verdict.table_uuid != view.uuid:
@@ -72,14 +68,6 @@ def check(view: TableView, standings: Sequence[Standing], policy: Policy) -> Non
                 hint=f"it was dropped and made anew, or renamed: reap it under its new name, or give those files up: "
                 f"`lakewarden restore {view.ref} --run {each.verdict.id}`",
             )
-    if policy.hours(GRACE) < _SHORT and policy.origin(GRACE).layer not in _BY_NAME:
-        raise Refused(
-            action="reap",
-            target=view.ref,
-            reason=f"{policy.explain(GRACE)} is below 1 hour, and not in the table's own policy",
-            hint=f"queries that began before may still read those files; if that is wanted for this table: "
-            f"`lakewarden policy {view.ref} --set {GRACE}={policy[GRACE]}`",
-        )
 
 
 def plan(

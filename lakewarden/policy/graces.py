@@ -7,13 +7,13 @@ from datetime import datetime
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.verdicts import FAILED_LOAD, Verdict
 
-GRACE = "delete_grace_hours"
+_GRACE = "delete_grace_hours"
 _LOAD_GRACE = "orphan_grace_hours"
 
 
 def grace_key(cause: str) -> str:
     """The policy key that says how long files of this cause wait. Those of a failed load wait as long as orphans."""
-    return _LOAD_GRACE if cause == FAILED_LOAD else GRACE
+    return _LOAD_GRACE if cause == FAILED_LOAD else _GRACE
 
 
 def due_at(verdict: Verdict, policy: Policy) -> datetime | None:

@@ -78,7 +78,7 @@ class DoomedFiles:
     ) -> Tally:
         """Write down a verdict that counts for nothing yet, with its files (path, kind, size, stamp; the last two may be null).
 
-        Called again after a crash it replaces what is pending; a verdict in force is never replaced: Refused.
+        Called again it replaces what is pending or void; a verdict in force is never replaced: Refused.
         """
         row = {
             "id": verdict_id,
@@ -352,13 +352,11 @@ def _of(table: str, table_uuid: str | None) -> ColumnElement[bool]:
 
 
 def _clear(connection: Connection, verdict_id: str) -> None:
-    """Take away what a run that crashed left of this verdict, but for files that were restored since."""
-    found = connection.execute(select(verdicts).where(verdicts.c.id == verdict_id)).one_or_none()
-    if found is None:
-        return
-    if found.state != VerdictState.PENDING.value:
+    """Take away what an earlier attempt of its run left of this verdict, but for files that were restored since."""
+    state = connection.execute(select(verdicts.c.state).where(verdicts.c.id == verdict_id)).scalar()
+    if state == VerdictState.ACTIVE.value:
         raise Refused(
-            action="mark files again under", target=f"verdict {verdict_id}", reason=f"it is {found.state}"
+            action="mark files again under", target=f"verdict {verdict_id}", reason="it is in force"
         )
     connection.execute(delete(doomed).where(doomed.c.verdict_id == verdict_id, _in(FileState.DOOMED)))
 

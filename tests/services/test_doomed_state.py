@@ -138,7 +138,7 @@ def test_dooming_again_after_a_crash_replaces_what_was_pending(files: DoomedFile
     doom(files, "/t/b", "/t/c")
     assert sorted(states(state)) == ["/t/b", "/t/c"]
     files.enforce("v1", NOW)
-    with pytest.raises(Refused, match="active"):
+    with pytest.raises(Refused, match="in force"):
         doom(files, "/t/d")
     assert sorted(states(state)) == ["/t/b", "/t/c"]
 
@@ -161,6 +161,8 @@ def test_a_void_verdict_doomed_nothing(files: DoomedFiles, state: State) -> None
         files.enforce("v1", NOW)
     with pytest.raises(Refused, match="no such verdict"):
         files.enforce("v2", NOW)
+    doomed_now(files, "/t/b")
+    assert [row["path"] for row in due(files)] == ["/t/b"], "a run may judge anew"
 
 
 def test_a_verdict_in_force_cannot_be_voided(files: DoomedFiles) -> None:
