@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from lakewarden import clock
 from lakewarden.errors import UsageError
 from lakewarden.model import Run, TableRef, TableView, Trigger
+from lakewarden.policy.duration import duration
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.formats.seam import TableFormat
+    from lakewarden.jobs.adopting import Adopting
     from lakewarden.jobs.pinning import PinHandle, Pinning
-    from lakewarden.jobs.staging import Staging
     from lakewarden.lake import Lake
     from lakewarden.policy.resolve import Policy
     from lakewarden.safety.holds import Holds
@@ -70,7 +71,7 @@ class Holding:
         Refused where the snapshot is gone or going: then it must not be read. `with lw.pin(...) as pin:` unpins on leaving.
         `mirror` makes a tag of it too, for tools that know nothing of pins.
         """
-        from lakewarden.jobs.pinning import Wish, duration
+        from lakewarden.jobs.pinning import Wish
 
         name = _named(holder, "holder")
         wish = Wish(_ref(table), snapshot_id, name, purpose, duration(ttl, "ttl"), mirror)
@@ -105,7 +106,7 @@ class Holding:
         forever: bool = False,
     ) -> TableView:
         """Give a snapshot (the current one, when not said) a name that keeps it: for `retain` from now, or `forever`."""
-        from lakewarden.jobs.pinning import duration, refuse_going
+        from lakewarden.jobs.pinning import refuse_going
 
         ref = _ref(table)
         if (retain is None) is not forever:
@@ -142,7 +143,6 @@ class Holding:
 
         With prefixes everything whose path begins with one is left alone; without, everything since the writer started.
         """
-        from lakewarden.jobs.pinning import duration
         from lakewarden.jobs.staging import absolute
         from lakewarden.state.heartbeats import Heartbeats
 
@@ -179,7 +179,6 @@ class Holding:
         ttl: str | timedelta | None = None,
     ) -> Load:
         """Hold files that are about to be written and will become part of the table. Call it before writing them."""
-        from lakewarden.jobs.pinning import duration
         from lakewarden.jobs.staging import begin
 
         who, length = _named(holder, "holder"), duration(ttl, "ttl")
@@ -192,20 +191,20 @@ class Holding:
         trigger: Trigger | Mapping[str, str] | None = None,
     ) -> Run:
         """Make the load's Parquet files, and these, part of its table: all of them in one snapshot, or none. Twice is once."""
-        return self._staging.adopt(load_id, paths, self._trigger(trigger))
+        return self._adopting.adopt(load_id, paths, self._trigger(trigger))
 
     def stage_fail(self, load_id: str) -> Load:
         """Give the load up: its registered files are doomed. Refused while they are, or may become, part of the table."""
-        return self._staging.fail(load_id)
+        return self._adopting.fail(load_id)
 
     @property
-    def _staging(self) -> Staging:
-        from lakewarden.jobs.staging import Staging
+    def _adopting(self) -> Adopting:
+        from lakewarden.jobs.adopting import Adopting
 
         def policy_of(view: TableView) -> Policy:
             return self._resolve(view.ref, view.properties, None)
 
-        return Staging(self.state, self.journal, self._format_for, policy_of)
+        return Adopting(self.state, self.journal, self._format_for, policy_of)
 
 
 def _ref(table: str | TableRef) -> TableRef:

@@ -192,6 +192,33 @@ def documents() -> Iterator[dict[str, Any]]:
     proofs = (Proof("rows", True, "equal"),)
     yield DemoReport(str(TABLE), "f", picture, picture, run, {}, proofs, (("a", "b"),)).to_dict()
     yield UsageError(reason="wrong").to_dict()
+    yield from holding()
+
+
+def holding() -> Iterator[dict[str, Any]]:
+    from datetime import timedelta
+
+    from lakewarden.model import Hold, HoldKind
+    from lakewarden.report.holds import (
+        HeartbeatsReport,
+        HoldsReport,
+        LoadReport,
+        PinReport,
+        PinsReport,
+        TagReport,
+    )
+    from lakewarden.state.heartbeats import Heartbeat
+    from lakewarden.state.loads import Load, LoadState
+    from lakewarden.state.pins import Pin
+
+    pin = Pin("p", str(TABLE), "u", 2, "h", "", MOMENT)
+    yield HoldsReport(str(TABLE), (Hold(HoldKind.PIN, "p", "h"),), MOMENT).to_dict()
+    yield PinsReport((pin,), MOMENT).to_dict()
+    yield PinReport(pin, MOMENT).to_dict()
+    yield TagReport(str(TABLE), "t", (Ref("t", "tag", 2),)).to_dict()
+    beat = Heartbeat(str(TABLE), "w", "h", MOMENT, MOMENT, timedelta(minutes=1))
+    yield HeartbeatsReport(str(TABLE), (beat,), MOMENT).to_dict()
+    yield LoadReport(Load("l", str(TABLE), "u", "h", "", LoadState.OPEN, (), (), MOMENT), MOMENT).to_dict()
 
 
 def fields(value: Any) -> Iterator[str]:

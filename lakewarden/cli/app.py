@@ -9,7 +9,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lakewarden.cli import demo, doctor, doomed, migrate, plan, policy, run, runs, tables, verify
+from lakewarden.cli import (
+    demo,
+    doctor,
+    doomed,
+    holds,
+    migrate,
+    plan,
+    policy,
+    run,
+    runs,
+    stage,
+    tables,
+    verify,
+)
 from lakewarden.cli.invocation import VARIABLE, invocation
 from lakewarden.cli.screen import Interrupted
 
@@ -59,5 +72,5 @@ def lakewarden(
         typer.echo(ctx.get_help())
 
 
-for family in (demo, tables, plan, run, verify, policy, doomed, runs, migrate, doctor):
+for family in (demo, tables, plan, run, verify, policy, holds, stage, doomed, runs, migrate, doctor):
     family.register(app)

@@ -38,6 +38,7 @@ JOBS_OF_KEYS = (
     ("snapshot_", "expire"),
     ("partition_", "expire-partitions"),
     ("orphan_", "sweep"),
+    ("sweep_", "sweep"),
     ("delete_grace_", "reap"),
     ("handoff_", "handoff"),
     ("history_", "compact-history"),
@@ -176,6 +177,8 @@ def _command(name: str, command: Any) -> str:
     parts = [f"### {name}", f"```\n{usage(name, command)}\n```", *words, _parameters(command.params)]
     if example:
         parts.append("```\n" + example.removeprefix("Example: ").strip("`") + "\n```")
+    below = getattr(command, "commands", {})
+    parts += [f"#{_command(f'{name} {each}', sub)}" for each, sub in below.items()]
     return "\n\n".join(part for part in parts if part)
 
 

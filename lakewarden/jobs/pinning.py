@@ -12,16 +12,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from lakewarden import clock
 from lakewarden.errors import LakewardenError, Refused, UsageError
-from lakewarden.formats.seam import TableFormat
-from lakewarden.jobs.context import DeletingStep
 from lakewarden.model import Job, Run, Step, TableRef, TableView
+from lakewarden.policy.duration import duration
 from lakewarden.state.database import State
 from lakewarden.state.pins import Pin, Pins
 from lakewarden.state.runs import Journal
+
+if TYPE_CHECKING:  # listing pins and most unpinning load no Spark
+    from lakewarden.formats.seam import TableFormat
 
 _MIRROR = "lakewarden-pin-"
 
@@ -152,26 +154,6 @@ class PinHandle:
         self.unpin()
 
 
-def duration(value: str | timedelta | None, what: str) -> timedelta | None:
-    """`2h`, `30m`, `7d`, or a timedelta; None is for ever."""
-    from lakewarden.policy.values import Kind, Unreadable, read
-
-    if value is None:
-        return None
-    try:
-        hours = None if isinstance(value, timedelta) else read(Kind.HOURS, value)
-        found = value if isinstance(value, timedelta) else timedelta(hours=float(str(hours)))
-        if found <= timedelta(0):
-            raise Unreadable
-        clock.now() + found  # one that no calendar has is no duration either
-    except (Unreadable, OverflowError) as error:
-        raise UsageError(
-            reason=f"read {what} {value!r}: it is not a time that ends after now",
-            hint="write it as 30m, 2h or 7d",
-        ) from error
-    return found
-
-
 def _after(now: datetime, ttl: timedelta | None) -> datetime | None:
     return None if ttl is None else now + ttl
 
@@ -227,6 +209,8 @@ def _taking(journal: Journal, table: str, snapshot_id: int) -> Run | None:
 
 def _going(steps: Sequence[Step]) -> set[int]:
     """A later attempt of the same run replaces the one before, which changed nothing; a verdict in force settles it."""
+    from lakewarden.jobs.context import DeletingStep
+
     going: set[int] = set()
     for step in steps:
         if step.name == DeletingStep.EXPIRING:

@@ -4,6 +4,7 @@
     input.snapshot_ids, input.row_count, input.bytes_compressed            from what
     trigger.type, trigger.operator, trigger.ticket                         because of whom
     lineage.operation, lineage.run_id, lineage.group, lineage.policy       as which part of which run
+    lineage.load                                                           which staged load an adoption brought in
     lineage.digest, lineage.proof, lineage.settled                         the rows' digest, how they were proven equal, the size and
                                                                            order they were written for
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakewarden import RunState, Trigger, clock
+from lakewarden.cli import main
 from lakewarden.errors import Busy, CommitLost, CommitUnknown, LakewardenError, Refused, UsageError
 from lakewarden.formats.iceberg.format import Iceberg
 from lakewarden.jobs.context import DeletingStep
@@ -605,3 +607,65 @@ def test_an_adoption_whose_snapshot_may_have_expired_is_not_repeated(
     with pytest.raises(Refused, match="may have expired"):
         lab.lw.stage_adopt(load)
     assert lab.rows(table) == rows
+
+
+# ------------------------------------------------------------ the command line
+
+
+@pytest.fixture
+def shell(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, Any]]:
+    """A command on the shared session: its exit code, and its document or its error."""
+    config = tmp_path / "lakewarden.toml"
+    config.write_text('[state]\nurl = "sqlite:///state.db"\n')
+
+    def run(*words: str) -> tuple[int, Any]:
+        code = main(["--config", str(config), *words, "--json"], spark=lab.spark)
+        said = capsys.readouterr()
+        return code, json.loads(said.out or said.err)
+
+    return run
+
+
+def test_holds_from_the_command_line(lab: Lab, shell: Callable[..., tuple[int, Any]]) -> None:
+    table = lab.messy(files=2)
+    first = snapshot_ids(lab, table)[0]
+    code, pin = shell("pin", table, "--holder", "report", "--snapshot", str(first), "--ttl", "2h", "--mirror")
+    assert code == 0 and (pin["snapshot_id"], pin["live"]) == (first, True)
+    code, tags = shell("tag", table, "audit", "--forever")
+    assert code == 0 and {each["name"] for each in tags["tags"]} == {"audit", pin["tag"]}
+    code, held = shell("holds", table)
+    assert code == 0 and {each["kind"] for each in held["holds"]} == {"pin", "tag", "branch"}
+    assert all(each["bytes"] is None for each in held["holds"])
+    assert shell("untag", table, "audit")[1]["removed"] is True
+    assert shell("unpin", pin["pin"])[1]["removed"] is True
+    assert set(refs(lab, table)) == {"main"}
+    code, error = shell("pin", table, "--holder", "report", "--snapshot", "42")
+    assert (code, error["error"]) == (12, "Refused") and "snapshot 42" in error["message"]
+
+
+def test_a_load_from_the_command_line(lab: Lab, shell: Callable[..., tuple[int, Any]]) -> None:
+    table = lab.create()
+    good, other = day(lab, "a.parquet", FIRST), day(lab, "b.parquet", FIRST)
+    _, load = shell("stage", "begin", table, "--holder", "ana", "--path", good)
+    code, error = shell("stage", "adopt", load["load"], "--path", "/nowhere.parquet")
+    assert (code, error["error"]) == (12, "Refused")
+    code, run = shell("stage", "adopt", load["load"])
+    assert (code, run["state"], run["counters"]["files_added"]) == (0, "done", 1)
+    assert shell("stage", "adopt", load["load"])[1]["state"] == "nothing-to-do"
+    assert shell("run-show", run["id"])[1]["steps"][0]["name"] == "adopting"
+    assert shell("stage", "fail", load["load"])[0] == 12
+    _, load = shell("stage", "begin", table, "--holder", "ana", "--path", other)
+    code, failed = shell("stage", "fail", load["load"])
+    assert (code, failed["state"], failed["paths"]) == (0, "failed", [other])
+
+
+def test_runs_of_adoptions_are_shown_like_others(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = lab.create()
+    run = lab.lw.stage_adopt(begun(lab, table, day(lab, "a.parquet", FIRST)))
+    config = tmp_path / "lakewarden.toml"
+    config.write_text('[state]\nurl = "sqlite:///state.db"\n')
+    for words in (("runs", table), ("run-show", run.id), ("holds", table)):
+        assert main(["--config", str(config), *words], spark=lab.spark) == 0
+    assert "adopt" in capsys.readouterr().out

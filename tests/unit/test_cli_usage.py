@@ -28,6 +28,16 @@ ARGUMENTS = {
     "policy": ["lake.db.t"],
     "run-show": ["x"],
     "verify": ["lake.db.t", "1"],
+    "doomed": ["lake.db.t"],
+    "restore": ["lake.db.t", "--all"],
+    "receipts": ["lake.db.t"],
+    "holds": ["lake.db.t"],
+    "pin": ["lake.db.t", "--holder", "h"],
+    "unpin": ["p"],
+    "tag": ["lake.db.t", "t", "--forever"],
+    "untag": ["lake.db.t", "t"],
+    "heartbeat": ["lake.db.t", "--writer", "w"],
+    "stage": ["begin", "lake.db.t", "--holder", "h", "--path", "/x"],
 }
 
 
@@ -41,7 +51,8 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_program_has_its_commands() -> None:
     assert COMMANDS == [
-        "demo", "doctor", "maintain", "migrate", "plan", "policy", "run", "run-show", "runs", "show", "tables", "verify",
+        "demo", "doctor", "doomed", "heartbeat", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy", "receipts",
+        "restore", "run", "run-show", "runs", "show", "stage", "tables", "tag", "unpin", "untag", "verify",
     ]  # fmt: skip
 
 

@@ -1,0 +1,163 @@
+"""`lakewarden holds`, `pin`, `unpin`, `pins`, `tag`, `untag`: what keeps a snapshot from expiring."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakewarden import clock
+from lakewarden.cli import options
+from lakewarden.cli.invocation import invocation
+from lakewarden.cli.options import JsonFlag, TableName
+from lakewarden.cli.screen import Screen
+
+Snapshot = Annotated[
+    int | None, typer.Option("--snapshot", metavar="ID", help="Which one; the current, when not said.")
+]
+Holder = Annotated[str, typer.Option("--holder", metavar="NAME", help="Who asks; shown to whoever it stops.")]
+Purpose = Annotated[str, typer.Option("--purpose", metavar="TEXT", help="What for.")]
+Ttl = Annotated[
+    str | None,
+    typer.Option("--ttl", metavar="TIME", help="How long, as 30m, 2h, 7d; for ever, when not said."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("holds")(holds)
+    app.command("pin")(pin)
+    app.command("unpin")(unpin)
+    app.command("pins")(pins)
+    app.command("tag")(tag)
+    app.command("untag")(untag)
+
+
+def holds(ctx: typer.Context, table: TableName, as_json: JsonFlag = False) -> int:
+    """Show what holds the table's snapshots and files: pins, tags, branches, Flink jobs, writers, staged loads.
+
+    Never changes anything.
+
+    Example: `lakewarden holds lake.db.events`
+    """
+    from lakewarden.report.holds import HoldsReport
+
+    screen, ref = Screen(as_json), options.table_ref(table)
+    with invocation(ctx).open(screen, spark=True) as lakewarden:
+        found = lakewarden.holds(ref)
+    screen.show(HoldsReport(str(ref), found.holds, clock.now()))
+    return 0
+
+
+def pin(
+    ctx: typer.Context,
+    table: TableName,
+    holder: Holder,
+    snapshot: Snapshot = None,
+    purpose: Purpose = "",
+    ttl: Ttl = None,
+    mirror: Annotated[
+        bool, typer.Option("--mirror", help="Make a tag of it too, for tools that know nothing of pins.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> int:
+    """Keep a snapshot readable, whatever the policy says, until the pin ends or is taken away.
+
+    Never grants a pin too late: where the snapshot is gone or an expiry is taking it, it exits 12 and the snapshot must not be read.
+
+    Example: `lakewarden pin lake.db.events --holder month-end --ttl 2h`
+    """
+    from lakewarden.report.holds import PinReport
+
+    screen, ref = Screen(as_json), options.table_ref(table)
+    with invocation(ctx).open(screen, spark=True) as lakewarden:
+        made = lakewarden.pin(ref, snapshot, holder=holder, purpose=purpose, ttl=ttl, mirror=mirror)
+    screen.show(PinReport(made.pin, clock.now()))
+    return 0
+
+
+def unpin(
+    ctx: typer.Context,
+    pin_id: Annotated[str, typer.Argument(metavar="PIN", help="As `lakewarden pins` lists it.")],
+    as_json: JsonFlag = False,
+) -> int:
+    """Take a pin away, and the tag that mirrors it; its snapshot stays until it expires.
+
+    Never starts Spark, unless the pin has a mirror. Never removes a snapshot.
+
+    Example: `lakewarden unpin 1f0c9a3e`
+    """
+    from lakewarden.report.holds import PinReport
+
+    screen = Screen(as_json)
+    with invocation(ctx).open(screen, spark=False) as lakewarden:
+        gone = lakewarden.unpin(pin_id)
+    screen.show(PinReport(gone, clock.now(), removed=True))
+    return 0
+
+
+def pins(
+    ctx: typer.Context,
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this table's pins.")] = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """List the pins, also those whose time is over: they hold nothing any more.
+
+    Never starts Spark and never touches a table.
+
+    Example: `lakewarden pins lake.db.events`
+    """
+    from lakewarden.report.holds import PinsReport
+
+    screen = Screen(as_json)
+    ref = None if table is None else options.table_ref(table)
+    with invocation(ctx).open(screen, spark=False) as lakewarden:
+        found = lakewarden.pins(ref)
+    screen.show(PinsReport(found, clock.now()))
+    return 0
+
+
+def tag(
+    ctx: typer.Context,
+    table: TableName,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the tag is called.")],
+    snapshot: Snapshot = None,
+    retain: Annotated[
+        str | None, typer.Option("--retain", metavar="TIME", help="How long from now, as 90d.")
+    ] = None,
+    forever: Annotated[bool, typer.Option("--forever", help="Until it is taken away.")] = False,
+    as_json: JsonFlag = False,
+) -> int:
+    """Give a snapshot a name in the table itself, which keeps it: for a time, or for ever.
+
+    Never moves a tag that exists.
+
+    Example: `lakewarden tag lake.db.events audit-2026 --forever`
+    """
+    from lakewarden.report.holds import TagReport
+
+    screen, ref = Screen(as_json), options.table_ref(table)
+    with invocation(ctx).open(screen, spark=True) as lakewarden:
+        view = lakewarden.tag(ref, name, snapshot, retain=retain, forever=forever)
+    screen.show(TagReport(str(ref), name, view.refs))
+    return 0
+
+
+def untag(
+    ctx: typer.Context,
+    table: TableName,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The tag to take away.")],
+    as_json: JsonFlag = False,
+) -> int:
+    """Take a tag away; its snapshot stays until it expires.
+
+    Never removes a snapshot, nor a branch.
+
+    Example: `lakewarden untag lake.db.events audit-2026`
+    """
+    from lakewarden.report.holds import TagReport
+
+    screen, ref = Screen(as_json), options.table_ref(table)
+    with invocation(ctx).open(screen, spark=True) as lakewarden:
+        view = lakewarden.untag(ref, name)
+    screen.show(TagReport(str(ref), name, view.refs, removed=True))
+    return 0
