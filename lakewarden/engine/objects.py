@@ -9,13 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakewarden.engine.kernels.storage import is_local, split_url
+from lakewarden.engine.kernels.storage import S3, is_local, split_url
 from lakewarden.engine.stores.local import LocalFiles
 from lakewarden.engine.stores.seam import LISTING, Files, Stat, Stats
 
 __all__ = ["LISTING", "Objects", "Stat"]
 
-S3 = ("s3", "s3a", "s3n")
 GOOGLE = ("gs", "gcs")
 AZURE = ("abfs", "abfss", "wasb", "wasbs")
 

@@ -30,7 +30,9 @@ class Warehouse:
 
 def shared_session() -> SparkSession:
     """Two cores, with what Iceberg and its JDBC catalogs need."""
-    return open_session("local[2]", {"spark.sql.shuffle.partitions": "2"}, ensure_jars(["base", "jdbc"]))
+    return open_session(
+        "local[2]", {"spark.sql.shuffle.partitions": "2"}, ensure_jars(["base", "jdbc", "s3"])
+    )
 
 
 def add_catalog(spark: SparkSession, properties: Mapping[str, str], name: str | None = None) -> str:

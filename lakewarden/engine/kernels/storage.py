@@ -20,6 +20,7 @@ _SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 GONE = "no such file"
+S3 = ("s3", "s3a", "s3n")
 
 
 class MissingSource(Exception):
@@ -74,7 +75,10 @@ class Store:
             return where.open_input_file(name)
         except FileNotFoundError:
             raise MissingSource(path) from None
-        except OSError as error:
+        except (
+            OSError,
+            pa.ArrowInvalid,
+        ) as error:  # the latter for a name pyarrow cannot spell, such as one with `//`
             raise MissingSource(path, str(error)) from error
 
     def create(self, path: str) -> pa.NativeFile:
@@ -88,13 +92,23 @@ class Store:
         """Files of one folder whose names begin so, in the prefix's own spelling."""
         head, _, start = prefix.rpartition("/")
         where, name = self._locate(head)
-        found = where.get_file_info(fs.FileSelector(name, allow_not_found=True))
+        try:
+            found = where.get_file_info(fs.FileSelector(name, allow_not_found=True))
+        except pa.ArrowInvalid as error:
+            raise OSError(str(error)) from error
         return [
             f"{head}/{each.base_name}" for each in found if each.is_file and each.base_name.startswith(start)
         ]
 
     def remove(self, path: str) -> None:
         """Make sure nothing is left under this name."""
+        scheme, bucket, key = split_url(path)
+        if scheme in S3 and not is_local(path):
+            # pyarrow would leave an empty object behind, named as the folder.
+            from lakewarden.engine.kernels.s3 import connect
+
+            connect(self._properties).delete_object(Bucket=bucket, Key=key)
+            return
         where, name = self._locate(path)
         if where.get_file_info(name).type is not fs.FileType.NotFound:
             where.delete_file(name)
@@ -114,5 +128,12 @@ class Store:
         if self._io is None:
             from pyiceberg.io.pyarrow import PyArrowFileIO
 
-            self._io = PyArrowFileIO(self._properties)
+            self._io = PyArrowFileIO(_as_pyiceberg(self._properties))
         return self._io
+
+
+def _as_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
+    """Iceberg's own word for where the bucket is written, in PyIceberg's."""
+    said = properties.get("s3.path-style-access", "").lower()
+    virtual = {"s3.force-virtual-addressing": str(said == "false")} if said else {}
+    return {**virtual, **properties}
