@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 from pathlib import Path
@@ -177,6 +178,24 @@ def test_a_mirror_that_cannot_be_taken_away_is_told(lab: Lab, monkeypatch: pytes
     assert [each.id for each in lab.lw.pins(table)] == [pin.id], "the next try finds both"
     lab.lw.unpin(pin.id)
     assert set(refs(lab, table)) == {"main"} and lab.lw.pins() == ()
+
+
+def test_expiry_takes_nothing_that_is_held_and_everything_else(lab: Lab) -> None:
+    table = lab.messy(files=5)
+    pinned, tagged, free, other, current = snapshot_ids(lab, table)
+    now = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
+    pin = lab.lw.pin(table, pinned, holder="report")
+    lab.lw.tag(table, "q1", tagged, retain="1h")
+    assert lab.lw.run("expire", table, policy=now).state is RunState.DONE
+    assert set(snapshot_ids(lab, table)) == {pinned, tagged, current}
+    assert len(lab.rows(f"{table}", f"version as of {pinned}")) == 200
+    pin.unpin()
+    lab.lw.untag(table, "q1")
+    lab.lw.run("expire", table, policy=now)
+    assert snapshot_ids(lab, table) == [current]
+    for gone in (pinned, free, other):
+        with pytest.raises(Refused, match="not any more"):
+            lab.lw.pin(table, gone, holder="report")
 
 
 # ------------------------------------------------------------ tags
@@ -531,6 +550,23 @@ def test_a_failed_load_dooms_its_registered_files_and_nothing_else(lab: Lab) -> 
     assert lab.lw.stage_fail(load).state is LoadState.FAILED, "failing again changes nothing"
     with pytest.raises(Refused, match="it was failed"):
         lab.lw.stage_adopt(load)
+
+
+def test_files_of_a_failed_load_are_reaped_after_the_orphan_grace(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = lab.messy(files=1)
+    folder = lab.warehouse / "db" / "events" / "data"
+    paths = [shutil.move(day(lab, name, FIRST), folder / name) for name in ("a.parquet", "b.parquet")]
+    load = lab.lw.stage_begin(table, "ana", paths=[str(paths[0])]).id
+    lab.lw.stage_fail(load)
+    real = clock.now
+    for days, there in ((6, True), (8, False)):
+        monkeypatch.setattr(clock, "now", lambda days=days: real() + timedelta(days=days))
+        run = lab.lw.run("reap", table)
+        assert run.state in (RunState.DONE, RunState.NOTHING_TO_DO), run.reason
+        assert Path(paths[0]).exists() is there
+    assert Path(paths[1]).exists(), "what was not registered is not touched"
 
 
 def test_a_load_that_is_part_of_the_table_cannot_fail(lab: Lab) -> None:
