@@ -21,7 +21,7 @@ public final class LongHistory {
   private final List paths = new ArrayList();
 
   /** So many commits of so many files each. A file is a few bytes on disk; its metrics are those of a real one. */
-  public void append(Table table, String folder, int commits, int filesPerCommit, int columns, int from) throws Exception {
+  public synchronized void append(Table table, String folder, int commits, int filesPerCommit, int columns, int from) throws Exception {
     for (int commit = from; commit < from + commits; commit++) {
       AppendFiles append = table.newFastAppend();
       for (int i = 0; i < filesPerCommit; i++) {
@@ -42,13 +42,14 @@ public final class LongHistory {
       rewrite.addFile(file(table, folder, -1, i, columns));
     }
     rewrite.commit();
+    paths.clear();
   }
 
   private DataFile file(Table table, String folder, int commit, int number, int columns) throws Exception {
     String day = "day=2024-01-" + String.format("%02d", new Object[] {Integer.valueOf(1 + Math.abs(commit) % 28)});
     String name = String.format("%05d-%04d-5f0c1d7e-61ab-4f57-9c5b-0e1f2a3b4c5d-00001.parquet",
         new Object[] {Integer.valueOf(commit), Integer.valueOf(number)});
-    File local = new File(folder + "/" + day, name.replace("-0001-", "-0001-"));
+    File local = new File(folder + "/" + day, name);
     local.getParentFile().mkdirs();
     FileOutputStream out = new FileOutputStream(local);
     out.write(new byte[64]);

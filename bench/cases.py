@@ -9,6 +9,7 @@ from typing import Any
 from bench.budget import budget
 from bench.clustering import ONE_DAY, files_opened, spans_of_one_day
 from bench.compare import Comparison
+from bench.deleting import expire_case, history_growth, sweep_case
 from bench.findings import Check, Found, Machine, Report, Turn, warm
 from bench.fixed_memory import fixed_memory
 from bench.growth import Growth
@@ -183,6 +184,25 @@ CASES: tuple[Case, ...] = (
         "three rows of a hundred are deleted by key, in 3 delete files for each day",
         _NO_SLOWER,
         Comparison(with_daily_equality_deletes, (PEER_DELETES, DELETES)),
+    ),
+    Case(
+        "expire",
+        "a thousand snapshots and 100,000 files, half of them compacted away: all but the newest snapshot expire",
+        "4 times as fast as expire_snapshots, 15 times after ten more commits; the same files deleted",
+        expire_case,
+    ),
+    Case(
+        "sweep",
+        "5,000 orphans beside 100,000 files and a thousand snapshots: finding them",
+        "5 times as fast as remove_orphan_files, 12 times the second time; the same files found",
+        sweep_case,
+    ),
+    Case(
+        "history-growth",
+        "a quarter, half, all and twice the snapshots: how the time of expire and reap grows",
+        "seconds per snapshot grow by at most 10 %",
+        history_growth,
+        compares=False,
     ),
     Case(
         "growth",

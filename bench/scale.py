@@ -29,6 +29,7 @@ class Scale:
     delete_bytes: int = 3_000_000_000
     rate_mb: float = 20.0
     patience: float = 10.0
+    commits: int = 1_000
 
     def __post_init__(self) -> None:
         counts = (self.rows, self.files, self.outputs, self.rounds, self.small_repeats, self.delete_bytes)
@@ -64,7 +65,7 @@ class Scale:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Scale:
-        """BENCH_ROWS, BENCH_FILES, BENCH_OUTPUTS, BENCH_ROUNDS, BENCH_PEER, BENCH_DELETE_BYTES, BENCH_RATE_MB."""
+        """BENCH_ROWS, BENCH_FILES, BENCH_OUTPUTS, BENCH_ROUNDS, BENCH_PEER, BENCH_DELETE_BYTES, BENCH_RATE_MB, BENCH_COMMITS."""
         default = cls()
         rows = int(environ.get("BENCH_ROWS", default.rows))
         return cls(
@@ -75,4 +76,5 @@ class Scale:
             peer=environ.get("BENCH_PEER", "yes") != "no",
             delete_bytes=int(environ.get("BENCH_DELETE_BYTES", default.delete_bytes)),
             rate_mb=float(environ.get("BENCH_RATE_MB", default.rate_mb)),
+            commits=int(environ.get("BENCH_COMMITS", default.commits)),
         )

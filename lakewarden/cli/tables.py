@@ -75,7 +75,8 @@ def show(ctx: typer.Context, table: TableName, as_json: JsonFlag = False) -> int
     screen, ref = Screen(as_json), table_ref(table)
     with invocation(ctx).open(screen, spark=True) as lakewarden, screen.waiting(f"reading {ref}"):
         view = lakewarden.view(ref)
-        due = tuple(_due(lakewarden, job, ref) for job in Job)
+        # A sweep would list the whole table: `plan sweep` does that for who wants to know.
+        due = tuple(_due(lakewarden, job, ref) for job in Job if job is not Job.SWEEP)
         report = TableReport(view, lakewarden.manifests(view), due, clock.now())
     screen.show(report)
     return 0

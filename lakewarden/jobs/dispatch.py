@@ -28,6 +28,7 @@ from lakewarden.jobs.grounds import Catalogs, Grounds
 from lakewarden.jobs.pauses import Windows
 from lakewarden.jobs.recover import recover
 from lakewarden.model import Job, Owner, Run, RunState, TableRef, TableView, Trigger
+from lakewarden.plan import Bounds, Plan
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.runs import Journal, current_owner, new_run_id
 
@@ -108,9 +109,22 @@ class Runner:
         format_, owner = self.lake.format_for(table), current_owner()
         self._recover(job, format_, table, owner)
         view = format_.view(table)
-        prepared = prepare(job, format_, view, resolve(view), clock.now(), self.grounds)
+        policy = resolve(view)
+        try:
+            prepared = prepare(job, format_, view, policy, clock.now(), self.grounds)
+        except Refused as error:
+            self._journal_refusal(job, view, policy, owner, trigger, error)
+            raise
         with _driving(new_run_id(clock.now())) as run_id:
             return self._drive(prepared, run_id, owner, trigger, format_)
+
+    def _journal_refusal(
+        self, job: Job, view: TableView, policy: Policy, owner: Owner, trigger: Trigger, error: Refused
+    ) -> None:
+        """What safety said no to is as much part of a table's story as what was done."""
+        made = Plan(job, view.ref, clock.now(), Bounds(None, "main", 0), policy.hash(), error.message)
+        run = self._start(Prepared(made, view, policy), new_run_id(clock.now()), owner, trigger)
+        self._finish(run, owner, Outcome(RunState.REFUSED, error.message))
 
     def _recover(self, job: Job, format_: TableFormat, table: TableRef, owner: Owner) -> None:
         """What an earlier run of this job left open is settled before a new plan is made."""

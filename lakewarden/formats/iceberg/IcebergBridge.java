@@ -216,6 +216,15 @@ public final class IcebergBridge {
     }
   }
 
+  /** How the table's files are reached; a FileIO that tells nothing has nothing to tell. */
+  public String ioProperties(Table table) throws Exception {
+    try {
+      return JSON.writeValueAsString(table.io().properties());
+    } catch (UnsupportedOperationException none) {
+      return "{}";
+    }
+  }
+
   public String metadata(Table table) {
     return TableMetadataParser.toJson(current(table));
   }

@@ -1,0 +1,106 @@
+"""A table with a long history: a thousand commits of a hundred files each, half of the files compacted away since.
+
+Built once and kept beside the place it is worked on; before each turn it is put back by hard links, so that every tool
+deletes the same files. Data files hold a few bytes: only metadata and deletes are measured.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.telemetry import CATALOG
+from lakewarden.formats.jvm import bridge
+
+FILES_PER_COMMIT = 100
+COLUMNS = 11
+_OLD = 1_700_000_000.0  # any moment that is older than every grace
+
+
+@dataclass(frozen=True, slots=True)
+class LongTable:
+    """`commits` appends and one compaction. `folder` is its location, `master` what it is put back from."""
+
+    spark: Any
+    name: str
+    folder: Path
+    master: Path
+
+    def reset(self) -> None:
+        """As it was built, with the same paths. Files are links to the master's: deleting one leaves the master whole."""
+        catalog, name = _catalog(self.spark), _identifier(self.spark, self.name)
+        catalog.dropTable(name, False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.copytree(self.master, self.folder, copy_function=os.link)
+        newest = max(self.folder.glob("metadata/*.metadata.json"), key=lambda path: path.name)
+        catalog.registerTable(name, str(newest))
+
+    def on_disk(self) -> set[str]:
+        return {
+            f"{where}/{name}" for where, _, names in os.walk(self.folder) for name in names
+            if not name.endswith(".crc")
+        }  # fmt: skip
+
+    def commit(self, times: int, start: int) -> None:
+        """What happens between two runs: some more commits."""
+        _writer(self.spark).append(
+            _java(self.spark, self.name), str(self.folder / "data"), times, FILES_PER_COMMIT, COLUMNS, start
+        )
+
+    def plant_orphans(self, count: int) -> None:
+        """Files that no metadata names; everything is old enough to be swept."""
+        for number in range(count):
+            path = (
+                self.folder / "data" / f"day=2024-01-{1 + number % 28:02d}" / f"orphan-{number:05d}.parquet"
+            )
+            path.write_bytes(b"orphan")
+        for where, _, names in os.walk(self.folder):
+            for name in names:
+                os.utime(f"{where}/{name}", (_OLD, _OLD))
+
+
+def long_table(spark: Any, folder: Path, commits: int) -> LongTable:
+    """The table of so many commits; built unless it stands there from an earlier run."""
+    name = f"commits_{commits}"
+    home = folder / "warehouse" / "history" / name
+    master = folder / "history-master" / name
+    table = LongTable(spark, f"{CATALOG}.history.{name}", home, master)
+    if not master.exists():
+        _build(table, commits)
+    table.reset()
+    return table
+
+
+def _build(table: LongTable, commits: int) -> None:
+    spark, columns = table.spark, ", ".join(f"c{number} bigint" for number in range(COLUMNS - 1))
+    shutil.rmtree(table.folder, ignore_errors=True)
+    spark.sql(f"create namespace if not exists {CATALOG}.history")
+    spark.sql(f"drop table if exists {table.name}")
+    spark.sql(
+        f"create table {table.name} (day date, {columns}) using iceberg partitioned by (day) "
+        "tblproperties ('commit.manifest-merge.enabled'='false')"
+    )
+    writer, java, data = _writer(spark), _java(spark, table.name), str(table.folder / "data")
+    writer.append(java, data, commits, FILES_PER_COMMIT, COLUMNS, 0)
+    writer.compactHalf(java, data, COLUMNS)
+    table.master.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(table.folder, table.master)
+
+
+def _java(spark: Any, name: str) -> Any:
+    return spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
+
+
+def _catalog(spark: Any) -> Any:
+    return spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, CATALOG)
+
+
+def _identifier(spark: Any, name: str) -> Any:
+    return spark._jvm.org.apache.iceberg.catalog.TableIdentifier.parse(name.removeprefix(f"{CATALOG}."))
+
+
+def _writer(spark: Any) -> Any:
+    return bridge(spark, Path(__file__).with_name("LongHistory.java"), "bench.LongHistory")
