@@ -37,6 +37,7 @@ class Faults:
     )  # named as InternalError in every answer to DeleteObjects
     forget_keys: set[str] = field(default_factory=set)  # left out of every answer to DeleteObjects
     requests: int = 0
+    alone: list[str] = field(default_factory=list)  # what was asked to be deleted by a request of its own
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -87,6 +88,8 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_any(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         number = self.told.next()
+        if self.command == "DELETE":
+            self.told.alone.append(self.path)
         if self.told.latency:
             time.sleep(self.told.latency)
         if self.told.is_busy(number):

@@ -40,6 +40,11 @@ class S3:
         return f"http://127.0.0.1:{self.port}"
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None, "the server is not running"
+        return self._process.pid
+
+    @property
     def checks_credentials(self) -> bool:
         return self.kind == "versitygw"
 

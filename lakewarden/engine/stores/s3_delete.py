@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -29,10 +29,11 @@ _UNFIT_FOR_XML = re.compile("[\x00-\x1f\x7f-\x9f\ufffe\uffff]")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a key may still be there, and whether to ask again."""
+    """Why a key may still be there, and whether to ask again: in a request of its own where the store lost sight of it among others."""
 
     reason: str
     again: bool = False
+    alone: bool = False
 
 
 class Deletion:
@@ -44,19 +45,20 @@ class Deletion:
 
     def run(self, keys: Sequence[str]) -> dict[str, str]:
         """Keys that are not known to be gone, with the reason."""
-        failed = self._round(keys)
+        alone = {key for key in keys if _UNFIT_FOR_XML.search(key)}
+        failed = self._round(keys, alone)
         for pause in PAUSES:
             again = [key for key, failure in failed.items() if failure.again]
             if not again:
                 break
             clock.sleep(pause)
-            failed = {key: each for key, each in failed.items() if not each.again} | self._round(again)
-        return {key: failure.reason for key, failure in failed.items()}
+            alone |= {key for key in again if failed[key].alone}
+            failed = {key: each for key, each in failed.items() if not each.again} | self._round(again, alone)
+        return {key: failed[key].reason for key in keys if key in failed}
 
-    def _round(self, keys: Sequence[str]) -> dict[str, Failure]:
-        alone = [key for key in keys if _UNFIT_FOR_XML.search(key)]
-        together = [key for key in keys if not _UNFIT_FOR_XML.search(key)]
-        failed = self._one_by_one(alone)
+    def _round(self, keys: Sequence[str], alone: Set[str]) -> dict[str, Failure]:
+        together = [key for key in keys if key not in alone]
+        failed = self._one_by_one([key for key in keys if key in alone])
         with ThreadPoolExecutor(PARALLEL, thread_name_prefix="delete-s3") as pool:
             for each in pool.map(self._bulk, _chunks(together)):
                 failed |= each
@@ -116,7 +118,7 @@ def _failures(keys: Sequence[str], answer: Mapping[str, Any]) -> dict[str, Failu
 
 def _refusal(told: Mapping[str, Any] | None) -> Failure | None:
     if told is None:
-        return Failure("the store's answer does not mention it", again=True)
+        return Failure("the store's answer does not mention it", again=True, alone=True)
     name, message = told.get("Code", "refused"), told.get("Message", "")
     if name in _MISSING:
         return None
