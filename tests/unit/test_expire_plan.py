@@ -1,0 +1,205 @@
+"""The plan of expire: every snapshot expires or is spared, and the reason is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakewarden.errors import Refused
+from lakewarden.jobs import expire
+from lakewarden.model import Hold, HoldKind, Ref, Snapshot, TableView
+from lakewarden.plan import ExpireRefs
+from lakewarden.safety.holds import Holds
+from tests.support.tables import NOW, policy, view
+
+DAY = timedelta(days=1)
+
+
+def snapshots(count: int, every: timedelta = timedelta(hours=1), newest: timedelta = timedelta()) -> Any:
+    """A chain; the last one is the newest."""
+    return tuple(
+        Snapshot(number, number - 1 if number > 1 else None, number, NOW - newest - every * (count - number), "append", {})
+        for number in range(1, count + 1)
+    )  # fmt: skip
+
+
+def table(chain: tuple[Snapshot, ...], *refs: Ref, **more: Any) -> TableView:
+    head = chain[-1].id if chain else None
+    return replace(
+        view(),
+        snapshots=chain,
+        current_snapshot_id=head,
+        refs=(*((Ref("main", "branch", head),) if head else ()), *refs),
+        **more,
+    )
+
+
+def expired(made: Any) -> set[int]:
+    return set(expire.snapshots_to_drop(made))
+
+
+def reasons(made: Any) -> dict[str, int]:
+    return {each.reason: each.count for each in made.spared}
+
+
+def test_a_thousand_snapshots_are_classified_exactly() -> None:
+    """1,000 snapshots, one every 90 minutes (62 days), a 30-day window, tags and a branch outside of it."""
+    chain = snapshots(1000, timedelta(minutes=90))
+    tags = (Ref("incident", "tag", 17), Ref("audit", "tag", 200), Ref("quarter", "tag", 999))
+    dev = Ref("dev", "branch", 300, min_snapshots=4)
+    made = expire.plan(table(chain, *tags, dev), policy(), Holds(), NOW)
+    outside = {each.id for each in chain if NOW - each.committed_at >= 30 * DAY}
+    assert len(outside) == 520
+    kept = {17, 200, 300, 299, 298, 297}
+    assert expired(made) == outside - kept
+    told = reasons(made)
+    assert told["tag incident"] == told["tag audit"] == told["branch dev"] == 1
+    assert told["history of branch dev"] == 3
+    assert sum(told.values()) + len(expired(made)) == 1000
+
+
+def test_the_newest_stay_however_old_they_are() -> None:
+    chain = snapshots(20, newest=400 * DAY)
+    made = expire.plan(table(chain), policy(), Holds(), NOW)
+    assert expired(made) == set(range(1, 16))
+    assert reasons(made)["snapshot_min_retained=5 (default)"] == 4
+
+
+def test_a_broken_chain_still_keeps_as_many(  # iceberg#13568: ancestry that ends too early
+) -> None:
+    chain = snapshots(20, newest=400 * DAY)
+    broken = tuple(replace(each, parent_id=None) if each.id == 19 else each for each in chain)
+    assert expired(expire.plan(table(broken), policy(), Holds(), NOW)) == set(range(1, 16))
+    circle = tuple(replace(each, parent_id=20) if each.id == 19 else each for each in chain)
+    assert 20 not in expired(expire.plan(table(circle), policy(), Holds(), NOW))
+
+
+def test_holds_win_over_named_snapshots() -> None:
+    chain = snapshots(10, DAY)
+    pinned = Hold(HoldKind.PIN, "p", "bi", snapshot_id=3, until=NOW + timedelta(hours=2))
+    flink = Hold(HoldKind.FLINK, "job-7", "", snapshot_id=4)
+    made = expire.plan(
+        table(chain, Ref("t", "tag", 2)), policy(snapshot_ids="1,2,3,4,5,10"), Holds((pinned, flink)), NOW
+    )
+    assert expired(made) == {1, 5}
+    assert reasons(made)["pinned by bi until 2024-03-15 14:00 UTC"] == 1
+    assert reasons(made)["Flink job job-7 restarts from it"] == 1
+    assert reasons(made)["not asked for: snapshot_ids"] == 4
+
+
+def test_refs_end_with_their_own_retention_and_main_never() -> None:
+    chain = snapshots(60, DAY)
+    week = int(timedelta(days=7).total_seconds() * 1000)
+    refs = (Ref("old", "tag", 10, max_age_ms=week), Ref("young", "tag", 55, max_age_ms=week))
+    made = expire.plan(table(chain, *refs), policy(), Holds(), NOW)
+    assert [each.names for each in made.actions if isinstance(each, ExpireRefs)] == [("old",)]
+    assert 10 in expired(made) and 55 not in expired(made)
+    everything = table(chain, properties={"history.expire.max-ref-age-ms": "1"})
+    assert not [
+        each
+        for each in expire.plan(everything, policy(), Holds(), NOW).actions
+        if isinstance(each, ExpireRefs)
+    ]
+
+
+def test_a_pin_keeps_the_snapshot_of_a_ref_that_ends() -> None:
+    chain = snapshots(60, DAY)
+    made = expire.plan(
+        table(chain, Ref("old", "tag", 10, max_age_ms=1)),
+        policy(),
+        Holds((Hold(HoldKind.PIN, "p", "bi", snapshot_id=10),)),
+        NOW,
+    )
+    assert 10 not in expired(made)
+
+
+def test_limit_takes_the_oldest_and_says_so() -> None:
+    made = expire.plan(table(snapshots(60, DAY)), policy(snapshot_expire_limit=3), Holds(), NOW)
+    assert expired(made) == {1, 2, 3}
+    assert "27 more would expire" in made.cut_short
+
+
+def test_switched_off_and_empty_tables_plan_nothing() -> None:
+    off = expire.plan(table(snapshots(60, DAY)), policy(snapshot_expiry_enabled=False), Holds(), NOW)
+    assert off.empty and "snapshot_expiry_enabled=false" in off.reason
+    assert expire.plan(table(()), policy(), Holds(), NOW).empty
+
+
+def test_a_clock_that_disagrees_is_refused() -> None:
+    with pytest.raises(Refused, match="clock"):
+        expire.check(table(snapshots(3, newest=-timedelta(hours=1))), NOW)
+    expire.check(table(snapshots(3, newest=-timedelta(minutes=1))), NOW)
+
+
+@pytest.mark.parametrize("value", ["false", "FALSE", " false"])
+def test_gc_enabled_false_is_refused(value: str) -> None:
+    with pytest.raises(Refused, match=r"gc\.enabled"):
+        expire.check(table(snapshots(3), properties={"gc.enabled": value}), NOW)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[TableView, Holds, dict[str, Any]]:
+    count = draw(st.integers(1, 25))
+    chain = [
+        Snapshot(
+            number,
+            draw(st.one_of(st.none(), st.integers(1, max(1, number - 1)))),
+            number,
+            NOW - timedelta(hours=draw(st.integers(0, 2000))),
+            "append",
+            {},
+        )
+        for number in range(1, count + 1)
+    ]
+    ids = st.integers(1, count)
+    refs = [
+        Ref(
+            f"r{place}",
+            draw(st.sampled_from(["tag", "branch"])),
+            draw(ids),
+            draw(st.one_of(st.none(), st.integers(0, 10**10))),
+            draw(st.one_of(st.none(), st.integers(1, 5))),
+            draw(st.one_of(st.none(), st.integers(0, 10**10))),
+        )
+        for place in range(draw(st.integers(0, 4)))
+    ]
+    pins = tuple(
+        Hold(HoldKind.PIN, f"p{place}", "x", snapshot_id=draw(ids))
+        for place in range(draw(st.integers(0, 3)))
+    )
+    found = replace(
+        view(), snapshots=tuple(chain), current_snapshot_id=count, refs=(Ref("main", "branch", count), *refs)
+    )
+    call: dict[str, Any] = {
+        "snapshot_retention_hours": draw(st.integers(0, 2000)),
+        "snapshot_min_retained": draw(st.integers(1, 8)),
+    }
+    if draw(st.booleans()):
+        call["snapshot_expire_limit"] = draw(st.integers(1, 10))
+    return found, Holds(pins), call
+
+
+@settings(max_examples=400)
+@given(histories())
+def test_whatever_the_history(drawn: tuple[TableView, Holds, dict[str, Any]]) -> None:
+    found, holds, call = drawn
+    made = expire.plan(found, policy(**call), holds, NOW)
+    gone = expired(made)
+    dropped = expire.refs_to_drop(made, found)
+    assert len(gone) + sum(each.count for each in made.spared) == len(found.snapshots), "each has its fate"
+    assert found.current_snapshot_id not in gone
+    assert not gone & set(holds.snapshots()), "a held snapshot never expires"
+    assert not gone & {ref.snapshot_id for ref in found.refs if ref.name not in dropped}
+    after = replace(
+        found,
+        snapshots=tuple(each for each in found.snapshots if each.id not in gone),
+        refs=tuple(ref for ref in found.refs if ref.name not in dropped),
+    )
+    assert len(after.snapshots) >= min(call["snapshot_min_retained"], len(found.snapshots))
+    if "snapshot_expire_limit" not in call:
+        assert expire.plan(after, policy(**call), holds, NOW).empty, "a second run has nothing to do"
