@@ -26,6 +26,7 @@ from lakewarden.policy.resolve import Layers, Policy, read_layer, resolve, valid
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.engine.lanes import Lanes
     from lakewarden.engine.progress import Progress
+    from lakewarden.jobs.checkup import Checkup
     from lakewarden.jobs.verdict import Verification
     from lakewarden.lake import Lake
     from lakewarden.plan import Plan
@@ -301,6 +302,23 @@ class Lakewarden(Holding):
             self.lake.spark, self.lake.format_for(ref), memory, progress or Silent(), self._lanes()
         )
         return verifier.verify(self.view(ref), snapshot_id)
+
+    def fsck(self, table: str | TableRef, *, deep: bool = False, progress: Progress | None = None) -> Checkup:
+        """Whether everything the table names is there and whole; `deep` opens its Parquet files too. Changes nothing."""
+        from lakewarden.engine.progress import Silent
+        from lakewarden.jobs.fsck import Examiner
+        from lakewarden.jobs.grounds import Grounds
+
+        ref = _ref(table)
+
+        def resolved(view: TableView) -> Policy:
+            return self._resolve(ref, view.properties, None)
+
+        grounds = Grounds(self.state, self.lake)
+        examiner = Examiner(
+            grounds, self.lake.format_for(ref), self.lake.spark, resolved, progress or Silent()
+        )
+        return examiner.examine(ref, deep=deep)
 
     def _trigger(self, trigger: Trigger | Mapping[str, str] | None) -> Trigger:
         return _trigger(trigger)

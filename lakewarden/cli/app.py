@@ -13,6 +13,7 @@ from lakewarden.cli import (
     demo,
     doctor,
     doomed,
+    fsck,
     holds,
     migrate,
     plan,
@@ -72,5 +73,5 @@ def lakewarden(
         typer.echo(ctx.get_help())
 
 
-for family in (demo, tables, plan, run, verify, policy, holds, stage, doomed, runs, migrate, doctor):
+for family in (demo, tables, plan, run, verify, fsck, policy, holds, stage, doomed, runs, migrate, doctor):
     family.register(app)

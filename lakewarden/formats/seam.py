@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from lakewarden.formats.survey import Survey
 from lakewarden.model import DeleteFile, FileSet, Manifest, TableRef, TableView
 from lakewarden.plan import Bounds, RewriteGroup
 from lakewarden.safety.reached import Reached
@@ -170,6 +171,9 @@ class TableFormat(Protocol):
 
     def named_paths(self, view: TableView, numbers: Any) -> Iterator[pa.Array]:
         """As the metadata spells them, the files whose path hashes (lakewarden/paths.py) are among these sorted numbers."""
+
+    def survey(self, view: TableView) -> Survey:
+        """What all snapshots name, read from the store and not from memory. Goes on after what is broken, and says what was."""
 
     def expire(self, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
         """These snapshots and refs leave the metadata in one commit; no file is touched. CommitLost, CommitUnknown.

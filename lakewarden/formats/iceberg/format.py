@@ -19,9 +19,10 @@ from lakewarden.formats.iceberg.reach import MetadataReader, Reach
 from lakewarden.formats.iceberg.reach_cache import ReachCache
 from lakewarden.formats.iceberg.rewrite_commit import RewriteCommit
 from lakewarden.formats.iceberg.schema import arrow_schema, unfit_types
+from lakewarden.formats.iceberg.survey import survey
 from lakewarden.formats.iceberg.view import filter_expression, read_files, read_manifests, read_view
-from lakewarden.formats.jvm import JavaError, is_java
 from lakewarden.formats.seam import Adoption, Incorporate, OutputFile, Replaced, Rewrite
+from lakewarden.formats.survey import Survey
 from lakewarden.model import FileSet, Manifest, TableRef, TableView
 from lakewarden.plan import RewriteGroup
 from lakewarden.safety.reached import Reached
@@ -99,6 +100,9 @@ class Iceberg:
         io = self.write_properties(view.ref)
         return Reach(view, self._reader, io, ReachCache(self._cache, view.uuid))
 
+    def survey(self, view: TableView) -> Survey:
+        return survey(view, self._reader, self.write_properties(view.ref))
+
     def expire(self, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
         expire(self._catalogs, view, snapshot_ids, refs)
 
@@ -112,13 +116,8 @@ class Iceberg:
         return paths
 
     def write_properties(self, table: TableRef) -> Mapping[str, str]:
-        try:
-            found = self._catalogs.load(table).io().properties()
-        except JavaError as error:
-            if is_java(error, "UnsupportedOperationException"):
-                return {}  # a FileIO that has none: local files need none
-            raise
-        return {str(key): str(value) for key, value in dict(found).items()}
+        found: Mapping[str, str] = json.loads(self._catalogs.bridge.ioProperties(self._catalogs.load(table)))
+        return {key: value for key, value in found.items() if value is not None}
 
     def prepare_rewrite(self, rewrite: Rewrite) -> None:
         prepare_rewrite(self._catalogs, rewrite)

@@ -1,0 +1,109 @@
+"""fsck --deep: every live Parquet file of the current snapshot opened at its footer, in Spark tasks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from lakewarden import clock
+from lakewarden.engine.kernels.footers import Footer, FooterTask, WrongFooter, check_footers
+from lakewarden.engine.progress import Progress
+from lakewarden.engine.spark import Meter, cancel, fan_out, parallelism, task_reason, ticking
+from lakewarden.errors import LakewardenError
+from lakewarden.formats.jvm import JavaError
+from lakewarden.formats.seam import TableFormat
+from lakewarden.jobs.checkup import NAMED, Fault, Finding, Severity
+from lakewarden.jobs.fsck_checks import not_checked
+from lakewarden.model import FileSet, TableView
+from lakewarden.paths import normal
+from lakewarden.state.runs import new_run_id
+
+# Opening one takes some milliseconds, starting a task some ten.
+_PER_TASK = 500
+_BACKUP = "bring it back from a backup, or from an older version of the object where the bucket keeps them"
+
+
+def check_rows(
+    spark: Any, format_: TableFormat, view: TableView, files: FileSet, gone: set[str], progress: Progress
+) -> tuple[int, list[Finding]]:
+    """How many footers were opened, and what was found. `gone` are files, in normal form, that are not there anyway."""
+    wanted, others = _footers(files, gone)
+    io = format_.write_properties(view.ref)
+    wrong = _check(spark, wanted, io, f"fsck {view.ref}", progress)
+    found = list(findings(view, wrong))
+    if others:
+        found.append(
+            not_checked(
+                f"the rows of {others:,} data files that are encrypted or not Parquet", "nothing to do"
+            )
+        )
+    return len(wanted), found
+
+
+def findings(view: TableView, wrong: Sequence[WrongFooter]) -> Iterator[Finding]:
+    """Files that cannot be opened, by reason; and each file with another number of rows in one finding."""
+    current = () if view.current_snapshot_id is None else (view.current_snapshot_id,)
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for each in wrong:
+        if each.found is None:
+            by_reason[each.reason].append(each.path)
+    for reason, paths in by_reason.items():
+        what = f"{len(paths):,} data files of the current snapshot cannot be read: {reason}"
+        yield Finding(
+            Fault.UNREADABLE_FILE, Severity.ERROR, what, _BACKUP, len(paths), tuple(paths[:NAMED]), current
+        )
+    counted = [each for each in wrong if each.found is not None]
+    if counted:
+        first = counted[0]
+        what = f"{len(counted):,} data files have another number of rows than the metadata says (the first {first.found:,}, not {first.expected:,})"
+        repair = f"it was overwritten, or wrongly described when it was added; {_BACKUP}"
+        paths = [each.path for each in counted]
+        yield Finding(
+            Fault.WRONG_ROWS, Severity.ERROR, what, repair, len(paths), tuple(paths[:NAMED]), current
+        )
+
+
+def _footers(files: FileSet, gone: set[str]) -> tuple[list[Footer], int]:
+    table = files.files
+    columns = (table[name].to_pylist() for name in ("path", "format", "bytes", "records", "encrypted"))
+    wanted, others = [], 0
+    for path, format_, size, rows, encrypted in zip(*columns, strict=True):
+        if encrypted or format_ != "parquet":
+            others += 1
+        elif not gone or normal(path) not in gone:
+            wanted.append(Footer(path, size, rows))
+    return wanted, others
+
+
+def _check(
+    spark: Any, files: Sequence[Footer], io: Mapping[str, str], what: str, progress: Progress
+) -> list[WrongFooter]:
+    if not files:
+        return []
+    share = min(_PER_TASK, -(-len(files) // parallelism(spark)))
+    tasks = [FooterTask(tuple(files[at : at + share]), dict(io)) for at in range(0, len(files), share)]
+    meter, group = Meter(spark), f"fsck-{new_run_id(clock.now())}"
+    progress.begin(what, sum(each.bytes for each in files))
+    try:
+        with ticking(meter, progress.advance):
+            found = fan_out(spark, _kernel(meter), tasks, group, what)
+    except JavaError as error:
+        raise LakewardenError(reason=f"{what}: {task_reason(error)}") from error
+    except KeyboardInterrupt:
+        cancel(spark, group)
+        raise
+    finally:
+        progress.end()
+    return [each for part in found for each in part]
+
+
+def _kernel(meter: Meter) -> Callable[[FooterTask], list[WrongFooter]]:
+    done = meter.accumulator
+
+    def run(task: FooterTask) -> list[WrongFooter]:
+        found = check_footers(task)
+        done.add(sum(each.bytes for each in task.files))
+        return found
+
+    return run
