@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from lakewarden.model import Run, RunState, Step
+from lakewarden.model import Job, Run, RunState, Step
 from lakewarden.report import look
 from lakewarden.report.words import age, average, counted, duration, moment, number, percent, size, some
 
@@ -26,6 +26,18 @@ NEXT = {
     RunState.INTERRUPTED: "what was committed stands, everything else was removed; run it again for the rest",
 }
 
+# The same for a run that deletes.
+_NEXT_OF_REAP = {
+    RunState.PARTIAL: "what was deleted has its receipt, the rest is still doomed; run it again",
+    RunState.FAILED: "what was deleted has its receipt, the rest is still doomed; run it again once the cause is mended",
+    RunState.INTERRUPTED: "what was deleted has its receipt, the rest is still doomed; run it again",
+}
+
+
+def what_next(run: Run) -> str:
+    words = {**NEXT, **_NEXT_OF_REAP} if run.job == Job.REAP else NEXT
+    return words.get(run.state, "")
+
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
@@ -35,7 +47,7 @@ class RunReport:
     steps: tuple[Step, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        document = {**self.run.to_dict(), "seconds": seconds(self.run), "next": NEXT.get(self.run.state, "")}
+        document = {**self.run.to_dict(), "seconds": seconds(self.run), "next": what_next(self.run)}
         if self.steps is not None:
             document["steps"] = [_step(each) for each in self.steps]
             document["policy"] = dict(self.run.policy)
@@ -104,7 +116,23 @@ def _change(counters: Mapping[str, Any]) -> str:
         return f"{number(counters['files_compacted'])} → {number(counters['files_added'])} files"
     if counters.get("manifests_after"):
         return f"{number(counters['manifests_before'])} → {number(counters['manifests_after'])} manifests"
-    return ""
+    return _cleaned(counters)
+
+
+def _cleaned(counters: Mapping[str, Any]) -> str:
+    """What jobs that mark and delete did."""
+    parts = []
+    if counters.get("snapshots_expired"):
+        parts.append(f"{counted(counters['snapshots_expired'], 'snapshot')} expired")
+    if counters.get("files_doomed"):
+        parts.append(f"{counted(counters['files_doomed'], 'file')} doomed, {size(counters['bytes_doomed'])}")
+    if counters.get("files_erased"):
+        parts.append(
+            f"{counted(counters['files_erased'], 'file')} deleted, {size(counters['bytes_erased'])} free"
+        )
+    if counters.get("files_missing"):
+        parts.append(f"{counted(counters['files_missing'], 'file')} gone already")
+    return ", ".join(parts)
 
 
 def _brief(run: Run) -> dict[str, Any]:
@@ -133,8 +161,8 @@ def _facts(run: Run, *, full: bool) -> list[tuple[str, str | Text]]:
     rows.append(("run", run.id + _took(run)))
     if full:
         rows.extend(_circumstances(run))
-    if run.state in NEXT:
-        rows.append(("next", NEXT[run.state]))
+    if what_next(run):
+        rows.append(("next", what_next(run)))
     return rows
 
 
