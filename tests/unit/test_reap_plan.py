@@ -1,0 +1,136 @@
+"""What a reap plans and what it leaves, from values alone; and whether a file is still the one that was marked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakewarden.engine.objects import Stat
+from lakewarden.errors import Refused
+from lakewarden.jobs.reap import check, plan
+from lakewarden.jobs.reaping import Due, by_root, change
+from lakewarden.model import Hold, HoldKind
+from lakewarden.plan import EraseFiles, Plan
+from lakewarden.safety.holds import Holds
+from lakewarden.state.verdicts import FAILED_LOAD, FileState, Standing, Tally, Verdict, VerdictState
+from tests.support.tables import NOW, TABLE, policy, view
+
+HOUR = timedelta(hours=1)
+
+
+def standing(
+    age: timedelta = 25 * HOUR,
+    *,
+    cause: str = "expire",
+    state: VerdictState = VerdictState.ACTIVE,
+    uuid: str = "u",
+    snapshots: list[int] | None = None,
+    **tallies: int,
+) -> Standing:
+    since = NOW - age if state is VerdictState.ACTIVE else None
+    detail = {} if snapshots is None else {"snapshot_ids": snapshots}
+    verdict = Verdict(f"run-{age}-{cause}", str(TABLE), uuid, cause, "why", state, NOW - age, since, detail)
+    counted = tallies or {"doomed": 3}
+    return Standing(verdict, {FileState(name): Tally(files, files * 10) for name, files in counted.items()})
+
+
+def made(*standings: Standing, holds: Holds | None = None, **call: object) -> Plan:
+    return plan(view(), standings, policy(**call), holds or Holds(), {}, NOW)
+
+
+def erased(made: Plan) -> int:
+    return sum(action.files for action in made.actions if isinstance(action, EraseFiles))
+
+
+def test_only_what_is_past_its_grace() -> None:
+    found = made(standing(25 * HOUR), standing(23 * HOUR), standing(24 * HOUR))
+    assert erased(found) == 6
+    assert [(each.count, each.reason) for each in found.spared] == [
+        (3, "doomed until 2024-03-15 13:00 UTC: delete_grace_hours=24 (default)")
+    ]
+
+
+def test_a_failed_load_waits_as_long_as_an_orphan() -> None:
+    assert erased(made(standing(100 * HOUR, cause=FAILED_LOAD), delete_grace_hours=0)) == 0
+    assert erased(made(standing(168 * HOUR, cause=FAILED_LOAD), delete_grace_hours=0)) == 3
+
+
+def test_what_is_not_in_force_or_waits_for_hand_off_stays() -> None:
+    pending = made(standing(900 * HOUR, state=VerdictState.PENDING))
+    assert pending.empty and "has not ended" in pending.spared[0].reason
+    waiting = made(standing(900 * HOUR), handoff_enabled=True, handoff_catalog="cold")
+    assert waiting.empty and "hand-off" in waiting.spared[0].reason
+
+
+def test_what_is_settled_is_not_looked_at() -> None:
+    found = made(standing(erased=5, missing=1, kept=2, restored=4))
+    assert found.empty and not found.spared and found.reason == "no file is doomed"
+
+
+def test_files_a_dead_run_left_marked_are_due_again() -> None:
+    assert erased(made(standing(doomed=2, erasing=1))) == 3
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "pinned", "stays"), [([7], 7, True), ([8], 7, False), (None, 7, True), ([7], 8, False)]
+)
+def test_a_pin_on_a_snapshot_that_is_gone(snapshots: list[int] | None, pinned: int, stays: bool) -> None:
+    pin = Hold(HoldKind.PIN, "p", "report", snapshot_id=pinned)
+    found = made(standing(snapshots=snapshots), holds=Holds((pin,)))
+    assert found.empty == stays
+
+
+@given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 5), st.booleans()), max_size=8))
+def test_planned_and_spared_together_are_everything_doomed(rows: list[tuple[int, int, bool]]) -> None:
+    standings = [
+        standing(age * HOUR, doomed=files, state=VerdictState.ACTIVE if active else VerdictState.PENDING)
+        for age, files, active in rows
+    ]
+    found = made(*standings)
+    assert erased(found) + sum(each.count for each in found.spared) == sum(files for _, files, _ in rows)
+    assert erased(found) == sum(files for age, files, active in rows if active and age >= 24)
+
+
+def test_files_of_another_table_of_that_name_are_refused() -> None:
+    with pytest.raises(Refused, match="another table of that name"):
+        check(view(), [standing(uuid="old")])
+    check(view(), [standing(uuid="old", erased=3)])
+    check(view(), [standing()])
+
+
+# ------------------------------------------------------------ is it still that file
+
+
+def due(size: int | None = 10, stamp: str | None = None) -> Due:
+    return Due(1, "/t/a", size, stamp, "v", NOW)
+
+
+def stat(size: int = 10, modified: datetime = NOW - HOUR, stamp: str = "s") -> Stat:
+    return Stat(size, modified, stamp)
+
+
+def test_the_file_that_was_marked() -> None:
+    assert not change(due(), stat())
+    assert not change(due(size=None), stat(size=99))
+    assert not change(due(stamp="s"), stat(modified=NOW + HOUR)), "the stamp says more than the time"
+
+
+def test_another_file_under_the_old_name() -> None:
+    assert "10 bytes then, 11 now" in change(due(), stat(size=11))
+    assert "written again" in change(due(), stat(modified=NOW + timedelta(seconds=1)))
+    assert "written again" in change(due(stamp="s"), stat(stamp="t"))
+
+
+def test_folders_go_up_to_the_tables_own() -> None:
+    table = replace(view(), location="file:/wh/t", properties={"write.data.path": "/far/data"})
+    folders = {"/wh/t/data/d=1", "/wh/t/metadata", "/far/data/d=1/x", "/wh/t/old/d=1", "/elsewhere/d=1"}
+    assert by_root(table, folders) == {
+        "file:/wh/t/data": ["/wh/t/data/d=1"],
+        "file:/wh/t/metadata": ["/wh/t/metadata"],
+        "/far/data": ["/far/data/d=1/x"],
+        "file:/wh/t": ["/wh/t/old/d=1"],
+    }
