@@ -51,6 +51,7 @@ _HINT_BYTES = 64
 _DAMAGE = (
     "NotFoundException",
     "FileNotFoundException",
+    "ChecksumException",
     "ValidationException",
     "IllegalArgumentException",
     "IllegalStateException",
@@ -76,7 +77,7 @@ class Examiner:
         try:
             view = self.format.view(ref)
             checkup = self._settled(view, deep)
-        except LakewardenError as error:
+        except Exception as error:  # told apart below: only metadata that makes no sense is a finding
             if not _is_damage(error):
                 raise
             checkup = _unreadable(ref, error, deep)
@@ -253,14 +254,18 @@ def _among(pages: Any) -> Callable[[str], bool]:
     return lambda path: normal(path) in known
 
 
-def _is_damage(error: LakewardenError) -> bool:
+def _is_damage(error: Exception) -> bool:
     """Whether the table's metadata is at fault, and not the way to it."""
-    cause = error.__cause__
-    return not isinstance(error, NoSuchTable) and cause is not None and is_java(cause, *_DAMAGE)
+    if isinstance(error, LakewardenError):
+        cause = error.__cause__
+        return not isinstance(error, NoSuchTable) and cause is not None and is_java(cause, *_DAMAGE)
+    # Some of Java's exceptions come as classes of pyspark's own.
+    kind = type(error)
+    return kind.__module__.startswith("pyspark.errors") and kind.__name__ in _DAMAGE
 
 
-def _unreadable(ref: TableRef, error: LakewardenError, deep: bool) -> Checkup:
-    what = f"the table cannot be opened: {error.message}"
+def _unreadable(ref: TableRef, error: Exception, deep: bool) -> Checkup:
+    what = f"the table cannot be opened: {(str(error).splitlines() or [''])[0]}"
     repair = "bring its newest metadata file back from a backup, or register the newest earlier one that is whole with the catalog"
     finding = Finding(Fault.UNREADABLE_TABLE, Severity.ERROR, what, repair)
     return Checkup(ref, clock.now(), None, "", (finding,), Looked(), deep, 0.0)

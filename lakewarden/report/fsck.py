@@ -68,10 +68,11 @@ def _verdict(done: Checkup) -> Text:
 def _told(finding: Finding) -> list[RenderableType]:
     title = Text.assemble("  ", (str(finding.severity), _STYLES[finding.severity]), "  ", str(finding.kind))
     rows: list[tuple[str, str | Text]] = [("what", finding.what)]
-    rows += [("file" if place == 0 else "", path) for place, path in enumerate(finding.paths[:_SHOWN])]
-    more = max(finding.count, len(finding.paths)) - _SHOWN
-    if finding.paths and more > 0:
-        rows.append(("", look.dim(f"… {number(more)} more; --json names them")))
+    shown = finding.paths[:_SHOWN]
+    rows += [("file" if place == 0 else "", path) for place, path in enumerate(shown)]
+    more = finding.count - len(shown)
+    if shown and more > 0:
+        rows.append(("", look.dim(f"… {number(more)} more; --json names a hundred")))
     rows.append(("repair", finding.repair))
     return [title, look.facts(rows, indent=4)]
 
