@@ -168,9 +168,11 @@ def plans() -> Iterator[Plan]:
 
 
 def documents() -> Iterator[dict[str, Any]]:
+    from lakewarden.jobs.checkup import Checkup, Fault, Finding, Looked, Severity
     from lakewarden.report.demo import DemoReport, Picture, Proof
     from lakewarden.report.doctor import Check, DoctorReport
     from lakewarden.report.doomed import DoomedReport, ReceiptsReport, RestoreReport
+    from lakewarden.report.fsck import FsckReport
     from lakewarden.report.migrate import MigrateReport
     from lakewarden.report.plan import PlanReport
     from lakewarden.report.policy import PolicyReport
@@ -211,6 +213,8 @@ def documents() -> Iterator[dict[str, Any]]:
     picture = Picture(1, 1, 1, 1, "c", 0.1, 1)
     proofs = (Proof("rows", True, "equal"),)
     yield DemoReport(str(TABLE), "f", picture, picture, run, {}, proofs, (("a", "b"),)).to_dict()
+    finding = Finding(Fault.MISSING_FILE, Severity.ERROR, "gone", "bring it back", 1, ("/a",), (2,))
+    yield FsckReport(Checkup(TABLE, MOMENT, 2, "/m", (finding,), Looked(), False, 0.1)).to_dict()
     yield UsageError(reason="wrong").to_dict()
     yield from holding()
 

@@ -281,6 +281,8 @@ def values() -> str:
         ("model", "TableView"),
         ("jobs/verdict", "Verification"),
         ("jobs/verdict", "Side"),
+        ("jobs/checkup", "Checkup"),
+        ("jobs/checkup", "Finding"),
     )
     parts = []
     for module, name in shown:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -353,3 +355,10 @@ def test_the_report_names_what_where_and_the_repair() -> None:
     with console.capture() as said:
         console.print(FsckReport(checkup()).render(180))
     assert "nothing is wrong" in said.get()
+
+
+def test_every_fault_has_its_line_in_the_docs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "fsck.md").read_text("utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    told = {name for row in rows for name in re.findall(r"`([a-z-]+)`", row.split("|")[1])}
+    assert told == set(Fault)
