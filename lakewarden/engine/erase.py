@@ -8,6 +8,10 @@ from lakewarden.engine.objects import Objects
 from lakewarden.safety.permit import Permit
 
 
-def erase(permit: Permit, io: Mapping[str, str]) -> dict[str, str]:
-    """Delete what the permit names; what may still be there, with the reason. A file that is not there is already erased."""
-    return Objects(io).delete(permit.paths)
+def erase(permit: Permit, where: Objects | Mapping[str, str]) -> dict[str, str]:
+    """Delete what the permit names; what may still be there, with the reason. A file that is not there is already erased.
+
+    Through stores that are connected to already, or with the properties to connect to them.
+    """
+    objects = where if isinstance(where, Objects) else Objects(where)
+    return objects.delete(permit.paths)

@@ -7,8 +7,6 @@ marker `a/` as `a`, and asked to delete `/a` it would delete `a`. A bulk deletio
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import pyarrow as pa
@@ -17,10 +15,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from lakewarden.engine.kernels.storage import split_url
 from lakewarden.engine.stores.s3_client import code, unreachable
 from lakewarden.engine.stores.s3_delete import Deletion
-from lakewarden.engine.stores.s3_listing import Listing, batch, stamp
-from lakewarden.engine.stores.seam import Stat, Stats
+from lakewarden.engine.stores.s3_listing import Listing, batch
+from lakewarden.engine.stores.s3_stat import Lookup
+from lakewarden.engine.stores.seam import Stats
 
-PARALLEL = 16
 _MISSING = {"404", "NoSuchKey"}
 
 
@@ -38,11 +36,11 @@ class S3Files:
                 yield batch(f"{scheme}://{bucket}/", rows)
 
     def stat(self, paths: Sequence[str]) -> Stats:
-        with ThreadPoolExecutor(PARALLEL, thread_name_prefix="stat-s3") as pool:
-            found = [*pool.map(self._head, paths)]
-        if None in found:
+        keys = [split_url(path)[2] for path in paths]
+        found = Lookup(self._client, self._bucket).run(tuple(dict.fromkeys(keys)))
+        if not found and keys:
             self._see_bucket()
-        return found
+        return [found.get(key) for key in keys]
 
     def delete(self, paths: Sequence[str]) -> dict[str, str]:
         keys = {path: split_url(path)[2] for path in paths}
@@ -70,19 +68,8 @@ class S3Files:
     def remove_empty_folders(self, folders: Iterable[str], root: str) -> int:
         return 0
 
-    def _head(self, path: str) -> Stat | None:
-        try:
-            found = self._client.head_object(Bucket=self._bucket, Key=split_url(path)[2])
-        except ClientError as error:
-            if code(error) in _MISSING:
-                return None
-            raise unreachable(self._bucket, error) from error
-        except BotoCoreError as error:
-            raise unreachable(self._bucket, error) from error
-        return Stat(found["ContentLength"], parsedate_to_datetime(found["LastModified"]), stamp(found))
-
     def _see_bucket(self) -> None:
-        """An answer to HEAD has no body: a bucket that is not there looks like a key that is not there."""
+        """An answer to HEAD has no body: a bucket that is not there looks like one without these keys."""
         try:
             self._client.head_bucket(Bucket=self._bucket)
         except ClientError as error:
