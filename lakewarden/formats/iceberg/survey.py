@@ -78,14 +78,22 @@ def _read_lists(
     io: Mapping[str, str],
 ) -> Lists:
     paths = [each.manifest_list for each in snapshots]
-    of, manifests = [], []
+    of: list[Any] = []
+    manifests: list[Any] = []
+    waiting: list[pa.Table] = []
+    rows = 0
     for place, (path, table, trouble) in enumerate(reader.lists(paths, io)):
         if table is None:
             broken.append(Broken("manifest list", path, _plain(trouble)))
             continue
-        numbers = register.number(table)
-        manifests.append(numbers)
-        of.append(np.full(len(numbers), place, dtype=np.int32))
+        waiting.append(table)
+        rows += table.num_rows
+        of.append(np.full(table.num_rows, place, dtype=np.int32))
+        if rows >= _PORTION:
+            manifests.append(register.number(pa.concat_tables(waiting)))
+            waiting, rows = [], 0
+    if waiting:
+        manifests.append(register.number(pa.concat_tables(waiting)))
     ids = tuple(each.id for each in snapshots)
     return Lists(ids, tuple(paths), _joined(of, np.int32), _joined(manifests, np.int32))
 
