@@ -69,6 +69,8 @@ def overlap(one: str, other: str) -> bool:
 
 def authority(path: str) -> str:
     """Where a path lives: the bucket, or the file system."""
+    if path.startswith(("/", "file:")):
+        return "/"
     plain = normal(path)
     scheme, colon, rest = plain.partition(":/")
     return f"{scheme}:/{rest.partition('/')[0]}" if colon else "/"

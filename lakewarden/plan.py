@@ -180,7 +180,7 @@ class MergeDeletes:
 
 
 @dataclass(frozen=True, slots=True)
-class DoomedList(Sequence[Doomed]):
+class ManyDoomed(Sequence[Doomed]):
     """Very many files to doom, for one reason. Each becomes a value when it is looked at: a table may have millions."""
 
     files: Any

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lakewarden.engine.kernels.storage import S3, is_local, split_url
 from lakewarden.engine.stores.local import LocalFiles
-from lakewarden.engine.stores.seam import LISTING, Files, Stat, Stats
+from lakewarden.engine.stores.seam import LISTING, LOOKED, Files, Stat, Stats
 
 __all__ = ["LISTING", "Objects", "Stat"]
 
@@ -24,7 +24,8 @@ class Objects:
 
     def __init__(self, io: Mapping[str, str]) -> None:
         self._io = dict(io)
-        self._stores: dict[tuple[str, str], Files] = {("file", ""): LocalFiles()}
+        self._local = LocalFiles()
+        self._stores: dict[tuple[str, str], Files] = {("file", ""): self._local}
 
     def list(self, folder: str) -> Iterator[pa.RecordBatch]:
         """Every file under the folder, at any depth, in the folder's own spelling. Complete, or raises; a folder that is not there is empty."""
@@ -36,6 +37,18 @@ class Objects:
         for own in _by_place(paths):
             found.update(zip(own, self._store(own[0]).stat(own), strict=True))
         return [found[path] for path in paths]
+
+    def look(self, paths: Sequence[str]) -> pa.Table:
+        """The same as columns: size, modified, stamp; null for what is not there. For very many, where objects cost more."""
+        if all(path.startswith(("/", "file:")) for path in paths):
+            return self._local.look(paths)
+        found = self.stat(paths)
+        return pa.table(
+            {
+                name: pa.array([None if each is None else getattr(each, name) for each in found], kind)
+                for name, kind in zip(LOOKED.names, LOOKED.types, strict=True)
+            }
+        )
 
     def delete(self, paths: Sequence[str]) -> dict[str, str]:
         """Failures only: path to reason. Not found is success. On this machine's disks a file's Hadoop checksum goes with it."""
@@ -84,7 +97,7 @@ class Objects:
 
 def _place(path: str) -> tuple[str, str]:
     """The kind of store and the bucket in it."""
-    if is_local(path):
+    if path.startswith(("/", "file:")) or is_local(path):
         return "file", ""
     scheme, bucket, _ = split_url(path)
     for kind, schemes in (("s3", S3), ("google", GOOGLE), ("azure", AZURE)):

@@ -26,7 +26,7 @@ from lakewarden.jobs import expire
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.grounds import Grounds
 from lakewarden.model import RunState, TableView
-from lakewarden.plan import DoomedList, DoomFiles, Plan
+from lakewarden.plan import DoomFiles, ManyDoomed, Plan
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import gather
 from lakewarden.state.archive import Archive
@@ -135,7 +135,7 @@ _NO_FILES = pa.table(
 
 def _with_files(plan: Plan, files: pa.Table) -> Plan:
     actions = tuple(DoomFiles(kind, count, size or 0, _REASON) for kind, count, size in _by_kind(files))
-    return replace(plan, actions=plan.actions + actions, doomed=DoomedList(files, _REASON))
+    return replace(plan, actions=plan.actions + actions, doomed=ManyDoomed(files, _REASON))
 
 
 def _by_kind(files: pa.Table) -> list[tuple[str, int, int]]:

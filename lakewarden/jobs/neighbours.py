@@ -26,6 +26,8 @@ from lakewarden.safety.reached import Reached
 
 # Loading a table waits for its catalog and its store most of the time.
 _THREADS = 8
+# How long what was read of the other tables counts. The table itself is read anew for every batch.
+FRESH_SECONDS = 5.0
 # Tables come, go and are committed to while they are read; then everything is read again, so often at most.
 _ATTEMPTS = 3
 _HEAD = 4096
@@ -43,6 +45,8 @@ class Neighbours:
     view: TableView
     strays: Sequence[MetadataFile] = ()
     _known: dict[tuple[str, str], Reached] = field(default_factory=dict)
+    _others: list[TableView] = field(default_factory=list)
+    _read_at: float | None = None
 
     def prove(self, authorities: Collection[str]) -> tuple[TableView, Proof]:
         """The table as it is now, and what every table needs that could name files in these places.
@@ -58,7 +62,16 @@ class Neighbours:
         return own, Proof(tuple(known.values()), made_at)
 
     def read(self) -> tuple[TableView, list[TableView]]:
-        """This table and all others, of every catalog, at about one moment."""
+        """This table as it is now, and all others, of every catalog, as they were at most some seconds ago."""
+        if self._read_at is not None and clock.monotonic() - self._read_at < FRESH_SECONDS:
+            own = self._own([self._view(self.view.ref)])
+            if all(each.uuid != own.uuid or is_same(own, each) for each in self._others):
+                return own, self._others
+        self._read_at = clock.monotonic()
+        own, self._others = self._read()
+        return own, self._others
+
+    def _read(self) -> tuple[TableView, list[TableView]]:
         for attempt in range(1, _ATTEMPTS + 1):
             last = attempt == _ATTEMPTS
             found = self._read_all(gone_is_fatal=last)

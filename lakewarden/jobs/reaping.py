@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakewarden import clock
 from lakewarden.engine.erase import erase
@@ -48,14 +49,6 @@ class Due:
     stamp: str | None
     verdict: str
     doomed_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The same, and as it is now."""
-
-    due: Due
-    stat: Stat
 
 
 @dataclass
@@ -117,11 +110,11 @@ class Reaper:
             self._context.progress.end()
         return self._outcome("")
 
-    def _due(self, graces: Mapping[str, timedelta]) -> Iterator[list[Due]]:
+    def _due(self, graces: Mapping[str, timedelta]) -> Iterator[pa.Table]:
         size = self._batch_size()
         for page in self._files.due(self._view.uuid, graces, self._plan.made_at):
             for start in range(0, page.num_rows, size):
-                yield _rows(page.slice(start, size))
+                yield page.slice(start, size)
 
     def _batch_size(self) -> int:
         most = LOCAL_BATCH if is_local(self._view.location) else REMOTE_BATCH
@@ -134,88 +127,94 @@ class Reaper:
         if io != self._io:
             self._io, self._objects = io, Objects(io)
 
-    def _reap_batch(self, batch: Sequence[Due]) -> None:
-        self._rate.wait(len(batch))
+    # Batches travel as Arrow columns: 50,000 files as Python objects cost more than deleting them.
+
+    def _reap_batch(self, batch: pa.Table) -> None:
+        self._rate.wait(batch.num_rows)
         # The order matters: every table is read after the last restore or commit that must count, the files after the
         # tables, the holds last. Whoever commits, pins or begins to write after this had the whole grace to do so.
-        view, proof = self._neighbours.prove(list(authorities(each.path for each in batch)))
+        view, proof = self._neighbours.prove(list(authorities(batch["path"].to_pylist())))
         self._connect()
         unnamed = self._keep_named(batch, proof)
         found = self._look(unnamed)
         holds = gather(view, self._grounds.state, clock.now())
         free = self._leave_held(view, found, holds)
-        if free:
+        if free.num_rows:
             self._erase(free, proof, holds)
 
-    def _keep_named(self, batch: Sequence[Due], proof: Proof) -> list[Due]:
+    def _keep_named(self, batch: pa.Table, proof: Proof) -> pa.Table:
         """Files that some table names again leave the verdict for good."""
-        named = proof.names([each.path for each in batch])
+        named = pa.array(proof.names(batch["path"]))
         by_table: dict[str, list[int]] = {}
-        for each, needed in zip(batch, named, strict=True):
-            if needed:
-                by_table.setdefault(proof.named_by(each.path) or "a table", []).append(each.id)
+        for each in _rows(batch.filter(named)):
+            by_table.setdefault(proof.named_by(each.path) or "a table", []).append(each.id)
         for table, ids in by_table.items():
             self._keep(ids, f"named again by {table}")
-        return [each for each, needed in zip(batch, named, strict=True) if not needed]
+        return batch.filter(pc.invert(named))
 
-    def _look(self, batch: Sequence[Due]) -> list[Found]:
+    def _look(self, batch: pa.Table) -> pa.Table:
         """Each as it is now. What is gone is settled, what is not the file that was marked stays for good."""
-        found: list[Found] = []
-        missing: list[int] = []
-        changed: dict[str, list[int]] = {}
-        for each, stat in zip(batch, self._objects.stat([each.path for each in batch]), strict=True):
-            if stat is None:
-                missing.append(each.id)
-            elif note := change(each, stat):
-                changed.setdefault(note, []).append(each.id)
-            else:
-                found.append(Found(each, stat))
+        now = self._objects.look(batch["path"].to_pylist())
+        gone = pc.is_null(now["size"])
+        differs = pc.and_not(_may_differ(batch, now), gone)
         run, owner = self._context.run_id, self._context.owner
+        missing = batch["id"].filter(gone).to_pylist()
         self._count.files_missing += self._files.note_missing(missing, run, owner, clock.now())
+        changed: dict[str, list[int]] = {}
+        for due, stat in zip(_rows(batch.filter(differs)), now.filter(differs).to_pylist(), strict=True):
+            changed.setdefault(change(due, Stat(**stat)), []).append(due.id)
         for note, ids in changed.items():
             self._keep(ids, note)
-        return found
+        same = pc.invert(pc.or_(gone, differs))
+        found = batch.filter(same)
+        return found.append_column("now_size", now["size"].filter(same)).append_column(
+            "modified", now["modified"].filter(same)
+        )
 
     def _keep(self, ids: Sequence[int], note: str) -> None:
         run, owner = self._context.run_id, self._context.owner
         self._count.files_kept += self._files.keep(ids, note, run, owner, clock.now())
 
-    def _leave_held(self, view: TableView, found: Sequence[Found], holds: Holds) -> list[Found]:
+    def _leave_held(self, view: TableView, found: pa.Table, holds: Holds) -> pa.Table:
         """Held files stay doomed: the next run asks again."""
-        pins = {verdict: self._pin(view, verdict, holds) for verdict in {each.due.verdict for each in found}}
-        free: list[Found] = []
-        for each in found:
-            hold = pins[each.due.verdict] or holds.covering(each.due.path, each.stat.modified)
-            if hold is None:
-                free.append(each)
-            else:
+        verdicts = pc.unique(found["verdict"]).to_pylist()
+        pins = {verdict: self._pin(view, verdict, holds) for verdict in verdicts}
+        if not any(pins.values()) and not holds.cover_files:
+            return found
+        free = []
+        columns = (found[name].to_pylist() for name in ("path", "verdict", "modified"))
+        for path, verdict, modified in zip(*columns, strict=True):
+            hold = pins[verdict] or holds.covering(path, modified)
+            free.append(hold is None)
+            if hold is not None:
                 self._count.files_held += 1
                 self._count.held_by[f"{hold.kind} {hold.name}"] += 1
-        return free
+        return found.filter(pa.array(free, pa.bool_()))
 
     def _pin(self, view: TableView, verdict_id: str, holds: Holds) -> Hold | None:
         verdict = self._files.verdict(verdict_id)
         return None if verdict is None else pin_on_what_is_gone(view, verdict, holds)
 
-    def _erase(self, free: Sequence[Found], proof: Proof, holds: Holds) -> None:
-        by_id = {each.due.id: each for each in free}
+    def _erase(self, free: pa.Table, proof: Proof, holds: Holds) -> None:
         self._journal_intent(free, proof)
         run, owner = self._context.run_id, self._context.owner
         # A file restored until this moment is left out, one restored later is told that it is too late.
-        mine = [by_id[each] for each in self._files.begin_erasing(list(by_id), run, owner, clock.now())]
+        marked = self._files.begin_erasing(free["id"].to_pylist(), run, owner, clock.now())
+        mine = free.filter(pc.is_in(free["id"], pa.array(marked, pa.int64())))
         failed = self._erase_marked(mine, proof, holds)
-        gone = [each for each in mine if each.due.path not in failed]
+        stays = pc.is_in(mine["path"], pa.array(list(failed), pa.string()))
+        gone = mine.filter(pc.invert(stays))
         self._files.finish_erasing(
             run,
             clock.now(),
-            erased=[each.due.id for each in gone],
-            failed={each.due.id: failed[each.due.path] for each in mine if each.due.path in failed},
+            erased=gone["id"].to_pylist(),
+            failed={each.id: failed[each.path] for each in _rows(mine.filter(stays))},
         )
         self._tell(gone, failed)
 
-    def _erase_marked(self, mine: Sequence[Found], proof: Proof, holds: Holds) -> dict[str, str]:
+    def _erase_marked(self, mine: pa.Table, proof: Proof, holds: Holds) -> dict[str, str]:
         """What could not be deleted, and why. A refusal takes the marks back: nothing of the batch was touched."""
-        if not mine:
+        if not mine.num_rows:
             return {}
         context = self._context
         term = Term(
@@ -223,41 +222,42 @@ class Reaper:
             context.owner,
             lambda: context.journal.beat(context.run_id, clock.now(), context.owner),
         )
-        batch = [Condemned(each.due.path, each.stat.modified) for each in mine]
+        ages = mine["modified"].to_pylist() if holds.cover_files else [None] * mine.num_rows
+        batch = [Condemned(*each) for each in zip(mine["path"].to_pylist(), ages, strict=True)]
         try:
             permit = for_doomed(batch, proof=proof, holds=holds, term=term)
         except Refused as error:
-            refused = {each.due.id: error.message for each in mine}
+            refused = dict.fromkeys(mine["id"].to_pylist(), error.message)
             self._files.finish_erasing(context.run_id, clock.now(), failed=refused)
             raise
-        return erase(permit, self._io)
+        return erase(permit, self._objects)
 
-    def _journal_intent(self, free: Sequence[Found], proof: Proof) -> None:
+    def _journal_intent(self, free: pa.Table, proof: Proof) -> None:
         """What is about to go; and, where it is new, what was looked at to prove that nobody needs it."""
         self._batches += 1
         looked_at = tuple((each.uuid, each.metadata_location) for each in proof.reached)
         detail: dict[str, Any] = {
             "batch": self._batches,
-            "files": len(free),
-            "bytes": sum(each.stat.size for each in free),
+            "files": free.num_rows,
+            "bytes": pc.sum(free["now_size"]).as_py(),
         }
         if looked_at != self._journaled:
             detail["proof"] = proof.to_dict()
             self._journaled = looked_at
         self._context.step(DeletingStep.ERASING, detail)
 
-    def _tell(self, gone: Sequence[Found], failed: Mapping[str, str]) -> None:
-        count, size = self._count, sum(each.stat.size for each in gone)
-        count.files_erased += len(gone)
+    def _tell(self, gone: pa.Table, failed: Mapping[str, str]) -> None:
+        count, size = self._count, pc.sum(gone["now_size"]).as_py() or 0
+        count.files_erased += gone.num_rows
         count.bytes_erased += size
         count.files_failed += len(failed)
         for path, reason in failed.items():
             count.first_failure = count.first_failure or f"{path}: {reason}"
-        self._folders.update(each.due.path.rpartition("/")[0] for each in gone)
+        self._folders.update(path.rpartition("/")[0] for path in gone["path"].to_pylist())
         self._context.progress.advance(size)
         self._context.step(
             DeletingStep.ERASED,
-            {"batch": self._batches, "files": len(gone), "bytes": size, "failed": len(failed)},
+            {"batch": self._batches, "files": gone.num_rows, "bytes": size, "failed": len(failed)},
         )
 
     def _remove_folders(self) -> None:
@@ -291,6 +291,14 @@ def _nothing(count: Count) -> str:
 def _rows(page: pa.Table) -> list[Due]:
     names = ("id", "path", "size", "stamp", "verdict", "doomed_at")
     return [Due(*row) for row in zip(*(page.column(name).to_pylist() for name in names), strict=True)]
+
+
+def _may_differ(batch: pa.Table, now: pa.Table) -> Any:
+    """Where `change` must be asked: everything it could object to, for all files at once."""
+    sized = pc.fill_null(pc.not_equal(batch["size"], now["size"]), False)
+    stamped = pc.fill_null(pc.not_equal(batch["stamp"], now["stamp"]), False)
+    later = pc.and_(pc.is_null(batch["stamp"]), pc.greater(now["modified"], batch["doomed_at"]))
+    return pc.or_(pc.or_(sized, stamped), pc.fill_null(later, False))
 
 
 def change(due: Due, stat: Stat) -> str:

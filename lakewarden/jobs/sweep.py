@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lakewarden.errors import Refused
 from lakewarden.model import Hold, HoldKind, Job, TableView
 from lakewarden.paths import normal
-from lakewarden.plan import Bounds, DoomedList, DoomFiles, Plan, count_spared
+from lakewarden.plan import Bounds, DoomFiles, ManyDoomed, Plan, count_spared
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import Holds
 
@@ -162,7 +162,7 @@ def plan(view: TableView, policy: Policy, judged: Judged, now: datetime) -> Plan
         actions=actions,
         spared=count_spared([("file", *judged.fates[Fate.NAMED], "named by the table's metadata"), *spared]),
     )
-    return replace(made, doomed=DoomedList(found.select(["path", "size"]), REASON)) if actions else made
+    return replace(made, doomed=ManyDoomed(found.select(["path", "size"]), REASON)) if actions else made
 
 
 def check_share(view: TableView, policy: Policy, judged: Judged) -> None:

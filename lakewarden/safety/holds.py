@@ -41,6 +41,8 @@ class Holds:
 
     def covering(self, path: str, modified: datetime | None) -> Hold | None:
         """The writer or load that may still need this file. A file whose age is not known may be any writer's."""
+        if self._cover.nothing:  # nearly always: reap asks this of every file
+            return None
         plain = normal(path)
         for prefix, hold in self._cover.prefixes:
             if plain.startswith(prefix):
@@ -48,6 +50,11 @@ class Holds:
         if plain in self._cover.paths:
             return self._cover.paths[plain]
         return next((hold for hold in self._cover.anywhere if _may_have_written(hold, modified)), None)
+
+    @property
+    def cover_files(self) -> bool:
+        """Whether any hold is on files rather than snapshots."""
+        return not self._cover.nothing
 
     @cached_property
     def _cover(self) -> _Cover:
@@ -66,6 +73,10 @@ class _Cover:
     prefixes: tuple[tuple[str, Hold], ...]
     paths: Mapping[str, Hold]
     anywhere: tuple[Hold, ...]
+
+    @property
+    def nothing(self) -> bool:
+        return not (self.prefixes or self.paths or self.anywhere)
 
 
 def _prefix(written: str) -> str:

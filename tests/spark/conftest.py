@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.lab import Lab, lakewarden
-from tests.support.spark import add_catalog
+from tests.support.spark import add_catalog, remove_catalog
 
 
 @pytest.fixture
@@ -18,3 +18,4 @@ def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
     catalog = add_catalog(spark, {"type": "hadoop", "warehouse": str(warehouse)})
     with lakewarden(spark, f"sqlite:///{tmp_path}/state.db") as lw:
         yield Lab(spark, catalog, warehouse, lw)
+    remove_catalog(spark, catalog)

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from lakewarden import clock
 from lakewarden.engine.kernels.storage import local_path
 from lakewarden.errors import PolicyError, Refused
-from lakewarden.jobs import reaping
+from lakewarden.jobs import neighbours, reaping
 from lakewarden.model import Run, RunState, Trigger
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.heartbeats import Heartbeats
@@ -299,6 +299,7 @@ def test_a_file_named_again_between_two_batches_is_kept(lab: Lab, monkeypatch: p
     table = expired(lab)
     other = f"{lab.catalog}.db.other"
     monkeypatch.setattr(reaping, "LOCAL_BATCH", 1)
+    monkeypatch.setattr(neighbours, "FRESH_SECONDS", 0.0)  # the two batches are closer together than that
     real, last = reaping.erase, doomed(lab, table, "data")[-1]
 
     def erase(*arguments: Any) -> Any:

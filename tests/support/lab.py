@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from lakewarden import Lakewarden
 from lakewarden.engine.kernels.storage import local_path
 from lakewarden.formats.iceberg.format import Iceberg
+from lakewarden.paths import normal
 
 
 @dataclass
@@ -72,6 +73,10 @@ class Lab:
         """Every file of the warehouse with its size and time of change."""
         found = [path for path in self.warehouse.rglob("*") if path.is_file()]
         return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
+
+    def doomed(self, table: str) -> set[str]:
+        """Every file that is marked and not yet gone, in normal form."""
+        return {normal(each.path) for each in self.lw.doomed(table, limit=1_000_000).files}
 
     def strays(self, table: str) -> set[str]:
         """Data and delete files on disk that no snapshot of the table names."""

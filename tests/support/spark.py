@@ -45,6 +45,13 @@ def add_catalog(spark: SparkSession, properties: Mapping[str, str], name: str | 
     return catalog
 
 
+def remove_catalog(spark: SparkSession, catalog: str) -> None:
+    """Let the session forget a catalog: jobs that ask every table would meet those of tests that are long over."""
+    prefix = f"spark.sql.catalog.{catalog}"
+    for key in [each for each in spark.conf.getAll if each == prefix or each.startswith(f"{prefix}.")]:
+        spark.conf.unset(key)
+
+
 def jdbc_warehouse(spark: SparkSession, folder: Path, name: str | None = None) -> Warehouse:
     """A catalog in a SQLite file, its tables in a folder beside it."""
     path = folder / "warehouse"

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakewarden.engine.kernels.storage import local_path
-from lakewarden.engine.stores.seam import LISTING, Stat, Stats, modified_at
+from lakewarden.engine.stores.seam import LISTING, LOOKED, Stat, Stats, modified_at
 from lakewarden.errors import Unreachable
 
 BATCH = 16_384
@@ -39,10 +40,31 @@ class LocalFiles:
     def stat(self, paths: Sequence[str]) -> Stats:
         return [_stat(path) for path in paths]
 
+    def look(self, paths: Sequence[str]) -> pa.Table:
+        """What `stat` says, as columns: a tenth of its time for very many."""
+        sizes: list[int | None] = []
+        changed: list[int | None] = []
+        for path in paths:
+            try:
+                found = os.stat(_plain(path))
+            except _GONE:
+                found = None
+            except OSError as error:
+                raise Unreachable(what=path, reason=_reason(error)) from error
+            there = found is not None and not modes.S_ISDIR(found.st_mode)
+            sizes.append(found.st_size if found and there else None)
+            changed.append(found.st_mtime_ns if found and there else None)
+        nanos = pa.array(changed, pa.int64())
+        modified = pc.divide(nanos, 1000).cast(LOOKED.field("modified").type)
+        return pa.Table.from_arrays(
+            [pa.array(sizes, pa.int64()), modified, nanos.cast(pa.string())], schema=LOOKED
+        )
+
     def delete(self, paths: Sequence[str]) -> dict[str, str]:
         failed = {}
+        checksums = _Checksums()
         for path in paths:
-            if reason := _unlink(_plain(path)):
+            if reason := _unlink(_plain(path), checksums):
                 failed[path] = reason
         return failed
 
@@ -65,6 +87,8 @@ class LocalFiles:
 
 
 def _plain(path: str) -> str:
+    if path.startswith("/"):
+        return path
     plain = local_path(path)
     assert plain is not None, f"{path} is not a local file"
     return plain
@@ -137,7 +161,7 @@ def _stat(path: str) -> Stat | None:
     return Stat(found.st_size, modified_at(found.st_mtime_ns), str(found.st_mtime_ns))
 
 
-def _unlink(plain: str) -> str | None:
+def _unlink(plain: str, checksums: _Checksums) -> str | None:
     """Why it is still there, if it is."""
     try:
         os.unlink(plain)
@@ -145,18 +169,35 @@ def _unlink(plain: str) -> str | None:
         pass
     except OSError as error:
         return _reason(error)
-    _unlink_checksum(plain)
+    checksums.unlink(plain)
     return None
 
 
-def _unlink_checksum(plain: str) -> None:
-    """Hadoop keeps `.NAME.crc` beside NAME."""
-    folder, name = os.path.split(plain)
+class _Checksums:
+    """Hadoop keeps `.NAME.crc` beside NAME, and both go together. Whether a folder has any is asked once, not for each file."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, set[str]] = {}
+
+    def unlink(self, plain: str) -> None:
+        folder, _, name = plain.rpartition("/")
+        kept = self._kept.get(folder)
+        if kept is None:
+            kept = self._kept[folder] = _crc_names(folder)
+        if f".{name}.crc" not in kept:
+            return
+        try:
+            os.unlink(f"{folder}/.{name}.crc")
+        except OSError:
+            # One that cannot be removed harms nobody without its file, which is gone.
+            return
+
+
+def _crc_names(folder: str) -> set[str]:
     try:
-        os.unlink(f"{folder}/.{name}.crc")
+        return {name for name in os.listdir(folder) if name.endswith(".crc")}
     except OSError:
-        # Usually there is none. One that cannot be removed harms nobody without its file, which is gone.
-        return
+        return set()  # the folder is gone, and its checksums with it
 
 
 def _remove_upwards(folder: str, top: str) -> int:

@@ -18,6 +18,9 @@ LISTING = pa.schema(
     ]
 )
 
+# The same of files that were asked for by name.
+LOOKED = pa.schema([LISTING.field(name) for name in ("size", "modified", "stamp")])
+
 
 @dataclass(frozen=True, slots=True)
 class Stat:
