@@ -62,9 +62,8 @@ class LocalFiles:
 
     def delete(self, paths: Sequence[str]) -> dict[str, str]:
         failed = {}
-        checksums = _Checksums()
         for path in paths:
-            if reason := _unlink(_plain(path), checksums):
+            if reason := _unlink(_plain(path)):
                 failed[path] = reason
         return failed
 
@@ -89,6 +88,8 @@ class LocalFiles:
 def _plain(path: str) -> str:
     if path.startswith("/"):
         return path
+    if path.startswith("file:/"):
+        return "/" + path[6:].lstrip("/")
     plain = local_path(path)
     assert plain is not None, f"{path} is not a local file"
     return plain
@@ -161,7 +162,7 @@ def _stat(path: str) -> Stat | None:
     return Stat(found.st_size, modified_at(found.st_mtime_ns), str(found.st_mtime_ns))
 
 
-def _unlink(plain: str, checksums: _Checksums) -> str | None:
+def _unlink(plain: str) -> str | None:
     """Why it is still there, if it is."""
     try:
         os.unlink(plain)
@@ -169,35 +170,18 @@ def _unlink(plain: str, checksums: _Checksums) -> str | None:
         pass
     except OSError as error:
         return _reason(error)
-    checksums.unlink(plain)
+    _unlink_checksum(plain)
     return None
 
 
-class _Checksums:
-    """Hadoop keeps `.NAME.crc` beside NAME, and both go together. Whether a folder has any is asked once, not for each file."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, set[str]] = {}
-
-    def unlink(self, plain: str) -> None:
-        folder, _, name = plain.rpartition("/")
-        kept = self._kept.get(folder)
-        if kept is None:
-            kept = self._kept[folder] = _crc_names(folder)
-        if f".{name}.crc" not in kept:
-            return
-        try:
-            os.unlink(f"{folder}/.{name}.crc")
-        except OSError:
-            # One that cannot be removed harms nobody without its file, which is gone.
-            return
-
-
-def _crc_names(folder: str) -> set[str]:
+def _unlink_checksum(plain: str) -> None:
+    """Hadoop keeps `.NAME.crc` beside NAME, and both go together."""
+    folder, _, name = plain.rpartition("/")
     try:
-        return {name for name in os.listdir(folder) if name.endswith(".crc")}
+        os.unlink(f"{folder}/.{name}.crc")
     except OSError:
-        return set()  # the folder is gone, and its checksums with it
+        # Usually there is none. One that cannot be removed harms nobody without its file, which is gone.
+        return
 
 
 def _remove_upwards(folder: str, top: str) -> int:

@@ -16,7 +16,7 @@ from lakewarden.formats.iceberg.commit import commit, find_commit, prepare_rewri
 from lakewarden.formats.iceberg.expiry import expire
 from lakewarden.formats.iceberg.history import read_replaced
 from lakewarden.formats.iceberg.reach import MetadataReader, Reach
-from lakewarden.formats.iceberg.reach_cache import ReachCache
+from lakewarden.formats.iceberg.reach_cache import ReachCache, bound
 from lakewarden.formats.iceberg.rewrite_commit import RewriteCommit
 from lakewarden.formats.iceberg.schema import arrow_schema, unfit_types
 from lakewarden.formats.iceberg.survey import survey
@@ -28,6 +28,10 @@ from lakewarden.plan import RewriteGroup
 from lakewarden.safety.reached import Reached
 
 
+# What all tables together may take of the cache folder: about 100 million files.
+_CACHE_BYTES = 2 << 30
+
+
 class Iceberg:
     """Every promise of TableFormat, kept by Iceberg's own library."""
 
@@ -37,6 +41,7 @@ class Iceberg:
         self._spark = spark
         self._reader = reader
         self._cache = cache
+        bound(cache, _CACHE_BYTES)
 
     def tables(self, catalog: str) -> list[TableRef]:
         return self._catalogs.tables(catalog)

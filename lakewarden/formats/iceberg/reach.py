@@ -77,6 +77,8 @@ class Reach:
         listed = self._listed([_list_of(s) for s in chosen])
         numbers = [hashes(own_metadata(view, chosen)), listed.numbers]
         numbers.extend(hashes(table["path"]) for table in self._named(listed, np.arange(len(listed.paths))))
+        if snapshot_ids is None:
+            self._tidy(listed)
         return Reached(
             view.ref,
             view.uuid,
@@ -84,6 +86,13 @@ class Reach:
             tuple(each.id for each in chosen),
             np.unique(np.concatenate(numbers)),
         )
+
+    def _tidy(self, listed: Listed) -> None:
+        """Now and then what is remembered is made one file, without what has expired since."""
+        if self.cache.crowded("list"):
+            self.cache.keep_only("list", {_list_of(each) for each in self.view.snapshots})
+        if self.cache.crowded("manifest"):
+            self.cache.keep_only("manifest", set(listed.paths.to_pylist()))
 
     def named_paths(self, numbers: Any) -> Iterator[pa.Array]:
         """The lists, manifests and files whose hashes are among these sorted numbers."""
@@ -164,7 +173,12 @@ class Reach:
     ) -> Iterator[pa.Table]:
         found, missing = self.cache.find(kind, wanted)
         for segment, numbers in found:
-            yield segment.rows(numbers)
+            try:
+                rows = segment.rows(numbers)
+            except FileNotFoundError:  # another process has just made several into one
+                missing += numbers.values()
+                continue
+            yield rows
         yield from self._read(kind, [(place, *wanted[place]) for place in missing], live)
 
     def _read(

@@ -82,11 +82,13 @@ class ReachCache:
         index = {"version": _VERSION, "names": list(names), "lengths": list(lengths), "counts": list(counts)}
         self._write(kind, rows.add_column(0, "of", pa.array(of)), index)
 
+    def crowded(self, kind: Kind) -> bool:
+        """Whether it is time for `keep_only`."""
+        return sum(1 for _ in self._folder.glob(f"{kind}-*.arrow")) >= _MANY
+
     def keep_only(self, kind: Kind, names: set[str]) -> None:
-        """Once there are many files: one of them, without what no snapshot leads to any more."""
+        """One file instead of many, without what no snapshot leads to any more."""
         segments = list(self._segments(kind))
-        if len(segments) < _MANY:
-            return
         seen: set[str] = set()
         kept: list[tuple[str, int, int]] = []
         tables = []
