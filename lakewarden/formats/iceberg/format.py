@@ -27,7 +27,6 @@ from lakewarden.model import FileSet, Manifest, TableRef, TableView
 from lakewarden.plan import RewriteGroup
 from lakewarden.safety.reached import Reached
 
-
 # What all tables together may take of the cache folder: about 100 million files.
 _CACHE_BYTES = 2 << 30
 
