@@ -51,7 +51,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_program_has_its_commands() -> None:
     assert COMMANDS == [
-        "demo", "doctor", "doomed", "heartbeat", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy", "receipts",
+        "demo", "doctor", "doomed", "fsck", "heartbeat", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy", "receipts",
         "restore", "run", "run-show", "runs", "show", "stage", "tables", "tag", "unpin", "untag", "verify",
     ]  # fmt: skip
 
@@ -224,7 +224,7 @@ def test_the_shell_completes_jobs() -> None:
     asked = subprocess.run(
         [sys.executable, "-m", "lakewarden.cli"], env=environment, capture_output=True, text=True, check=False
     )
-    assert asked.stdout.split() == ["rewrite-manifests"]
+    assert asked.stdout.split() == ["rewrite-manifests", "reap"]
 
 
 HEAVY = ("pyspark", "pyarrow", "pyiceberg", "polars", "numpy", "alembic")
