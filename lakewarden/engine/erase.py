@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lakewarden import clock
 from lakewarden.engine.objects import Objects
 from lakewarden.safety.permit import Permit
 
@@ -13,5 +14,7 @@ def erase(permit: Permit, where: Objects | Mapping[str, str]) -> dict[str, str]:
 
     Through stores that are connected to already, or with the properties to connect to them.
     """
+    if clock.monotonic() > permit.until:
+        return dict.fromkeys(permit.paths, "this process stood still, and its leave to erase them is over")
     objects = where if isinstance(where, Objects) else Objects(where)
     return objects.delete(permit.paths)

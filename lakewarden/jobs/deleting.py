@@ -1,20 +1,21 @@
 """Settling runs of jobs that mark and delete, when their process stopped before the run was over.
 
-What such a run did is told by its verdict and by the table, never guessed: snapshots that are gone did expire, files that
-were being erased are proven and erased again, and a verdict that never came into force is void.
+What such a run did is told by its verdict, the table and the store, never guessed: snapshots that are gone did expire,
+files that were being erased are looked at, and a verdict that never came into force is void.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from lakewarden import clock
+from lakewarden.engine.objects import Objects
 from lakewarden.formats.seam import TableFormat
-from lakewarden.jobs import expiring
-from lakewarden.jobs.context import DeletingStep
+from lakewarden.jobs import expiring, sweeping
 from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.recover import IN_FLIGHT, Settled
-from lakewarden.model import Job, Run, RunState, TableRef
+from lakewarden.model import Job, Run, RunState, TableRef, TableView
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.runs import Journal
 from lakewarden.state.verdicts import Verdict, VerdictState
@@ -25,7 +26,7 @@ DELETING = (Job.EXPIRE, Job.REAP, Job.SWEEP)
 def settle_run(grounds: Grounds, format_: TableFormat, table: TableRef, run: Run) -> Settled | None:
     """How the run really ended; None while that cannot be told yet."""
     if run.job == Job.REAP:
-        return _reaped(grounds, run)
+        return _reaped(grounds, format_, table, run)
     verdict = DoomedFiles(grounds.state).verdict(run.id)
     if verdict is None or verdict.state is VerdictState.VOID:
         return Settled(RunState.FAILED, "nothing had been doomed")
@@ -38,24 +39,54 @@ def settle_run(grounds: Grounds, format_: TableFormat, table: TableRef, run: Run
 
 
 def settle_verdicts(grounds: Grounds, format_: TableFormat, table: TableRef, journal: Journal) -> None:
-    """Pending verdicts of runs that are over: what the table says counts."""
+    """Pending verdicts of runs that are over: what the table says counts, and without it they never came into force."""
     for verdict in DoomedFiles(grounds.state).pending(str(table)):
         run = journal.get(verdict.id)
-        if verdict.cause != expiring.CAUSE or run is None or run.ended_at is None:
+        if run is None or run.ended_at is None:
             continue
-        if run.state is not RunState.UNKNOWN or clock.now() - run.ended_at >= IN_FLIGHT:
+        if verdict.cause == sweeping.CAUSE:
+            DoomedFiles(grounds.state).void(verdict.id)
+        elif verdict.cause == expiring.CAUSE and (
+            run.state is not RunState.UNKNOWN or clock.now() - run.ended_at >= IN_FLIGHT
+        ):
             expiring.settle(grounds, verdict, format_.view(table))
 
 
-def _reaped(grounds: Grounds, run: Run) -> Settled:
-    done = sum(
-        int(step.detail.get("files", 0))
-        for step in Journal(grounds.state).steps(run.id)
-        if step.name == DeletingStep.ERASED
+def settle_erasing(grounds: Grounds, format_: TableFormat, view: TableView) -> None:
+    """Files that runs were deleting when they ended: what is gone gets its receipt, what is there is doomed again.
+
+    Before that they can be neither restored nor deleted, because nobody knows which of them are there.
+    """
+    journal = Journal(grounds.state)
+    for run_id, left in DoomedFiles(grounds.state).erasing(view.uuid).items():
+        run = journal.get(run_id)
+        if run is None or run.ended_at is not None:
+            _look_at(grounds, format_, view.ref, run_id, left)
+
+
+def _look_at(
+    grounds: Grounds, format_: TableFormat, table: TableRef, run_id: str, left: Mapping[int, str]
+) -> None:
+    found = Objects(format_.write_properties(table)).stat(list(left.values()))
+    there = {row: stat is not None for row, stat in zip(left, found, strict=True)}
+    DoomedFiles(grounds.state).finish_erasing(
+        run_id,
+        clock.now(),
+        missing=[row for row in left if not there[row]],
+        failed={row: f"run {run_id} stopped before that" for row in left if there[row]},
     )
-    if done:
-        return Settled(RunState.PARTIAL, f"{done} files had been erased; the rest waits for the next run")
-    return Settled(RunState.FAILED, "what it was erasing is proven and erased again by the next run")
+
+
+def _reaped(grounds: Grounds, format_: TableFormat, table: TableRef, run: Run) -> Settled:
+    files = DoomedFiles(grounds.state)
+    left = files.erasing(format_.view(table).uuid).get(run.id)
+    if left:
+        _look_at(grounds, format_, table, run.id, left)
+    gone = files.receipts_of(run.id)
+    if gone:
+        count = "1 file" if gone == 1 else f"{gone:,} files"
+        return Settled(RunState.PARTIAL, f"{count} had been erased; the rest waits for the next run")
+    return Settled(RunState.FAILED, "no file had been erased")
 
 
 def _expired(

@@ -23,7 +23,7 @@ from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs import compact, compact_deletes, expiring, manifests, reap, rewriting, sweeping
 from lakewarden.jobs.clustering import clustering
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext, StepName
-from lakewarden.jobs.deleting import DELETING, settle_run, settle_verdicts
+from lakewarden.jobs.deleting import DELETING, settle_erasing, settle_run, settle_verdicts
 from lakewarden.jobs.grounds import Catalogs, Grounds
 from lakewarden.jobs.pauses import Windows
 from lakewarden.jobs.recover import recover
@@ -110,6 +110,8 @@ class Runner:
         self._recover(job, format_, table, owner)
         view = format_.view(table)
         policy = resolve(view)
+        if job is Job.REAP:
+            settle_erasing(self.grounds, format_, view)
         try:
             prepared = prepare(job, format_, view, policy, clock.now(), self.grounds)
         except Refused as error:
@@ -133,7 +135,7 @@ class Runner:
             return
         settle = partial(settle_run, self.grounds, format_, table)
         recover(self.journal, format_, table, job, owner, driven=_DRIVEN, settle=settle)
-        if job is Job.EXPIRE:
+        if job is not Job.REAP:
             settle_verdicts(self.grounds, format_, table, self.journal)
 
     def _drive(

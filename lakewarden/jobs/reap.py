@@ -46,14 +46,8 @@ def prepare(
 
 def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
     """Prove and delete what is due, batch by batch; each batch journaled before and after."""
-    recover_rows(grounds, prepared.view.uuid)
     graces: Mapping[str, timedelta] = prepared.more
     return Reaper(prepared, grounds, context).reap(graces)
-
-
-def recover_rows(grounds: Grounds, table_uuid: str) -> int:
-    """Files that a run was deleting when its process stopped are doomed again; how many. They are proven anew."""
-    return DoomedFiles(grounds.state).reset_erasing(table_uuid)
 
 
 def check(view: TableView, standings: Sequence[Standing]) -> None:

@@ -53,7 +53,8 @@ def _check_path(table: str, path: str, done: Restored) -> None:
             action="restore",
             target=path,
             reason="a run is deleting it at this moment",
-            hint="if that run fails or stops, the file is doomed again and can be restored then",
+            hint="if that run has stopped, let another look which of its files are there, deleting none: "
+            f"`lakewarden run reap {table} --set delete_grace_hours=720`; then restore",
         )
     if done.gone:
         raise Refused(

@@ -6,25 +6,32 @@ moment, no table names and no hold covers.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from lakewarden import clock
 from lakewarden.errors import Refused
 from lakewarden.safety.holds import Holds
 from lakewarden.safety.proof import Proof, Term
+
+# How long leave to erase doomed files lasts. A run that is silent for longer (a minute) may be taken over by another, and a
+# process that stood still in between must not act on what it proved before.
+GOOD_SECONDS = 30.0
 
 _KEY = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Leave to erase exactly these paths. Made here, used once."""
+    """Leave to erase exactly these paths, until a moment of `clock.monotonic`. Made here, used once."""
 
     paths: tuple[str, ...]
     why: str
     _key: object
+    until: float = math.inf
 
     def __post_init__(self) -> None:
         if self._key is not _KEY:
@@ -86,9 +93,10 @@ def for_doomed(batch: Sequence[Condemned], *, proof: Proof, holds: Holds, term: 
         hold = holds.covering(each.path, each.modified)
         if hold is not None:
             raise _still_needed(each.path, f"{hold.kind} {hold.name} holds it", term)
+    until = clock.monotonic() + GOOD_SECONDS
     if not term.live():
         raise _still_needed(f"{len(paths)} files", f"run {term.run_id} is over or another process's", term)
-    return Permit(paths, f"doomed, their grace over, and needed by nobody (run {term.run_id})", _KEY)
+    return Permit(paths, f"doomed, their grace over, and needed by nobody (run {term.run_id})", _KEY, until)
 
 
 def _still_needed(target: str, reason: str, term: Term) -> Refused:

@@ -26,7 +26,6 @@ from sqlalchemy import (
     bindparam,
     delete,
     func,
-    literal,
     or_,
     select,
     text,
@@ -38,7 +37,7 @@ from lakewarden.model import Owner
 from lakewarden.state.database import State
 from lakewarden.state.doomed_rows import among, as_arrow, as_file, as_tally, as_verdict, insert_doomed, pages
 from lakewarden.state.runs import fence
-from lakewarden.state.schema import doomed, runs, verdicts
+from lakewarden.state.schema import doomed, verdicts
 from lakewarden.state.upsert import upsert
 from lakewarden.state.verdicts import (
     LIVE,
@@ -249,16 +248,22 @@ class DoomedFiles:
             ending = {"state": state.value, "note": note, "reap_run_id": run_id, "ended_at": now}
             return connection.execute(change.values(ending)).rowcount
 
-    def reset_erasing(self, table_uuid: str) -> int:
-        """Files a run was deleting when it died are doomed again: the next run proves them anew, and finds some gone."""
+    def erasing(self, table_uuid: str) -> dict[str, dict[int, str]]:
+        """Files that a run is deleting, or was when its process stopped: by run, id and path."""
         mine = select(verdicts.c.id).where(verdicts.c.table_uuid == table_uuid)
-        running = select(runs.c.id).where(runs.c.ended_at.is_(None))
-        left = [doomed.c.verdict_id.in_(mine), _in(FileState.ERASING), doomed.c.reap_run_id.not_in(running)]
-        note = literal("run ") + doomed.c.reap_run_id + " was deleting it when it stopped"
-        with self._state.write() as connection:
-            return connection.execute(
-                update(doomed).where(*left).values(state=FileState.DOOMED.value, note=note)
-            ).rowcount
+        columns = (doomed.c.id, doomed.c.path, doomed.c.reap_run_id)
+        wanted = select(*columns).where(doomed.c.verdict_id.in_(mine), _in(FileState.ERASING))
+        found: dict[str, dict[int, str]] = {}
+        with self._state.read() as connection:
+            for row in connection.execute(wanted.order_by(doomed.c.id)):
+                found.setdefault(row.reap_run_id, {})[row.id] = row.path
+        return found
+
+    def receipts_of(self, run_id: str) -> int:
+        """How many files are gone by this run's doing."""
+        wanted = select(func.count()).where(doomed.c.reap_run_id == run_id, _in(*RECEIPTS))
+        with self._state.read() as connection:
+            return int(connection.execute(wanted).scalar_one())
 
     # ------------------------------------------------------------ restoring
 

@@ -227,15 +227,16 @@ def test_only_the_run_that_is_open_and_ours_may_begin(files: DoomedFiles, state:
     assert states(state) == {"/t/a": "doomed"}
 
 
-def test_what_a_dead_run_was_deleting_is_doomed_again(files: DoomedFiles, state: State, run: str) -> None:
+def test_what_a_dead_run_was_deleting_is_settled_once(files: DoomedFiles, state: State, run: str) -> None:
     doomed_now(files, "/t/a", "/t/b")
     first, second = ids(files)
     files.begin_erasing([first], run, ME, NOW)
-    assert files.reset_erasing(UUID) == 0, "the run may be alive"
+    assert files.erasing("another-uuid") == {}
+    assert files.erasing(UUID) == {run: {first: "/t/a"}}
     finish(state, run)
-    assert files.reset_erasing("another-uuid") == 0
-    assert files.reset_erasing(UUID) == 1
-    assert files.list(TABLE)[0].note == f"run {run} was deleting it when it stopped"
+    files.finish_erasing(run, NOW, failed={first: "it stopped"})
+    assert files.erasing(UUID) == {} and files.receipts_of(run) == 0
+    assert files.list(TABLE)[0].note == "not deleted: it stopped"
 
     # The dead run was only slow: what it still says about the row is not heard.
     again = start(state, "reap-2")

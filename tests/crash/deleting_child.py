@@ -1,0 +1,136 @@
+"""Runs a job that marks or deletes in a process of its own, which dies, or stops, at the moment it is told.
+
+The moment is a place and a word: `before` or `after` it, or `inside`: everything of the place's transaction is written,
+and the database has not heard that it shall count. Places are journaled steps and the calls of PLACES, each the n-th time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from sqlalchemy import Engine, event
+
+from lakewarden import Lakewarden
+from lakewarden.engine.stores import local
+from lakewarden.formats.iceberg.format import Iceberg
+from lakewarden.jobs import reaping
+from lakewarden.safety import permit
+from lakewarden.state.doomed import DoomedFiles
+from lakewarden.state.loads import Loads
+from lakewarden.state.runs import Journal
+
+BATCH = 3
+# Half a minute for users; no test waits for that long.
+PERMIT_SECONDS = 1.0
+# Where a process may end besides its journaled steps.
+PLACES: dict[str, tuple[Any, str]] = {
+    "doom": (DoomedFiles, "doom"),
+    "expire-commit": (Iceberg, "expire"),
+    "enforce": (DoomedFiles, "enforce"),
+    "begin-erasing": (DoomedFiles, "begin_erasing"),
+    "erase": (reaping, "erase"),
+    "unlink": (local, "_unlink"),
+    "receipts": (DoomedFiles, "finish_erasing"),
+    "restore": (DoomedFiles, "restore"),
+    "claim": (Loads, "claim"),
+    "adopt-commit": (Iceberg, "commit_adoption"),
+    "end-load": (Loads, "end"),
+    "finish": (Journal, "finish"),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to do, and when to end. `end` is `die`, or `stop`: asleep until someone sends SIGCONT."""
+
+    folder: str
+    table: str
+    job: str
+    place: str
+    when: str
+    nth: int = 1
+    end: str = "die"
+    load: str = ""
+    policy: tuple[tuple[str, object], ...] = ()
+
+
+def end(task: Task) -> None:
+    os.kill(os.getpid(), signal.SIGKILL if task.end == "die" else signal.SIGSTOP)
+
+
+def end_at(task: Task) -> None:
+    if task.place in PLACES:
+        owner, name = PLACES[task.place]
+        setattr(owner, name, _ending(getattr(owner, name), task, lambda arguments: True))
+    else:
+        step = _ending(Journal.step, task, lambda arguments: arguments[3] == task.place)
+        Journal.step = step  # type: ignore[method-assign]
+
+
+def _ending(real: Callable[..., Any], task: Task, here: Callable[[Any], bool]) -> Callable[..., Any]:
+    calls: list[int] = []
+
+    def called(*arguments: Any, **named: Any) -> Any:
+        if not here(arguments):
+            return real(*arguments, **named)
+        calls.append(1)
+        if len(calls) != task.nth:
+            return real(*arguments, **named)
+        if task.when == "before":
+            end(task)
+        if task.when == "inside":
+            event.listen(Engine, "commit", lambda connection: end(task))
+        done = real(*arguments, **named)
+        if task.when == "after":
+            end(task)
+        return done
+
+    return called
+
+
+def do(lw: Lakewarden, task: Task) -> str:
+    if task.job == "restore":
+        return f"{lw.restore(task.table, everything=True).files} restored"
+    if task.job == "adopt":
+        run = lw.stage_adopt(task.load)
+    elif task.job == "fail":
+        return str(lw.stage_fail(task.load).state)
+    else:
+        run = lw.run(task.job, task.table, policy=dict(task.policy))
+    return f"{run.state} {run.reason}"
+
+
+def main(told: str) -> None:
+    found = json.loads(told)
+    task = Task(**{**found, "policy": tuple(found["policy"].items())})
+    reaping.LOCAL_BATCH = BATCH
+    if task.end == "stop":
+        permit.GOOD_SECONDS = (
+            1.0  # what is half a minute for users, so that no test has to sleep for that long
+        )
+    config = {
+        "state": {"url": f"sqlite:///{task.folder}/state.db"},
+        "spark": {"master": "local[1]"},
+        "catalogs": {task.table.split(".")[0]: {"type": "hadoop", "warehouse": f"{task.folder}/warehouse"}},
+    }
+    with Lakewarden(config, environ={}) as lw:
+        if task.job != "restore":
+            _ = lw.lake  # the session starts before anything is waited for
+        end_at(task)
+        try:
+            print("survived:", do(lw, task))
+        except Exception as error:  # what a process that was stopped and went on says of it
+            print(f"raised: {type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
