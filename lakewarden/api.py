@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.jobs.verdict import Verification
     from lakewarden.lake import Lake
     from lakewarden.plan import Plan
+    from lakewarden.safety.ownership import MetadataFile
     from lakewarden.state.database import State
     from lakewarden.state.doomed import DoomedFiles
     from lakewarden.state.policies import Policies
@@ -57,6 +58,7 @@ class Lakewarden(Holding):
         self._lake: Lake | None = None
         self._made_lanes: list[Lanes | None] = []
         self._making_lanes = threading.Lock()
+        self._strays: dict[tuple[str, str], MetadataFile] = {}
 
     @classmethod
     def open(cls, path: str | Path, *, spark: Any = None, overrides: Mapping[str, Any] | None = None) -> Self:
@@ -229,7 +231,7 @@ class Lakewarden(Holding):
         kind, ref = _job(job), _ref(table)
         format_ = self.lake.format_for(ref)
         view = self.view(ref)
-        grounds = Grounds(self.state, self.lake, self.config.budgets.deletes_per_s)
+        grounds = Grounds(self.state, self.lake, self.config.budgets.deletes_per_s, self._strays)
         wanted = self._resolve(ref, view.properties, policy)
         return prepare(kind, format_, view, wanted, clock.now(), grounds).plan
 
@@ -252,6 +254,7 @@ class Lakewarden(Holding):
             progress,
             self.config.budgets,
             self._lanes(),
+            self._strays,
         )
 
         def resolved(view: TableView) -> Policy:

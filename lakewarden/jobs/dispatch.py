@@ -30,6 +30,7 @@ from lakewarden.jobs.recover import recover
 from lakewarden.model import Job, Owner, Run, RunState, TableRef, TableView, Trigger
 from lakewarden.plan import Bounds, Plan
 from lakewarden.policy.resolve import Policy
+from lakewarden.safety.ownership import MetadataFile
 from lakewarden.state.runs import Journal, current_owner, new_run_id
 
 log = logging.getLogger(__name__)
@@ -100,10 +101,11 @@ class Runner:
     progress: Progress | None
     budgets: BudgetsConfig = field(default_factory=BudgetsConfig)
     lanes: Lanes | None = None
+    strays: dict[tuple[str, str], MetadataFile] = field(default_factory=dict)
 
     @property
     def grounds(self) -> Grounds:
-        return Grounds(self.journal.state, self.lake, self.budgets.deletes_per_s)
+        return Grounds(self.journal.state, self.lake, self.budgets.deletes_per_s, self.strays)
 
     def run(self, job: Job, table: TableRef, resolve: Callable[[TableView], Policy], trigger: Trigger) -> Run:
         format_, owner = self.lake.format_for(table), current_owner()

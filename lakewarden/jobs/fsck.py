@@ -193,7 +193,7 @@ class Examiner:
 
     def _check_foreign(self, view: TableView, objects: Objects, presence: Presence) -> Iterator[Finding]:
         groups: dict[str | None, list[tuple[MetadataFile, Refused]]] = defaultdict(list)
-        for stray in read_strays(objects, view, _metadata_files(presence)):
+        for stray in read_strays(objects, view, dict.fromkeys(_metadata_files(presence), "")):
             try:
                 check_ownership("check", view, (), [stray])
             except Refused as error:

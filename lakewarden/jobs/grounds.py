@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from lakewarden.formats.seam import TableFormat
 from lakewarden.model import TableRef
+from lakewarden.safety.ownership import MetadataFile
 from lakewarden.state.database import State
 
 
@@ -25,3 +26,5 @@ class Grounds:
     state: State
     lake: Catalogs
     deletes_per_s: float | None = None
+    # Whose metadata files are, as far as they were read before: (path, stamp) to what it said of itself.
+    strays: dict[tuple[str, str], MetadataFile] = field(default_factory=dict)

@@ -154,24 +154,38 @@ def metadata_folders(view: TableView) -> list[str]:
     return list({normal(each): each for each in (*folders, *([named] if named else []))}.values())
 
 
-def strays_in_metadata_folders(objects: Objects, view: TableView) -> list[MetadataFile]:
+# Metadata files are never written twice: whose one is need be read once, as long as its stamp is the same.
+KnownStrays = dict[tuple[str, str], MetadataFile]
+
+
+def strays_in_metadata_folders(
+    objects: Objects, view: TableView, known: KnownStrays | None = None
+) -> list[MetadataFile]:
     """Metadata files beside the table's own that its log does not name, and whose each is."""
-    found = (
-        path
+    found = {
+        path: stamp
         for folder in metadata_folders(view)
         for batch in objects.list(folder)
-        for path in batch.column("path").to_pylist()
-    )
-    return read_strays(objects, view, found)
+        for path, stamp in zip(batch["path"].to_pylist(), batch["stamp"].to_pylist(), strict=True)
+        if ".metadata.json" in path
+    }
+    return read_strays(objects, view, found, known)
 
 
-def read_strays(objects: Objects, view: TableView, paths: Iterable[str]) -> list[MetadataFile]:
-    """Of these paths the metadata files that the table's log does not name, and whose each is."""
+def read_strays(
+    objects: Objects, view: TableView, stamps: Mapping[str, str], known: KnownStrays | None = None
+) -> list[MetadataFile]:
+    """Of these paths (each with its stamp) the metadata files that the table's log does not name, and whose each is."""
     own = {normal(each) for each in (view.metadata_location, *view.metadata_log)}
-    wanted = {normal(path): path for path in paths if _METADATA.search(path)}
+    wanted = {normal(path): path for path in stamps if _METADATA.search(path)}
     strays = [path for plain, path in wanted.items() if plain not in own]
+    known = {} if known is None else known
+    told = [known[path, stamps[path]] for path in strays if (path, stamps[path]) in known]
+    unread = [path for path in strays if (path, stamps[path]) not in known]
     with ThreadPoolExecutor(16, thread_name_prefix="lakewarden-strays") as pool:
-        return [each for each in pool.map(lambda path: whose(path, objects.read), strays) if each]
+        read = [each for each in pool.map(lambda path: whose(path, objects.read), unread) if each]
+    known |= {(each.path, stamps[each.path]): each for each in read if stamps[each.path]}
+    return told + read
 
 
 def whose(path: str, read: Callable[[str, int, int | None], bytes]) -> MetadataFile | None:

@@ -98,7 +98,9 @@ class Reaper:
         self._context.progress.begin(f"erasing doomed files of {self._view.ref}", planned)
         try:
             self._connect()
-            self._neighbours.strays = strays_in_metadata_folders(self._objects, self._view)
+            self._neighbours.strays = strays_in_metadata_folders(
+                self._objects, self._view, self._grounds.strays
+            )
             for batch in self._due(graces):
                 self._reap_batch(batch)
             self._remove_folders()

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakewarden import clock
 from lakewarden.engine.objects import LISTING, Objects
@@ -46,7 +47,7 @@ def prepare(
     refuse_without_gc("sweep", view)
     objects = Objects(format_.write_properties(view.ref))
     listing = _listing(grounds, objects, view, policy)
-    strays = read_strays(objects, view, _metadata_files(listing))
+    strays = read_strays(objects, view, _metadata_files(listing), grounds.strays)
     neighbours = Neighbours("sweep", grounds.lake, view, strays)
     fresh, proof = neighbours.prove(set(authorities(listing.roots)))
     _check_listing(listing, fresh, proof, format_, objects)
@@ -106,9 +107,10 @@ def _listing(grounds: Grounds, objects: Objects, view: TableView, policy: Policy
     return Listing(pa.Table.from_batches(batches, LISTING), began, folders)
 
 
-def _metadata_files(listing: Listing) -> Iterable[str]:
-    paths = listing.files["path"]
-    return (path for path in paths.to_pylist() if ".metadata.json" in path)
+def _metadata_files(listing: Listing) -> dict[str, str]:
+    """Each with its stamp, empty where an inventory has none."""
+    found = listing.files.filter(pc.match_substring(listing.files["path"], ".metadata.json"))
+    return dict(zip(found["path"].to_pylist(), pc.fill_null(found["stamp"], "").to_pylist(), strict=True))
 
 
 def _check_listing(
