@@ -55,7 +55,7 @@ if TYPE_CHECKING:  # commands that only list need no Arrow
     import pyarrow as pa
 
 PAGE = 50_000
-_ALREADY = "an earlier verdict has it already"
+_GOING = "a run is deleting it under an earlier verdict"
 
 
 class DoomedFiles:
@@ -98,7 +98,8 @@ class DoomedFiles:
     def enforce(self, verdict_id: str, now: datetime) -> Verdict:
         """The verdict is in force from now on; one that is already keeps its moment. Refused where it is void or unknown.
 
-        A file that an earlier verdict in force already has stays that one's: an object has one receipt.
+        An object is under one verdict and has one receipt. This one takes over what earlier ones in force still have: the file
+        was needed until now, so its grace begins anew. What a run is deleting at this moment stays the earlier one's.
         """
         with self._state.write() as connection:
             verdict = _verdict_for_update(connection, verdict_id)
@@ -107,7 +108,7 @@ class DoomedFiles:
             if verdict.state is VerdictState.VOID:
                 raise Refused(action="enforce", target=f"verdict {verdict_id}", reason="it is void")
             _one_at_a_time(connection, verdict.table_uuid)
-            _leave_to_earlier(connection, verdict)
+            _take_from_earlier(connection, verdict)
             active = {"state": VerdictState.ACTIVE.value, "doomed_at": now}
             connection.execute(update(verdicts).where(verdicts.c.id == verdict_id).values(active))
             return replace(verdict, state=VerdictState.ACTIVE, doomed_at=now)
@@ -381,26 +382,35 @@ def _one_at_a_time(connection: Connection, table_uuid: str) -> None:
         connection.execute(lock, {"uuid": table_uuid})
 
 
-def _leave_to_earlier(connection: Connection, verdict: Verdict) -> None:
+def _take_from_earlier(connection: Connection, verdict: Verdict) -> None:
     others = select(verdicts.c.id).where(
         verdicts.c.table_uuid == verdict.table_uuid, verdicts.c.state == VerdictState.ACTIVE.value
     )
-    theirs = connection.execute(select(doomed.c.path).where(doomed.c.verdict_id.in_(others), _in(*LIVE)))
-    had = theirs.scalars().all()
-    if not had:
+    columns = select(doomed.c.id, doomed.c.path)
+    of_others = doomed.c.verdict_id.in_(others)
+    waiting = connection.execute(columns.where(of_others, _in(FileState.DOOMED))).all()
+    going = connection.execute(columns.where(of_others, _in(FileState.ERASING))).all()
+    if not waiting and not going:
         return
+    own = columns.where(doomed.c.verdict_id == verdict.id, _in(FileState.DOOMED))
+    mine = connection.execute(own).all()
+    _keep(connection, _shared(waiting, mine), f"verdict {verdict.id} has it: it was needed until then")
+    _keep(connection, _shared(mine, going), _GOING)
+
+
+def _shared(rows: Sequence[Any], others: Sequence[Any]) -> list[int]:
+    """Ids of those rows whose file is among the others', in whatever spelling."""
     import numpy as np
 
     from lakewarden.paths import hashes
 
-    wanted = select(doomed.c.id, doomed.c.path).where(
-        doomed.c.verdict_id == verdict.id, _in(FileState.DOOMED)
-    )
-    mine = connection.execute(wanted).all()
-    both = np.isin(hashes([row.path for row in mine]), hashes(list(had)))
-    ids = [row.id for row, shared in zip(mine, both, strict=True) if shared]
+    both = np.isin(hashes([row.path for row in rows]), hashes([row.path for row in others]))
+    return [row.id for row, shared in zip(rows, both, strict=True) if shared]
+
+
+def _keep(connection: Connection, ids: Sequence[int], note: str) -> None:
     if ids:
-        kept = {"state": FileState.KEPT.value, "note": _ALREADY}
+        kept = {"state": FileState.KEPT.value, "note": note}
         connection.execute(update(doomed).where(among(connection, ids)).values(kept))
 
 

@@ -176,10 +176,33 @@ def test_a_verdict_in_force_cannot_be_voided(files: DoomedFiles) -> None:
 def test_an_object_is_under_one_verdict_however_it_is_spelled(files: DoomedFiles) -> None:
     doomed_now(files, "s3://b/t/a", "s3a://b/t/a", "/t/x", "file:/t/x", "file:///t/x")
     doomed_now(files, "s3n://b/t/a", "/t//x", "/t/new", verdict="v2")
-    assert sorted(row["path"] for row in due(files)) == ["/t/new", "/t/x", "s3://b/t/a"]
+    assert sorted(row["path"] for row in due(files)) == ["/t//x", "/t/new", "s3n://b/t/a"]
     kept = files.list(TABLE, (FileState.KEPT,))
-    assert {each.path for each in kept} == {"s3n://b/t/a", "/t//x"}
-    assert {each.note for each in kept} == {"an earlier verdict has it already"}
+    assert {each.path for each in kept} == {"s3://b/t/a", "/t/x"}
+    assert {each.note for each in kept} == {"verdict v2 has it: it was needed until then"}
+
+
+def test_the_grace_of_a_file_that_was_needed_again_begins_anew(files: DoomedFiles) -> None:
+    """It was doomed, came back into the table, and left it again: who read it then has a whole grace too."""
+    doomed_now(files, "/t/a", "/t/b")
+    doom(files, "/t/a", verdict="v2")
+    assert [row["path"] for row in due(files)] == ["/t/a", "/t/b"], "a pending verdict takes nothing"
+    files.enforce("v2", NOW + DAY / 2)
+    assert [row["path"] for row in due(files)] == ["/t/b"]
+    assert [(row["path"], row["verdict"]) for row in due(files, NOW + DAY * 1.5)] == [
+        ("/t/b", "v1"),
+        ("/t/a", "v2"),
+    ]
+
+
+def test_what_a_run_is_deleting_stays_under_its_verdict(files: DoomedFiles, run: str) -> None:
+    doomed_now(files, "/t/a")
+    moved = files.begin_erasing(ids(files), run, ME, NOW)
+    doomed_now(files, "/t/a", verdict="v2")
+    assert due(files) == []
+    files.finish_erasing(run, NOW, erased=moved)
+    (receipt,) = files.receipts(TABLE)
+    assert receipt.verdict.id == "v1"
 
 
 def test_a_path_that_was_erased_can_be_doomed_again(files: DoomedFiles, run: str) -> None:
