@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakewarden import clock
 from lakewarden.errors import UsageError
-from lakewarden.model import Run, TableRef, TableView, Trigger
+from lakewarden.model import Hold, Run, TableRef, TableView, Trigger
 from lakewarden.policy.duration import duration
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
@@ -53,6 +53,19 @@ class Holding:
         from lakewarden.safety.holds import gather
 
         return gather(self.view(table), self.state, clock.now())
+
+    def hold_costs(self, table: str | TableRef) -> tuple[tuple[Hold, int | None], ...]:
+        """Every hold with the bytes that stay only because of it; None where that cannot be known."""
+        from lakewarden.jobs.hold_costs import hold_costs
+        from lakewarden.safety.holds import gather
+
+        view, now = self.view(table), clock.now()
+        found = gather(view, self.state, now).holds
+        whole = {"snapshot_expire_limit": None, "snapshot_expiry_enabled": True}
+        policy = self._resolve(view.ref, view.properties, whole)
+        return tuple(
+            zip(found, hold_costs(self.lake.format_for(view.ref), view, policy, found, now), strict=True)
+        )
 
     # ------------------------------------------------------------ pins
 

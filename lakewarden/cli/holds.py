@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 
 
 def holds(ctx: typer.Context, table: TableName, as_json: JsonFlag = False) -> int:
-    """Show what holds the table's snapshots and files: pins, tags, branches, Flink jobs, writers, staged loads.
+    """Show what holds the table's snapshots and files, and how many bytes stay only because of each hold.
 
     Never changes anything.
 
@@ -42,9 +42,13 @@ def holds(ctx: typer.Context, table: TableName, as_json: JsonFlag = False) -> in
     from lakewarden.report.holds import HoldsReport
 
     screen, ref = Screen(as_json), options.table_ref(table)
-    with invocation(ctx).open(screen, spark=True) as lakewarden:
-        found = lakewarden.holds(ref)
-    screen.show(HoldsReport(str(ref), found.holds, clock.now()))
+    with (
+        invocation(ctx).open(screen, spark=True) as lakewarden,
+        screen.waiting(f"reading what each hold of {ref} keeps"),
+    ):
+        found = lakewarden.hold_costs(ref)
+    holds, sizes = tuple(each for each, _ in found), tuple(cost for _, cost in found)
+    screen.show(HoldsReport(str(ref), holds, clock.now(), sizes))
     return 0
 
 

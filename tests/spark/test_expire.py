@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
-from lakewarden.errors import Refused
+from lakewarden.errors import LakewardenError, Refused
 from lakewarden.formats.iceberg.format import Iceberg
 from lakewarden.model import RunState
 from lakewarden.paths import normal
@@ -102,10 +103,9 @@ def test_an_unreadable_manifest_stops_everything_and_is_named(lab: Lab) -> None:
     table = lab.messy(files=4, days=1)
     lab.lw.run("compact", table, {"rewrite_min_input_files": 2})
     manifest = lab.sql(f"select path from {table}.manifests")[0].path
-    local = normal(manifest)
-    with open(local, "r+b") as file:
-        file.truncate(100)
-    with pytest.raises(Exception, match=manifest.rsplit("/", 1)[-1]):
+    local = Path(normal(manifest))
+    local.write_bytes(local.read_bytes()[:100])
+    with pytest.raises(LakewardenError, match=manifest.rsplit("/", 1)[-1]):
         lab.lw.run("expire", table, NOW)
     assert len(lab.snapshots(table)) == 5 and not lab.doomed(table)
 
@@ -129,3 +129,18 @@ def test_statistics_of_expired_snapshots_are_doomed_and_others_stay(lab: Lab) ->
     assert len(old) == len(new) == 1
     found = doomed_paths(lab, table)
     assert normal(old[0]) in found and normal(new[0]) not in found
+
+
+def test_what_each_hold_costs(lab: Lab) -> None:
+    """The bytes that stay only because of a hold: those of a snapshot whose files were compacted away."""
+    table = lab.messy(files=6, days=1, **{"lakewarden.snapshot_retention_hours": "0"})
+    lab.sql(f"alter table {table} set tblproperties ('lakewarden.snapshot_min_retained'='1')")
+    ids = [row.snapshot_id for row in lab.snapshots(table)]
+    lab.lw.run("compact", table, {"rewrite_min_input_files": 2})
+    lab.sql(f"alter table {table} create tag audit as of version {ids[2]}")
+    costs = {hold.name: cost for hold, cost in lab.lw.hold_costs(table)}
+    assert costs["main"] == 0
+    old = lab.sql(f"select sum(file_size_in_bytes) as b from {table}.files version as of {ids[2]}")[0].b
+    assert old <= costs["audit"] <= old + 100_000, costs
+    lab.sql(f"alter table {table} create tag second as of version {ids[2]}")
+    assert {cost for hold, cost in lab.lw.hold_costs(table)} == {0}, "either of two keeps it"

@@ -1,0 +1,53 @@
+"""What each hold costs: the bytes that stay only because of it, and would be freed if it were taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import pyarrow.compute as pc
+
+from lakewarden.engine.objects import Objects
+from lakewarden.formats.seam import TableFormat
+from lakewarden.jobs import expire
+from lakewarden.model import Hold, TableView
+from lakewarden.policy.resolve import Policy
+from lakewarden.safety.holds import Holds
+
+
+def hold_costs(
+    format_: TableFormat, view: TableView, policy: Policy, holds: Sequence[Hold], now: datetime
+) -> tuple[int | None, ...]:
+    """Bytes by hold, in order; None where they cannot be known: a prefix covers files that may not be there yet.
+
+    Measured against what the policy alone (without a limit per run) would keep. Two holds on one snapshot cost nothing each: either keeps it.
+    """
+    stay = _kept_without(view, policy, now)
+    others = [each.snapshot_id for each in holds]
+    return tuple(_cost(format_, view, stay, each, others.count(each.snapshot_id)) for each in holds)
+
+
+def _kept_without(view: TableView, policy: Policy, now: datetime) -> set[int]:
+    """Snapshots that would stay with no hold at all: the window, the newest few, the current one."""
+    alone = replace(view, refs=tuple(ref for ref in view.refs if ref.name == "main"))
+    free = expire.snapshots_to_drop(expire.plan(alone, policy, Holds(), now))
+    return {each.id for each in view.snapshots} - set(free)
+
+
+def _cost(format_: TableFormat, view: TableView, stay: set[int], hold: Hold, holders: int) -> int | None:
+    if hold.snapshot_id is None:
+        return _cost_of_files(format_, view, hold)
+    if hold.snapshot_id in stay or holders > 1 or view.snapshot(hold.snapshot_id) is None:
+        return 0
+    wanted = stay | {hold.snapshot_id}
+    only = replace(view, snapshots=tuple(each for each in view.snapshots if each.id in wanted))
+    freed = format_.unreached(only, {hold.snapshot_id})
+    return int(pc.sum(freed["size"]).as_py() or 0)
+
+
+def _cost_of_files(format_: TableFormat, view: TableView, hold: Hold) -> int | None:
+    if hold.prefixes or not hold.paths:
+        return None
+    sizes = Objects(format_.write_properties(view.ref)).look(list(hold.paths))["size"]
+    return int(pc.sum(sizes).as_py() or 0)
