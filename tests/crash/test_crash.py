@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from lakewarden.jobs.context import StepName
 from lakewarden.model import RunState
 from tests.support.lab import Lab, lakewarden
-from tests.support.spark import add_catalog
+from tests.support.spark import add_catalog, remove_catalog
 
 pytestmark = pytest.mark.crash
 
@@ -35,6 +35,7 @@ def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
     catalog = add_catalog(spark, {"type": "hadoop", "warehouse": str(tmp_path / "warehouse")})
     with lakewarden(spark, f"sqlite:///{tmp_path}/state.db") as lw:
         yield Lab(spark, catalog, tmp_path / "warehouse", lw)
+    remove_catalog(spark, catalog)
 
 
 def kill_at(folder: Path, table: str, job: str, step: str, when: str) -> None:
