@@ -20,7 +20,8 @@ import org.apache.iceberg.Table;
 public final class LongHistory {
   private final List paths = new ArrayList();
 
-  /** So many commits of so many files each. A file is a few bytes on disk; its metrics are those of a real one. */
+  /** So many commits of so many files each. A file is a few bytes on disk; its metrics are those of a real one.
+   *  Of a folder that is not on disk only the metadata is made: whoever calls puts 64 bytes under each name. */
   public synchronized void append(Table table, String folder, int commits, int filesPerCommit, int columns, int from) throws Exception {
     for (int commit = from; commit < from + commits; commit++) {
       AppendFiles append = table.newFastAppend();
@@ -49,13 +50,13 @@ public final class LongHistory {
     String day = "day=2024-01-" + String.format("%02d", new Object[] {Integer.valueOf(1 + Math.abs(commit) % 28)});
     String name = String.format("%05d-%04d-5f0c1d7e-61ab-4f57-9c5b-0e1f2a3b4c5d-00001.parquet",
         new Object[] {Integer.valueOf(commit), Integer.valueOf(number)});
-    File local = new File(folder + "/" + day, name);
-    local.getParentFile().mkdirs();
-    FileOutputStream out = new FileOutputStream(local);
-    out.write(new byte[64]);
-    out.close();
+    String path = folder + "/" + day + "/" + name;
+    boolean elsewhere = folder.indexOf("://") >= 0;
+    if (!elsewhere) {
+      write(new File(path));
+    }
     DataFile made = DataFiles.builder(table.spec())
-        .withPath("file:" + local.getPath())
+        .withPath(elsewhere ? path : "file:" + path)
         .withFileSizeInBytes(64L)
         .withFormat("parquet")
         .withPartitionPath(day)
@@ -65,6 +66,13 @@ public final class LongHistory {
       paths.add(made);
     }
     return made;
+  }
+
+  private static void write(File local) throws Exception {
+    local.getParentFile().mkdirs();
+    FileOutputStream out = new FileOutputStream(local);
+    out.write(new byte[64]);
+    out.close();
   }
 
   private static Metrics metrics(int commit, int number, int columns) {

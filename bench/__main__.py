@@ -52,7 +52,7 @@ def _each_alone(chosen: Sequence[Case], folder: Path, options: argparse.Namespac
 
 
 def _measure(case: Case, folder: Path, scale: Scale) -> Report:
-    spark = open_session(case.master, {}, ensure_jars(["base", "jdbc"]))
+    spark = open_session(case.master, {}, ensure_jars(case.jars))
     try:
         add_catalog(spark, folder)
         return case.run(Lab(spark, folder, scale, partial(print, flush=True)))

@@ -14,6 +14,7 @@ from bench.findings import Check, Found, Machine, Report, Turn, warm
 from bench.fixed_memory import fixed_memory
 from bench.growth import Growth
 from bench.lab import Lab
+from bench.reap_s3 import reap_s3
 from bench.report import line
 from bench.scale import DAYS, Scale
 from bench.stage import Stage
@@ -26,6 +27,7 @@ from bench.telemetry import (
     with_position_deletes,
 )
 from bench.tools import MODERN, Goal, Iceberg, Ours
+from lakewarden.engine.jars import Group
 
 BINPACK = Ours({"rewrite_strategy": "binpack", "rewrite_encodings": "classic"})
 SORT = Ours({"rewrite_strategy": "sort", "rewrite_sort_columns": ["device_id", "event_time"]})
@@ -99,6 +101,7 @@ class Case:
     measure: Callable[[Lab], Found]
     compares: bool = True
     master: str = "local[*]"
+    jars: tuple[Group, ...] = ("base", "jdbc")
 
     def run(self, lab: Lab) -> Report:
         lab.say(f"{self.name}: {self.sentence}")
@@ -203,6 +206,14 @@ CASES: tuple[Case, ...] = (
         "seconds per snapshot grow by at most 10 %",
         history_growth,
         compares=False,
+    ),
+    Case(
+        "reap-s3",
+        "50,000 doomed objects on S3: deleted at once, under a limit, and by a process that is killed half way",
+        "a limit of 500 a second is kept within 5 %; after kill -9 every object has one receipt",
+        reap_s3,
+        compares=False,
+        jars=("base", "jdbc", "s3"),
     ),
     Case(
         "growth",

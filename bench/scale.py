@@ -30,6 +30,7 @@ class Scale:
     rate_mb: float = 20.0
     patience: float = 10.0
     commits: int = 1_000
+    objects: int = 50_000
 
     def __post_init__(self) -> None:
         counts = (self.rows, self.files, self.outputs, self.rounds, self.small_repeats, self.delete_bytes)
@@ -65,7 +66,7 @@ class Scale:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Scale:
-        """BENCH_ROWS, BENCH_FILES, BENCH_OUTPUTS, BENCH_ROUNDS, BENCH_PEER, BENCH_DELETE_BYTES, BENCH_RATE_MB, BENCH_COMMITS."""
+        """BENCH_ROWS, BENCH_FILES, BENCH_OUTPUTS, BENCH_ROUNDS, BENCH_PEER, BENCH_DELETE_BYTES, BENCH_RATE_MB, BENCH_COMMITS, BENCH_OBJECTS."""
         default = cls()
         rows = int(environ.get("BENCH_ROWS", default.rows))
         return cls(
@@ -77,4 +78,5 @@ class Scale:
             delete_bytes=int(environ.get("BENCH_DELETE_BYTES", default.delete_bytes)),
             rate_mb=float(environ.get("BENCH_RATE_MB", default.rate_mb)),
             commits=int(environ.get("BENCH_COMMITS", default.commits)),
+            objects=int(environ.get("BENCH_OBJECTS", default.objects)),
         )
