@@ -46,8 +46,8 @@ class LongTable:
 
     def commit(self, times: int, start: int) -> None:
         """What happens between two runs: some more commits."""
-        _writer(self.spark).append(
-            _java(self.spark, self.name), str(self.folder / "data"), times, FILES_PER_COMMIT, COLUMNS, start
+        history_writer(self.spark).append(
+            java_table(self.spark, self.name), str(self.folder / "data"), times, FILES_PER_COMMIT, COLUMNS, start
         )
 
     def plant_orphans(self, count: int) -> None:
@@ -83,14 +83,14 @@ def _build(table: LongTable, commits: int) -> None:
         f"create table {table.name} (day date, {columns}) using iceberg partitioned by (day) "
         "tblproperties ('commit.manifest-merge.enabled'='false')"
     )
-    writer, java, data = _writer(spark), _java(spark, table.name), str(table.folder / "data")
+    writer, java, data = history_writer(spark), java_table(spark, table.name), str(table.folder / "data")
     writer.append(java, data, commits, FILES_PER_COMMIT, COLUMNS, 0)
     writer.compactHalf(java, data, COLUMNS)
     table.master.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(table.folder, table.master)
 
 
-def _java(spark: Any, name: str) -> Any:
+def java_table(spark: Any, name: str) -> Any:
     return spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
 
 
@@ -102,5 +102,5 @@ def _identifier(spark: Any, name: str) -> Any:
     return spark._jvm.org.apache.iceberg.catalog.TableIdentifier.parse(name.removeprefix(f"{CATALOG}."))
 
 
-def _writer(spark: Any) -> Any:
+def history_writer(spark: Any) -> Any:
     return bridge(spark, Path(__file__).with_name("LongHistory.java"), "bench.LongHistory")
