@@ -62,7 +62,7 @@ public final class LongHistory {
         .withPartitionPath(day)
         .withMetrics(metrics(commit, number, columns))
         .build();
-    if (commit >= 0) {
+    if (commit >= 0 && !elsewhere) {
       paths.add(made);
     }
     return made;

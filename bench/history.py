@@ -47,7 +47,12 @@ class LongTable:
     def commit(self, times: int, start: int) -> None:
         """What happens between two runs: some more commits."""
         history_writer(self.spark).append(
-            java_table(self.spark, self.name), str(self.folder / "data"), times, FILES_PER_COMMIT, COLUMNS, start
+            java_table(self.spark, self.name),
+            str(self.folder / "data"),
+            times,
+            FILES_PER_COMMIT,
+            COLUMNS,
+            start,
         )
 
     def plant_orphans(self, count: int) -> None:

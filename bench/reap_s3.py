@@ -1,0 +1,250 @@
+"""Reaping very many objects on S3: how fast, how evenly under a limit, and whether the books are right after kill -9.
+
+The objects are data files of a real table whose snapshots expired. The S3 server keeps objects as plain files, so they are put
+there as files: a request for each would take longer than all that is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.findings import Check, Found, Turn
+from bench.history import COLUMNS, history_writer, java_table
+from bench.lab import Lab
+from bench.meter import measure
+from bench.report import line
+from bench.telemetry import Totals
+from lakewarden import Lakewarden
+from lakewarden.engine.objects import Objects
+from lakewarden.model import Run, RunState
+from lakewarden.paths import normal
+from lakewarden.state.doomed import DoomedFiles
+from tests.support.ports import wait_until
+from tests.support.s3 import Bucket, s3_server
+
+LIMIT = 500
+CATALOG = "bench_s3"
+NOW = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
+AT_ONCE = {"delete_grace_hours": 0}
+_FILES_PER_COMMIT = 500
+_WITHIN = 0.05
+_SIZE = 64  # of each object, as the history's metadata says
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A catalog whose tables are in a bucket, in a session that knows no other; and what Lakewarden remembers of them."""
+
+    spark: Any
+    bucket: Bucket
+    folder: Path
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return {
+            "type": "jdbc",
+            "uri": f"jdbc:sqlite:{self.folder}/catalog.db",
+            "jdbc.schema-version": "V1",
+            "clients": "1",
+            "warehouse": f"{self.bucket.url}/wh",
+            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            **self.bucket.server.io(),
+        }
+
+    def config(self, deletes_per_s: float | None = None) -> dict[str, Any]:
+        limit = {} if deletes_per_s is None else {"budgets": {"deletes_per_s": deletes_per_s}}
+        return {"state": {"url": f"sqlite:///{self.folder}/state.db"}, **limit}
+
+    def warden(self, deletes_per_s: float | None = None) -> Lakewarden:
+        return Lakewarden(self.config(deletes_per_s), spark=self.spark, environ={})
+
+    def objects(self) -> set[str]:
+        """Everything in the bucket, in normal form."""
+        batches = Objects(self.bucket.server.io()).list(self.bucket.url)
+        return {normal(path) for batch in batches for path in batch["path"].to_pylist()}
+
+
+@dataclass(frozen=True, slots=True)
+class DoomedTable:
+    """A table with so many doomed objects, and what must be there when they are gone."""
+
+    site: Site
+    name: str
+    doomed: frozenset[str]
+    kept: frozenset[str]
+    rows: tuple[Any, ...]
+
+    def check(self, warden: Lakewarden) -> None:
+        """Everything doomed is gone and has one receipt, everything else is as it was."""
+        told = [normal(each.path) for each in warden.receipts(self.name, 10 * len(self.doomed))]
+        if len(told) != len(set(told)) or set(told) != self.doomed:
+            raise RuntimeError(f"{len(self.doomed)} objects were doomed and have {len(told)} receipts")
+        left = self.site.objects()
+        if left != self.kept:
+            odd = sorted(left ^ self.kept)
+            raise RuntimeError(f"{len(odd)} objects are there or not there against all plans: {odd[:3]}")
+        if rows_of(self.site.spark, self.name) != self.rows:
+            raise RuntimeError(f"the rows of {self.name} changed")
+
+
+@contextmanager
+def site(spark: Any, bucket: Bucket) -> Iterator[Site]:
+    with tempfile.TemporaryDirectory(prefix="lakewarden-reap-s3-") as folder:
+        made = Site(spark.newSession(), bucket, Path(folder))
+        conf = made.spark.conf
+        conf.set(f"spark.sql.catalog.{CATALOG}", "org.apache.iceberg.spark.SparkCatalog")
+        for key, value in {**made.properties, "cache-enabled": "false"}.items():
+            conf.set(f"spark.sql.catalog.{CATALOG}.{key}", value)
+        made.spark.sql(f"create namespace {CATALOG}.db")
+        yield made
+
+
+def doomed_table(where: Site, objects: int) -> DoomedTable:
+    """Appended by the thousand, replaced by one file, and the snapshots before that expired."""
+    name, spark = f"{CATALOG}.db.events", where.spark
+    columns = ", ".join(f"c{number} bigint" for number in range(COLUMNS - 1))
+    spark.sql(
+        f"create table {name} (day date, {columns}) using iceberg partitioned by (day) "
+        "tblproperties ('commit.manifest-merge.enabled'='false')"
+    )
+    table = java_table(spark, name)
+    data = f"{table.location()}/data"
+    commits = max(1, objects // _FILES_PER_COMMIT)
+    history_writer(spark).append(table, data, commits, objects // commits, COLUMNS, 0)
+    paths = [row[0] for row in spark.sql(f"select file_path from {name}.files").collect()]
+    put(where.bucket, paths)
+    spark.sql(f"delete from {name}")
+    values = ", ".join(["1"] * (COLUMNS - 1))
+    spark.sql(f"insert into {name} values (date'2024-02-01', {values})")
+    with where.warden() as warden:
+        _done(warden.run("expire", name, NOW))
+        files = warden.doomed(name, 10 * objects).files
+    doomed = frozenset(normal(each.path) for each in files)
+    if not {normal(path) for path in paths} <= doomed:
+        raise RuntimeError("not every object of the expired snapshots is doomed")
+    return DoomedTable(where, name, doomed, frozenset(where.objects() - doomed), rows_of(spark, name))
+
+
+def put(bucket: Bucket, paths: list[str]) -> None:
+    """As files on the server's own disk where it keeps objects that way."""
+    keys = [path.removeprefix(f"{bucket.url}/") for path in paths]
+    if bucket.server.kind != "versitygw":
+        for key in keys:
+            bucket.put(key, bytes(_SIZE))
+        return
+    home = bucket.server.folder / "objects" / bucket.name
+    for folder in {key.rpartition("/")[0] for key in keys}:
+        (home / folder).mkdir(parents=True, exist_ok=True)
+    for key in keys:
+        (home / key).write_bytes(bytes(_SIZE))
+
+
+def rows_of(spark: Any, name: str) -> tuple[Any, ...]:
+    return tuple(sorted((tuple(row) for row in spark.sql(f"select * from {name}").collect()), key=repr))
+
+
+def _done(run: Run) -> Run:
+    if run.state is not RunState.DONE:
+        raise RuntimeError(f"{run.job} ended {run.state}: {run.reason}")
+    return run
+
+
+# ------------------------------------------------------------ the case
+
+
+def reap_s3(lab: Lab) -> Found:
+    with tempfile.TemporaryDirectory(prefix="lakewarden-s3-") as folder, s3_server(Path(folder)) as server:
+        start = Totals(lab.scale.objects, lab.scale.objects * _SIZE, 0)
+        turns, checks = [], []
+        for name, limit in (("no limit", None), (f"{LIMIT} a second", LIMIT)):
+            with site(lab.spark, server.bucket()) as where:
+                turn, rate = _reap(lab, where, name, limit)
+            goal = (None, None) if limit is None else (limit * (1 - _WITHIN), limit * (1 + _WITHIN))
+            turns.append(turn)
+            checks.append(Check(f"{name}: deleted", rate, *goal, unit="objects/s"))
+        with site(lab.spark, server.bucket()) as where:
+            turn, killed_at = _kill_and_resume(lab, where)
+        turns.append(turn)
+        checks.append(
+            Check("deleted when kill -9 came; each of all has one receipt", killed_at, unit="objects")
+        )
+        return Found(start, tuple(turns), tuple(checks))
+
+
+def _reap(lab: Lab, where: Site, name: str, limit: float | None) -> tuple[Turn, float]:
+    table = doomed_table(where, lab.scale.objects)
+    with where.warden(limit) as warden:
+        work = partial(warden.run, "reap", table.name, AT_ONCE)
+        run, cost = measure(where.spark, work, lab.scale.patience)
+        table.check(warden)
+    turn = Turn(name, 1, cost, Totals(len(table.kept), 0, 0))
+    lab.say(line(turn))
+    return turn, _done(run).counters["files_erased"] / cost.wall
+
+
+def _kill_and_resume(lab: Lab, where: Site) -> tuple[Turn, int]:
+    """The first process is killed once a third is gone; slow enough at any scale to be met alive then."""
+    table = doomed_table(where, lab.scale.objects)
+    config = where.config(deletes_per_s=max(1, lab.scale.objects // 10))
+    child = start_child(where, config, table.name)
+    with where.warden() as warden:
+        files = DoomedFiles(warden.state)
+
+        def gone() -> int:
+            return len(table.doomed) - sum(each.live.files for each in files.standings(table.name))
+
+        try:
+            wait_until(
+                lambda: child.poll() is not None or gone() >= len(table.doomed) // 3,
+                "a third is deleted",
+                seconds=600,
+            )
+        finally:
+            child.kill()
+        if child.wait() != -9:
+            raise RuntimeError("it ended before it was killed")
+        killed_at = gone()
+        _, cost = measure(where.spark, partial(_resume, where, table.name), lab.scale.patience)
+        table.check(warden)
+    turn = Turn("resumed", 1, cost, Totals(len(table.kept), 0, 0))
+    lab.say(line(turn))
+    return turn, killed_at
+
+
+def _resume(where: Site, table: str) -> None:
+    child = start_child(where, where.config(), table)
+    if child.wait() != 0:
+        raise RuntimeError(f"the second process ended with {child.returncode}")
+
+
+# ------------------------------------------------------------ a process of its own
+
+
+def start_child(where: Site, config: Mapping[str, Any], table: str) -> subprocess.Popen[str]:
+    """A reap in another process. What it is told goes through a pipe: it holds credentials."""
+    whole = {**config, "catalogs": {CATALOG: where.properties}, "spark": {"master": "local[2]"}}
+    command = [sys.executable, "-m", "bench.reap_s3"]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    assert child.stdin is not None
+    with child.stdin as pipe:
+        json.dump({"config": whole, "table": table}, pipe)
+    return child
+
+
+def _child() -> None:
+    told = json.load(sys.stdin)
+    with Lakewarden(told["config"], environ={}) as warden:
+        _done(warden.run("reap", told["table"], AT_ONCE))
+
+
+if __name__ == "__main__":
+    _child()
