@@ -35,7 +35,7 @@ LIMIT = 500
 CATALOG = "bench_s3"
 NOW = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
 AT_ONCE = {"delete_grace_hours": 0}
-_FILES_PER_COMMIT = 500
+_FILES_PER_COMMIT = 2_500
 _WITHIN = 0.05
 _SIZE = 64  # of each object, as the history's metadata says
 
@@ -118,8 +118,8 @@ def doomed_table(where: Site, objects: int) -> DoomedTable:
     )
     table = java_table(spark, name)
     data = f"{table.location()}/data"
-    commits = max(1, objects // _FILES_PER_COMMIT)
-    history_writer(spark).append(table, data, commits, objects // commits, COLUMNS, 0)
+    commits = max(4, objects // _FILES_PER_COMMIT)
+    history_writer(spark).append(table, data, commits, objects // commits, COLUMNS, 0, True)
     paths = [row[0] for row in spark.sql(f"select file_path from {name}.files").collect()]
     put(where.bucket, paths)
     spark.sql(f"delete from {name}")
