@@ -10,7 +10,7 @@ BENCH_ARGS ?=
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check unit bench crash soak docs java jars test-jars test-s3 clean
+.PHONY: help demo test lint check unit bench crash soak histories docs java jars test-jars test-s3 clean
 
 help:            ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ crash: test-jars ## kill a real process at every journaled step, then check the 
 
 soak: test-jars  ## three minutes of a busy writer beside a continuous compaction, for format versions 2 and 3
 	@LAKEWARDEN_SOAK_SECONDS=180 LAKEWARDEN_SOAK_SEEDS=40 $(PY) -m pytest -s tests/soak $(PYTEST_ARGS)
+
+histories: test-jars ## 10,000 random histories of modelled tables and 100 of real ones: no file that is needed is deleted
+	@LAKEWARDEN_HISTORIES=10000 LAKEWARDEN_REAL_HISTORIES=100 $(PY) -m pytest -s tests/histories tests/spark/test_histories.py $(PYTEST_ARGS)
 
 bench: jars      ## measure against Iceberg's own procedures on the same tables; CASES="sort growth" for some
 	@$(PY) -m bench $(CASES) $(BENCH_ARGS)
