@@ -1,0 +1,360 @@
+"""Random histories of real Iceberg tables: the library itself says what each table needs, after every operation.
+
+The same question as tests/histories asks of a model, with fewer and slower histories: seeds are their names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partialmethod
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from lakewarden.engine.stores.local import LocalFiles
+from lakewarden.errors import LakewardenError
+from lakewarden.formats.jvm import JavaError, bridge, is_java
+from lakewarden.lake import Lake
+from lakewarden.safety.proof import Proof
+from tests.histories.model import plain
+from tests.histories.process import CONFIG, Crash, Database, Process
+from tests.support.spark import add_catalog
+
+COUNT = int(os.environ.get("LAKEWARDEN_REAL_HISTORIES", "4"))
+FIRST = int(os.environ.get("LAKEWARDEN_FIRST_SEED", "0"))
+NOW: dict[str, object] = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
+JOBS: dict[str, dict[str, object]] = {
+    "expire": NOW,
+    "sweep": {"orphan_grace_hours": 24, "orphan_max_percent": 100},
+    "reap": {"delete_grace_hours": 24},
+}
+
+
+class RealHistory:
+    """One table of the library's own, a Lakewarden beside it, and a clock that runs ahead of the real one."""
+
+    def __init__(self, spark: SparkSession, folder: Path, seed: int) -> None:
+        self.rng = Random(seed)
+        self.folder = folder / f"history-{seed}"
+        self.warehouse = self.folder / "warehouse"
+        self.warehouse.mkdir(parents=True)
+        self.catalog = add_catalog(spark, {"type": "hadoop", "warehouse": str(self.warehouse)})
+        self.name = f"{self.catalog}.db.events"
+        version = self.rng.choice([2, 3])
+        spark.sql(f"create namespace {self.catalog}.db")
+        spark.sql(
+            f"create table {self.name} (id bigint) using iceberg tblproperties ('format-version'='{version}', "
+            "'write.metadata.previous-versions-max'='4')"
+        )
+        self.spark = spark
+        self.java = bridge(spark, Path(__file__).with_name("RealHistory.java"), "tests.RealHistory")
+        self.database = Database(self.folder)
+        self.database.use(self.folder / "state.db")
+        self.ahead = timedelta(0)
+        self.files = 0
+        self.pins: dict[str, tuple[int, datetime]] = {}
+        self.restored: set[tuple[str, str]] = set()
+        self.told: Counter[str] = Counter()
+        self.seen: set[tuple[str, int]] = set()
+        self.done: list[str] = []
+        self.process = self.new_process()
+
+    def new_process(self) -> Process:
+        return Process(self.database.engine, Lake(CONFIG, self.spark), "")
+
+    # ------------------------------------------------------------ the table
+
+    @property
+    def table(self) -> Any:
+        return self.spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(  # type: ignore[union-attr]
+            self.spark._jsparkSession, self.name
+        )
+
+    def ask(self) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = json.loads(self.java.needed(self.table))
+        return found
+
+    def path(self) -> str:
+        """A new data file's, in one of the ways to spell it."""
+        self.files += 1
+        return self.spelled(f"{self.warehouse}/db/events/data/{self.files:04d}.parquet")
+
+    def spelled(self, name: str) -> str:
+        return self.rng.choice([name, f"file:{name}"])
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+    def age(self) -> None:
+        """What was written just now was written at the moment our clock shows."""
+        nanos = int(self.now().timestamp() * 1e9)
+        for path in self.warehouse.rglob("*"):
+            if path.is_file() and (str(path), path.stat().st_mtime_ns) not in self.seen:
+                os.utime(path, ns=(nanos, nanos))
+                self.seen.add((str(path), path.stat().st_mtime_ns))
+
+    # ------------------------------------------------------------ the judge
+
+    def deleting(
+        self, files: LocalFiles, real: Callable[..., dict[str, str]], paths: Sequence[str]
+    ) -> dict[str, str]:
+        names = {plain(path): path for path in paths}
+        needed = names.keys() & {plain(each) for each in self.ask()["needed"]}
+        assert not needed, f"{min(needed)} is deleted, and the table needs it"
+        for name, path in names.items():
+            self.check_verdict(name, path)
+            self.process.gates.at(crash_only=True)
+            real(files, [path])
+            self.told["files erased"] += 1
+        return {}
+
+    def check_verdict(self, name: str, path: str) -> None:
+        rows = self.database.ask(
+            "SELECT v.id, v.doomed_at FROM doomed d JOIN verdicts v ON v.id = d.verdict_id "
+            "WHERE d.state = 'erasing' AND v.state = 'active' AND d.path = ?",
+            path,
+        )
+        assert len(rows) == 1, f"{name} is deleted under {len(rows)} verdicts"
+        doomed_at = datetime.fromisoformat(rows[0][1]).replace(tzinfo=UTC)
+        assert doomed_at + timedelta(hours=24) <= self.now(), f"{name} is deleted inside its grace"
+        assert (rows[0][0], name) not in self.restored, f"{name} is deleted, and was restored"
+
+    def check(self) -> None:
+        found = self.ask()
+        for each in found["needed"]:
+            assert Path(plain(each)).exists(), f"{each} is gone, and the table needs it"
+        for pin_id, (snapshot_id, until) in self.pins.items():
+            gone = until > self.now() and snapshot_id not in found["snapshots"]
+            assert not gone, f"snapshot {snapshot_id} is gone, and pin {pin_id} holds it"
+
+    # ------------------------------------------------------------ operations
+
+    def append(self) -> None:
+        branches = [ref.name for ref in self.view().refs if ref.kind == "branch" and ref.name != "main"]
+        branch = self.rng.choice([*branches, "main", "main"])
+        self.java.append(self.table, json.dumps([self.path() for _ in range(2)]), branch, False)
+
+    def stage(self) -> None:
+        self.java.append(self.table, json.dumps([self.path()]), "main", True)
+
+    def delete(self) -> None:
+        live = self.ask()["live"]
+        if live:
+            self.java.delete(
+                self.table, json.dumps(self.rng.sample(live, self.rng.randrange(1, len(live) + 1)))
+            )
+
+    def rewrite(self) -> None:
+        live = self.ask()["live"]
+        if len(live) > 1:
+            self.java.rewrite(
+                self.table, json.dumps(live[: self.rng.randrange(2, len(live) + 1)]), self.path()
+            )
+
+    def row_delta(self) -> None:
+        live = self.ask()["live"]
+        if live:
+            self.files += 1
+            name = f"{self.warehouse}/db/events/data/{self.files:04d}-deletes.parquet"
+            self.java.rowDelta(self.table, self.spelled(name), self.rng.choice(live), self.rng.random() < 0.3)
+
+    def rewrite_manifests(self) -> None:
+        if self.view().current_snapshot_id is not None:
+            self.java.rewriteManifests(self.table)
+
+    def re_add(self) -> None:
+        """A path that left the table, whose file is there or not, comes back."""
+        live = {plain(each) for each in self.ask()["live"]}
+        known = [
+            f"{self.warehouse}/db/events/data/{number:04d}.parquet" for number in range(1, self.files + 1)
+        ]
+        gone = [each for each in known if each not in live]
+        if gone:
+            self.java.append(self.table, json.dumps([self.spelled(self.rng.choice(gone))]), "main", False)
+
+    def make_ref(self) -> None:
+        snapshot = self.a_snapshot()
+        if snapshot is not None:
+            name = f"ref-{len(self.done)}"
+            self.java.manage(self.table, self.rng.choice(["tag", "branch"]), name, snapshot)
+
+    def drop_ref(self) -> None:
+        refs = [ref for ref in self.view().refs if ref.name != "main"]
+        if refs:
+            ref = self.rng.choice(refs)
+            self.java.manage(self.table, "untag" if ref.kind == "tag" else "unbranch", ref.name, 0)
+
+    def rollback(self) -> None:
+        snapshot = self.a_snapshot()
+        if snapshot is not None:
+            self.java.manage(self.table, "rollback", "", snapshot)
+
+    def cherry_pick(self) -> None:
+        snapshot = self.a_snapshot()
+        if snapshot is not None:
+            self.java.manage(self.table, "cherry-pick", "", snapshot)
+
+    def other_tool_expires(self) -> None:
+        view = self.view()
+        named = {ref.snapshot_id for ref in view.refs} | {snapshot for snapshot, _ in self.pins.values()}
+        free = [each.id for each in view.snapshots if each.id not in named]
+        if free:
+            self.java.expire(self.table, json.dumps(self.rng.sample(free, 1)))
+
+    def stray(self) -> None:
+        Path(plain(self.path())).write_bytes(b"stray")
+
+    def pin(self) -> None:
+        snapshot = self.a_snapshot()
+        if snapshot is not None:
+            pin = self.process.lw.pin(self.name, snapshot, holder="reader", ttl="30h")
+            assert pin.expires_at is not None
+            self.pins[pin.id] = (snapshot, pin.expires_at)
+
+    def restore(self) -> None:
+        found = self.process.lw.doomed(self.name).files
+        if found:
+            self.process.lw.restore(self.name, self.rng.choice(found).path, operator="ana")
+        rows = self.database.ask("SELECT verdict_id, path FROM doomed WHERE state = 'restored'")
+        self.restored.update((verdict, plain(path)) for verdict, path in rows)
+
+    def a_day(self) -> None:
+        self.ahead += timedelta(hours=25)
+
+    def job(self, job: str) -> None:
+        """The process may die on its way; another one goes on."""
+        gates = self.process.gates
+        gates.count, gates.crash_at = 0, self.rng.randrange(1, 50) if self.rng.random() < 0.3 else 0
+        self.told["runs"] += 1
+        try:
+            self.process.lw.run(job, self.name, JOBS[job])
+        except Crash:
+            self.told["crashes"] += 1
+            self.process = self.new_process()
+        finally:
+            gates.crash_at = 0
+
+    def view(self) -> Any:
+        return self.process.lw.view(self.name)
+
+    def a_snapshot(self) -> int | None:
+        snapshots = self.view().snapshots
+        return self.rng.choice(snapshots).id if snapshots else None
+
+
+OTHERS = [
+    "append",
+    "append",
+    "stage",
+    "delete",
+    "rewrite",
+    "row_delta",
+    "rewrite_manifests",
+    "re_add",
+    "re_add",
+    "make_ref",
+]
+OTHERS += ["drop_ref", "rollback", "cherry_pick", "other_tool_expires", "stray", "pin", "restore", "a_day"]
+
+
+def operations(rng: Random) -> list[str]:
+    """A past, then marks and deletions with something in between."""
+    chosen = ["append", "append", *rng.choices(OTHERS, k=3)]
+    for _ in range(2):
+        mark = rng.choice(["expire", "expire", "sweep"])
+        chosen += [rng.choice(OTHERS), mark, rng.choice(OTHERS), "a_day", rng.choice(OTHERS), "reap"]
+    return chosen
+
+
+def perform(history: RealHistory, name: str) -> None:
+    """One operation; what a user is told no to, and what Iceberg will not do, are part of life."""
+    history.done.append(name)
+    history.told["operations"] += 1
+    try:
+        if name in JOBS:
+            history.job(name)
+        else:
+            getattr(history, name)()
+    except LakewardenError as error:
+        history.told[type(error).__name__] += 1
+    except JavaError as error:
+        if not is_java(error, "ValidationException", "CherrypickAncestorCommitException"):
+            raise
+        history.told["Iceberg says no"] += 1
+    history.age()
+    history.check()
+
+
+def settle(history: RealHistory) -> None:
+    """Time passes, nothing disturbs: what nobody needs is gone in the end."""
+    history.ahead += timedelta(hours=50)
+    history.pins.clear()
+    for job in ("expire", "sweep", "reap", "sweep", "reap"):
+        history.ahead += timedelta(hours=25)
+        history.process.lw.run(job, history.name, JOBS[job])
+        history.check()
+    needed = {plain(each) for each in history.ask()["needed"]}
+    back = {name for _, name in history.restored}
+    here = {str(path) for path in history.warehouse.rglob("*") if path.is_file()}
+    left = [each for each in here - needed - back if not Path(each).name.startswith(".")]
+    assert [each for each in left if not each.endswith("version-hint.text")] == []
+
+
+@contextmanager
+def set_up(history: RealHistory) -> Iterator[None]:
+    real = LocalFiles.delete
+
+    def delete(files: LocalFiles, paths: Sequence[str]) -> dict[str, str]:
+        return history.deleting(files, real, paths)
+
+    with ExitStack() as stack:
+        stack.enter_context(patch("lakewarden.clock.now", history.now))
+        stack.enter_context(patch.object(LocalFiles, "delete", partialmethod(_call, delete)))
+        yield
+
+
+def _call(files: LocalFiles, do: Callable[..., Any], paths: Sequence[str]) -> Any:
+    return do(files, paths)
+
+
+def played(spark: SparkSession, folder: Path, seed: int) -> Counter[str]:
+    history = RealHistory(spark, folder, seed)
+    with set_up(history):
+        try:
+            for name in operations(history.rng):
+                perform(history, name)
+            settle(history)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}, after {', '.join(history.done)}: {error}") from error
+        finally:
+            history.database.engine.dispose()
+    return history.told
+
+
+def test_a_proof_that_sees_nothing_is_seen(spark: SparkSession, tmp_path: Path) -> None:
+    blind = patch.object(Proof, "names", lambda self, paths: np.zeros(len(paths), dtype=bool))
+    with blind, pytest.raises(AssertionError, match="and the table needs it"):
+        for seed in range(10):
+            played(spark, tmp_path, seed)
+
+
+@pytest.mark.timeout(0)
+def test_nothing_that_a_real_table_needs_is_ever_deleted(spark: SparkSession, tmp_path: Path) -> None:
+    began, told = time.monotonic(), Counter[str]()
+    for seed in range(FIRST, FIRST + COUNT):
+        told.update(played(spark, tmp_path, seed))
+    numbers = ", ".join(f"{count:,} {name}" for name, count in sorted(told.items()))
+    seconds = time.monotonic() - began
+    print(f"\n{COUNT} real histories (seeds {FIRST} to {FIRST + COUNT - 1}) in {seconds:,.0f} s: {numbers}")
+    assert told["files erased"], "these histories prove nothing"
