@@ -208,7 +208,8 @@ def write_done(world: World, rng: Random) -> None:
 def load_begin(world: World, rng: Random) -> None:
     """Files wait to be adopted; they are registered before or after they are written, by name or by prefix."""
     table = a_table(world, rng)
-    folder = f"{table.folder}/data/load-{rng.getrandbits(40):x}/"
+    # Where they lie says nothing about which table they are for.
+    folder = f"{a_table(world, rng).folder}/data/load-{rng.getrandbits(40):x}/"
     names = [f"{folder}{number}.parquet" for number in range(rng.randrange(1, 3))]
     early = rng.random() < 0.5
     for name in names if early else ():
@@ -223,6 +224,16 @@ def load_begin(world: World, rng: Random) -> None:
     world.loads[load.id] = Promise(table, until, files=set(names), prefixes=(folder,) if by_prefix else ())
     for name in names if not early else ():
         world.disk.write(name, b"a" * rng.randrange(1, 9))
+
+
+def load_dead(world: World, rng: Random) -> None:
+    """Files that left a table are to come back as a load; they may be doomed already."""
+    table = a_table(world, rng)
+    dead = [each for each in writers.dead(world) if each.endswith(".parquet")]
+    if dead:
+        name = rng.choice(writers.rather_doomed(world, dead, rng))
+        load = world.process.lw.stage_begin(table.ref, "loader", paths=[respelled(name, rng)])
+        world.loads[load.id] = Promise(table, None, files={name})
 
 
 def load_adopt(world: World, rng: Random, faults: bool = True) -> None:
@@ -319,6 +330,7 @@ OURS = {
     "write along": (write_along, 4),
     "write done": (write_done, 2),
     "load begin": (load_begin, 3),
+    "load dead": (load_dead, 2),
     "load adopt": (load_adopt, 2),
     "load fail": (load_fail, 1),
     "restore": (restore, 3),
@@ -329,7 +341,7 @@ OURS = {
 }
 ALL = {**OTHERS, **OURS}
 # Commits that make a doomed file needed again: too late once a deletion has read the tables, as documented.
-LATE = {"re-add", "overwrite", "revert", "write done", "borrow"}
+LATE = {"re-add", "overwrite", "revert", "write done", "borrow", "load dead"}
 TURNS = [each for each in ALL if each not in ("restart", "forget")]
 # Between a mark and its deletion.
 MEANWHILE = [

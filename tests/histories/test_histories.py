@@ -148,12 +148,12 @@ def hasty() -> list[Any]:
     ("sabotage", "first"),
     [
         (blind_proof, 0),
-        (blind_commit, 98),
+        (blind_commit, 37),
         (blind_holds, 9),
-        (blind_to_change, 6),
-        (hasty, 22),
-        (deaf_to_restore, 92),
-        (alone, 15),
+        (blind_to_change, 1),
+        (hasty, 27),
+        (deaf_to_restore, 32),
+        (alone, 65),
     ],
     ids=lambda each: each.__name__ if callable(each) else "",
 )

@@ -140,11 +140,16 @@ def re_add(world: World, rng: Random) -> None:
 
 def overwrite(world: World, rng: Random) -> None:
     """A file that nobody needs is written anew under its name, and not committed."""
+    found = dead(world)
+    if found:
+        world.disk.write(rng.choice(rather_doomed(world, found, rng)), b"z" * rng.randrange(1, 9))
+
+
+def dead(world: World) -> list[str]:
+    """Data files on disk that nobody needs."""
     needed = world.needed()
-    dead = [each for each in world.disk.written if "/data/" in each and each not in needed]
-    dead = [each for each in dead if world.disk.has(each)]
-    if dead:
-        world.disk.write(rng.choice(rather_doomed(world, dead, rng)), b"z" * rng.randrange(1, 9))
+    unneeded = [each for each in world.disk.written if "/data/" in each and each not in needed]
+    return [each for each in unneeded if each not in world.untouchable and world.disk.has(each)]
 
 
 def rather_doomed(world: World, names: list[str], rng: Random) -> list[str]:
