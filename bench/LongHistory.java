@@ -22,37 +22,38 @@ public final class LongHistory {
 
   /** So many commits of so many files each. A file is a few bytes on disk; its metrics are those of a real one.
    *  Of a folder that is not on disk only the metadata is made: whoever calls puts 64 bytes under each name. */
-  public synchronized void append(Table table, String folder, int commits, int filesPerCommit, int columns, int from) throws Exception {
+  public synchronized void append(Table table, String folder, int commits, int filesPerCommit, int columns, int from, boolean onDisk)
+      throws Exception {
     for (int commit = from; commit < from + commits; commit++) {
       AppendFiles append = table.newFastAppend();
       for (int i = 0; i < filesPerCommit; i++) {
-        append.appendFile(file(table, folder, commit, i, columns));
+        append.appendFile(file(table, folder, commit, i, columns, onDisk));
       }
       append.commit();
     }
   }
 
   /** The first half of the files is replaced by one in a hundred, in one commit: their compaction. */
-  public void compactHalf(Table table, String folder, int columns) throws Exception {
+  public void compactHalf(Table table, String folder, int columns, boolean onDisk) throws Exception {
     List half = paths.subList(0, paths.size() / 2);
     RewriteFiles rewrite = table.newRewrite();
     for (int i = 0; i < half.size(); i++) {
       rewrite.deleteFile((DataFile) half.get(i));
     }
     for (int i = 0; i < half.size() / 100; i++) {
-      rewrite.addFile(file(table, folder, -1, i, columns));
+      rewrite.addFile(file(table, folder, -1, i, columns, onDisk));
     }
     rewrite.commit();
     paths.clear();
   }
 
-  private DataFile file(Table table, String folder, int commit, int number, int columns) throws Exception {
+  private DataFile file(Table table, String folder, int commit, int number, int columns, boolean onDisk) throws Exception {
     String day = "day=2024-01-" + String.format("%02d", new Object[] {Integer.valueOf(1 + Math.abs(commit) % 28)});
     String name = String.format("%05d-%04d-5f0c1d7e-61ab-4f57-9c5b-0e1f2a3b4c5d-00001.parquet",
         new Object[] {Integer.valueOf(commit), Integer.valueOf(number)});
     String path = folder + "/" + day + "/" + name;
     boolean elsewhere = folder.indexOf("://") >= 0;
-    if (!elsewhere) {
+    if (onDisk && !elsewhere) {
       write(new File(path));
     }
     DataFile made = DataFiles.builder(table.spec())

@@ -9,7 +9,7 @@ from typing import Any
 from bench.budget import budget
 from bench.clustering import ONE_DAY, files_opened, spans_of_one_day
 from bench.compare import Comparison
-from bench.deleting import expire_case, history_growth, sweep_case
+from bench.deleting import expire_case, history_growth, reach_memory, sweep_case
 from bench.findings import Check, Found, Machine, Report, Turn, warm
 from bench.fixed_memory import fixed_memory
 from bench.growth import Growth
@@ -214,6 +214,13 @@ CASES: tuple[Case, ...] = (
         reap_s3,
         compares=False,
         jars=("base", "jdbc", "s3"),
+    ),
+    Case(
+        "reach-memory",
+        "a quarter, half and a whole million of file entries: the driver's memory while it learns what a table needs",
+        "none: shown as it is",
+        reach_memory,
+        compares=False,
     ),
     Case(
         "growth",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Callable
@@ -10,15 +11,19 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
+import psutil
+import pyarrow
+
 from bench.findings import Check, Found, Grid, Turn
-from bench.history import LongTable, long_table
+from bench.history import LongTable, long_table, wide_table
 from bench.lab import Lab
 from bench.meter import measure
 from bench.report import line
 from bench.telemetry import CATALOG, Totals
 from bench.tools import OURS, PEER
-from lakewarden import Lakewarden
+from lakewarden import Lakewarden, clock
 from lakewarden.engine.jars import default_cache
+from lakewarden.model import TableRef
 from lakewarden.paths import normal
 
 SECOND_OURS, SECOND_PEER = f"{OURS}, again", f"{PEER}, again"
@@ -177,3 +182,41 @@ def history_growth(lab: Lab) -> Found:
         for commits in sizes[1:]
     )  # fmt: skip
     return Found(start, tuple(turns), checks, (Grid(("", "expire and reap", "again"), tuple(rows)),))
+
+
+def reach_memory(lab: Lab) -> Found:
+    """A quarter, half and a whole million of file entries: what the driver's memory grows by while all of them are read."""
+    rows, grown = [], {}
+    for entries in (250_000, 500_000, 1_000_000):
+        name = wide_table(lab.spark, entries)
+        with lab.warden({}) as warden:
+            grown[entries] = _growth(warden, name)
+        rows.append((f"{entries:,} entries", *(f"{each / 1e6:.0f} MB" for each in grown[entries])))
+        lab.say("  ".join(rows[-1]))
+        lab.spark.sql(f"drop table {name}")
+    checks = (
+        Check("MB at a million entries, reading all that is needed", grown[1_000_000][0] / 1e6, unit="MB"),
+    )
+    head = ("driver memory, above what it was", "all that is needed", "what expiry frees")
+    return Found(Totals(0, 0, 0), (), checks, (Grid(head, tuple(rows)),))
+
+
+def _growth(warden: Lakewarden, name: str) -> tuple[int, int]:
+    """In a fresh state of the cache: the peak of this process over where it began, for each of the two questions."""
+    _forget()
+    ref = TableRef.parse(name)
+    format_ = warden.lake.format_for(ref)
+    view = format_.view(ref)
+    old = {each.id for each in view.snapshots} - {view.current_snapshot_id}
+    return _peak(lambda: format_.reached(view)), _peak(lambda: format_.unreached(view, old))
+
+
+def _peak(work: Callable[[], object]) -> int:
+    gc.collect()
+    pyarrow.default_memory_pool().release_unused()
+    me = psutil.Process()
+    began = me.memory_info().rss
+    seen = [began]
+    with clock.repeating(lambda: seen.append(me.memory_info().rss), 0.02, "bench-memory"):
+        work()
+    return max(*seen, me.memory_info().rss) - began

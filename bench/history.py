@@ -89,10 +89,23 @@ def _build(table: LongTable, commits: int) -> None:
         "tblproperties ('commit.manifest-merge.enabled'='false')"
     )
     writer, java, data = history_writer(spark), java_table(spark, table.name), str(table.folder / "data")
-    writer.append(java, data, commits, FILES_PER_COMMIT, COLUMNS, 0)
-    writer.compactHalf(java, data, COLUMNS)
+    writer.append(java, data, commits, FILES_PER_COMMIT, COLUMNS, 0, True)
+    writer.compactHalf(java, data, COLUMNS, True)
     table.master.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(table.folder, table.master)
+
+
+def wide_table(spark: Any, entries: int, per_commit: int = 10_000) -> str:
+    """A table of so many file entries in few commits, half of them compacted away. Its data files exist in metadata only."""
+    name = f"{CATALOG}.history.entries_{entries}"
+    spark.sql(f"create namespace if not exists {CATALOG}.history")
+    spark.sql(f"drop table if exists {name}")
+    spark.sql(f"create table {name} (day date, c0 bigint) using iceberg partitioned by (day)")
+    writer, java = history_writer(spark), java_table(spark, name)
+    data = java.location().removeprefix("file:") + "/data"
+    writer.append(java, data, entries // per_commit, per_commit, 2, 0, False)
+    writer.compactHalf(java, data, 2, False)
+    return name
 
 
 def java_table(spark: Any, name: str) -> Any:

@@ -5,6 +5,7 @@ for one keeps a file too long, taking one for two deletes it.
 
     file:///lake/t/x   file:/lake/t/x   /lake//t/x     ->  /lake/t/x
     s3a://b/t/x        s3n://b/t/x      s3://b/t//x    ->  s3:/b/t/x
+    wasbs://c@a.blob.core.windows.net/x                ->  abfss:/c@a.dfs.core.windows.net/x
     hdfs://node:8020/t hdfs:///t                       ->  hdfs:/t
 
 Names are literal: a percent sign or a plus in one is part of it, as Iceberg takes it.
@@ -21,7 +22,9 @@ if TYPE_CHECKING:  # loaded by who compares in bulk
     import pyarrow as pa
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):(/*)")
-_SAME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "oss": "oss", "cosn": "cosn"}
+_SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "wasb": "abfss", "wasbs": "abfss"}
+# Azure's two addresses of one account.
+_BLOB, _DFS = ".blob.core.", ".dfs.core."
 # A name node's address is one of several for the same files.
 _ANY_AUTHORITY = {"hdfs", "viewfs"}
 _UNTIDY = r"//|/\.{1,2}(/|$)|./$|^[^/:]*[A-Z][^/:]*:/"
@@ -37,6 +40,9 @@ def normal(path: str) -> str:
         return _tidy("/" + rest)
     if scheme in _ANY_AUTHORITY and len(found[2]) >= 2:
         rest = rest.partition("/")[2] if len(found[2]) == 2 else rest
+    if _SAME.get(scheme) == "abfss" or scheme == "abfss":
+        host, slash, key = rest.partition("/")
+        rest = host.replace(_BLOB, _DFS) + slash + key
     return f"{_SAME.get(scheme, scheme)}:{_tidy('/' + rest)}"
 
 

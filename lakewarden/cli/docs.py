@@ -39,6 +39,7 @@ JOBS_OF_KEYS = (
     ("partition_", "expire-partitions"),
     ("orphan_", "sweep"),
     ("sweep_", "sweep"),
+    ("reap_", "reap"),
     ("delete_grace_", "reap"),
     ("handoff_", "handoff"),
     ("history_", "compact-history"),

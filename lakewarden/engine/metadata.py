@@ -12,8 +12,9 @@ from lakewarden.engine.kernels.manifests import MetadataFile, Named, read_metada
 from lakewarden.engine.kernels.storage import Store, is_local
 from lakewarden.engine.spark import fan_out, on_one_machine, parallelism
 
-# Decoded files wait to be taken over by the caller: this many at most, whatever the table's size.
+# Decoded files wait to be taken over by the caller: so many, and with so many entries, at most, whatever the table's size.
 _WAVE = 256
+_ENTRIES = 50_000
 # Requests to an object store wait for an answer most of the time.
 _REMOTE_THREADS = 16
 # Fewer files than this per core are read here sooner than a job starts.
@@ -51,8 +52,8 @@ class MetadataFiles:
         if on_one_machine(self._spark) or len(files) < _FEW_PER_CORE * cores:
             yield from _in_threads(files, io, cores)
             return
-        for start in range(0, len(files), _WAVE * cores):
-            yield from self._in_tasks(files[start : start + _WAVE * cores], io, cores)
+        for wave in _waves(files, cores):
+            yield from self._in_tasks(wave, io, cores)
 
     def _in_tasks(self, files: Sequence[MetadataFile], io: Mapping[str, str], cores: int) -> Iterator[Named]:
         share = -(-len(files) // cores)
@@ -73,6 +74,19 @@ def _in_threads(files: Sequence[MetadataFile], io: Mapping[str, str], cores: int
     store = Store(io)
     threads = cores if is_local(files[0].path) else _REMOTE_THREADS
     with ThreadPoolExecutor(threads, thread_name_prefix="lakewarden-metadata") as pool:
-        for start in range(0, len(files), _WAVE):
-            wave = files[start : start + _WAVE]
+        for wave in _waves(files, 1):
             yield from pool.map(lambda each: read_metadata_file(each, store), wave)
+
+
+def _waves(files: Sequence[MetadataFile], cores: int) -> Iterator[list[MetadataFile]]:
+    """As many at once as memory is meant for: a manifest may have ten entries or a hundred thousand."""
+    wave: list[MetadataFile] = []
+    entries = 0
+    for each in files:
+        wave.append(each)
+        entries += max(each.live, 0)
+        if len(wave) >= _WAVE * cores or entries >= _ENTRIES * cores:
+            yield wave
+            wave, entries = [], 0
+    if wave:
+        yield wave

@@ -17,8 +17,9 @@ from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.recover import IN_FLIGHT, Settled
 from lakewarden.model import Job, Run, RunState, TableRef, TableView
 from lakewarden.state.doomed import DoomedFiles
+from lakewarden.state.loads import Loads, LoadState
 from lakewarden.state.runs import Journal
-from lakewarden.state.verdicts import Verdict, VerdictState
+from lakewarden.state.verdicts import FAILED_LOAD, Verdict, VerdictState
 
 DELETING = (Job.EXPIRE, Job.REAP, Job.SWEEP)
 
@@ -41,6 +42,9 @@ def settle_run(grounds: Grounds, format_: TableFormat, table: TableRef, run: Run
 def settle_verdicts(grounds: Grounds, format_: TableFormat, table: TableRef, journal: Journal) -> None:
     """Pending verdicts of runs that are over: what the table says counts, and without it they never came into force."""
     for verdict in DoomedFiles(grounds.state).pending(str(table)):
+        if verdict.cause == FAILED_LOAD:
+            _settle_load(grounds, verdict)
+            continue
         run = journal.get(verdict.id)
         if run is None or run.ended_at is None:
             continue
@@ -50,6 +54,15 @@ def settle_verdicts(grounds: Grounds, format_: TableFormat, table: TableRef, jou
             run.state is not RunState.UNKNOWN or clock.now() - run.ended_at >= IN_FLIGHT
         ):
             expiring.settle(grounds, verdict, format_.view(table))
+
+
+def _settle_load(grounds: Grounds, verdict: Verdict) -> None:
+    """A load that ended as failed has its files doomed; one that was adopted after all keeps them."""
+    load = Loads(grounds.state).get(verdict.id)
+    if load is not None and load.state is LoadState.FAILED:
+        DoomedFiles(grounds.state).enforce(verdict.id, clock.now())
+    elif load is not None and load.state is LoadState.ADOPTED:
+        DoomedFiles(grounds.state).void(verdict.id)
 
 
 def settle_erasing(grounds: Grounds, format_: TableFormat, view: TableView) -> None:

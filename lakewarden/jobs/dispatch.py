@@ -173,7 +173,7 @@ class Runner:
         )
 
     def _closing_on_failure(self, run: Run, owner: Owner, do: Callable[[], Outcome]) -> Outcome:
-        """A run that ends in an exception is closed with it, unless a commit was begun.
+        """A run that ends in an exception is closed with it, unless a commit was begun or a verdict may be in force.
 
         Then it stays open, and the next run reads from the table what happened instead of guessing.
         """
@@ -183,7 +183,7 @@ class Runner:
             self._finish(run, owner, Outcome(RunState.REFUSED, error.message))
             raise
         except Exception as error:
-            begun = (StepName.COMMITTING, DeletingStep.EXPIRING)
+            begun = (StepName.COMMITTING, DeletingStep.EXPIRING, DeletingStep.DOOMING)
             if any(step.name in begun for step in self.journal.steps(run.id)):
                 raise
             reason = (

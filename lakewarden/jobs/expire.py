@@ -22,6 +22,9 @@ _CLOCKS_AGREE = timedelta(minutes=5)
 _MAIN = "main"
 _GC = "gc.enabled"
 _REF_AGE = "history.expire.max-ref-age-ms"
+# What the table itself asks to keep is kept, whatever the policy allows to drop.
+_MIN_KEPT = "history.expire.min-snapshots-to-keep"
+_MAX_AGE = "history.expire.max-snapshot-age-ms"
 
 
 def check(view: TableView, now: datetime) -> None:
@@ -39,11 +42,12 @@ def check(view: TableView, now: datetime) -> None:
 
 def refuse_without_gc(action: str, view: TableView) -> None:
     """A table that says so shares its files with another one: only rewrites may touch it."""
-    if view.properties.get(_GC, "true").strip().lower() == "false":
+    found = view.properties.get(_GC, "true")
+    if found.lower() != "true":  # as Iceberg reads it: everything but true is no
         raise Refused(
             action=action,
             target=view.ref,
-            reason="its property gc.enabled is false: its files may belong to another table too",
+            reason=f"its property gc.enabled is {found}: its files may belong to another table too",
             hint="only if no other table uses its files: ALTER TABLE … SET TBLPROPERTIES ('gc.enabled'='true')",
         )
 
@@ -141,12 +145,19 @@ def _in_window(view: TableView, policy: Policy, now: datetime) -> dict[int, str]
         return {}
     since = now - policy.hours("snapshot_retention_hours")
     why = f"inside the window: {policy.explain('snapshot_retention_hours')}"
-    return {each.id: why for each in view.snapshots if each.committed_at > since}
+    asked = view.properties.get(_MAX_AGE)
+    kept = {}
+    if asked:
+        table_since = now - timedelta(milliseconds=int(asked))
+        kept = {
+            each.id: f"{_MAX_AGE} of the table" for each in view.snapshots if each.committed_at > table_since
+        }
+    return kept | {each.id: why for each in view.snapshots if each.committed_at > since}
 
 
 def _newest_of_main(view: TableView, policy: Policy) -> list[int]:
     """Main's newest, along its ancestry; where the chain is broken or short, the newest of all fill up."""
-    wanted = policy.int("snapshot_min_retained")
+    wanted = max(policy.int("snapshot_min_retained"), int(view.properties.get(_MIN_KEPT, 0)))
     if policy.ids("snapshot_ids"):
         return []
     chain = [each.id for each in _ancestry(view, view.head(_MAIN))][:wanted]

@@ -10,7 +10,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -19,8 +19,8 @@ from lakewarden.engine.objects import Objects
 from lakewarden.errors import LakewardenError, NoSuchTable, Refused
 from lakewarden.jobs.grounds import Catalogs
 from lakewarden.model import TableRef, TableView
-from lakewarden.paths import authority, normal
-from lakewarden.safety.ownership import MetadataFile, check_ownership, is_same, roots
+from lakewarden.paths import normal
+from lakewarden.safety.ownership import MetadataFile, check_ownership, is_same
 from lakewarden.safety.proof import Proof
 from lakewarden.safety.reached import Reached
 
@@ -48,16 +48,15 @@ class Neighbours:
     _others: list[TableView] = field(default_factory=list)
     _read_at: float | None = None
 
-    def prove(self, authorities: Collection[str]) -> tuple[TableView, Proof]:
-        """The table as it is now, and what every table needs that could name files in these places.
+    def prove(self) -> tuple[TableView, Proof]:
+        """The table as it is now, and what every table needs. Wherever a table lies: it may name files of any place.
 
         Refused where the location is not this table's alone, or where a table cannot be read.
         """
         made_at = clock.now()
         own, others = self.read()
         check_ownership(self.action, own, others, self.strays)
-        near = [own, *(each for each in others if _places(each) & set(authorities))]
-        known = {_pointer(each): self._reached(each) for each in near}
+        known = {_pointer(each): self._reached(each) for each in (own, *others)}
         self._known = known  # what moved on is forgotten: memory holds one state of each table
         return own, Proof(tuple(known.values()), made_at)
 
@@ -67,8 +66,10 @@ class Neighbours:
             own = self._own([self._view(self.view.ref)])
             if all(each.uuid != own.uuid or is_same(own, each) for each in self._others):
                 return own, self._others
-        self._read_at = clock.monotonic()
         own, self._others = self._read()
+        self._read_at = (
+            clock.monotonic()
+        )  # reading a thousand tables may itself take longer than they stay fresh
         return own, self._others
 
     def _read(self) -> tuple[TableView, list[TableView]]:
@@ -89,7 +90,8 @@ class Neighbours:
         listed = [self.view.ref, *(ref for catalog in self.lake.catalogs() for ref in self._listed(catalog))]
         try:
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="lakewarden-neighbours") as pool:
-                return list(pool.map(self._view, dict.fromkeys(listed)))
+                found = pool.map(self._view_or_none, dict.fromkeys(listed))
+                return [each for each in found if each is not None]
         except NoSuchTable as error:
             if gone_is_fatal:
                 raise self._unknown(str(error.parts["table"]), error) from error
@@ -109,6 +111,15 @@ class Neighbours:
         except LakewardenError as error:
             raise self._unknown(str(ref), error) from error
 
+    def _view_or_none(self, ref: TableRef) -> TableView | None:
+        """None for what is listed but no table of this format: a session's own catalog has others too."""
+        try:
+            return self._view(ref)
+        except NoSuchTable as error:
+            if error.parts.get("other_format") and ref != self.view.ref:
+                return None
+            raise
+
     def _own(self, found: Sequence[TableView]) -> TableView:
         own = next(each for each in found if each.ref == self.view.ref)
         if own.uuid != self.view.uuid:
@@ -122,6 +133,9 @@ class Neighbours:
 
     def _reached(self, view: TableView) -> Reached:
         """What a table needs changes only with its metadata file, which is never written twice."""
+        if not view.metadata_location:
+            error = LakewardenError(reason="its catalog does not tell where its metadata file is", hint="")
+            raise self._unknown(str(view.ref), error)
         known = self._known.get(_pointer(view))
         if known is not None:
             return known
@@ -141,10 +155,6 @@ class Neighbours:
 
 def _pointer(view: TableView) -> tuple[str, str]:
     return view.uuid, normal(view.metadata_location)
-
-
-def _places(view: TableView) -> set[str]:
-    return {authority(each) for each in (*roots(view).values(), view.metadata_location)}
 
 
 def metadata_folders(view: TableView) -> list[str]:
@@ -214,13 +224,3 @@ def _document(content: bytes) -> Mapping[str, object]:
 def _described(path: str, document: Mapping[str, object]) -> MetadataFile:
     uuid, location = document.get("table-uuid"), document.get("location")
     return MetadataFile(path, str(uuid) if uuid else None, str(location) if location else None)
-
-
-def authorities(paths: Iterable[str]) -> Iterator[str]:
-    """Where these files live; each place once."""
-    seen: set[str] = set()
-    for path in paths:
-        place = authority(path)
-        if place not in seen:
-            seen.add(place)
-            yield place

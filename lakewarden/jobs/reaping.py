@@ -20,18 +20,19 @@ from lakewarden.engine.erase import erase
 from lakewarden.engine.kernels.storage import is_local
 from lakewarden.engine.objects import Objects, Stat
 from lakewarden.engine.rate import Rate
-from lakewarden.errors import Refused
+from lakewarden.errors import Refused, Unreachable
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
+from lakewarden.jobs.expire import refuse_without_gc
 from lakewarden.jobs.grounds import Grounds
-from lakewarden.jobs.neighbours import Neighbours, authorities, strays_in_metadata_folders
+from lakewarden.jobs.neighbours import Neighbours, strays_in_metadata_folders
 from lakewarden.model import Hold, HoldKind, RunState, TableView
-from lakewarden.paths import inside, normal
+from lakewarden.paths import inside, normal, normals
 from lakewarden.safety.holds import Holds, gather
 from lakewarden.safety.ownership import roots
 from lakewarden.safety.permit import Condemned, for_doomed
 from lakewarden.safety.proof import Proof, Term
 from lakewarden.state.doomed import DoomedFiles
-from lakewarden.state.verdicts import Verdict
+from lakewarden.state.verdicts import FAILED_LOAD, Verdict
 
 # What one bulk request of an object store takes; on a disk a batch only bounds what a crash leaves to prove again.
 REMOTE_BATCH = 1_000
@@ -85,6 +86,7 @@ class Reaper:
         self._files = DoomedFiles(grounds.state)
         self._neighbours = Neighbours("reap", grounds.lake, prepared.view)
         self._rate = Rate(grounds.deletes_per_s)
+        self._outside_too = prepared.policy.bool("reap_outside_location")
         self._count = Count()
         self._folders: set[str] = set()
         self._journaled: tuple[object, ...] = ()
@@ -135,12 +137,13 @@ class Reaper:
         self._rate.wait(batch.num_rows)
         # The order matters: every table is read after the last restore or commit that must count, the files after the
         # tables, the holds last. Whoever commits, pins or begins to write after this had the whole grace to do so.
-        view, proof = self._neighbours.prove(list(authorities(batch["path"].to_pylist())))
+        view, proof = self._neighbours.prove()
+        refuse_without_gc("reap", view)
         self._connect()
         unnamed = self._keep_named(batch, proof)
         found = self._look(unnamed)
         holds = gather(view, self._grounds.state, clock.now())
-        free = self._leave_held(view, found, holds)
+        free = self._leave_held(view, self._leave_outside(view, found), holds)
         if free.num_rows:
             self._erase(free, proof, holds)
 
@@ -158,6 +161,7 @@ class Reaper:
         """Each as it is now. What is gone is settled, what is not the file that was marked stays for good."""
         now = self._objects.look(batch["path"].to_pylist())
         gone = pc.is_null(now["size"])
+        self._check_store(gone)
         differs = pc.and_not(_may_differ(batch, now), gone)
         run, owner = self._context.run_id, self._context.owner
         missing = batch["id"].filter(gone).to_pylist()
@@ -172,6 +176,13 @@ class Reaper:
         return found.append_column("now_size", now["size"].filter(same)).append_column(
             "modified", now["modified"].filter(same)
         )
+
+    def _check_store(self, gone: Any) -> None:
+        """That files are gone is believed only of a store that shows what must be there: a disk may not be mounted."""
+        if pc.any(gone).as_py() and self._objects.stat([self._view.metadata_location])[0] is None:
+            fresh = self._context.format.view(self._view.ref).metadata_location
+            if self._objects.stat([fresh])[0] is None:
+                raise Unreachable(what=fresh, reason="the table's own metadata file is not there either")
 
     def _keep(self, ids: Sequence[int], note: str) -> None:
         run, owner = self._context.run_id, self._context.owner
@@ -192,6 +203,25 @@ class Reaper:
                 self._count.files_held += 1
                 self._count.held_by[f"{hold.kind} {hold.name}"] += 1
         return found.filter(pa.array(free, pa.bool_()))
+
+    def _leave_outside(self, view: TableView, found: pa.Table) -> pa.Table:
+        """Files outside the table's folders were taken in, not written: whose they are is not known. Loads name their own."""
+        if self._outside_too:
+            return found
+        plain, inside_ = normals(found["path"]), pa.array([False] * found.num_rows, pa.bool_())
+        for root in (*roots(view).values(), view.metadata_location.rpartition("/")[0]):
+            inside_ = pc.or_(inside_, pc.starts_with(plain, normal(root).rstrip("/") + "/"))
+        loads = [each for each in pc.unique(found["verdict"]).to_pylist() if self._cause(each) == FAILED_LOAD]
+        ours = pc.or_(inside_, pc.is_in(found["verdict"], pa.array(loads, pa.string())))
+        outside = found.num_rows - (pc.sum(ours).as_py() or 0)
+        if outside:
+            self._count.files_held += outside
+            self._count.held_by["outside the table's folders, reap_outside_location=false"] += outside
+        return found.filter(ours)
+
+    def _cause(self, verdict_id: str) -> str:
+        verdict = self._files.verdict(verdict_id)
+        return "" if verdict is None else verdict.cause
 
     def _pin(self, view: TableView, verdict_id: str, holds: Holds) -> Hold | None:
         verdict = self._files.verdict(verdict_id)
@@ -299,19 +329,19 @@ def _may_differ(batch: pa.Table, now: pa.Table) -> Any:
     """Where `change` must be asked: everything it could object to, for all files at once."""
     sized = pc.fill_null(pc.not_equal(batch["size"], now["size"]), False)
     stamped = pc.fill_null(pc.not_equal(batch["stamp"], now["stamp"]), False)
-    later = pc.and_(pc.is_null(batch["stamp"]), pc.greater(now["modified"], batch["doomed_at"]))
+    later = pc.greater(now["modified"], batch["doomed_at"])
     return pc.or_(pc.or_(sized, stamped), pc.fill_null(later, False))
 
 
 def change(due: Due, stat: Stat) -> str:
     """How the file differs from the one that was marked; empty where it is the same.
 
-    Where no stamp was recorded, a file written after it was doomed is another file under the old name.
+    A file written after it was doomed is another file under the old name, even with the same content and so the same stamp.
     """
     if due.size is not None and due.size != stat.size:
         return f"{CHANGED}: {due.size:,} bytes then, {stat.size:,} now"
-    if due.stamp is not None:
-        return "" if due.stamp == stat.stamp else f"{CHANGED}: written again"
+    if due.stamp is not None and due.stamp != stat.stamp:
+        return f"{CHANGED}: written again"
     return f"{CHANGED}: written again" if stat.modified > due.doomed_at else ""
 
 

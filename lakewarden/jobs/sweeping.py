@@ -7,6 +7,7 @@ other way round it would be taken for an orphan.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -22,7 +23,7 @@ from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.expire import refuse_without_gc
 from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.inventory import read_inventory
-from lakewarden.jobs.neighbours import Neighbours, authorities, read_strays
+from lakewarden.jobs.neighbours import Neighbours, read_strays
 from lakewarden.jobs.sweep import Fate, Judged, Listing
 from lakewarden.model import RunState, TableRef, TableView
 from lakewarden.paths import hashes, inside, normal, normals, shortest
@@ -49,9 +50,12 @@ def prepare(
     listing = _listing(grounds, objects, view, policy)
     strays = read_strays(objects, view, _metadata_files(listing), grounds.strays)
     neighbours = Neighbours("sweep", grounds.lake, view, strays)
-    fresh, proof = neighbours.prove(set(authorities(listing.roots)))
+    fresh, proof = neighbours.prove()
+    refuse_without_gc("sweep", fresh)
     _check_listing(listing, fresh, proof, format_, objects)
     judged = _judge(grounds, listing, fresh, proof, policy, now)
+    if policy.maybe_text("sweep_inventory") is not None:
+        judged = _as_they_are_now(objects, judged, now - policy.hours("orphan_grace_hours"))
     return Prepared(sweep.plan(fresh, policy, judged, now), fresh, policy, more=judged)
 
 
@@ -160,6 +164,19 @@ def _judge(
         open_runs=_open_runs(grounds, view.ref),
         young_since=now - policy.hours("orphan_grace_hours"),
     )
+
+
+def _as_they_are_now(objects: Objects, judged: Judged, young_since: datetime) -> Judged:
+    """An inventory may be days old: what is gone, has changed or was written again since is no orphan of it."""
+    found = judged.orphans
+    now = objects.look(found["path"].to_pylist())
+    same = pc.and_(
+        pc.fill_null(pc.equal(now["size"], found["size"]), False),
+        pc.fill_null(pc.less_equal(now["modified"], pa.scalar(young_since, now["modified"].type)), False),
+    )
+    files = found.filter(same).set_column(3, "stamp", now["stamp"].filter(same))
+    fates = {**judged.fates, Fate.ORPHAN: (files.num_rows, pc.sum(files["size"]).as_py() or 0)}
+    return replace(judged, orphans=files, fates=fates)
 
 
 def _among(pages: Iterable[pa.Array]) -> Callable[[str], bool]:

@@ -186,6 +186,7 @@ KEYS: tuple[Key, ...] = (
     _hours("orphan_grace_hours", 168, "how old a file must be before a sweep may doom it", least=24, example="7d"),
     Key("orphan_max_percent", Kind.PERCENT, 25, "a sweep that would doom more than this share of what it listed refuses", least=0, most=100),
     Key("sweep_inventory", Kind.TEXT, None, "for one call only: judge by this inventory (a Parquet or CSV file, or a table or view Spark knows) instead of listing", example="inventory.parquet", call_only=True),
+    _switch("reap_outside_location", False, "whether reap deletes doomed files outside the table's own folders: files that were taken in from elsewhere, which others may use"),
     _hours("delete_grace_hours", 24, "how long a file stays doomed before it is reaped; below 1 only in the table's own policy or the call", example="24h"),
     # handoff
     _switch("handoff_enabled", False, "whether expiring snapshots are copied to a colder tier first"),

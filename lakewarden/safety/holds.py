@@ -102,8 +102,10 @@ def gather(view: TableView, state: State, now: datetime) -> Holds:
 def _in_state(view: TableView, state: State, now: datetime) -> Iterator[Hold]:
     table = str(view.ref)
     yield from (_pinned(each) for each in Pins(state).live(view.uuid, now))
-    yield from (_writing(each) for each in Heartbeats(state).list(table) if each.live(now))
-    yield from (_loading(each) for each in Loads(state).live(table, view.uuid, now))
+    # What names its files counts whichever table it was made for; a writer that names none, for its own table only.
+    beats = (each for each in Heartbeats(state).list() if each.live(now))
+    yield from (_writing(each) for each in beats if each.prefixes or each.table == table)
+    yield from (_loading(each) for each in Loads(state).live(now))
 
 
 def _refs(view: TableView) -> Iterator[Hold]:

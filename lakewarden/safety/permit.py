@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from lakewarden import clock
 from lakewarden.errors import Refused
@@ -20,6 +20,8 @@ from lakewarden.safety.proof import Proof, Term
 # How long leave to erase doomed files lasts. A run that is silent for longer (a minute) may be taken over by another, and a
 # process that stood still in between must not act on what it proved before.
 GOOD_SECONDS = 30.0
+# How old what was read of the tables may be when files go by it: a process may have stood still in between.
+PROOF_AGE = timedelta(minutes=2)
 
 _KEY = object()
 
@@ -86,6 +88,10 @@ def for_doomed(batch: Sequence[Condemned], *, proof: Proof, holds: Holds, term: 
     paths = tuple(each.path for each in batch)
     if not proof.reached:
         raise _still_needed(f"{len(paths)} files", "no table was looked at", term)
+    if clock.now() - proof.made_at > PROOF_AGE:
+        raise _still_needed(
+            f"{len(paths)} files", f"the tables were read at {proof.made_at}, too long ago", term
+        )
     for path, named in zip(paths, proof.names(paths), strict=True):
         if named:
             raise _still_needed(path, f"{proof.named_by(path)} names it", term)

@@ -109,6 +109,7 @@ class DoomedFiles:
                 raise Refused(action="enforce", target=f"verdict {verdict_id}", reason="it is void")
             _one_at_a_time(connection, verdict.table_uuid)
             _take_from_earlier(connection, verdict)
+            _leave_restored(connection, verdict)
             active = {"state": VerdictState.ACTIVE.value, "doomed_at": now}
             connection.execute(update(verdicts).where(verdicts.c.id == verdict_id).values(active))
             return replace(verdict, state=VerdictState.ACTIVE, doomed_at=now)
@@ -396,6 +397,18 @@ def _take_from_earlier(connection: Connection, verdict: Verdict) -> None:
     mine = connection.execute(own).all()
     _keep(connection, _shared(waiting, mine), f"verdict {verdict.id} has it: it was needed until then")
     _keep(connection, _shared(mine, going), _GOING)
+
+
+def _leave_restored(connection: Connection, verdict: Verdict) -> None:
+    """What someone brought back stays for good, whichever verdict finds it next."""
+    columns = select(doomed.c.id, doomed.c.path)
+    others = select(verdicts.c.id).where(verdicts.c.table_uuid == verdict.table_uuid)
+    restored = connection.execute(
+        columns.where(doomed.c.verdict_id.in_(others), _in(FileState.RESTORED))
+    ).all()
+    if restored:
+        own = columns.where(doomed.c.verdict_id == verdict.id, _in(FileState.DOOMED))
+        _keep(connection, _shared(connection.execute(own).all(), restored), "someone restored it")
 
 
 def _shared(rows: Sequence[Any], others: Sequence[Any]) -> list[int]:

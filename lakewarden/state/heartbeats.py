@@ -58,9 +58,11 @@ class Heartbeats:
         with self._state.write() as connection:
             return connection.execute(delete(heartbeats).where(_of(table, writer))).rowcount == 1
 
-    def list(self, table: str) -> tuple[Heartbeat, ...]:
-        """Also those that fell silent."""
-        wanted = select(heartbeats).where(heartbeats.c.table_name == str(table))
+    def list(self, table: str | None = None) -> tuple[Heartbeat, ...]:
+        """Of one table or of all; also those that fell silent."""
+        wanted = select(heartbeats)
+        if table is not None:
+            wanted = wanted.where(heartbeats.c.table_name == str(table))
         with self._state.read() as connection:
             rows = connection.execute(wanted.order_by(heartbeats.c.started_at, heartbeats.c.writer)).all()
         return tuple(_heartbeat(row) for row in rows)

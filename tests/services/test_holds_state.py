@@ -131,14 +131,14 @@ def test_a_load_comes_back_as_it_was(state: State) -> None:
     assert loads.list(state=LoadState.FAILED) == loads.list("lake.db.other") == ()
 
 
-def test_a_load_is_held_by_name_or_by_uuid_until_it_ends(state: State) -> None:
+def test_a_load_is_held_whichever_table_it_is_for_until_it_ends(state: State) -> None:
     loads = Loads(state)
     loads.begin(LOAD)
     loads.begin(replace(LOAD, id="l2", table_uuid=""))
     loads.begin(replace(LOAD, id="l3", table="lake.db.renamed"))
     loads.begin(replace(LOAD, id="l4", table="lake.db.other", table_uuid="u2"))
-    assert [each.id for each in loads.live(TABLE, "u1", NOW)] == ["l1", "l2", "l3"]
-    assert loads.live(TABLE, "u1", NOW + HOUR) == ()
+    assert [each.id for each in loads.live(NOW)] == ["l1", "l2", "l3", "l4"]
+    assert loads.live(NOW + HOUR) == ()
 
 
 def test_adopting_and_failing_cannot_both_win(state: State) -> None:

@@ -334,3 +334,17 @@ def after_listing(do: Any) -> Iterator[None]:
 
     with patch.object(Objects, "list", listing):
         yield
+
+
+def test_a_commit_of_nothing_is_no_damage(lab: Lab) -> None:
+    """A manifest list that names no manifest is a header alone."""
+    table = lab.create()
+    lab.sql(f"insert into {table} select * from {table} where false")
+    lab.append(table, 2)
+    lab.sql(f"delete from {table} where id >= 0")
+    lab.sql(f"insert into {table} select * from {table} where false")
+    make_old(lab)
+    assert doomed(lab, table) == set()
+    assert lab.lw.run("expire", table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}).state is (
+        RunState.DONE
+    )

@@ -136,10 +136,20 @@ def test_a_clock_that_disagrees_is_refused() -> None:
     expire.check(table(snapshots(3, newest=-timedelta(minutes=1))), NOW)
 
 
-@pytest.mark.parametrize("value", ["false", "FALSE", " false"])
+@pytest.mark.parametrize("value", ["false", "FALSE", "no", "0", "off"])
 def test_gc_enabled_false_is_refused(value: str) -> None:
     with pytest.raises(Refused, match=r"gc\.enabled"):
         expire.check(table(snapshots(3), properties={"gc.enabled": value}), NOW)
+
+
+def test_what_the_table_asks_to_keep_is_kept() -> None:
+    few = table(snapshots(20, newest=400 * DAY), properties={"history.expire.min-snapshots-to-keep": "12"})
+    assert expired(expire.plan(few, policy(), Holds(), NOW)) == set(range(1, 9))
+    age = str(int(timedelta(days=405).total_seconds() * 1000))
+    young = table(
+        snapshots(20, DAY, newest=400 * DAY), properties={"history.expire.max-snapshot-age-ms": age}
+    )
+    assert expired(expire.plan(young, policy(), Holds(), NOW)) == set(range(1, 16))
 
 
 @st.composite

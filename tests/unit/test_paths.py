@@ -24,6 +24,8 @@ from lakewarden.paths import authority, hashes, inside, normal, normals, overlap
         ("hdfs://node/t/x", "hdfs:/t/x"),
         ("abfs://c@a.dfs.core.windows.net/x", "abfss://c@a.dfs.core.windows.net/x"),
         ("s3://b/t/", "s3://b/t"),
+        ("gcs://b/x", "gs://b/x"),
+        ("wasbs://c@a.blob.core.windows.net/x", "abfss://c@a.dfs.core.windows.net/x"),
     ],
 )
 def test_spellings_of_one_file_are_equal(one: str, other: str) -> None:

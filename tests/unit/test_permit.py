@@ -7,6 +7,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
+from lakewarden import clock
 from lakewarden.errors import Refused
 from lakewarden.jobs.packing import output_name
 from lakewarden.model import Hold, HoldKind, Owner, TableRef
@@ -69,7 +70,7 @@ def needs(*paths: str, table: TableRef = TABLE) -> Reached:
 
 
 def proof(*reached: Reached) -> Proof:
-    return Proof(reached, NOW)
+    return Proof(reached, clock.now())
 
 
 def term(live: bool = True) -> Term:
@@ -117,3 +118,11 @@ def test_a_proof_tells_what_was_looked_at() -> None:
         (str(TABLE), 2, 1),
         (str(OTHER), 2, 2),
     ]
+
+
+def test_a_proof_that_is_too_old_gives_no_permit() -> None:
+    """A process that stood still between reading the tables and deleting by it."""
+    made = proof(needs("s3://b/t/c"))
+    stale = Proof(made.reached, clock.now() - timedelta(minutes=5))
+    with pytest.raises(Refused, match="too long ago"):
+        for_doomed(BATCH, proof=stale, holds=Holds(), term=term())

@@ -154,6 +154,14 @@ def test_statistics_go_with_their_snapshot(tmp_path: Path) -> None:
     assert all(reach(books, found, tmp_path).reached().names(["/s1.stats", "/s2.stats"]))
 
 
+def test_statistics_of_a_snapshot_that_is_gone_are_needed_while_the_metadata_names_them(
+    tmp_path: Path,
+) -> None:
+    books = Books({"/l1": ["/m1"]}, {"/m1": ["/a"]})
+    found = table("/l1", statistics=((99, "/s99.stats"),))
+    assert reach(books, found, tmp_path).reached().names(["/s99.stats"])[0]
+
+
 def test_an_empty_table_needs_its_metadata(tmp_path: Path) -> None:
     found = replace(table(), metadata_log=("/t/metadata/v0.json",), snapshots=())
     assert all(

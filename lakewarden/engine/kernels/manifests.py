@@ -64,7 +64,10 @@ def read_metadata_file(file: MetadataFile, store: Store) -> Named:
     try:
         content = _content(file.path, store)
         _check_whole(content, file.length)
-        table = _manifest(content) if file.manifest else _list(content)
+        if _is_header(content):
+            table = (NAMED if file.manifest else LISTED).empty_table()
+        else:
+            table = _manifest(content) if file.manifest else _list(content)
     except MissingSource as error:
         return Named(file.path, None, error.reason)
     except (
@@ -95,8 +98,38 @@ def _check_whole(content: bytes, length: int) -> None:
         raise ValueError(f"it has {len(content)} bytes, its list says {length}")
     if not content.startswith(_MAGIC):
         raise ValueError("it is not an Avro file")
-    if content.find(content[-_SYNC:]) >= len(content) - _SYNC:
+    if content.find(content[-_SYNC:]) >= len(content) - _SYNC and not _is_header(content):
         raise ValueError("its end is missing")
+
+
+def _is_header(content: bytes) -> bool:
+    """A list that names nothing is a header alone: a map of bytes, then the marker that ends every block."""
+    place = len(_MAGIC)
+    try:
+        count, place = _number(content, place)
+        while count:
+            if count < 0:
+                count = -count
+                _, place = _number(content, place)
+            for _ in range(2 * count):
+                length, place = _number(content, place)
+                place += length
+            count, place = _number(content, place)
+    except IndexError:
+        return False
+    return place + _SYNC == len(content)
+
+
+def _number(content: bytes, place: int) -> tuple[int, int]:
+    """Avro's variable-length integer, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = content[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), place
 
 
 def _decode(content: bytes, columns: list[str] | None, rows: int | None = None) -> pa.Table:

@@ -69,6 +69,23 @@ public final class IcebergExpiry {
     return answer.toString();
   }
 
+  /** Whether any of these snapshots, or of these refs as they were, is still there. */
+  public boolean remaining(Table table, String idsJson, String refsJson) throws Exception {
+    TableMetadata base = ((HasTableOperations) table).operations().current();
+    if (!present(base, (long[]) JSON.readValue(idsJson, long[].class)).isEmpty()) {
+      return true;
+    }
+    Iterator each = refs(JSON.readTree(refsJson)).entrySet().iterator();
+    while (each.hasNext()) {
+      Map.Entry entry = (Map.Entry) each.next();
+      SnapshotRef now = (SnapshotRef) base.refs().get(entry.getKey());
+      if (now != null && entry.getValue().equals(Long.valueOf(now.snapshotId()))) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   private static Set present(TableMetadata base, long[] ids) {
     Set found = new HashSet();
     for (int i = 0; i < ids.length; i++) {

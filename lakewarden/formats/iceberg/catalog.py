@@ -87,7 +87,13 @@ class Catalogs:
             if is_java(
                 error, "NoSuchTableException", "NoSuchNamespaceException", "NoSuchIcebergTableException"
             ):
-                raise NoSuchTable(table=table, reason=f"catalog {table.catalog} has no such table") from error
+                other = is_java(error, "NoSuchIcebergTableException")
+                reason = "is no Iceberg table" if other else "has no such table"
+                raise NoSuchTable(
+                    table=table,
+                    reason=f"catalog {table.catalog} {reason}" if not other else f"it {reason}",
+                    other_format=other,
+                ) from error
             raise catalog_error(error, f"catalog {table.catalog}") from error
 
 

@@ -30,7 +30,7 @@ def expire(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], ref
                 raise CommitLost(table=view.ref, reason=java_reason(error)) from error
             if is_java(error, *REFUSED):
                 raise CommitRefused(table=view.ref, reason=java_reason(error)) from error
-            _settle(catalogs, view, snapshot_ids, error)
+            _settle(catalogs, view, ids, names, error)
             return
         held = [(str(name), int(snapshot_id)) for name, snapshot_id in json.loads(answer)["held"]]
         if held:
@@ -39,7 +39,7 @@ def expire(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], ref
     raise CommitLost(table=view.ref, reason=f"other writers committed first {_ATTEMPTS} times")
 
 
-def _settle(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], error: BaseException) -> None:
+def _settle(catalogs: Catalogs, view: TableView, ids: str, names: str, error: BaseException) -> None:
     """The outcome was not told: the table is asked. Snapshots that are all gone went; that they are there proves nothing."""
     for wait in SETTLE_WAITS:
         clock.sleep(wait)
@@ -47,9 +47,6 @@ def _settle(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], er
             table = catalogs.load(view.ref)
         except (LakewardenError, *JavaError):
             continue  # the catalog does not answer: as unknown as before
-        if all(
-            table.snapshot(each) is None
-            for each in {min(snapshot_ids, default=0), max(snapshot_ids, default=0)}
-        ):
+        if not catalogs.expiry.remaining(table, ids, names):
             return
     raise CommitUnknown(table=view.ref, reason=java_reason(error)) from error

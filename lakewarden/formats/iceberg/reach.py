@@ -27,7 +27,7 @@ UNREACHED = pa.schema([("path", pa.string()), ("kind", pa.string()), ("size", pa
 
 _KINDS = ("data", "position-deletes", "equality-deletes")
 # Decoded files are remembered in portions: what is read survives an interruption, and memory stays bounded.
-_PORTION = 200_000
+_PORTION = 100_000
 
 
 class MetadataReader(Protocol):
@@ -75,7 +75,9 @@ class Reach:
         view = self.view
         chosen = [s for s in view.snapshots if snapshot_ids is None or s.id in snapshot_ids]
         listed = self._listed([_list_of(s) for s in chosen])
-        numbers = [hashes(own_metadata(view, chosen)), listed.numbers]
+        # Statistics that the metadata names are needed, also those of a snapshot that another tool dropped.
+        named = [path for _, path in view.statistics] if snapshot_ids is None else []
+        numbers = [hashes([*own_metadata(view, chosen), *named]), listed.numbers]
         numbers.extend(hashes(table["path"]) for table in self._named(listed, np.arange(len(listed.paths))))
         if snapshot_ids is None:
             self._tidy(listed)
