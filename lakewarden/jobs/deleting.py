@@ -92,7 +92,7 @@ def _look_at(
 
 def _reaped(grounds: Grounds, format_: TableFormat, table: TableRef, run: Run) -> Settled:
     files = DoomedFiles(grounds.state)
-    left = files.erasing(format_.view(table).uuid).get(run.id)
+    left = files.erasing_by(run.id)
     if left:
         _look_at(grounds, format_, table, run.id, left)
     gone = files.receipts_of(run.id)
@@ -111,5 +111,5 @@ def _expired(
     if there and run.state is RunState.UNKNOWN and waited < IN_FLIGHT:
         return None
     if expiring.settle(grounds, verdict, view):
-        return Settled(RunState.DONE, "its commit had happened, and its files are doomed")
+        return Settled(RunState.DONE, "its snapshots are gone, and its files are doomed")
     return Settled(RunState.FAILED, "no snapshot had expired")

@@ -56,6 +56,7 @@ if TYPE_CHECKING:  # commands that only list need no Arrow
 
 PAGE = 50_000
 _GOING = "a run is deleting it under an earlier verdict"
+_GONE = "it is gone, with a receipt under another verdict"
 
 
 class DoomedFiles:
@@ -261,6 +262,14 @@ class DoomedFiles:
                 found.setdefault(row.reap_run_id, {})[row.id] = row.path
         return found
 
+    def erasing_by(self, run_id: str) -> dict[int, str]:
+        """Files that this run is deleting, or was: by id and path, whatever has become of the table since."""
+        wanted = select(doomed.c.id, doomed.c.path).where(
+            doomed.c.reap_run_id == run_id, _in(FileState.ERASING)
+        )
+        with self._state.read() as connection:
+            return {row.id: row.path for row in connection.execute(wanted.order_by(doomed.c.id))}
+
     def receipts_of(self, run_id: str) -> int:
         """How many files are gone by this run's doing."""
         wanted = select(func.count()).where(doomed.c.reap_run_id == run_id, _in(*RECEIPTS))
@@ -391,12 +400,16 @@ def _take_from_earlier(connection: Connection, verdict: Verdict) -> None:
     of_others = doomed.c.verdict_id.in_(others)
     waiting = connection.execute(columns.where(of_others, _in(FileState.DOOMED))).all()
     going = connection.execute(columns.where(of_others, _in(FileState.ERASING))).all()
-    if not waiting and not going:
+    # A verdict may be settled long after it was written down, when another has had the same files deleted.
+    since = (_in(*RECEIPTS), doomed.c.ended_at > verdict.made_at)
+    gone = connection.execute(columns.where(of_others, *since)).all()
+    if not waiting and not going and not gone:
         return
     own = columns.where(doomed.c.verdict_id == verdict.id, _in(FileState.DOOMED))
     mine = connection.execute(own).all()
     _keep(connection, _shared(waiting, mine), f"verdict {verdict.id} has it: it was needed until then")
     _keep(connection, _shared(mine, going), _GOING)
+    _keep(connection, _shared(mine, gone), _GONE)
 
 
 def _leave_restored(connection: Connection, verdict: Verdict) -> None:
