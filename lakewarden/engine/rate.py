@@ -7,6 +7,10 @@ import threading
 from lakewarden import clock
 
 
+# Seconds a slow batch may be made good for by the next ones going sooner.
+_CATCH_UP = 2.0
+
+
 class Rate:
     """Paces work done in batches, so that the average holds at every moment since the start, the first batch included."""
 
@@ -18,12 +22,12 @@ class Rate:
         self._lock = threading.Lock()
 
     def wait(self, n: int) -> None:
-        """Before doing n more: until so many may be done. The time the last batch took counts; idle time beyond that is not saved up."""
+        """Before doing n more: until so many may be done. A batch that took a little too long is caught up with; idle time is not saved up."""
         took = n * self._seconds_each
         if not took:
             return
         with self._lock:
-            self._due = max(self._due + took, clock.monotonic())
+            self._due = max(self._due + took, clock.monotonic() - _CATCH_UP)
             due = self._due
         while (left := due - clock.monotonic()) > 0:
             clock.sleep(left)

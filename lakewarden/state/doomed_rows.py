@@ -59,7 +59,10 @@ def _rows(verdict_id: str, files: pa.Table) -> Iterator[list[tuple[Any, ...]]]:
 
 
 def _once(files: pa.Table) -> pa.Table:
-    """One row per file, whichever way its path is spelled: an object has one receipt."""
+    """One row per file, whichever way its path is spelled: an object has one receipt.
+
+    In order of path: rows are deleted in the order of their ids, and a batch that lies in one folder needs one listing.
+    """
     import numpy as np
 
     from lakewarden.paths import hashes
@@ -67,7 +70,8 @@ def _once(files: pa.Table) -> pa.Table:
     if not files.num_rows:
         return files
     _, first = np.unique(hashes(files.column("path")), return_index=True)
-    return files if len(first) == files.num_rows else files.take(np.sort(first))
+    once = files if len(first) == files.num_rows else files.take(np.sort(first))
+    return once.sort_by("path")
 
 
 def among(connection: Connection, ids: Sequence[int]) -> ColumnElement[bool]:

@@ -270,6 +270,18 @@ def test_what_a_dead_run_was_deleting_is_settled_once(files: DoomedFiles, state:
     assert [each.run_id for each in files.receipts(TABLE)] == [again, again]
 
 
+def test_a_verdict_settled_late_leaves_what_another_had_deleted_meanwhile(
+    files: DoomedFiles, state: State, run: str
+) -> None:
+    doom(files, "/t/a", "/t/b", verdict="late")
+    doomed_now(files, "file:/t/a")
+    (gone,) = files.begin_erasing(ids(files), run, ME, NOW)
+    files.finish_erasing(run, NOW + DAY, erased=[gone])
+    files.enforce("late", NOW + 2 * DAY)
+    assert [each.path for each in files.list(TABLE)] == ["/t/b"]
+    assert [each.path for each in files.receipts(TABLE)] == ["file:/t/a"]
+
+
 def test_what_is_kept_is_never_due_again(files: DoomedFiles, run: str) -> None:
     doomed_now(files, "/t/a", "/t/b")
     a, b = ids(files)

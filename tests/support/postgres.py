@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,12 +57,35 @@ class Database:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Postgres:
-    """A running server."""
+    """The server; it can be killed and started again under the same address, with what was committed intact."""
 
     admin: Database
-    pid: int
+    _spawn: Callable[[], subprocess.Popen[bytes]] = field(repr=False)
+    _log: Path = field(repr=False)
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the server is not running"
+        return self._process.pid
+
+    def start(self) -> None:
+        process = self._process = self._spawn()
+        wait_until(lambda: _accepts(process, self.admin, self._log), "PostgreSQL answers")
+
+    def kill(self) -> None:
+        """As a crash would: connections are cut, nothing is written any more."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait(20)
+            self._process = None
+
+    def stop(self) -> None:
+        if self._process is not None:
+            _stop(self._process)
+            self._process = None
 
     def fresh_database(self) -> Database:
         """An empty database nobody else uses."""
@@ -83,12 +106,12 @@ def postgres() -> Iterator[Postgres]:
         bin_dir = _reachable_binaries(folder, owner)
         admin = Database(free_port(), "postgres", secrets.token_hex(16))
         _init(bin_dir, folder, owner, admin)
-        server = _spawn(bin_dir, folder, owner, admin)
+        server = Postgres(admin, lambda: _spawn(bin_dir, folder, owner, admin), folder / "log")
         try:
-            wait_until(lambda: _accepts(server, admin, folder / "log"), "PostgreSQL answers")
-            yield Postgres(admin, server.pid)
+            server.start()
+            yield server
         finally:
-            _stop(server)
+            server.stop()
 
 
 def _owner() -> str | None:
@@ -182,7 +205,7 @@ def _spawn(bin_dir: Path, folder: Path, owner: str | None, admin: Database) -> s
     command = [str(bin_dir / "postgres"), "-D", str(folder / "data"), "-p", str(admin.port)]
     for key, value in settings.items():
         command += ["-c", f"{key}={value}"]
-    with (folder / "log").open("wb") as log:
+    with (folder / "log").open("ab") as log:
         # A session of its own: Ctrl-C in the terminal stops the tests, and they stop the server.
         return subprocess.Popen(
             command,

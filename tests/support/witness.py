@@ -53,6 +53,10 @@ class Witness:
     def look(self) -> None:
         """Remember what every snapshot says and every file there is. To be called after each change that is meant."""
         self.rows |= {each: self._rows(each) for each in self.snapshots() if each not in self.rows}
+        self.look_at_files()
+
+    def look_at_files(self) -> None:
+        """Only what is there: quick."""
         self.seen |= self.stored()
 
     # ------------------------------------------------------------ what there is
@@ -118,6 +122,15 @@ class Witness:
         assert self.files(FileState.ERASING) == []
         standings = DoomedFiles(self.lab.lw.state).standings(self.table)
         assert [each for each in standings if each.verdict.state is VerdictState.PENDING] == []
+
+    def told_truly(self, job: str) -> None:
+        """A run that ended as done or failed says of its verdict what is so."""
+        for each in self.lab.lw.runs(self.table, 1000):
+            verdict = DoomedFiles(self.lab.lw.state).verdict(each.id)
+            if each.job != job or verdict is None:
+                continue
+            in_force = verdict.state is VerdictState.ACTIVE
+            assert in_force is (each.state is RunState.DONE), f"{each.state}: {each.reason}, {verdict.state}"
 
     def converges(self) -> None:
         """Given time, everything that nobody needs goes, and nothing else; then there is nothing to do."""
