@@ -146,11 +146,16 @@ class Meta:
         return None if ref is None else self.snapshot(ref.snapshot_id)
 
     @cached_property
+    def read(self) -> frozenset[str]:
+        """Every file that a reader of any snapshot opens."""
+        return frozenset().union(*(each.needs for each in self.snapshots))
+
+    @cached_property
     def needed(self) -> frozenset[str]:
         """Every file that any snapshot needs, and the table's own metadata."""
         there = {each.id for each in self.snapshots}
         own = [self.path, *self.log, *(path for snapshot, path in self.statistics if snapshot in there)]
-        return frozenset(plain(each) for each in own).union(*(each.needs for each in self.snapshots))
+        return self.read.union(plain(each) for each in own)
 
 
 class Table:

@@ -70,7 +70,7 @@ class World:
         self.lost_pins: list[Promise] = []  # on snapshots that another tool dropped
         self.deletions: set[tuple[str, str]] = set()
         self.expired_at: dict[str, datetime] = {}
-        self.needed_before: frozenset[str] = frozenset()
+        self.read_before: frozenset[str] = frozenset()
         self.settings = Settings()
         self.proving = False
         self.disturbed = False
@@ -120,11 +120,11 @@ class World:
         return frozenset().union(*(table.meta.needed for table in self.tables))
 
     def committed(self) -> None:
-        """A table moved on by someone else's hand, or by ours: remember what is no longer needed because we expired it."""
-        now, needed = self.clock.tick(), self.needed()
-        for name in self.needed_before - needed if self.settings.job == "expire" else ():
+        """A table moved on by someone else's hand, or by ours: remember what nobody can read any more because we expired it."""
+        now, read = self.clock.tick(), frozenset().union(*(table.meta.read for table in self.tables))
+        for name in self.read_before - read if self.settings.job == "expire" else ():
             self.expired_at[name] = now
-        self.needed_before = needed
+        self.read_before = read
 
     # ------------------------------------------------------------ told by the format
 
