@@ -297,12 +297,12 @@ def test_what_is_kept_is_never_due_again(files: DoomedFiles, run: str) -> None:
 
 
 def test_restore_is_for_good(files: DoomedFiles, state: State, run: str) -> None:
-    doomed_now(files, "/t/a", "file:/t/b", "/t/dir/a")
+    doomed_now(files, "/t/a", "/t/b", "/t/dir/a")
     every = ids(files)
     done = files.restore(TABLE, path="file:/t/a", now=NOW)
     assert (done.files, done.bytes, done.erasing, done.gone) == (1, 10, 0, 0)
     assert files.begin_erasing(every, run, ME, NOW) == every[1:]
-    assert [each.to_pylist() for each in files.restored_paths(UUID)] == [["file:/t/a"]]
+    assert [each.to_pylist() for each in files.restored_paths(UUID)] == [["/t/a"]]
     assert files.restore(TABLE, path="/t/nothing", now=NOW).files == 0
     assert files.restore(TABLE, path="/t/b", now=NOW).erasing == 1, "it is being deleted: too late"
     assert states(state)["/t/b"] == "erasing"
