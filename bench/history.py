@@ -55,6 +55,7 @@ class LongTable:
             FILES_PER_COMMIT,
             COLUMNS,
             start,
+            True,
         )
 
     def plant_orphans(self, count: int) -> None:
