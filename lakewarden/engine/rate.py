@@ -6,7 +6,6 @@ import threading
 
 from lakewarden import clock
 
-
 # Seconds a slow batch may be made good for by the next ones going sooner.
 _CATCH_UP = 2.0
 
