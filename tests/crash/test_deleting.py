@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from lakewarden.errors import Refused
+from lakewarden.errors import Busy, Refused
 from lakewarden.jobs.context import DeletingStep
 from lakewarden.jobs.recover import IN_FLIGHT
 from lakewarden.model import Job, Run, RunState
@@ -443,4 +443,33 @@ def test_a_sweep_that_lost_its_run(witness: Witness, asleep: list[subprocess.Pop
     assert said.startswith("raised:"), said
     assert lab.doomed(table) == set()
     assert lab.lw.run_by_id(first)[0].state is FAILED
+    witness.converges()
+
+
+# ------------------------------------------------------------ two processes at once
+
+
+@crash_only()
+@pytest.mark.parametrize(
+    ("job", "place"), [("expire", "expire-commit"), ("sweep", "enforce"), ("reap", "begin-erasing")]
+)
+def test_a_process_that_is_at_it_is_left_alone(
+    witness: Witness, asleep: list[subprocess.Popen[str]], job: str, place: str
+) -> None:
+    """However long it takes, on the same host its process is seen to be there: who comes second is told who is at it."""
+    lab, table = witness.lab, witness.table
+    if job == "reap":
+        run(lab, table, "expire")
+        witness.look()
+    marked = lab.doomed(table)
+    child = stop_at(asleep, witness, job, place, "after")
+    with later(hours=5), pytest.raises(Busy, match=f"pid {child.pid}") as busy:
+        lab.lw.run(job, table, wanted(job))
+    assert busy.value.exit_code == 11
+    said = wake(child)
+    assert said.startswith("survived:") and ("done" in said or "partial" in said), said
+    run(lab, table, job)
+    if job == "reap":
+        assert sorted(witness.files(FileState.ERASED, FileState.MISSING)) == sorted(marked)
+    witness.nothing_open()
     witness.converges()
