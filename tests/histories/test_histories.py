@@ -36,6 +36,8 @@ from tests.histories.world import Violated
 COUNT = int(os.environ.get("LAKEWARDEN_HISTORIES", "150"))
 FIRST = int(os.environ.get("LAKEWARDEN_FIRST_SEED", "0"))
 MEMORY = Path("/dev/shm")
+# A long run that is cut off has told how far it came.
+TELL = 500
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +60,8 @@ def test_nothing_that_is_needed_is_ever_deleted(stage: Stage) -> None:
         if failure is not None:
             short, why = shortened(stage, history)
             pytest.fail(f"{history}\nfails with {failure!r}\nas does {short}\nwith {why!r}")
+        if (seed + 1 - FIRST) % TELL == 0:
+            print(f"seeds {FIRST} to {seed}: {time.monotonic() - began:,.0f} s", flush=True)
     print(f"\n{summary(told, time.monotonic() - began)}")
     for name in ("files erased", "crashes", "turns", "pins", "files restored"):
         assert told[name] or COUNT < 100, f"no {name}: these histories prove nothing"
