@@ -24,6 +24,9 @@ public final class LongHistory {
    *  Of a folder that is not on disk only the metadata is made: whoever calls puts 64 bytes under each name. */
   public synchronized void append(Table table, String folder, int commits, int filesPerCommit, int columns, int from, boolean onDisk)
       throws Exception {
+    if (from == 0) {
+      paths.clear();  // a new table: what was appended to others is not its to compact
+    }
     for (int commit = from; commit < from + commits; commit++) {
       AppendFiles append = table.newFastAppend();
       for (int i = 0; i < filesPerCommit; i++) {

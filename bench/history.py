@@ -64,6 +64,7 @@ class LongTable:
             path = (
                 self.folder / "data" / f"day=2024-01-{1 + number % 28:02d}" / f"orphan-{number:05d}.parquet"
             )
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"orphan")
         for where, _, names in os.walk(self.folder):
             for name in names:

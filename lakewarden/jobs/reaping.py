@@ -106,7 +106,7 @@ class Reaper:
             for batch in self._due(graces):
                 self._reap_batch(batch)
             self._remove_folders()
-        except Refused as error:
+        except (Refused, Unreachable) as error:
             if not self._count.settled:
                 raise
             return self._outcome(f"stopped before the rest: {error.message}")

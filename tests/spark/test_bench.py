@@ -27,8 +27,9 @@ from bench.telemetry import Totals, reset, telemetry, totals
 from bench.tools import MODERN, OURS, PEER, Site
 
 SCALE = Scale(
-    rows=100_000, files=10, outputs=5, rounds=1, small_repeats=1, delete_bytes=500_000, rate_mb=1, patience=0
-)
+    rows=100_000, files=10, outputs=5, rounds=1, small_repeats=1, delete_bytes=500_000, rate_mb=1, patience=0,
+    commits=12, objects=300,
+)  # fmt: skip
 # These make tables of several times the scale.
 SMALLER = {"growth", "budget"}
 # The peer's turns on the same tables are covered by the other cases.
