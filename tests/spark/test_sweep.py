@@ -348,3 +348,14 @@ def test_a_commit_of_nothing_is_no_damage(lab: Lab) -> None:
     assert lab.lw.run("expire", table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}).state is (
         RunState.DONE
     )
+
+
+def test_the_catalog_iceberg_makes_for_reads_by_path_is_nobodys(lab: Lab) -> None:
+    table = lab.messy(files=2, days=1)
+    name = "spark.sql.catalog.default_iceberg"
+    lab.spark.conf.set(name, "org.apache.iceberg.spark.SparkCatalog")
+    try:
+        assert "default_iceberg" not in lab.lw.catalogs()
+        assert doomed(lab, table) == set()
+    finally:
+        lab.spark.conf.unset(name)

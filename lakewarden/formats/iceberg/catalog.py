@@ -16,6 +16,8 @@ _PREFIX = "spark.sql.catalog."
 _IMPLEMENTATION = "org.apache.iceberg.spark.SparkCatalog"
 _HERE = Path(__file__).parent
 _BETWEEN = "\x01"
+# Iceberg's source makes these by itself when a DataFrame is read by path: no tables of anyone's are in them.
+_BY_PATH = ("default_iceberg", "default_cache_iceberg")
 
 
 def spark_settings(name: str, properties: Mapping[str, str]) -> dict[str, str]:
@@ -35,6 +37,7 @@ def session_catalogs(spark: Any) -> list[str]:
         for key, value in settings.items()
         if key.startswith(_PREFIX)
         and "." not in key.removeprefix(_PREFIX)
+        and key.removeprefix(_PREFIX) not in _BY_PATH
         and value.startswith("org.apache.iceberg.spark.")
     )
 
