@@ -99,8 +99,11 @@ class Pinning:
     def _check(self, pin: Pin, format_: TableFormat) -> None:
         table = TableRef.parse(pin.table)
         # The journal before the table: an expiry that ends between the two is over by the second look, and is seen there.
-        refuse_taken(self._journal, format_.view(table), pin.snapshot_id)
-        refuse_going(self._journal, format_.view(table), pin.snapshot_id, pin.table_uuid)
+        run = _taking(self._journal, str(table), pin.snapshot_id)
+        view = format_.view(table)
+        if run is not None:
+            raise _refused(view, pin.snapshot_id, f"expire run {run.id} is removing it now")
+        refuse_going(self._journal, view, pin.snapshot_id, pin.table_uuid)
 
     def _drop_mirror(self, pin: Pin, tag: str) -> None:
         table = TableRef.parse(pin.table)
@@ -184,11 +187,6 @@ def refuse_going(journal: Journal, view: TableView, snapshot_id: int, table_uuid
     if table_uuid is not None and view.uuid != table_uuid:
         raise _refused(view, snapshot_id, "the table was dropped and made anew meanwhile")
     _refuse_unknown(view, snapshot_id)
-    refuse_taken(journal, view, snapshot_id)
-
-
-def refuse_taken(journal: Journal, view: TableView, snapshot_id: int) -> None:
-    """Refused where an expiry that is under way may be taking it."""
     run = _taking(journal, str(view.ref), snapshot_id)
     if run is not None:
         raise _refused(view, snapshot_id, f"expire run {run.id} is removing it now")
