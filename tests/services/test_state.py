@@ -457,6 +457,14 @@ def test_many_may_open_an_empty_database_at_once(url: str) -> None:
         each.close()
 
 
+def test_many_may_change_a_new_file_to_wal_at_once(tmp_path: Path) -> None:
+    """SQLite fails this one change at once instead of waiting: about one try in a hundred."""
+    for number in range(150):
+        url = f"sqlite:///{tmp_path / f'{number}.db'}"
+        states = at_once(6, lambda _, url=url: database._use_wal(State(database._engine(url))))
+        assert states == [None] * 6
+
+
 def test_a_failing_transaction_leaves_nothing(state: State, journal: Journal) -> None:
     start(journal)
 

@@ -350,12 +350,17 @@ def test_a_commit_of_nothing_is_no_damage(lab: Lab) -> None:
     )
 
 
-def test_the_catalog_iceberg_makes_for_reads_by_path_is_nobodys(lab: Lab) -> None:
+@pytest.mark.parametrize(
+    ("name", "implementation"),
+    [("default_iceberg", "SparkCatalog"), ("default_rewrite_catalog", "SparkRewriteTableCatalog")],
+)
+def test_a_catalog_that_iceberg_made_by_itself_is_nobodys(lab: Lab, name: str, implementation: str) -> None:
+    """One for reads by path, one for its own rewrites: they stay in the session, and hold no tables of anyone's."""
     table = lab.messy(files=2, days=1)
-    name = "spark.sql.catalog.default_iceberg"
-    lab.spark.conf.set(name, "org.apache.iceberg.spark.SparkCatalog")
+    key = f"spark.sql.catalog.{name}"
+    lab.spark.conf.set(key, f"org.apache.iceberg.spark.{implementation}")
     try:
-        assert "default_iceberg" not in lab.lw.catalogs()
+        assert name not in lab.lw.catalogs()
         assert doomed(lab, table) == set()
     finally:
-        lab.spark.conf.unset(name)
+        lab.spark.conf.unset(key)

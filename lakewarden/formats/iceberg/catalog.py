@@ -16,8 +16,10 @@ _PREFIX = "spark.sql.catalog."
 _IMPLEMENTATION = "org.apache.iceberg.spark.SparkCatalog"
 _HERE = Path(__file__).parent
 _BETWEEN = "\x01"
-# Iceberg's source makes these by itself when a DataFrame is read by path: no tables of anyone's are in them.
-_BY_PATH = ("default_iceberg", "default_cache_iceberg")
+# What people configure. Iceberg registers catalogs of other classes by itself, for the work of one procedure.
+_OF_PEOPLE = (_IMPLEMENTATION, "org.apache.iceberg.spark.SparkSessionCatalog")
+# This one is of the same class, and made when a DataFrame is read by path: nobody's tables are in it.
+_BY_PATH = "default_iceberg"
 
 
 def spark_settings(name: str, properties: Mapping[str, str]) -> dict[str, str]:
@@ -37,8 +39,8 @@ def session_catalogs(spark: Any) -> list[str]:
         for key, value in settings.items()
         if key.startswith(_PREFIX)
         and "." not in key.removeprefix(_PREFIX)
-        and key.removeprefix(_PREFIX) not in _BY_PATH
-        and value.startswith("org.apache.iceberg.spark.")
+        and key.removeprefix(_PREFIX) != _BY_PATH
+        and value in _OF_PEOPLE
     )
 
 
