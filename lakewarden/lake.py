@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ from lakewarden.engine.jars import Group, default_cache, ensure_jars
 from lakewarden.engine.metadata import MetadataFiles
 from lakewarden.engine.session import close_session, open_session
 from lakewarden.engine.spark import ship_kernels
-from lakewarden.errors import ConfigError, NoSuchTable
+from lakewarden.errors import NoSuchTable
 from lakewarden.formats.iceberg.catalog import session_catalogs, spark_settings
 from lakewarden.formats.iceberg.format import Iceberg
+from lakewarden.formats.paimon.format import Paimon
 from lakewarden.formats.seam import TableFormat
 from lakewarden.model import TableRef
+
+PAIMON = "paimon"
 
 
 class Lake:
@@ -26,6 +30,9 @@ class Lake:
         cache = default_cache(os.environ).parent
         ship_kernels(self.spark, cache / "kernels")
         self._iceberg = Iceberg(self.spark, MetadataFiles(self.spark), cache / "reach")
+        self._paimon_catalogs = {
+            each.name: each.properties for each in config.catalogs.values() if each.format == PAIMON
+        }
 
     def close(self) -> None:
         if not self._given:
@@ -36,23 +43,29 @@ class Lake:
         return sorted({*self._config.catalogs, *session_catalogs(self.spark)})
 
     def format_of(self, catalog: str) -> TableFormat:
+        return self._format(catalog, catalog)
+
+    def format_for(self, table: TableRef) -> TableFormat:
+        return self._format(table.catalog, table)
+
+    def _format(self, catalog: str, asked: object) -> TableFormat:
+        if catalog in self._paimon_catalogs:
+            return self._paimon
         if catalog in self.catalogs():
             return self._iceberg
         known = ", ".join(self.catalogs()) or "none"
-        raise NoSuchTable(table=catalog, reason=f"no catalog {catalog} is configured; configured: {known}")
+        raise NoSuchTable(table=asked, reason=f"no catalog {catalog} is configured; configured: {known}")
 
-    def format_for(self, table: TableRef) -> TableFormat:
-        if table.catalog in self.catalogs():
-            return self._iceberg
-        known = ", ".join(self.catalogs()) or "none"
-        raise NoSuchTable(
-            table=table, reason=f"no catalog {table.catalog} is configured; configured: {known}"
-        )
+    @cached_property
+    def _paimon(self) -> Paimon:
+        """Made when it is first asked for: a lake without Paimon never loads its classes."""
+        cache = default_cache(os.environ).parent
+        return Paimon(self.spark, self._paimon_catalogs, MetadataFiles(self.spark), cache / "reach")
 
     def _open(self) -> Any:
         conf: dict[str, str] = {}
-        for catalog in self._config.catalogs.values():
-            conf.update(spark_settings(catalog.name, _iceberg_only(catalog, self._config)))
+        for catalog in _iceberg(self._config):
+            conf.update(spark_settings(catalog.name, catalog.properties))
         conf.update(self._config.spark.conf)
         jars = [Path(each) for each in self._config.spark.jars] or ensure_jars(jar_groups(self._config))
         return open_session(self._config.spark.master, conf, jars)
@@ -60,9 +73,9 @@ class Lake:
     def _adopt(self, spark: Any) -> Any:
         """A session that was handed in: only catalogs it does not have are added to it."""
         have = session_catalogs(spark)
-        for catalog in self._config.catalogs.values():
+        for catalog in _iceberg(self._config):
             if catalog.name not in have:
-                for key, value in spark_settings(catalog.name, _iceberg_only(catalog, self._config)).items():
+                for key, value in spark_settings(catalog.name, catalog.properties).items():
                     spark.conf.set(key, value)
         return spark
 
@@ -70,19 +83,14 @@ class Lake:
 def jar_groups(config: Config) -> list[Group]:
     """Which of the pinned jars the configured catalogs need."""
     groups: list[Group] = ["base"]
+    of_paimon = any(catalog.format == PAIMON for catalog in config.catalogs.values())
     values = [value for catalog in config.catalogs.values() for value in catalog.properties.values()]
     if "jdbc" in values or any(value.startswith("jdbc:") for value in values):
         groups.append("jdbc")
     if any(value.startswith(("s3:", "s3a:", "s3n:")) or value.endswith("S3FileIO") for value in values):
-        groups.append("s3")
-    return groups
+        groups += ["s3", "paimon-s3"] if of_paimon else ["s3"]
+    return groups + (["paimon"] if of_paimon else [])
 
 
-def _iceberg_only(catalog: CatalogConfig, config: Config) -> dict[str, str]:
-    if catalog.format != "iceberg":
-        raise ConfigError(
-            key=f"catalogs.{catalog.name}.format",
-            where=str(config.path or "the call"),
-            reason=f"found {catalog.format!r}; this release looks after: iceberg",
-        )
-    return dict(catalog.properties)
+def _iceberg(config: Config) -> list[CatalogConfig]:
+    return [each for each in config.catalogs.values() if each.format != PAIMON]

@@ -91,7 +91,11 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A branch or a tag: a name that keeps a snapshot; a branch keeps the history it says as well. None: the table's rule."""
+    """A branch or a tag: a name that keeps a snapshot; a branch keeps the history it says as well. None: the table's rule.
+
+    A consumer keeps the snapshot it reads next, and all after it. `has_copy`: what it keeps stays when the snapshot leaves
+    the table's own history.
+    """
 
     name: str
     kind: str
@@ -99,6 +103,8 @@ class Ref:
     max_age_ms: int | None = None
     min_snapshots: int | None = None
     max_snapshot_age_ms: int | None = None
+    has_copy: bool = False
+    ends_at: datetime | None = None  # where the format tells the moment itself, and not an age
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +171,9 @@ class TableView:
     # Files of metadata that no snapshot's manifest list leads to: earlier metadata files, statistics by snapshot.
     metadata_log: tuple[str, ...] = ()
     statistics: tuple[tuple[int, str], ...] = ()
+    in_order: bool = False  # snapshots leave from the oldest on, without gaps
+    version: str = ""  # differs whenever the state does, for formats whose metadata is more than one file
+    handle: Any = None  # the format's own view of the same metadata; nobody else looks inside
 
     def head(self, branch: str = "main") -> int | None:
         """The snapshot a branch points at; None for an empty table or an unknown branch."""
@@ -249,12 +258,13 @@ class Doomed:
 
 
 class HoldKind(StrEnum):
-    """Why something must stay. The first four keep snapshots, the last two keep files no snapshot names yet."""
+    """Why something must stay. The first five keep snapshots, the last two keep files no snapshot names yet."""
 
     PIN = "pin"
     TAG = "tag"
     BRANCH = "branch"
     FLINK = "flink"
+    CONSUMER = "consumer"
     WRITER = "writer"
     LOAD = "load"
 

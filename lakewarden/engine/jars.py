@@ -25,7 +25,7 @@ from typing import Any, Literal, get_args
 from lakewarden.engine.java import use_java
 from lakewarden.errors import LakewardenError, NotSetUp
 
-Group = Literal["base", "jdbc", "s3", "rest-server"]
+Group = Literal["base", "jdbc", "s3", "paimon", "paimon-s3", "rest-server"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 IVY_SETTINGS = "LAKEWARDEN_IVY_SETTINGS"
 
@@ -50,12 +50,15 @@ class Jar:
 
 
 ICEBERG = "org.apache.iceberg"
+PAIMON = "org.apache.paimon"
 
 PINNED = (
     Jar("base", ICEBERG, "iceberg-spark-runtime-4.1_2.13", "1.12.0", "Iceberg itself, for Spark 4.1"),
     Jar("jdbc", "org.xerial", "sqlite-jdbc", "3.53.4.0", "Iceberg catalogs in a SQLite file"),
     Jar("jdbc", "org.postgresql", "postgresql", "42.7.14", "Iceberg catalogs in PostgreSQL"),
     Jar("s3", ICEBERG, "iceberg-aws-bundle", "1.12.0", "tables on S3"),
+    Jar("paimon", PAIMON, "paimon-bundle", "1.4.2", "Paimon itself"),
+    Jar("paimon-s3", PAIMON, "paimon-s3", "1.4.2", "Paimon tables on S3"),
     Jar("rest-server", ICEBERG, "iceberg-open-api", "1.10.1", "tests only: a real REST catalog"),
 )
 

@@ -166,8 +166,8 @@ class TableFormat(Protocol):
     def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
         """Every file these snapshots (all, when not said) and the table itself need. Complete, or raises; never partial."""
 
-    def unreached(self, view: TableView, removed: Collection[int]) -> pa.Table:
-        """Files reachable now that would not be without these snapshots: path, kind, size (null where not told)."""
+    def unreached(self, view: TableView, removed: Collection[int], refs: Collection[str] = ()) -> pa.Table:
+        """Files reachable now that would not be without these snapshots and refs: path, kind, size (null where not told)."""
 
     def named_paths(self, view: TableView, numbers: Any) -> Iterator[pa.Array]:
         """As the metadata spells them, the files whose path hashes (lakewarden/paths.py) are among these sorted numbers."""

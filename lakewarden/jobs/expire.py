@@ -66,6 +66,8 @@ def plan(view: TableView, policy: Policy, holds: Holds, now: datetime) -> Plan:
         return replace(empty, reason=f"switched off: {policy.explain('snapshot_expiry_enabled')}")
     refs, outlived = _split_refs(view, now)
     kept = _kept(view, refs, policy, holds, now)
+    if view.in_order:
+        kept = _behind_the_first_kept(view, kept)
     free = sorted((each for each in view.snapshots if each.id not in kept), key=_age)
     limit = policy.maybe_int("snapshot_expire_limit")
     chosen, rest = free[:limit], free[len(free[:limit]) :]
@@ -112,10 +114,25 @@ def _kept(
         kept |= dict.fromkeys(_history_of(view, ref, now), f"history of {ref.kind} {ref.name}")
     kept |= _in_window(view, policy, now)
     kept |= {snapshot: _held(each) for snapshot, each in holds.snapshots().items() if _held(each)}
-    kept |= {ref.snapshot_id: f"{ref.kind} {ref.name}" for ref in refs}
+    kept |= {_named_by(ref, view): f"{ref.kind} {ref.name}" for ref in refs if not ref.has_copy}
     if view.current_snapshot_id is not None:
         kept[view.current_snapshot_id] = "the current snapshot"
     return kept
+
+
+def _named_by(ref: Ref, view: TableView) -> int:
+    """What a ref keeps. A consumer reads on from its snapshot, and from the oldest there is where that one is gone."""
+    oldest = min((each.id for each in view.snapshots), default=ref.snapshot_id)
+    return max(ref.snapshot_id, oldest) if ref.kind == "consumer" else ref.snapshot_id
+
+
+def _behind_the_first_kept(view: TableView, kept: dict[int, str]) -> dict[int, str]:
+    """Where snapshots leave from the oldest on, the first that stays keeps all after it."""
+    first = min((each.id for each in view.snapshots if each.id in kept), default=None)
+    if first is None:
+        return kept
+    why = f"after snapshot {first}, which stays: {kept[first]}"
+    return {each.id: kept.get(each.id, why) for each in view.snapshots if each.id >= first}
 
 
 def _split_refs(view: TableView, now: datetime) -> tuple[list[Ref], list[Ref]]:
@@ -128,6 +145,7 @@ def _split_refs(view: TableView, now: datetime) -> tuple[list[Ref], list[Ref]]:
         most = ref.max_age_ms if ref.max_age_ms is not None else (int(default) if default else None)
         age = ages.get(ref.snapshot_id)
         over = most is not None and age is not None and age.total_seconds() * 1000 > most
+        over = over or (ref.ends_at is not None and now > ref.ends_at)
         (outlived if over and ref.name != _MAIN else stay).append(ref)
     return stay, outlived
 

@@ -46,9 +46,10 @@ def prepare(
     expire.check(view, now)
     plan = expire.plan(view, policy, gather(view, grounds.state, now), now)
     ids = expire.snapshots_to_drop(plan)
-    if not ids:
+    refs = expire.refs_to_drop(plan, view)
+    if not ids and not refs:
         return Prepared(plan, view, policy)
-    files = format_.unreached(view, frozenset(ids))
+    files = format_.unreached(view, frozenset(ids), refs)
     return Prepared(_with_files(plan, files), view, policy, more=files)
 
 

@@ -18,6 +18,7 @@ from lakewarden.engine.objects import Objects
 from lakewarden.engine.progress import Progress, Silent
 from lakewarden.errors import LakewardenError, NoSuchTable, Refused
 from lakewarden.formats.jvm import JavaError, is_java, java_reason
+from lakewarden.formats.names import names_of
 from lakewarden.formats.seam import TableFormat
 from lakewarden.formats.survey import Survey
 from lakewarden.jobs import fsck_footers, sweep
@@ -219,6 +220,7 @@ class Examiner:
             holds=gather(view, self.grounds.state, now),
             open_runs=self._open_runs(view.ref),
             young_since=now - policy.hours("orphan_grace_hours"),
+            names=names_of(view),
         )
         yield from orphans(view, policy, judged)
 

@@ -154,7 +154,7 @@ class Neighbours:
 
 
 def _pointer(view: TableView) -> tuple[str, str]:
-    return view.uuid, normal(view.metadata_location)
+    return view.uuid, f"{normal(view.metadata_location)} {view.version}"
 
 
 def metadata_folders(view: TableView) -> list[str]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewarden.errors import Refused
+from lakewarden.formats.names import Names, names_of
 from lakewarden.model import Hold, HoldKind, Job, TableView
 from lakewarden.paths import normal
 from lakewarden.plan import Bounds, DoomFiles, ManyDoomed, Plan, count_spared
@@ -22,9 +23,6 @@ from lakewarden.safety.holds import Holds
 
 REASON = "no metadata names it"
 
-# What a table's writers leave behind; any other name was put there by someone for reasons we do not know.
-_OURS = re.compile(r"\.(parquet|orc|avro|puffin|stats|metadata\.json|metadata\.json\.gz)$")
-_METADATA = re.compile(r"(\.metadata\.json|\.metadata\.json\.gz|\.avro|\.stats)$")
 # A part of a path that tools pass over; a partition folder such as `_day=7` is not one.
 _HIDDEN = re.compile(r"^\.|^_[^=]*$")
 _RUN = re.compile(r"lakewarden-(\d{8}-\d{6}-[0-9a-f]{6})-")
@@ -71,13 +69,14 @@ def judge(
     holds: Holds,
     open_runs: Collection[str],
     young_since: datetime,
+    names: Names,
 ) -> Judged:
     """The fate of every listed file. Only what nobody can need any more and is old enough is an orphan."""
     unnamed = listing.files.filter(pa.array(~named))
     roots = [normal(root).rstrip("/") + "/" for root in listing.roots]
     fates: list[Fate] = []
     for path, modified in zip(unnamed["path"].to_pylist(), unnamed["modified"].to_pylist(), strict=True):
-        fates.append(_fate(path, modified, roots, restored, doomed, holds, open_runs, young_since))
+        fates.append(_fate(path, modified, roots, restored, doomed, holds, open_runs, young_since, names))
     told = np.array([str(each) for each in fates], dtype=object)
     sizes = unnamed["size"].to_numpy()
     counts: dict[Fate, tuple[int, int]] = {
@@ -100,6 +99,7 @@ def _fate(
     holds: Holds,
     open_runs: Collection[str],
     young_since: datetime,
+    names: Names,
 ) -> Fate:
     plain = normal(path)
     if restored(path):
@@ -114,7 +114,7 @@ def _fate(
         return Fate.ACTIVE
     if _is_hidden(plain, roots):
         return Fate.HIDDEN
-    if not _OURS.search(plain):
+    if not names.ours.search(plain):
         return Fate.FOREIGN
     return Fate.YOUNG if modified > young_since else Fate.ORPHAN
 
@@ -148,7 +148,7 @@ def plan(view: TableView, policy: Policy, judged: Judged, now: datetime) -> Plan
         if fate not in (Fate.NAMED, Fate.ORPHAN)
     ]
     found = judged.orphans
-    kinds = kinds_of(found)
+    kinds = kinds_of(view, found)
     actions = tuple(
         DoomFiles(kind, count, size, REASON) for kind, count, size in _by_kind(found, kinds) if count
     )
@@ -180,8 +180,9 @@ def check_share(view: TableView, policy: Policy, judged: Judged) -> None:
         )
 
 
-def kinds_of(files: pa.Table) -> list[str]:
-    return ["metadata" if _METADATA.search(path) else "data" for path in files["path"].to_pylist()]
+def kinds_of(view: TableView, files: pa.Table) -> list[str]:
+    metadata = names_of(view).metadata
+    return ["metadata" if metadata.search(path) else "data" for path in files["path"].to_pylist()]
 
 
 def _by_kind(files: pa.Table, kinds: Sequence[str]) -> list[tuple[str, int, int]]:

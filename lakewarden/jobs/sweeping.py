@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from lakewarden import clock
 from lakewarden.engine.objects import LISTING, Objects
 from lakewarden.errors import Refused
+from lakewarden.formats.names import names_of
 from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs import sweep
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
@@ -66,7 +67,7 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
     files = pa.table(
         {
             "path": found["path"],
-            "kind": pa.array(sweep.kinds_of(found), pa.string()),
+            "kind": pa.array(sweep.kinds_of(view, found), pa.string()),
             "size": found["size"],
             "stamp": found["stamp"],
         }
@@ -77,12 +78,12 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
     context.step(DeletingStep.DOOMING, {"verdict": context.run_id, "files": files.num_rows})
     doomed.enforce(context.run_id, clock.now())
     context.step(DeletingStep.DOOMED, {"verdict": context.run_id, "files": files.num_rows})
-    return Outcome(RunState.DONE, "", counters(judged))
+    return Outcome(RunState.DONE, "", counters(view, judged))
 
 
-def counters(judged: Judged) -> dict[str, int]:
+def counters(view: TableView, judged: Judged) -> dict[str, int]:
     """What a sweep found, each fate apart (S106)."""
-    kinds = sweep.kinds_of(judged.orphans)
+    kinds = sweep.kinds_of(view, judged.orphans)
     return {
         "files_listed": judged.listed,
         "files_doomed": len(kinds),
@@ -163,6 +164,7 @@ def _judge(
         holds=gather(view, grounds.state, now),
         open_runs=_open_runs(grounds, view.ref),
         young_since=now - policy.hours("orphan_grace_hours"),
+        names=names_of(view),
     )
 
 

@@ -1,6 +1,6 @@
-"""Who holds what: pins, tags, branches, Flink jobs, writers at work and staged loads.
+"""Who holds what: pins, tags, branches, Flink jobs, consumers, writers at work and staged loads.
 
-The first four keep snapshots, the last two keep files that no snapshot names yet. What a hold covers is decided here and
+All but the last two keep snapshots; those keep files that no snapshot names yet. What a hold covers is decided here and
 nowhere else; in doubt it covers.
 """
 
@@ -110,7 +110,7 @@ def _in_state(view: TableView, state: State, now: datetime) -> Iterator[Hold]:
 
 def _refs(view: TableView) -> Iterator[Hold]:
     for ref in view.refs:
-        kind = HoldKind.TAG if ref.kind == "tag" else HoldKind.BRANCH
+        kind = HoldKind(ref.kind)
         until = _tag_ends(ref, view.snapshot(ref.snapshot_id)) if kind is HoldKind.TAG else None
         yield Hold(kind, ref.name, "", snapshot_id=ref.snapshot_id, until=until)
     # The first format version need not name its main branch.
@@ -121,7 +121,7 @@ def _refs(view: TableView) -> Iterator[Hold]:
 def _tag_ends(ref: Ref, snapshot: Snapshot | None) -> datetime | None:
     """Iceberg counts a ref's age from the moment its snapshot was committed."""
     if ref.max_age_ms is None or snapshot is None:
-        return None
+        return ref.ends_at
     try:
         return snapshot.committed_at + timedelta(milliseconds=ref.max_age_ms)
     except OverflowError:

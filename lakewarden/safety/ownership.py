@@ -19,6 +19,8 @@ ELSEWHERE = (
     "write.object-storage.path",
     "write.folder-storage.path",
 )
+# Paimon's, and several of them.
+EXTERNAL = "data-file.external-paths"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,9 @@ class MetadataFile:
 def roots(view: TableView) -> dict[str, str]:
     """Every folder the table writes to, and what says so: its location, and the properties that name others."""
     named = {name: view.properties[name] for name in ELSEWHERE if view.properties.get(name)}
-    return {"location": view.location, **named}
+    several = (each.strip() for each in view.properties.get(EXTERNAL, "").split(","))
+    external = {f"{EXTERNAL} {number}": place for number, place in enumerate(filter(None, several), 1)}
+    return {"location": view.location, **named, **external}
 
 
 def check_ownership(
@@ -56,7 +60,8 @@ def check_ownership(
 
 def is_same(one: TableView, other: TableView) -> bool:
     """Whether two names lead to one table that has one pointer, or had when both were read."""
-    return one.uuid == other.uuid and normal(one.metadata_location) == normal(other.metadata_location)
+    same_file = normal(one.metadata_location) == normal(other.metadata_location)
+    return one.uuid == other.uuid and same_file and one.version == other.version
 
 
 def _check_same_table(action: str, view: TableView, other: TableView) -> None:

@@ -13,7 +13,8 @@ import pyarrow as pa
 from lakewarden.engine.kernels.manifests import LISTED, NAMED
 from lakewarden.errors import CommitLost, CommitUnknown, NoSuchTable, Refused, UsageError
 from lakewarden.formats.iceberg.reach import Reach
-from lakewarden.formats.iceberg.reach_cache import ReachCache
+from lakewarden.formats.reach_cache import ReachCache
+from lakewarden.formats.remembered import Remembered
 from lakewarden.formats.seam import Adoption, HeldByRef
 from lakewarden.model import Counters, PartitionSpec, Ref, Snapshot, SortOrder, TableRef, TableView
 from tests.histories.model import File, Meta, Snap, Table, plain, there
@@ -136,7 +137,7 @@ class ModelFormat:
 
     def _reach(self, view: TableView) -> Reach:
         reader = ModelReader(self._catalog.table(view.ref))
-        return Reach(view, reader, {}, ReachCache(self._cache, view.uuid))
+        return Reach(view, Remembered(view, reader, {}, ReachCache(self._cache, view.uuid)))
 
     # ------------------------------------------------------------ expiring
 

@@ -15,9 +15,10 @@ import pytest
 
 from lakewarden.engine.kernels.manifests import LISTED, NAMED
 from lakewarden.errors import LakewardenError
-from lakewarden.formats.iceberg import reach_cache
+from lakewarden.formats import reach_cache
 from lakewarden.formats.iceberg.reach import Reach
-from lakewarden.formats.iceberg.reach_cache import ReachCache, bound
+from lakewarden.formats.reach_cache import ReachCache, bound
+from lakewarden.formats.remembered import Remembered
 from lakewarden.model import Ref, Snapshot, TableView
 from tests.support.tables import NOW, view
 
@@ -69,7 +70,7 @@ def table(*lists: str, **more: Any) -> TableView:
 
 
 def reach(books: Books, found: TableView, folder: Path) -> Reach:
-    return Reach(found, books, {}, ReachCache(folder, found.uuid))
+    return Reach(found, Remembered(found, books, {}, ReachCache(folder, found.uuid)))
 
 
 def gone(made: Reach, *removed: int) -> set[str]:

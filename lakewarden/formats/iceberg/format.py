@@ -15,12 +15,13 @@ from lakewarden.formats.iceberg.catalog import Catalogs
 from lakewarden.formats.iceberg.commit import commit, find_commit, prepare_rewrite
 from lakewarden.formats.iceberg.expiry import expire
 from lakewarden.formats.iceberg.history import read_replaced
-from lakewarden.formats.iceberg.reach import MetadataReader, Reach
-from lakewarden.formats.iceberg.reach_cache import ReachCache, bound
+from lakewarden.formats.iceberg.reach import Reach
 from lakewarden.formats.iceberg.rewrite_commit import RewriteCommit
 from lakewarden.formats.iceberg.schema import arrow_schema, unfit_types
 from lakewarden.formats.iceberg.survey import survey
 from lakewarden.formats.iceberg.view import filter_expression, read_files, read_manifests, read_view
+from lakewarden.formats.reach_cache import ReachCache, bound
+from lakewarden.formats.remembered import MetadataReader, Remembered
 from lakewarden.formats.seam import Adoption, Incorporate, OutputFile, Replaced, Rewrite
 from lakewarden.formats.survey import Survey
 from lakewarden.model import FileSet, Manifest, TableRef, TableView
@@ -94,7 +95,7 @@ class Iceberg:
     def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
         return self._reach(view).reached(snapshot_ids)
 
-    def unreached(self, view: TableView, removed: Collection[int]) -> pa.Table:
+    def unreached(self, view: TableView, removed: Collection[int], refs: Collection[str] = ()) -> pa.Table:
         return self._reach(view).unreached(removed)
 
     def named_paths(self, view: TableView, numbers: Any) -> Iterator[pa.Array]:
@@ -102,7 +103,7 @@ class Iceberg:
 
     def _reach(self, view: TableView) -> Reach:
         io = self.write_properties(view.ref)
-        return Reach(view, self._reader, io, ReachCache(self._cache, view.uuid))
+        return Reach(view, Remembered(view, self._reader, io, ReachCache(self._cache, view.uuid)))
 
     def survey(self, view: TableView) -> Survey:
         return survey(view, self._reader, self.write_properties(view.ref))

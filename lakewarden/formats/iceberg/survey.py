@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakewarden.formats.iceberg.reach import MetadataReader
+from lakewarden.formats.remembered import MetadataReader
 from lakewarden.formats.survey import VECTOR, Broken, Files, Lists, Manifests, Survey
 from lakewarden.model import Snapshot, TableView
 from lakewarden.paths import hashes

@@ -1,0 +1,41 @@
+"""Which names a format's writers give to files: only what bears one may be an orphan."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from lakewarden.model import TableView
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Patterns over a path in normal form.
+
+    `ours`: a file of this format; any other was put there by someone for reasons we do not know. `metadata`: of those, which
+    are metadata.
+    """
+
+    ours: re.Pattern[str]
+    metadata: re.Pattern[str]
+
+
+_ICEBERG = Names(
+    ours=re.compile(r"\.(parquet|orc|avro|puffin|stats|metadata\.json|metadata\.json\.gz)$"),
+    metadata=re.compile(r"(\.metadata\.json|\.metadata\.json\.gz|\.avro|\.stats)$"),
+)
+
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_PAIMON_METADATA = (
+    rf"/manifest/(manifest|manifest-list|index-manifest)-{_UUID}-\d+(\.\w+)?$"
+    rf"|/index/index-{_UUID}-\d+$|/statistics/stat-{_UUID}-\d+$"
+)
+# The table may choose how data files' names begin; a uuid, a number and a format always end them.
+_PAIMON_DATA = rf"/bucket-(\d+|postpone)/[^/]*{_UUID}-\d+(\.[\w.]+)?$"
+_PAIMON = Names(ours=re.compile(f"{_PAIMON_METADATA}|{_PAIMON_DATA}"), metadata=re.compile(_PAIMON_METADATA))
+
+_BY_FORMAT = {"iceberg": _ICEBERG, "paimon": _PAIMON}
+
+
+def names_of(view: TableView) -> Names:
+    return _BY_FORMAT[view.format]

@@ -1,0 +1,140 @@
+package lakewarden;
+
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+
+import org.apache.paimon.Changelog;
+import org.apache.paimon.Snapshot;
+import org.apache.paimon.catalog.Catalog;
+import org.apache.paimon.catalog.CatalogContext;
+import org.apache.paimon.catalog.CatalogFactory;
+import org.apache.paimon.catalog.Identifier;
+import org.apache.paimon.data.BinaryRow;
+import org.apache.paimon.options.Options;
+import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
+import org.apache.paimon.table.FileStoreTable;
+import org.apache.paimon.table.Table;
+import org.apache.paimon.utils.FileStorePathFactory;
+import org.apache.paimon.utils.SerializationUtils;
+
+/**
+ * What Python asks of Paimon's library. Answers are JSON; compiled by Janino, so there are no lambdas and no generics.
+ */
+public class PaimonBridge {
+  private static final ObjectMapper JSON = new ObjectMapper();
+
+  /** Never cached: every plan reads the newest metadata. */
+  public Catalog open(String properties) throws Exception {
+    Options options = new Options();
+    Map given = (Map) JSON.readValue(properties, Map.class);
+    for (Iterator each = given.entrySet().iterator(); each.hasNext(); ) {
+      Map.Entry entry = (Map.Entry) each.next();
+      options.set((String) entry.getKey(), (String) entry.getValue());
+    }
+    options.set("cache-enabled", "false");
+    return CatalogFactory.createCatalog(CatalogContext.create(options));
+  }
+
+  /** Every table of every database: [[database, table], ...]. */
+  public String tables(Catalog catalog) throws Exception {
+    List found = new ArrayList();
+    for (Iterator databases = catalog.listDatabases().iterator(); databases.hasNext(); ) {
+      String database = (String) databases.next();
+      List names;
+      try {
+        names = catalog.listTables(database);
+      } catch (Catalog.DatabaseNotExistException gone) {
+        continue;
+      }
+      for (Iterator each = names.iterator(); each.hasNext(); ) {
+        List row = new ArrayList();
+        row.add(database);
+        row.add(each.next());
+        found.add(row);
+      }
+    }
+    return JSON.writeValueAsString(found);
+  }
+
+  /** The table as the catalog has it now; null for one that is no table with files of its own, such as a view. */
+  public FileStoreTable load(Catalog catalog, String database, String name) throws Exception {
+    Table table = catalog.getTable(Identifier.create(database, name));
+    return table instanceof FileStoreTable ? (FileStoreTable) table : null;
+  }
+
+  /** Where it is and what its schema says; snapshots are read from its files. */
+  public String describe(FileStoreTable table) throws Exception {
+    Map found = new HashMap();
+    found.put("location", table.location().toString());
+    found.put("options", table.options());
+    found.put("schema", JSON.readValue(table.schema().toString(), Map.class));
+    found.put("decoupled", Boolean.valueOf(table.coreOptions().changelogLifecycleDecoupled()));
+    found.put("external", table.coreOptions().dataFileExternalPaths());
+    found.put("index_beside_data", Boolean.valueOf(table.coreOptions().indexFileInDataFileDir()));
+    return JSON.writeValueAsString(found);
+  }
+
+  /** The folder of each partition (as base64 of its bytes) below the table's own, without a bucket. */
+  public String partitionPaths(FileStoreTable table, String partitions) throws Exception {
+    FileStorePathFactory factory = table.store().pathFactory();
+    List wanted = (List) JSON.readValue(partitions, List.class);
+    List found = new ArrayList();
+    for (Iterator each = wanted.iterator(); each.hasNext(); ) {
+      BinaryRow row = SerializationUtils.deserializeBinaryRow(Base64.getDecoder().decode((String) each.next()));
+      String bucket = factory.relativeBucketPath(row, 0).toString();
+      found.add(bucket.substring(0, bucket.length() - "bucket-0".length()));
+    }
+    return JSON.writeValueAsString(found);
+  }
+
+  /**
+   * Drops snapshots of main, oldest first, and says which is the earliest now. No other file is touched. A snapshot that is
+   * gone already is passed over: whoever dropped it did what was asked.
+   */
+  public void dropSnapshots(FileStoreTable table, String ids, boolean decoupled) throws Exception {
+    List wanted = (List) JSON.readValue(ids, List.class);
+    long next = -1;
+    for (Iterator each = wanted.iterator(); each.hasNext(); ) {
+      long id = ((Number) each.next()).longValue();
+      next = Math.max(next, id + 1);
+      if (!table.snapshotManager().snapshotExists(id)) {
+        continue;
+      }
+      if (decoupled) {
+        Changelog changelog = new Changelog(table.snapshotManager().snapshot(id));
+        table.changelogManager().commitChangelog(changelog, id);
+        table.changelogManager().commitLongLivedChangelogLatestHint(id);
+      }
+      table.snapshotManager().deleteSnapshot(id);
+    }
+    if (table.snapshotManager().snapshotExists(next)) {
+      table.snapshotManager().commitEarliestHint(next);
+    }
+  }
+
+  /** A tag that keeps the snapshot for so long, or for ever where that is negative. */
+  public void createTag(FileStoreTable table, String name, long snapshot, long retainedMillis) {
+    if (retainedMillis < 0) {
+      table.createTag(name, snapshot);
+    } else {
+      table.createTag(name, snapshot, java.time.Duration.ofMillis(retainedMillis));
+    }
+  }
+
+  /** A tag's snapshot as it is, with a new end. */
+  public void retainTag(FileStoreTable table, String name, long retainedMillis) {
+    Snapshot snapshot = table.tagManager().getOrThrow(name).trimToSnapshot();
+    java.time.Duration retained = retainedMillis < 0 ? null : java.time.Duration.ofMillis(retainedMillis);
+    table.tagManager().replaceTag(snapshot, name, retained, Collections.emptyList());
+  }
+
+  /** The tag's own file alone: Paimon's way of dropping one deletes data at once, which branches may still need. */
+  public void dropTag(FileStoreTable table, String name) throws Exception {
+    table.fileIO().delete(table.tagManager().tagPath(name), false);
+  }
+}

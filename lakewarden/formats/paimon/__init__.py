@@ -1,0 +1,1 @@
+"""Apache Paimon, read and committed to by its own library."""

@@ -1,0 +1,189 @@
+"""Paimon behind the seam of formats/seam.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from lakewarden.engine.objects import Objects
+from lakewarden.errors import LakewardenError
+from lakewarden.formats.jvm import JavaError
+from lakewarden.formats.paimon import refs
+from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
+from lakewarden.formats.paimon.expiry import expire
+from lakewarden.formats.paimon.metadata import Known, read_metadata
+from lakewarden.formats.paimon.reach import Reach
+from lakewarden.formats.paimon.reader import Decoder, PaimonReader
+from lakewarden.formats.paimon.view import view_of
+from lakewarden.formats.reach_cache import ReachCache
+from lakewarden.formats.remembered import Remembered
+from lakewarden.formats.seam import Adoption, Incorporate, OutputFile, Replaced, Rewrite
+from lakewarden.formats.survey import Survey
+from lakewarden.model import FileSet, Manifest, TableRef, TableView
+from lakewarden.plan import RewriteGroup
+from lakewarden.safety.reached import Reached
+
+
+class Paimon:
+    """Every promise of TableFormat, kept by Paimon's own library; what it cannot do yet says so and changes nothing."""
+
+    def __init__(
+        self, spark: Any, properties: Mapping[str, Mapping[str, str]], decoder: Decoder, cache: Path
+    ) -> None:
+        self._catalogs = Catalogs(spark, properties)
+        self._decoder = decoder
+        self._cache = cache
+        self._known: Known = {}
+
+    def tables(self, catalog: str) -> list[TableRef]:
+        return self._catalogs.tables(catalog)
+
+    def view(self, table: TableRef) -> TableView:
+        loaded = self._catalogs.load(table)
+        try:
+            told = json.loads(self._catalogs.bridge.describe(loaded))
+        except JavaError as error:
+            raise catalog_error(error, f"the metadata of {table}") from error
+        objects = Objects(self._catalogs.io(table.catalog))
+        return view_of(table, told, read_metadata(objects, told["location"].rstrip("/"), self._known))
+
+    def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
+        return self._reach(view).reached(snapshot_ids)
+
+    def unreached(self, view: TableView, removed: Collection[int], refs: Collection[str] = ()) -> pa.Table:
+        return self._reach(view).unreached(removed, refs)
+
+    def named_paths(self, view: TableView, numbers: Any) -> Iterator[pa.Array]:
+        return self._reach(view).named_paths(numbers)
+
+    def _reach(self, view: TableView) -> Reach:
+        io = self.write_properties(view.ref)
+        loaded = self._catalogs.load(view.ref)
+        reader = PaimonReader(
+            view, self._decoder, lambda asked: self._catalogs.bridge.partitionPaths(loaded, asked)
+        )
+        objects = Objects(io)
+
+        def existing(paths: Sequence[str]) -> set[str]:
+            stats = objects.stat(paths)
+            return {path for path, stat in zip(paths, stats, strict=True) if stat is not None}
+
+        return Reach(view, Remembered(view, reader, io, ReachCache(self._cache, view.uuid)), existing)
+
+    def expire(self, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
+        expire(self._catalogs, view, snapshot_ids, refs, lambda: self.view(view.ref))
+
+    def write_properties(self, table: TableRef) -> Mapping[str, str]:
+        return self._catalogs.io(table.catalog)
+
+    def create_tag(self, table: TableRef, name: str, snapshot_id: int, until: datetime | None) -> None:
+        refs.create_tag(self._catalogs, self.view(table), name, snapshot_id, until)
+
+    def retain_tag(self, table: TableRef, name: str, until: datetime | None) -> None:
+        refs.retain_tag(self._catalogs, self.view(table), name, until)
+
+    def drop_tag(self, table: TableRef, name: str) -> None:
+        refs.drop_tag(self._catalogs, self.view(table), name)
+
+    def find_commit(self, table: TableRef, summary: Mapping[str, str]) -> int | None:
+        """The snapshot whose properties carry all these values."""
+        found = (
+            each.id
+            for each in self.view(table).snapshots
+            if all(each.summary.get(key) == value for key, value in summary.items())
+        )
+        return next(found, None)
+
+    # What this release does not do for Paimon. Each is asked for by a job that says so before it changes anything.
+
+    def files(
+        self, table: TableRef, snapshot_id: int, where: str | None, bounds_of: Sequence[str] = ()
+    ) -> FileSet:
+        _not_yet("list the data files of", table)
+
+    def clustering(
+        self, table: TableRef, files: FileSet, columns: Sequence[str]
+    ) -> Mapping[int, Mapping[str, float]]:
+        _not_yet("cluster", table)
+
+    def clustering_of_outputs(
+        self, table: TableRef, files: FileSet, paths: Sequence[str], columns: Sequence[str]
+    ) -> Mapping[str, float]:
+        _not_yet("cluster", table)
+
+    def dangling(self, table: TableRef, files: FileSet, branch: str) -> list[str]:
+        _not_yet("rewrite delete files of", table)
+
+    def retain(self, files: FileSet, paths: Sequence[str]) -> None:
+        return None
+
+    def unfit(self, view: TableView) -> str | None:
+        return "this release does not compact Paimon tables"
+
+    def arrow_schema(self, view: TableView) -> bytes:
+        _not_yet("compact", view.ref)
+
+    def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
+        _not_yet("rewrite manifests of", table)
+
+    def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
+        _not_yet("verify a commit of", table)
+
+    def survey(self, view: TableView) -> Survey:
+        _not_yet("check", view.ref)
+
+    def output_locations(
+        self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
+    ) -> list[str]:
+        _not_yet("compact", table)
+
+    def prepare_rewrite(self, rewrite: Rewrite) -> None:
+        _not_yet("compact", rewrite.table)
+
+    def commit_rewrite(self, rewrite: Rewrite, incorporate: Incorporate | None = None) -> int | None:
+        _not_yet("compact", rewrite.table)
+
+    def merge_deletes(
+        self, table: TableRef, where: str | None, min_files: int, summary: Mapping[str, str]
+    ) -> int | None:
+        _not_yet("rewrite delete files of", table)
+
+    def rewrite_natively(
+        self,
+        table: TableRef,
+        files: FileSet,
+        group: RewriteGroup,
+        strategy: str,
+        columns: Sequence[str],
+        target_bytes: int,
+    ) -> list[OutputFile]:
+        _not_yet("compact", table)
+
+    def rewrite_manifests(
+        self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]
+    ) -> int | None:
+        _not_yet("rewrite manifests of", table)
+
+    def check_adoption(self, table: TableRef, paths: Sequence[str]) -> Adoption:
+        _not_yet("adopt files into", table)
+
+    def commit_adoption(self, table: TableRef, adopting: Adoption, summary: Mapping[str, str]) -> int:
+        _not_yet("adopt files into", table)
+
+    def find_adoption(self, table: TableRef, load_id: str) -> int | None:
+        _not_yet("adopt files into", table)
+
+    def live_among(self, table: TableRef, paths: Sequence[str]) -> list[str]:
+        _not_yet("adopt files into", table)
+
+
+def _not_yet(what: str, table: TableRef) -> NoReturn:
+    raise LakewardenError(
+        reason=f"{what} {table}: this release expires, reaps and sweeps Paimon tables, and does no more with them",
+        hint="nothing was changed",
+    )

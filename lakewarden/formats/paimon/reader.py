@@ -1,0 +1,110 @@
+"""Paimon's lists and manifests decoded in bulk, with the whole path of every file they name."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakewarden.engine.kernels.metadata_file import MetadataFile, Named
+from lakewarden.model import TableView
+
+# Rows of a manifest as they are remembered. Kinds: 0 added, 1 deleted, 2 an index file.
+NAMED = pa.schema([("path", pa.string()), ("size", pa.int64()), ("kind", pa.int8())])
+ADDED, DELETED, INDEX = 0, 1, 2
+_POSTPONED = -2
+
+
+class Decoder(Protocol):
+    def read(self, files: Sequence[MetadataFile], io: Mapping[str, str]) -> Iterator[Named]:
+        """Each file decoded, in order, or the reason why not."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaimonReader:
+    """Of one table. `folders` asks the library for the folders of partitions (as JSON of base64), each once."""
+
+    view: TableView
+    decoder: Decoder
+    folders: Callable[[str], str]
+    _known: dict[bytes, str] = field(default_factory=dict)
+
+    def lists(
+        self, paths: Sequence[str], io: Mapping[str, str]
+    ) -> Iterator[tuple[str, pa.Table | None, str]]:
+        """Of each list its manifests (manifest, length, live, encrypted), where `live` counts all entries."""
+        for each in self.decoder.read([MetadataFile(path, "paimon-list") for path in paths], io):
+            yield each.path, None if each.table is None else self._with_folder(each.table), each.trouble
+
+    def manifests(
+        self, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]
+    ) -> Iterator[tuple[str, pa.Table | None, str]]:
+        """Of each manifest or index manifest the files it names: path, size, kind."""
+        files = [
+            MetadataFile(path, "paimon-index" if is_index(path) else "paimon-manifest", length, live)
+            for path, length, live in wanted
+        ]
+        for each in self.decoder.read(files, io):
+            index = is_index(each.path)
+            yield each.path, None if each.table is None else self._named(each.table, index), each.trouble
+
+    def _with_folder(self, table: pa.Table) -> pa.Table:
+        folder = f"{self.view.handle.metadata.location}/manifest/"
+        paths = pc.binary_join_element_wise(folder, table["manifest"].combine_chunks(), "")
+        return table.set_column(0, "manifest", paths)
+
+    def _named(self, entries: pa.Table, index: bool) -> pa.Table:
+        if not entries.num_rows:
+            return NAMED.empty_table()
+        folders = self._index_folders(entries) if index else self._bucket_folders(entries)
+        inside = pc.binary_join_element_wise(folders, entries["name"].combine_chunks(), "")
+        paths = pc.coalesce(entries["external"].combine_chunks(), inside)
+        added = entries["added"].combine_chunks()
+        kinds = pc.if_else(added, INDEX if index else ADDED, DELETED).cast(pa.int8())
+        named = pa.Table.from_arrays([paths, entries["size"].combine_chunks(), kinds], schema=NAMED)
+        extra = self._extra(entries, paths, kinds)
+        return pa.concat_tables([named, extra]) if extra.num_rows else named
+
+    def _extra(self, entries: pa.Table, paths: pa.Array, kinds: pa.Array) -> pa.Table:
+        """Files that go with a data file, such as its bloom filter: beside it, under names of their own."""
+        extra = entries["extra"].combine_chunks()
+        of = pc.list_parent_indices(extra)
+        if not len(of):
+            return NAMED.empty_table()
+        folder = pc.replace_substring_regex(paths.take(of), r"[^/]*$", "")
+        whole = pc.binary_join_element_wise(folder, pc.list_flatten(extra), "")
+        return pa.Table.from_arrays([whole, pa.nulls(len(of), pa.int64()), kinds.take(of)], schema=NAMED)
+
+    def _index_folders(self, entries: pa.Table) -> pa.Array:
+        if self.view.handle.index_beside_data:
+            return self._bucket_folders(entries)
+        return pa.array([f"{self.view.handle.metadata.location}/index/"] * entries.num_rows, pa.string())
+
+    def _bucket_folders(self, entries: pa.Table) -> pa.Array:
+        partitions = entries["partition"].combine_chunks().dictionary_encode()
+        own = [self._folder(each) for each in self._told(partitions.dictionary.to_pylist())]
+        folders = pa.array(own, pa.string()).take(partitions.indices)
+        bucket = entries["bucket"].combine_chunks()
+        names = pc.if_else(pc.equal(bucket, _POSTPONED), "postpone", bucket.cast(pa.string()))
+        return pc.binary_join_element_wise(
+            folders, pc.binary_join_element_wise("bucket-", names, "/", ""), ""
+        )
+
+    def _told(self, partitions: Sequence[bytes]) -> list[str]:
+        unknown = [each for each in partitions if each not in self._known]
+        if unknown:
+            asked = json.dumps([base64.b64encode(each).decode() for each in unknown])
+            self._known.update(zip(unknown, json.loads(self.folders(asked)), strict=True))
+        return [self._known[each] for each in partitions]
+
+    def _folder(self, relative: str) -> str:
+        return f"{self.view.handle.metadata.location}/{relative}"
+
+
+def is_index(path: str) -> bool:
+    return path.rpartition("/")[2].startswith("index-manifest-")

@@ -1,0 +1,67 @@
+"""Tags of a Paimon table: made, kept longer, and taken away."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from lakewarden import clock
+from lakewarden.errors import CommitLost, UsageError
+from lakewarden.formats.jvm import JavaError, java_reason
+from lakewarden.formats.paimon.catalog import Catalogs
+from lakewarden.model import Ref, TableView
+
+_FOR_EVER = -1
+
+
+def create_tag(
+    catalogs: Catalogs, view: TableView, name: str, snapshot_id: int, until: datetime | None
+) -> None:
+    known = next((each for each in view.refs if each.name == name and each.kind == "tag"), None)
+    if known is not None:
+        raise UsageError(
+            reason=f"tag {view.ref}: there is a tag {name!r} already, on snapshot {known.snapshot_id}",
+            hint=f"take another name, or take it away first with `lakewarden untag {view.ref} {name}`",
+        )
+    if view.snapshot(snapshot_id) is None:
+        raise UsageError(
+            reason=f"tag {view.ref}: it has no snapshot {snapshot_id}",
+            hint=f"see its newest snapshots with `lakewarden show {view.ref}`",
+        )
+    try:
+        catalogs.bridge.createTag(catalogs.load(view.ref), name, snapshot_id, _retained(until))
+    except JavaError as error:
+        raise CommitLost(table=view.ref, reason=java_reason(error)) from error
+
+
+def retain_tag(catalogs: Catalogs, view: TableView, name: str, until: datetime | None) -> None:
+    _tag(view, name)
+    try:
+        catalogs.bridge.retainTag(catalogs.load(view.ref), name, _retained(until))
+    except JavaError as error:
+        raise CommitLost(table=view.ref, reason=java_reason(error)) from error
+
+
+def drop_tag(catalogs: Catalogs, view: TableView, name: str) -> None:
+    _tag(view, name)
+    try:
+        catalogs.bridge.dropTag(catalogs.load(view.ref), name)
+    except JavaError as error:
+        raise CommitLost(table=view.ref, reason=java_reason(error)) from error
+
+
+def _tag(view: TableView, name: str) -> Ref:
+    found = next((each for each in view.refs if each.name == name and each.kind == "tag"), None)
+    if found is not None:
+        return found
+    tags = ", ".join(sorted(ref.name for ref in view.refs if ref.kind == "tag")) or "none"
+    raise UsageError(
+        reason=f"find the tag of {view.ref}: it has no tag {name!r}; its tags are: {tags}",
+        hint=f"see `lakewarden holds {view.ref}`",
+    )
+
+
+def _retained(until: datetime | None) -> int:
+    """Milliseconds from now on: Paimon counts from the moment a tag is made."""
+    if until is None:
+        return _FOR_EVER
+    return max(1, (until - clock.now()) // timedelta(milliseconds=1))

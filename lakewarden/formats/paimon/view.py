@@ -1,0 +1,124 @@
+"""A Paimon table as plain values, from its metadata alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from lakewarden.clock import from_millis
+from lakewarden.formats.paimon.metadata import MAIN, Metadata, Root, newest_run
+from lakewarden.model import (
+    Counters,
+    PartitionField,
+    PartitionSpec,
+    Ref,
+    Snapshot,
+    TableRef,
+    TableView,
+)
+
+_FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """The format's own part of a view."""
+
+    metadata: Metadata
+    decoupled: bool
+    external: tuple[str, ...]
+    index_beside_data: bool
+
+
+def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> TableView:
+    """What the library says of the table and what its files say, as a view."""
+    schema = told["schema"]
+    run = newest_run(metadata.roots)
+    head = run[-1] if run else None
+    external = tuple(each.strip() for each in (told["external"] or "").split(",") if each.strip())
+    return TableView(
+        ref=ref,
+        format="paimon",
+        format_version=_FORMAT_VERSION,
+        uuid=metadata.uuid,
+        location=metadata.location,
+        metadata_location=head.file if head else f"{metadata.location}/schema/schema-{schema['id']}",
+        current_snapshot_id=head.id if head else None,
+        snapshots=tuple(_snapshot(each, first=each is run[0]) for each in run),
+        refs=tuple(_refs(metadata, head)),
+        schema_id=schema["id"],
+        schema_json=json.dumps(schema),
+        specs=(_spec(schema),),
+        current_spec_id=0,
+        sort_orders=(),
+        current_sort_order_id=0,
+        properties=told["options"],
+        counters=_counters(head, len(run)),
+        in_order=True,
+        version=metadata.version,
+        handle=Handle(metadata, bool(told["decoupled"]), external, bool(told["index_beside_data"])),
+    )
+
+
+def _snapshot(root: Root, *, first: bool) -> Snapshot:
+    content = root.content
+    told = {
+        "commit-user": content.get("commitUser"),
+        "commit-identifier": content.get("commitIdentifier"),
+        "total-records": content.get("totalRecordCount"),
+        "delta-records": content.get("deltaRecordCount"),
+    }
+    summary = {key: str(value) for key, value in told.items() if value is not None}
+    return Snapshot(
+        id=root.id,
+        parent_id=None if first else root.id - 1,
+        sequence_number=root.id,
+        committed_at=from_millis(content["timeMillis"]),
+        operation=str(content["commitKind"]).lower(),
+        summary=summary | dict(content.get("properties") or {}),
+        manifest_list=root.file,
+    )
+
+
+def _refs(metadata: Metadata, head: Root | None) -> list[Ref]:
+    """Tags and branches have copies of their own of what they keep: the table's snapshots may go without them."""
+    found = [Ref(MAIN, "branch", head.id)] if head else []
+    found += [
+        Ref(root.name, "tag", root.id, has_copy=True, ends_at=_ends(root.content))
+        for root in metadata.roots
+        if root.kind == "tag" and root.branch == MAIN
+    ]
+    for branch in metadata.branches:
+        heads = [each.id for each in metadata.roots if each.branch == branch and each.kind == "snapshot"]
+        if heads:
+            found.append(Ref(branch, "branch", max(heads), has_copy=True))
+    found += [Ref(name, "consumer", following) for name, following in metadata.consumers.items()]
+    return found
+
+
+def _ends(tag: Mapping[str, Any]) -> datetime | None:
+    """Paimon counts from when the tag was made."""
+    made, retained = tag.get("tagCreateTime"), tag.get("tagTimeRetained")
+    if made is None or retained is None:
+        return None
+    year, month, day, hour, minute, *rest = (int(each) for each in made)
+    second, nanos = (*rest, 0, 0)[:2]
+    # Paimon writes it in the writer's own time zone, and does not say which: read as ours, as Paimon does.
+    moment = datetime(year, month, day, hour, minute, second, nanos // 1000).astimezone(UTC)
+    return moment + timedelta(seconds=float(retained))
+
+
+def _spec(schema: Mapping[str, Any]) -> PartitionSpec:
+    ids = {each["name"]: each["id"] for each in schema["fields"]}
+    fields = [
+        PartitionField(ids[name], ids[name], name, "identity") for name in schema.get("partitionKeys", ())
+    ]
+    return PartitionSpec(0, tuple(fields))
+
+
+def _counters(head: Root | None, snapshots: int) -> Counters:
+    records = int(head.content.get("totalRecordCount") or 0) if head else 0
+    return Counters(records=records, snapshots=snapshots)

@@ -1,0 +1,175 @@
+"""Metadata of a table that was read before, and that which was not: what lists and manifests name, each read once ever.
+
+The same for every format: lists name manifests, manifests name files. A file that cannot be read stops everything and is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from lakewarden.errors import LakewardenError
+from lakewarden.formats.reach_cache import Kind, ReachCache
+from lakewarden.model import TableView
+from lakewarden.paths import hashes
+
+# What became unneeded: its path as the metadata spells it, what it is, its size (null where no metadata tells).
+UNREACHED = pa.schema([("path", pa.string()), ("kind", pa.string()), ("size", pa.int64())])
+
+# Decoded files are remembered in portions: what is read survives an interruption, and memory stays bounded.
+_PORTION = 100_000
+
+
+class MetadataReader(Protocol):
+    """Decodes metadata files in bulk: what a list or a manifest names, as it is read."""
+
+    def lists(
+        self, paths: Sequence[str], io: Mapping[str, str]
+    ) -> Iterator[tuple[str, pa.Table | None, str]]:
+        """Of each list its manifests (manifest, length, live, encrypted), or None and the reason."""
+
+    def manifests(
+        self, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]
+    ) -> Iterator[tuple[str, pa.Table | None, str]]:
+        """Of each (path, length, live count) its live files (path, size, kind), or None and the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Which manifests each list names. `lists` and `manifests` are parallel: one pair per entry."""
+
+    lists: Any
+    manifests: Any
+    paths: pa.Array
+    lengths: Any
+    live: Any
+    numbers: Any
+
+    def of(self, lists: Collection[int]) -> Any:
+        """Numbers of the manifests that these lists name, each once."""
+        chosen = np.isin(self.lists, np.fromiter(lists, dtype=np.int32, count=len(lists)))
+        return np.unique(self.manifests[chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """One table's lists and manifests, through the cache."""
+
+    view: TableView
+    reader: MetadataReader
+    io: Mapping[str, str]
+    cache: ReachCache
+
+    def tidy(self, lists: Collection[str], manifests: Collection[str]) -> None:
+        """Now and then what is remembered is made one file, without what has expired since."""
+        if self.cache.crowded("list"):
+            self.cache.keep_only("list", set(lists))
+        if self.cache.crowded("manifest"):
+            self.cache.keep_only("manifest", set(manifests))
+
+    def listed(self, lists: Sequence[str]) -> Listed:
+        """Which manifests these lists name; in the answer a list is its place in `lists`."""
+        found = self.rows("list", [(path, -1) for path in lists], ())
+        tables = [table for table in found if table.num_rows]
+        if not tables:
+            nothing = np.empty(0, dtype=np.int32)
+            return Listed(
+                nothing, nothing, pa.array([], pa.string()), nothing, nothing, np.empty(0, np.uint64)
+            )
+        table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+        encoded = table["manifest"].combine_chunks()
+        table = table.drop_columns("manifest")
+        used, first = np.unique(encoded.indices.to_numpy(), return_index=True)
+        if table["encrypted"].take(pa.array(first)).to_numpy().any():
+            raise LakewardenError(
+                reason=f"read the manifests of {self.view.ref}: they are encrypted, and what they name cannot be known",
+                hint="encrypted tables are compacted, but not expired, swept or reaped by this release",
+            )
+        return _as_listed(table, encoded, used, first)
+
+    def named(self, listed: Listed, manifests: Any) -> Iterator[pa.Table]:
+        """The live files of these manifests, in portions. Those without any are not opened."""
+        wanted = [each for each in manifests.tolist() if listed.live[each] != 0]
+        paths = listed.paths.take(pa.array(wanted, pa.int64())).to_pylist()
+        lengths = [(path, int(listed.lengths[each])) for path, each in zip(paths, wanted, strict=True)]
+        return self.rows("manifest", lengths, [int(listed.live[each]) for each in wanted])
+
+    def rows(self, kind: Kind, wanted: Sequence[tuple[str, int]], live: Sequence[int]) -> Iterator[pa.Table]:
+        """What each of the wanted (path, length) names, in portions; the column `of` is its place in `wanted`."""
+        found, missing = self.cache.find(kind, wanted)
+        for segment, numbers in found:
+            try:
+                rows = segment.rows(numbers)
+            except FileNotFoundError:  # another process has just made several into one
+                missing += numbers.values()
+                continue
+            yield rows
+        yield from self._read(kind, [(place, *wanted[place]) for place in missing], live)
+
+    def _read(
+        self, kind: Kind, wanted: Sequence[tuple[int, str, int]], live: Sequence[int]
+    ) -> Iterator[pa.Table]:
+        if kind == "list":
+            read = self.reader.lists([path for _, path, _ in wanted], self.io)
+        else:
+            read = self.reader.manifests(
+                [(path, length, live[place]) for place, path, length in wanted], self.io
+            )
+        portion: list[tuple[int, str, int, pa.Table]] = []
+        rows = 0
+        for (place, path, length), (_, table, trouble) in zip(wanted, read, strict=True):
+            if table is None:
+                raise _unreadable(self.view, kind, path, trouble)
+            portion.append((place, path, length, table))
+            rows += table.num_rows
+            if rows >= _PORTION:
+                yield self._remember(kind, portion)
+                portion, rows = [], 0
+        if portion:
+            yield self._remember(kind, portion)
+
+    def _remember(self, kind: Kind, portion: Sequence[tuple[int, str, int, pa.Table]]) -> pa.Table:
+        counts = [table.num_rows for _, _, _, table in portion]
+        rows = pa.concat_tables([table for _, _, _, table in portion])
+        if (
+            kind == "list"
+        ):  # every list names nearly the same manifests: half a million names are 1,500 different ones
+            rows = rows.set_column(0, "manifest", rows["manifest"].combine_chunks().dictionary_encode())
+        self.cache.add(
+            kind,
+            [path for _, path, _, _ in portion],
+            [length for _, _, length, _ in portion],
+            counts,
+            rows,
+        )
+        of = np.repeat(np.array([place for place, *_ in portion], dtype=np.int32), counts)
+        return rows.add_column(0, "of", pa.array(of))
+
+
+def _as_listed(table: pa.Table, encoded: Any, used: Any, first: Any) -> Listed:
+    """Two spellings of one manifest are one manifest: numbered by the hash of the normal form."""
+    paths = encoded.dictionary.take(pa.array(used))
+    numbers, place, inverse = np.unique(hashes(paths), return_index=True, return_inverse=True)
+    lengths, live = (table[name].to_numpy()[first][place] for name in ("length", "live"))
+    number_of = np.zeros(len(encoded.dictionary), dtype=np.int32)
+    number_of[used] = inverse
+    return Listed(
+        table["of"].to_numpy(),
+        number_of[encoded.indices.to_numpy()],
+        paths.take(pa.array(place)),
+        lengths,
+        live,
+        numbers,
+    )
+
+
+def _unreadable(view: TableView, kind: Kind, path: str, trouble: str) -> LakewardenError:
+    what = "manifest list" if kind == "list" else "manifest"
+    return LakewardenError(
+        reason=f"read the {what} {path} of {view.ref}: {trouble}",
+        hint=f"nothing was changed; `lakewarden fsck {view.ref}` tells what else is wrong and how to repair it",
+    )
