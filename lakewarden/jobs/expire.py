@@ -163,6 +163,7 @@ def _in_window(view: TableView, policy: Policy, now: datetime) -> dict[int, str]
         return {}
     since = now - policy.hours("snapshot_retention_hours")
     why = f"inside the window: {policy.explain('snapshot_retention_hours')}"
+    few = _at_most(view, policy)
     asked = view.properties.get(_MAX_AGE)
     kept = {}
     if asked:
@@ -170,7 +171,14 @@ def _in_window(view: TableView, policy: Policy, now: datetime) -> dict[int, str]
         kept = {
             each.id: f"{_MAX_AGE} of the table" for each in view.snapshots if each.committed_at > table_since
         }
-    return kept | {each.id: why for each in view.snapshots if each.committed_at > since}
+    return kept | {each.id: why for each in few if each.committed_at > since}
+
+
+def _at_most(view: TableView, policy: Policy) -> Sequence[Snapshot]:
+    """The newest, as many as may stay for no other reason than their age."""
+    most = policy.maybe_int("snapshot_max_retained")
+    newest = sorted(view.snapshots, key=_age, reverse=True)
+    return newest if most is None else newest[:most]
 
 
 def _newest_of_main(view: TableView, policy: Policy) -> list[int]:

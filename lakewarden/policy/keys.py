@@ -171,7 +171,7 @@ KEYS: tuple[Key, ...] = (
     _switch("snapshot_expiry_enabled", True, "whether snapshots expire"),
     _hours("snapshot_retention_hours", 720, "older snapshots may expire"),
     _count("snapshot_min_retained", 5, "this many snapshots are always kept"),
-    _count("snapshot_max_retained", None, "Paimon: keep at most this many snapshots"),
+    _count("snapshot_max_retained", None, "the window keeps at most this many snapshots, the newest"),
     _count("snapshot_expire_limit", None, "expire at most this many snapshots in one run"),
     Key("snapshot_ids", Kind.IDS, None, "for one call only: expire just these; holds still win", call_only=True),
     # expire-partitions

@@ -14,6 +14,7 @@ class Layer(StrEnum):
     """Where values come from, the least specific first."""
 
     DEFAULT = "default"
+    TABLE_OPTION = "table option"
     ENVIRONMENT = "environment"
     FILE = "file"
     NAMESPACE = "namespace"
@@ -24,13 +25,14 @@ class Layer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A layer, and which pattern or table of it; prints as `default` or `namespace lake.db.*`."""
+    """A layer, and which pattern, table or option of it; prints as `default`, `namespace lake.db.*` or `table option snapshot.time-retained`."""
 
     layer: Layer
     detail: str = ""
 
     def __str__(self) -> str:
-        return f"{self.layer} {self.detail}" if self.layer is Layer.NAMESPACE else str(self.layer)
+        told = self.layer in (Layer.NAMESPACE, Layer.TABLE_OPTION)
+        return f"{self.layer} {self.detail}" if told else str(self.layer)
 
 
 @dataclass(frozen=True, slots=True)

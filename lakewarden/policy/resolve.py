@@ -2,7 +2,7 @@
 
 From the least to the most specific layer:
 
-    default < environment < file < namespace pattern < table property < table (stored) < call
+    default < table option (Paimon's) < environment < file < namespace pattern < table property < table (stored) < call
 
 Patterns are matched on `catalog.namespace.table` in the order of the file; where several match, the later one wins.
 """
@@ -23,6 +23,7 @@ from lakewarden.errors import PolicyError
 from lakewarden.model import TableRef
 from lakewarden.policy.checks import check
 from lakewarden.policy.keys import KEYS, key
+from lakewarden.policy.options import from_options
 from lakewarden.policy.origin import Layer, Origin, Value
 from lakewarden.policy.values import PolicyValue
 
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """What each layer says, as written there. `table_properties` are all of the table's; only `lakewarden.*` are looked at."""
+    """What each layer says, as written there. `table_properties` are all of the table's; `lakewarden.*` and Paimon's own are looked at."""
 
     environment: Mapping[str, object] = field(default_factory=dict)
     file: Mapping[str, object] = field(default_factory=dict)
@@ -143,6 +144,8 @@ def validate(config: PolicyConfig) -> None:
 
 
 def _stack(table: TableRef, layers: Layers) -> Iterator[tuple[Origin, Mapping[str, object]]]:
+    for option, name, value in from_options(layers.table_properties):
+        yield Origin(Layer.TABLE_OPTION, option), {name: value}
     yield Origin(Layer.ENVIRONMENT), layers.environment
     yield Origin(Layer.FILE), layers.file
     for pattern, found in layers.patterns:
@@ -176,6 +179,8 @@ def _place(origin: Origin, name: str) -> str:
     match origin.layer:
         case Layer.TABLE_PROPERTY:
             return f"table property {PROPERTY_PREFIX}{name} of {origin.detail}"
+        case Layer.TABLE_OPTION:
+            return f"table option {origin.detail}"
         case Layer.TABLE:
             return f"stored policy of {origin.detail}"
         case _:
