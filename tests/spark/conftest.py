@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.lab import Lab, lakewarden
+from tests.support.paimon import PaimonLab, paimon_lab
 from tests.support.spark import add_catalog, remove_catalog
 
 
@@ -19,3 +20,9 @@ def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
     with lakewarden(spark, f"sqlite:///{tmp_path}/state.db") as lw:
         yield Lab(spark, catalog, warehouse, lw)
     remove_catalog(spark, catalog)
+
+
+@pytest.fixture
+def paimon(spark: SparkSession, tmp_path: Path) -> Iterator[PaimonLab]:
+    with paimon_lab(spark, tmp_path) as lab:
+        yield lab

@@ -31,7 +31,7 @@ class Warehouse:
 def shared_session() -> SparkSession:
     """Two cores, with what Iceberg and its JDBC catalogs need."""
     return open_session(
-        "local[2]", {"spark.sql.shuffle.partitions": "2"}, ensure_jars(["base", "jdbc", "s3"])
+        "local[2]", {"spark.sql.shuffle.partitions": "2"}, ensure_jars(["base", "jdbc", "s3", "paimon"])
     )
 
 

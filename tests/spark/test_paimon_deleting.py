@@ -1,0 +1,267 @@
+"""Expire, sweep and reap on real Paimon tables, against what Paimon's own tools do to a copy of the same table."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from lakewarden.errors import LakewardenError, Refused
+from lakewarden.model import RunState
+from tests.support.paimon import PaimonLab, files_below
+
+NOW = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
+AT_ONCE = {"delete_grace_hours": 0}
+KINDS = [
+    pytest.param(False, {}, id="append"),
+    pytest.param(False, {"bucket": "2", "bucket-key": "id"}, id="append, fixed buckets"),
+    pytest.param(True, {}, id="primary key"),
+    pytest.param(True, {"changelog-producer": "input"}, id="primary key, changelog"),
+    pytest.param(True, {"deletion-vectors.enabled": "true"}, id="primary key, deletion vectors"),
+]
+
+
+def expire(lab: PaimonLab, table: str, **policy: object) -> None:
+    assert lab.lw.run("expire", table, {**NOW, **policy}).state is RunState.DONE
+
+
+def reap(lab: PaimonLab, table: str) -> None:
+    run = lab.lw.run("reap", table, AT_ONCE)
+    assert run.state is RunState.DONE, run.reason
+
+
+def age(folder: Path) -> None:
+    """Everything in it was written two months ago."""
+    then = time.time() - 60 * 86_400
+    for path in folder.rglob("*"):
+        os.utime(path, (then, then))
+
+
+def hints(paths: set[str]) -> set[str]:
+    return {path for path in paths if not path.endswith(("EARLIEST", "LATEST"))}
+
+
+@pytest.mark.parametrize(("keyed", "options"), KINDS)
+@pytest.mark.parametrize("keep", [1, 4])
+def test_the_same_files_go_as_by_paimons_own_expiry(
+    paimon: PaimonLab, keyed: bool, options: dict[str, str], keep: int
+) -> None:
+    table = paimon.busy(keyed=keyed, **options)
+    rows = paimon.rows(table)
+    with paimon.twin(table) as (twin, folder):
+        assert paimon.maker.ownExpire(twin, keep) > 0
+        expected = files_below(folder)
+    expire(paimon, table, snapshot_min_retained=keep)
+    assert paimon.rows(table) == rows
+    reap(paimon, table)
+    assert hints(paimon.on_disk(table)) == hints(expected)
+    assert paimon.rows(table) == rows
+
+
+@pytest.mark.parametrize(("keyed", "options"), KINDS)
+def test_every_file_of_a_busy_table_is_known(paimon: PaimonLab, keyed: bool, options: dict[str, str]) -> None:
+    table = paimon.busy(keyed=keyed, **options)
+    paimon.maker.tag(paimon.load(table), "then", 3)
+    paimon.load(table).createBranch("side", "then")
+    age(paimon.folder(table))
+    plan = paimon.lw.plan("sweep", table)
+    assert plan.empty, plan.doomed
+    told = {each.reason: each.count for each in plan.spared if each.count}
+    assert set(told) == {"named by the table's metadata"}, told
+
+
+def test_orphans_are_those_that_paimon_finds(paimon: PaimonLab) -> None:
+    table = paimon.busy()
+    folder = paimon.folder(table)
+    before = paimon.on_disk(table)
+    planted = {
+        "dt=2024-01-01/bucket-0/data-11111111-1111-1111-1111-111111111111-0.parquet",
+        "dt=2024-09-09/bucket-0/data-22222222-2222-2222-2222-222222222222-0.parquet",
+        "manifest/manifest-33333333-3333-3333-3333-333333333333-0",
+        "manifest/manifest-list-33333333-3333-3333-3333-333333333333-0",
+        "manifest/index-manifest-33333333-3333-3333-3333-333333333333-0",
+        "index/index-33333333-3333-3333-3333-333333333333-0",
+        "statistics/stat-33333333-3333-3333-3333-333333333333-0",
+    }
+    unknown = {
+        "dt=2024-01-01/notes.txt",
+        "dt=2024-01-01/bucket-0/data.parquet",
+        "snapshot/snapshot-xyz.tmp",
+        "snapshot/.snapshot-9.1234.tmp",
+        "elsewhere/data-44444444-4444-4444-4444-444444444444-0.parquet",
+    }
+    for name in planted | unknown:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"x")
+    age(folder)
+    (folder / "snapshot/snapshot-xyz.tmp").rename(
+        folder.parent / "aside"
+    )  # Paimon's own cleaning fails on it
+    theirs = paimon.own_orphans(table)
+    (folder.parent / "aside").rename(folder / "snapshot/snapshot-xyz.tmp")
+    run = paimon.lw.run("sweep", table, {"orphan_max_percent": 90})
+    assert run.state is RunState.DONE
+    assert paimon.doomed(table) == planted
+    assert planted <= theirs
+    # Paimon takes everything in a bucket's folder, and temporary files of snapshots; these names are not a writer's to us.
+    assert theirs - planted == {"dt=2024-01-01/bucket-0/data.parquet", "snapshot/.snapshot-9.1234.tmp"}
+    reap_now = paimon.lw.run("reap", table, AT_ONCE)
+    assert paimon.on_disk(table) >= before
+    assert reap_now.state in (RunState.DONE, RunState.NOTHING_TO_DO)
+
+
+def test_a_branch_made_from_a_tag_survives_expiry_and_the_tags_deletion(paimon: PaimonLab) -> None:
+    """Paimon loses its files here: its expiry and its tags' deletion look at no other branch."""
+    table = paimon.busy(keyed=True)
+    paimon.maker.tag(paimon.load(table), "then", 4)
+    paimon.load(table).createBranch("side", "then")
+    rows, side = paimon.rows(table), paimon.branch_rows(table, "side")
+    assert side
+    expire(paimon, table)
+    reap(paimon, table)
+    assert paimon.rows(table, tag="then") == side
+    paimon.lw.untag(table, "then")
+    paimon.append(table, 2, start=9_000)
+    rows = paimon.rows(table)
+    expire(paimon, table)
+    reap(paimon, table)
+    assert paimon.branch_rows(table, "side") == side
+    assert paimon.rows(table) == rows
+
+
+def test_what_only_a_tag_needed_goes_when_its_time_is_over(paimon: PaimonLab) -> None:
+    table = paimon.busy()
+    paimon.maker.tagFor(paimon.load(table), "brief", 3, 4_000)
+    expire(paimon, table)
+    reap(paimon, table)
+    kept = paimon.rows(table, tag="brief")
+    assert kept
+    time.sleep(4)
+    run = paimon.lw.run("expire", table, NOW)
+    assert run.counters["refs_expired"] == 1
+    assert run.counters["data_files_doomed"] > 0
+    reap(paimon, table)
+    assert "tag/tag-brief" not in paimon.on_disk(table)
+    age(paimon.folder(table))
+    assert paimon.lw.plan("sweep", table).empty
+
+
+def test_a_consumer_is_a_floor(paimon: PaimonLab) -> None:
+    table = paimon.busy()
+    paimon.maker.consumer(paimon.load(table), "etl", 5)
+    expire(paimon, table)
+    assert next(each.id for each in paimon.lw.view(table).snapshots) == 5
+    plan = paimon.lw.plan("expire", table, NOW)
+    assert plan.empty
+    assert any("consumer etl" in each.reason for each in plan.spared)
+
+
+def test_a_pin_is_a_floor_and_its_reader_reads_every_row(paimon: PaimonLab) -> None:
+    table = paimon.busy()
+    rows = paimon.rows(table, snapshot=6)
+    with paimon.lw.pin(table, snapshot_id=6, ttl="1h", holder="reader", purpose="test"):
+        expire(paimon, table)
+        reap(paimon, table)
+        assert paimon.rows(table, snapshot=6) == rows
+    assert next(each.id for each in paimon.lw.view(table).snapshots) == 6
+
+
+def test_the_tables_own_options_are_the_policy_until_ours_says_otherwise(paimon: PaimonLab) -> None:
+    options = {
+        "snapshot.num-retained.min": "3",
+        "snapshot.num-retained.max": "3",
+        "snapshot.time-retained": "100 d",
+    }
+    table = paimon.busy(**options)
+    plan = paimon.lw.plan("expire", table)
+    assert not plan.empty
+    assert any("table option snapshot.time-retained" in each.reason for each in plan.spared)
+    assert paimon.lw.run("expire", table).state is RunState.DONE
+    assert len(paimon.lw.view(table).snapshots) == 3
+    assert (
+        paimon.lw.run("expire", table, {"snapshot_min_retained": 2, "snapshot_max_retained": 2}).state
+        is RunState.DONE
+    )
+    assert len(paimon.lw.view(table).snapshots) == 2
+
+
+def test_a_gap_ends_the_history_and_remnants_are_left_alone(paimon: PaimonLab) -> None:
+    table = paimon.busy()
+    (paimon.folder(table) / "snapshot/snapshot-4").unlink()
+    view = paimon.lw.view(table)
+    assert next(each.id for each in view.snapshots) == 5
+    rows = paimon.rows(table, snapshot=2)
+    expire(paimon, table)
+    reap(paimon, table)
+    assert {"snapshot/snapshot-1", "snapshot/snapshot-2", "snapshot/snapshot-3"} <= paimon.on_disk(table)
+    assert paimon.rows(table, snapshot=2) == rows
+
+
+@pytest.mark.parametrize("job", ["expire", "sweep"])
+@pytest.mark.parametrize("what", ["manifest-list-", "manifest-"])
+def test_a_manifest_that_is_missing_stops_everything_and_is_named(
+    paimon: PaimonLab, job: str, what: str
+) -> None:
+    table = paimon.busy()
+    lost = min(
+        path
+        for path in (paimon.folder(table) / "manifest").iterdir()
+        if path.name.startswith(what) and ("list" in path.name) == ("list" in what)
+    )
+    lost.unlink()
+    before = paimon.on_disk(table)
+    with pytest.raises(LakewardenError, match=lost.name):
+        paimon.lw.run(job, table, NOW if job == "expire" else {})
+    assert paimon.on_disk(table) == before
+
+
+def test_a_rollback_is_not_an_expiry(paimon: PaimonLab) -> None:
+    """Ids are used again: what was planned for snapshot 9 must not happen to another 9."""
+    table = paimon.busy()
+    paimon.maker.rollback(paimon.load(table), 6)
+    paimon.append(table, 4, start=5_000)
+    rows = paimon.rows(table)
+    expire(paimon, table)
+    reap(paimon, table)
+    assert paimon.rows(table) == rows
+    age(paimon.folder(table))
+    theirs = paimon.own_orphans(table)  # what was rolled back
+    assert paimon.lw.run("sweep", table, {"orphan_max_percent": 90}).state is RunState.DONE
+    assert paimon.doomed(table) == theirs
+
+
+def test_a_table_made_anew_is_another_one(paimon: PaimonLab) -> None:
+    table = paimon.busy()
+    expire(paimon, table)
+    shutil.rmtree(paimon.folder(table))
+    paimon.busy()
+    before = paimon.on_disk(table)
+    with pytest.raises(Refused, match="another table of that name"):
+        paimon.lw.run("reap", table, AT_ONCE)
+    assert paimon.on_disk(table) == before
+
+
+def test_an_expiry_beside_a_sweep_loses_nothing(paimon: PaimonLab) -> None:
+    options = {"snapshot.num-retained.max": "1", "snapshot.num-retained.min": "1"}
+    table = paimon.busy(**options)
+    rows = paimon.rows(table)
+    age(paimon.folder(table))
+    real = paimon.lw.lake.format_for
+
+    def expiring_meanwhile(ref: object) -> object:
+        paimon.maker.ownExpire(paimon.load(table), 1)
+        return real(ref)  # type: ignore[arg-type]
+
+    paimon.lw.lake.format_for = expiring_meanwhile  # type: ignore[method-assign, assignment]
+    try:
+        run = paimon.lw.run("sweep", table, {"orphan_max_percent": 90})
+    except LakewardenError:
+        run = paimon.lw.run("sweep", table, {"orphan_max_percent": 90})
+    finally:
+        paimon.lw.lake.format_for = real  # type: ignore[method-assign]
+    assert run.state in (RunState.DONE, RunState.NOTHING_TO_DO)
+    paimon.lw.run("reap", table, AT_ONCE)
+    assert paimon.rows(table) == rows

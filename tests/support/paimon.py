@@ -1,0 +1,115 @@
+"""Paimon tables to experiment on, made and changed by Paimon's own library."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from lakewarden import Lakewarden
+from lakewarden.formats.jvm import bridge
+from lakewarden.paths import normal
+
+CATALOG = "pm"
+_SOURCE = Path(__file__).parent / "PaimonMaker.java"
+
+
+@dataclass
+class PaimonLab:
+    spark: SparkSession
+    warehouse: Path
+    lw: Lakewarden
+    catalog: str = CATALOG
+    maker: Any = None
+    _opened: Any = field(default=None)
+
+    def __post_init__(self) -> None:
+        self.maker = bridge(self.spark, _SOURCE, "lakewarden.tests.PaimonMaker")
+        self._opened = self.maker.open(str(self.warehouse))
+
+    def create(self, name: str = "events", *, keyed: bool = False, **options: str) -> str:
+        """An empty table; dots in options are written as two underscores. Returns its full name."""
+        told = {key.replace("__", "."): value for key, value in options.items()}
+        self.maker.create(self._opened, name, keyed, {"bucket": "2" if keyed else "-1"} | told)
+        return f"{self.catalog}.db.{name}"
+
+    def load(self, table: str) -> Any:
+        return self.maker.load(self._opened, table.rsplit(".", 1)[1])
+
+    def folder(self, table: str) -> Path:
+        return self.warehouse / "db.db" / table.rsplit(".", 1)[1]
+
+    def append(self, table: str, commits: int = 1, rows: int = 20, start: int = 0, days: int = 3) -> None:
+        for number in range(commits):
+            day = f"2024-01-0{number % days + 1}"
+            self.maker.write(self.load(table), start + number * rows, rows, day, False)
+
+    def delete(self, table: str, start: int, rows: int, day: str = "2024-01-01") -> None:
+        self.maker.write(self.load(table), start, rows, day, True)
+
+    def busy(self, name: str = "events", *, keyed: bool = False, **options: str) -> str:
+        """Appends, a compaction, a dropped partition, more appends: 15 snapshots or so."""
+        table = self.create(name, keyed=keyed, **options)
+        self.append(table, 6)
+        self.maker.compact(self.load(table))
+        self.append(table, 3, start=1_000)
+        self.maker.dropPartition(self.load(table), "2024-01-02")
+        self.append(table, 3, start=2_000)
+        self.maker.compact(self.load(table))
+        self.append(table, 1, start=3_000)
+        return table
+
+    def rows(self, table: str, snapshot: int = -1, tag: str | None = None) -> list[str]:
+        found: list[str] = json.loads(self.maker.rows(self.load(table), snapshot, tag))
+        return found
+
+    def branch_rows(self, table: str, branch: str) -> list[str]:
+        found: list[str] = json.loads(self.maker.rows(self.load(table).switchToBranch(branch), -1, None))
+        return found
+
+    def on_disk(self, table: str) -> set[str]:
+        """Every file of the table, by its path below the table's folder."""
+        folder = self.folder(table)
+        return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+    def doomed(self, table: str) -> set[str]:
+        """Marked and not yet gone, by path below the table's folder."""
+        folder = f"{normal(str(self.folder(table)))}/"
+        found = self.lw.doomed(table, limit=1_000_000).files
+        return {normal(each.path).removeprefix(folder) for each in found}
+
+    def own_orphans(self, table: str) -> set[str]:
+        """What Paimon's own cleaning would delete of what is older than a day."""
+        older = int(time.time() * 1000) - 86_400_000
+        found = json.loads(self.maker.ownOrphans(self.load(table), older))
+        return {normal(path).removeprefix(f"{normal(str(self.folder(table)))}/") for path in found}
+
+    @contextmanager
+    def twin(self, table: str) -> Iterator[tuple[Any, Path]]:
+        """A copy of the table for Paimon's own tools, so that both can be seen doing the same."""
+        copy = self.warehouse.parent / f"twin-{table.rsplit('.', 1)[1]}"
+        shutil.copytree(self.folder(table), copy)
+        yield self.maker.at(self.load(table), str(copy)), copy
+        shutil.rmtree(copy)
+
+
+def files_below(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@contextmanager
+def paimon_lab(spark: SparkSession, folder: Path) -> Iterator[PaimonLab]:
+    warehouse = folder / "paimon"
+    config = {
+        "state": {"url": f"sqlite:///{folder}/state.db"},
+        "catalogs": {CATALOG: {"format": "paimon", "warehouse": str(warehouse)}},
+    }
+    with Lakewarden(config, spark=spark, environ={}) as lw:
+        yield PaimonLab(spark, warehouse, lw)
