@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bench import paimon
 from bench.budget import budget
 from bench.clustering import ONE_DAY, files_opened, spans_of_one_day
 from bench.compare import Comparison
@@ -214,6 +215,20 @@ CASES: tuple[Case, ...] = (
         reap_s3,
         compares=False,
         jars=("base", "jdbc", "s3"),
+    ),
+    Case(
+        "paimon-expire",
+        "2,000 snapshots of a Paimon table, every eleventh a compaction: all but ten expire",
+        "no slower than newExpireSnapshots; the same files deleted",
+        paimon.expire_case,
+        jars=("base", "jdbc", "paimon"),
+    ),
+    Case(
+        "paimon-sweep",
+        "500 orphans beside 50,000 files and a thousand snapshots of a Paimon table: finding them",
+        "2 times as fast as LocalOrphanFilesClean, 5 times the second time; the same files found",
+        paimon.sweep_case,
+        jars=("base", "jdbc", "paimon"),
     ),
     Case(
         "reach-memory",

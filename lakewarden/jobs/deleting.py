@@ -106,7 +106,7 @@ def _expired(
     grounds: Grounds, format_: TableFormat, table: TableRef, run: Run, verdict: Verdict
 ) -> Settled | None:
     view = format_.view(table)
-    there = {each.id for each in view.snapshots}.intersection(verdict.detail["snapshot_ids"])
+    there = expiring.remaining(verdict, view)
     waited = clock.now() - run.ended_at if run.ended_at is not None else timedelta.max
     if there and run.state is RunState.UNKNOWN and waited < IN_FLIGHT:
         return None

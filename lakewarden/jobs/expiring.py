@@ -12,6 +12,7 @@ No file is touched here. That a verdict is in force too early or too often canno
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -78,7 +79,7 @@ def _attempt(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outco
     files = prepared.more if prepared.more is not None else _NO_FILES
     context.progress.begin(f"{plan.job} {view.ref}", 0)
     try:
-        _write_down(grounds, context, view, files, ids)
+        _write_down(grounds, context, view, files, ids, refs)
         context.step(DeletingStep.EXPIRING, {"snapshot_ids": list(ids), "refs": refs})
         # A pin made since the plan is seen here, because it was written before its maker looked at the step above;
         # one made later sees that step, and its maker hears that the snapshot is going.
@@ -92,13 +93,18 @@ def _attempt(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outco
 
 
 def _write_down(
-    grounds: Grounds, context: RunContext, view: TableView, files: pa.Table, ids: tuple[int, ...]
+    grounds: Grounds,
+    context: RunContext,
+    view: TableView,
+    files: pa.Table,
+    ids: tuple[int, ...],
+    refs: Collection[str],
 ) -> None:
     """Everything that must be known before a snapshot is gone: what it said, and what only it needed."""
     now, chosen = clock.now(), set(ids)
     Archive(grounds.state).add(view, (s for s in view.snapshots if s.id in chosen), context.run_id, now)
     stamped = files.append_column("stamp", pa.nulls(files.num_rows, pa.string()))
-    detail = {"snapshot_ids": list(ids), "metadata": view.metadata_location}
+    detail = {"snapshot_ids": list(ids), "refs": list(refs), "metadata": view.metadata_location}
     DoomedFiles(grounds.state).doom(
         context.run_id, str(view.ref), view.uuid, CAUSE, _REASON, stamped, detail, now
     )
@@ -120,13 +126,27 @@ def _refuse_pinned(grounds: Grounds, view: TableView, ids: tuple[int, ...]) -> N
 
 
 def settle(grounds: Grounds, verdict: Verdict, view: TableView) -> bool:
-    """A verdict whose run ended before it was in force: whether its snapshots are gone decides. True if they are."""
-    there = {each.id for each in view.snapshots}
-    if view.uuid == verdict.table_uuid and not there.intersection(verdict.detail["snapshot_ids"]):
+    """A verdict whose run ended before it was in force: whether its snapshots are gone decides. True if they are.
+
+    Where they leave one by one, some may be gone: then the verdict counts, and reap leaves what the others still need.
+    """
+    left, all_ = remaining(verdict, view), planned(verdict)
+    if view.uuid == verdict.table_uuid and (not left or (view.in_order and left < all_)):
         DoomedFiles(grounds.state).enforce(verdict.id, clock.now())
         return True
     DoomedFiles(grounds.state).void(verdict.id)
     return False
+
+
+def planned(verdict: Verdict) -> frozenset[object]:
+    """What a verdict's run was to drop: snapshots by id, refs by name."""
+    return frozenset([*verdict.detail["snapshot_ids"], *verdict.detail.get("refs", ())])
+
+
+def remaining(verdict: Verdict, view: TableView) -> frozenset[object]:
+    """What of it the table still has."""
+    there = {each.id for each in view.snapshots}
+    return planned(verdict) & {*there, *(each.name for each in view.refs)}
 
 
 _NO_FILES = pa.table(

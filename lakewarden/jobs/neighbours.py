@@ -33,7 +33,8 @@ _ATTEMPTS = 3
 _HEAD = 4096
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
 _LOCATION = re.compile(rb'"location"\s*:\s*("[^"]+")')
-_METADATA = re.compile(r"\.metadata\.json(\.gz)?$")
+# Iceberg's, and Paimon's schemas: each says that its folder is a table's.
+_METADATA = re.compile(r"\.metadata\.json(\.gz)?$|/schema/schema-\d+$")
 
 
 @dataclass
@@ -222,5 +223,8 @@ def _document(content: bytes) -> Mapping[str, object]:
 
 
 def _described(path: str, document: Mapping[str, object]) -> MetadataFile:
+    folder, schema, _ = path.rpartition("/schema/schema-")
+    if schema:  # Paimon's, which names neither: it is of the table it lies in
+        return MetadataFile(path, None, folder)
     uuid, location = document.get("table-uuid"), document.get("location")
     return MetadataFile(path, str(uuid) if uuid else None, str(location) if location else None)

@@ -114,7 +114,8 @@ def _listing(grounds: Grounds, objects: Objects, view: TableView, policy: Policy
 
 def _metadata_files(listing: Listing) -> dict[str, str]:
     """Each with its stamp, empty where an inventory has none."""
-    found = listing.files.filter(pc.match_substring(listing.files["path"], ".metadata.json"))
+    paths = listing.files["path"]
+    found = listing.files.filter(pc.match_substring_regex(paths, r"\.metadata\.json|/schema/schema-"))
     return dict(zip(found["path"].to_pylist(), pc.fill_null(found["stamp"], "").to_pylist(), strict=True))
 
 

@@ -57,6 +57,7 @@ def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> Table
         current_sort_order_id=0,
         properties=told["options"],
         counters=_counters(head, len(run)),
+        metadata_log=metadata.files,
         in_order=True,
         version=metadata.version,
         handle=Handle(metadata, bool(told["decoupled"]), external, bool(told["index_beside_data"])),

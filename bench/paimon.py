@@ -1,0 +1,168 @@
+"""Expiring and sweeping Paimon tables with a long history, against Paimon's own tools in the same JVM."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.deleting import _forget
+from bench.findings import Check, Found, Turn
+from bench.lab import Lab
+from bench.meter import measure
+from bench.report import line
+from bench.telemetry import Totals
+from bench.tools import OURS
+from lakewarden import Lakewarden
+from lakewarden.formats.jvm import bridge
+from lakewarden.paths import normal
+
+PEER = "Paimon"
+SECOND_OURS = f"{OURS}, again"
+_CATALOG = "pm"
+_FILES_PER_COMMIT = 50
+_OLD = 1_700_000_000.0
+_KEPT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LongPaimon:
+    """A table built once and put back by hard links before each turn. `warehouse` holds this one table only."""
+
+    maker: Any
+    name: str
+    warehouse: Path
+    master: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.warehouse / "db.db" / self.name
+
+    def reset(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.copytree(self.master, self.folder, copy_function=os.link)
+
+    def load(self) -> Any:
+        return self.maker.load(str(self.warehouse), self.name)
+
+    def on_disk(self) -> set[str]:
+        return {f"{where}/{name}" for where, _, names in os.walk(self.folder) for name in names}
+
+
+def _table(lab: Lab, name: str, build: Callable[[Any, Any], None]) -> LongPaimon:
+    maker = bridge(lab.spark, Path(__file__).with_name("LongPaimon.java"), "bench.LongPaimon")
+    warehouse, master = lab.folder / "paimon" / name, lab.folder / "paimon-master" / name
+    table = LongPaimon(maker, name, warehouse, master)
+    if not master.exists():
+        shutil.rmtree(warehouse, ignore_errors=True)
+        build(maker, maker.create(str(warehouse), name))
+        master.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(table.folder, master)
+    table.reset()
+    lab.say(f"{name}: {len(table.on_disk()):,} files on disk")
+    return table
+
+
+def _config(table: LongPaimon) -> dict[str, Any]:
+    return {"catalogs": {_CATALOG: {"format": "paimon", "warehouse": str(table.warehouse)}}}
+
+
+def expire_case(lab: Lab) -> Found:
+    """Twice the usual number of snapshots, all but ten expire: as the anchor that Paimon's tool was measured by."""
+    snapshots = 2 * lab.scale.commits
+    table = _table(lab, f"expire_{snapshots}", lambda maker, made: maker.append(made, snapshots, 1, 0, True))
+    start = Totals(len(table.on_disk()), 0, 0)
+    turns: list[Turn] = []
+    left: dict[str, set[str]] = {}
+    ours: tuple[str, Callable[[Lakewarden], object]] = (OURS, partial(_our_expire, table))
+    theirs: tuple[str, Callable[[Lakewarden], object]] = (
+        PEER,
+        lambda _: table.maker.ownExpire(table.load(), _KEPT),
+    )
+    for number in range(1, lab.scale.rounds + 1):
+        for name, work in (ours, theirs) if number % 2 else (theirs, ours):
+            table.reset()
+            _forget()
+            with lab.warden(_config(table)) as warden:
+                _, cost = measure(lab.spark, partial(work, warden), lab.scale.patience)
+            left[name] = {path for path in table.on_disk() if not path.endswith(("EARLIEST", "LATEST"))}
+            turns.append(Turn(name, number, cost, Totals(len(left[name]), 0, 0)))
+            lab.say(line(turns[-1]))
+        if left[OURS] != left[PEER]:
+            raise RuntimeError(f"different files are left, such as {sorted(left[OURS] ^ left[PEER])[:3]}")
+    ratio = _wall(turns, PEER) / _wall(turns, OURS)
+    check = Check("expire and reap: times as fast as newExpireSnapshots", ratio, least=1)
+    return Found(start, tuple(turns), (check,))
+
+
+def _our_expire(table: LongPaimon, warden: Lakewarden) -> None:
+    name = f"{_CATALOG}.db.{table.name}"
+    for run in (
+        warden.run("expire", name, {"snapshot_retention_hours": 0, "snapshot_min_retained": _KEPT}),
+        warden.run("reap", name, {"delete_grace_hours": 0}),
+    ):
+        if run.state != "done":
+            raise RuntimeError(f"{run.job} ended {run.state}: {run.reason}")
+
+
+def sweep_case(lab: Lab) -> Found:
+    commits = lab.scale.commits
+    table = _table(
+        lab, f"sweep_{commits}", lambda maker, made: maker.append(made, commits, _FILES_PER_COMMIT, 0, False)
+    )
+    _plant(table, max(1, commits // 2))
+    start = Totals(len(table.on_disk()), 0, 0)
+    turns: list[Turn] = []
+    for number in range(1, lab.scale.rounds + 1):
+        _forget()
+        found: dict[str, set[str]] = {}
+        with lab.warden(_config(table)) as warden:
+            works: tuple[tuple[str, Callable[[], set[str]]], ...] = (
+                (OURS, partial(_our_orphans, table, warden)),
+                (SECOND_OURS, partial(_our_orphans, table, warden)),
+                (PEER, partial(_own_orphans, table)),
+            )
+            for name, work in works:
+                found[name], cost = measure(lab.spark, work, lab.scale.patience)
+                turns.append(Turn(name, number, cost, start))
+                lab.say(line(turns[-1]))
+        if not found[OURS] == found[SECOND_OURS] == found[PEER]:
+            raise RuntimeError(f"different orphans: {[len(each) for each in found.values()]}")
+    peer = _wall(turns, PEER)
+    checks = (
+        Check("sweep, dry: times as fast as LocalOrphanFilesClean", peer / _wall(turns, OURS), least=2),
+        Check("again: times as fast", peer / _wall(turns, SECOND_OURS), least=5),
+    )
+    return Found(start, tuple(turns), checks)
+
+
+def _our_orphans(table: LongPaimon, warden: Lakewarden) -> set[str]:
+    return {normal(each.path) for each in warden.plan("sweep", f"{_CATALOG}.db.{table.name}").doomed}
+
+
+def _own_orphans(table: LongPaimon) -> set[str]:
+    found = table.maker.ownOrphans(table.load(), int(time.time() * 1000) - 7 * 86_400_000)
+    return {normal(each) for each in found.splitlines()}
+
+
+def _plant(table: LongPaimon, orphans: int) -> None:
+    """Files that no metadata names, and everything old enough to be swept."""
+    for number in range(orphans):
+        folder = table.folder / f"dt=day-{number % 50}" / "bucket-0"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"data-{uuid.UUID(int=number)}-0.parquet").write_bytes(b"orphan")
+    for where, _, names in os.walk(table.folder):
+        for name in names:
+            os.utime(f"{where}/{name}", (_OLD, _OLD))
+
+
+def _wall(turns: list[Turn], tool: str) -> float:
+    mine = [turn.cost.wall for turn in turns if turn.tool == tool]
+    return median(mine[1:] or mine)
