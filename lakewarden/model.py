@@ -174,6 +174,8 @@ class TableView:
     in_order: bool = False  # snapshots leave from the oldest on, without gaps
     version: str = ""  # differs whenever the state does, for formats whose metadata is more than one file
     handle: Any = None  # the format's own view of the same metadata; nobody else looks inside
+    # How its files are reached from outside the format's library, with credentials as fresh as the view.
+    io: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def head(self, branch: str = "main") -> int | None:
         """The snapshot a branch points at; None for an empty table or an unknown branch."""

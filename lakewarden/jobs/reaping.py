@@ -99,7 +99,7 @@ class Reaper:
         planned = sum(action.to_dict()["bytes"] for action in self._plan.actions)
         self._context.progress.begin(f"erasing doomed files of {self._view.ref}", planned)
         try:
-            self._connect()
+            self._connect(self._view)
             self._neighbours.strays = strays_in_metadata_folders(
                 self._objects, self._view, self._grounds.strays
             )
@@ -125,11 +125,10 @@ class Reaper:
         rate = self._grounds.deletes_per_s
         return most if rate is None else max(1, min(most, int(rate)))
 
-    def _connect(self) -> None:
+    def _connect(self, view: TableView) -> None:
         """With the newest credentials: those a catalog hands out do not live as long as a run may."""
-        io = self._context.format.write_properties(self._view.ref)
-        if io != self._io:
-            self._io, self._objects = io, Objects(io)
+        if view.io != self._io:
+            self._io, self._objects = view.io, Objects(view.io)
 
     # Batches travel as Arrow columns: 50,000 files as Python objects cost more than deleting them.
 
@@ -139,7 +138,7 @@ class Reaper:
         # tables, the holds last. Whoever commits, pins or begins to write after this had the whole grace to do so.
         view, proof = self._neighbours.prove()
         refuse_without_gc("reap", view)
-        self._connect()
+        self._connect(view)
         unnamed = self._keep_named(batch, proof)
         found = self._look(unnamed)
         holds = gather(view, self._grounds.state, clock.now())

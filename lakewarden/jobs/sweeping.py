@@ -47,7 +47,7 @@ def prepare(
     grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
 ) -> Prepared:
     refuse_without_gc("sweep", view)
-    objects = Objects(format_.write_properties(view.ref))
+    objects = Objects(view.io)
     listing = _listing(grounds, objects, view, policy)
     strays = read_strays(objects, view, _metadata_files(listing), grounds.strays)
     neighbours = Neighbours("sweep", grounds.lake, view, strays)

@@ -33,7 +33,7 @@ from lakewarden.state.runs import Journal
 from lakewarden.state.verdicts import FileState
 from tests.services.test_s3_deleting import new_lab
 from tests.support.faults import Faults, proxy
-from tests.support.lab import Lab, lakewarden
+from tests.support.lab import Lab, lakewarden, told_to_tables
 from tests.support.postgres import Postgres, postgres
 from tests.support.rest_catalog import RestCatalog
 from tests.support.s3 import S3, Bucket
@@ -287,13 +287,8 @@ def test_a_store_that_fails_in_the_middle(spark: SparkSession, s3: S3, tmp_path:
 @contextmanager
 def through(faults: Faults) -> Iterator[None]:
     """Lakewarden's own requests meet the faults. Iceberg's do not: it asks for a table's metadata for minutes on end."""
-    real = Iceberg.write_properties
     hasty = {"s3.endpoint": faults.endpoint, "s3.retry.num-retries": "1", "s3.request-timeout": "5"}
-
-    def properties(self: Iceberg, ref: Any) -> dict[str, str]:
-        return {**real(self, ref), **hasty}
-
-    with patch.object(Iceberg, "write_properties", properties):
+    with told_to_tables(hasty):
         yield
 
 

@@ -16,14 +16,13 @@ from pyspark.sql import SparkSession
 from lakewarden import clock
 from lakewarden.engine.objects import Objects
 from lakewarden.errors import LakewardenError, Refused, Unreachable
-from lakewarden.formats.iceberg.format import Iceberg
 from lakewarden.model import Run, RunState
 from lakewarden.paths import normal
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.verdicts import FileState
 from tests.services.test_s3_tables import catalog_properties
 from tests.support.faults import proxy
-from tests.support.lab import Lab, lakewarden
+from tests.support.lab import Lab, lakewarden, told_to_tables
 from tests.support.s3 import S3, Bucket
 from tests.support.spark import add_catalog
 
@@ -339,12 +338,8 @@ def test_credentials_that_ran_out(lab: S3Lab, job: str) -> None:
     """As a catalog hands them out: the table was read with the last ones, and these are no good."""
     _needs_a_server_that_checks(lab)
     table = expired(lab)
-    before, real = lab.objects(), Iceberg.write_properties
-
-    def stale(self: Iceberg, ref: Any) -> dict[str, str]:
-        return {**real(self, ref), "s3.secret-access-key": "worn-out"}
-
-    with patch.object(Iceberg, "write_properties", stale), pytest.raises(Unreachable) as error:
+    before = lab.objects()
+    with told_to_tables({"s3.secret-access-key": "worn-out"}), pytest.raises(Unreachable) as error:
         lab.lw.run(job, table, {**ANY, **AT_ONCE})
     assert f"bucket {lab.bucket.name}: SignatureDoesNotMatch" in error.value.message
     assert "worn-out" not in f"{error.value.message} {error.value.hint}"

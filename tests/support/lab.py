@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 
 from lakewarden import Lakewarden
 from lakewarden.engine.kernels.storage import local_path
+from lakewarden.formats.iceberg import format as iceberg
+from lakewarden.formats.iceberg import view
 from lakewarden.formats.iceberg.format import Iceberg
 from lakewarden.paths import normal
 
@@ -102,3 +104,15 @@ class Lab:
 
 def lakewarden(spark: SparkSession, state_url: str, policy: Mapping[str, object] | None = None) -> Lakewarden:
     return Lakewarden({"state": {"url": state_url}, "policy": dict(policy or {})}, spark=spark, environ={})
+
+
+@contextmanager
+def told_to_tables(io: Mapping[str, str]) -> Iterator[None]:
+    """Iceberg's tables tell Lakewarden these properties of their files, beside their own. Their library keeps its own."""
+    real = view.io_properties
+
+    def changed(catalogs: Any, table: Any) -> Mapping[str, str]:
+        return {**real(catalogs, table), **io}
+
+    with patch.object(view, "io_properties", changed), patch.object(iceberg, "io_properties", changed):
+        yield

@@ -19,7 +19,13 @@ from lakewarden.formats.iceberg.reach import Reach
 from lakewarden.formats.iceberg.rewrite_commit import RewriteCommit
 from lakewarden.formats.iceberg.schema import arrow_schema, unfit_types
 from lakewarden.formats.iceberg.survey import survey
-from lakewarden.formats.iceberg.view import filter_expression, read_files, read_manifests, read_view
+from lakewarden.formats.iceberg.view import (
+    filter_expression,
+    io_properties,
+    read_files,
+    read_manifests,
+    read_view,
+)
 from lakewarden.formats.reach_cache import ReachCache, bound
 from lakewarden.formats.remembered import MetadataReader, Remembered
 from lakewarden.formats.seam import Adoption, Incorporate, OutputFile, Replaced, Rewrite
@@ -102,11 +108,10 @@ class Iceberg:
         return self._reach(view).named_paths(numbers)
 
     def _reach(self, view: TableView) -> Reach:
-        io = self.write_properties(view.ref)
-        return Reach(view, Remembered(view, self._reader, io, ReachCache(self._cache, view.uuid)))
+        return Reach(view, Remembered(view, self._reader, view.io, ReachCache(self._cache, view.uuid)))
 
     def survey(self, view: TableView) -> Survey:
-        return survey(view, self._reader, self.write_properties(view.ref))
+        return survey(view, self._reader, view.io)
 
     def expire(self, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
         expire(self._catalogs, view, snapshot_ids, refs)
@@ -121,8 +126,7 @@ class Iceberg:
         return paths
 
     def write_properties(self, table: TableRef) -> Mapping[str, str]:
-        found: Mapping[str, str] = json.loads(self._catalogs.bridge.ioProperties(self._catalogs.load(table)))
-        return {key: value for key, value in found.items() if value is not None}
+        return io_properties(self._catalogs, self._catalogs.load(table))
 
     def prepare_rewrite(self, rewrite: Rewrite) -> None:
         prepare_rewrite(self._catalogs, rewrite)

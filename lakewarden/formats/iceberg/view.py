@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,14 @@ from lakewarden.model import (
 def read_view(catalogs: Catalogs, ref: TableRef) -> TableView:
     table = catalogs.load(ref)
     metadata = json.loads(catalogs.bridge.metadata(table))
-    return view_of(ref, metadata, catalogs.bridge.metadataLocation(table))
+    view = view_of(ref, metadata, catalogs.bridge.metadataLocation(table))
+    return replace(view, io=io_properties(catalogs, table))
+
+
+def io_properties(catalogs: Catalogs, table: Any) -> Mapping[str, str]:
+    """Endpoint, region, credentials: what the library itself was told."""
+    found: Mapping[str, str] = json.loads(catalogs.bridge.ioProperties(table))
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def view_of(ref: TableRef, metadata: Mapping[str, Any], location: str) -> TableView:

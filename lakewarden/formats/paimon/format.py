@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -49,8 +50,9 @@ class Paimon:
             told = json.loads(self._catalogs.bridge.describe(loaded))
         except JavaError as error:
             raise catalog_error(error, f"the metadata of {table}") from error
-        objects = Objects(self._catalogs.io(table.catalog))
-        return view_of(table, told, read_metadata(objects, told["location"].rstrip("/"), self._known))
+        io = self._catalogs.io(table.catalog)
+        metadata = read_metadata(Objects(io), told["location"].rstrip("/"), self._known)
+        return replace(view_of(table, told, metadata), io=io)
 
     def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
         return self._reach(view).reached(snapshot_ids)
@@ -62,18 +64,17 @@ class Paimon:
         return self._reach(view).named_paths(numbers)
 
     def _reach(self, view: TableView) -> Reach:
-        io = self.write_properties(view.ref)
         loaded = self._catalogs.load(view.ref)
         reader = PaimonReader(
             view, self._decoder, lambda asked: self._catalogs.bridge.partitionPaths(loaded, asked)
         )
-        objects = Objects(io)
+        objects = Objects(view.io)
 
         def existing(paths: Sequence[str]) -> set[str]:
             stats = objects.stat(paths)
             return {path for path, stat in zip(paths, stats, strict=True) if stat is not None}
 
-        return Reach(view, Remembered(view, reader, io, ReachCache(self._cache, view.uuid)), existing)
+        return Reach(view, Remembered(view, reader, view.io, ReachCache(self._cache, view.uuid)), existing)
 
     def expire(self, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
         expire(self._catalogs, view, snapshot_ids, refs, lambda: self.view(view.ref))
