@@ -10,6 +10,7 @@ from typing import Any
 from lakewarden.config import CatalogConfig, Config
 from lakewarden.engine.jars import Group, default_cache, ensure_jars
 from lakewarden.engine.metadata import MetadataFiles
+from lakewarden.engine.objects import Objects
 from lakewarden.engine.session import close_session, open_session
 from lakewarden.engine.spark import ship_kernels
 from lakewarden.errors import NoSuchTable
@@ -60,7 +61,8 @@ class Lake:
     def _paimon(self) -> Paimon:
         """Made when it is first asked for: a lake without Paimon never loads its classes."""
         cache = default_cache(os.environ).parent
-        return Paimon(self.spark, self._paimon_catalogs, MetadataFiles(self.spark), cache / "reach")
+        decoder = MetadataFiles(self.spark)
+        return Paimon(self.spark, self._paimon_catalogs, decoder, Objects, cache / "reach")
 
     def _open(self) -> Any:
         conf: dict[str, str] = {}

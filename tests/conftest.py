@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,43 @@ def spark() -> Iterator[SparkSession]:
     session = shared_session()
     yield session
     close_session(session)
+
+
+def _catalogs() -> set[str]:
+    """Those of the shared session, if it has been started."""
+    if "tests.support.spark" not in sys.modules:
+        return set()
+    from tests.support.spark import catalogs_of_the_session
+
+    return catalogs_of_the_session()
+
+
+@contextmanager
+def _without_new_catalogs() -> Iterator[None]:
+    before = _catalogs()
+    yield
+    if new := _catalogs() - before:
+        from pyspark.sql import SparkSession
+
+        from tests.support.spark import remove_catalog
+
+        for each in new:
+            remove_catalog(SparkSession._instantiatedSession, each)
+
+
+# Jobs that delete ask every table of every catalog: one that a test left behind, of a server that is gone, would stop them.
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _catalogs_of_a_module() -> Iterator[None]:
+    with _without_new_catalogs():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _catalogs_of_a_test() -> Iterator[None]:
+    with _without_new_catalogs():
+        yield
 
 
 @pytest.fixture

@@ -124,8 +124,7 @@ def test_every_policy_key_has_its_line(key: Any) -> None:
 
 def test_a_key_is_called_acted_on_only_where_its_job_exists() -> None:
     jobs = {*Job, "the whole pass"}
-    # reap waits for a hand-off that a policy asks for; the other key is for a format that comes later.
-    apart = {"handoff_enabled": True, "snapshot_max_retained": False}
+    apart = {"handoff_enabled": True}  # reap waits for a hand-off that a policy asks for
     for key in KEYS:
         expected = apart.get(key.name, docs.job_of(key) in jobs)
         assert (key.name in docs.keys_in_use()) == expected, key.name

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakewarden.engine.kernels.metadata_file import MetadataFile, Named, read_metadata_file
+from lakewarden.engine.kernels.metadata_file import MetadataFile, Named, What, read_metadata_file
 from lakewarden.engine.kernels.storage import Store, is_local
 from lakewarden.engine.spark import fan_out, on_one_machine, parallelism
 
@@ -42,13 +42,18 @@ class MetadataFiles:
         """Of each (path, length, live count) its live files: path, size, kind."""
         return self._told([MetadataFile(path, "manifest", length, live) for path, length, live in wanted], io)
 
+    def decode(
+        self, what: What, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]
+    ) -> Iterator[tuple[str, pa.Table | None, str]]:
+        """Of each (path, length, live count) what a file of that kind names, in the kind's own columns."""
+        return self._told([MetadataFile(path, what, length, live) for path, length, live in wanted], io)
+
     def _told(
         self, files: Sequence[MetadataFile], io: Mapping[str, str]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
-        return ((each.path, each.table, each.trouble) for each in self.read(files, io))
+        return ((each.path, each.table, each.trouble) for each in self._read(files, io))
 
-    def read(self, files: Sequence[MetadataFile], io: Mapping[str, str]) -> Iterator[Named]:
-        """Each as it is decoded, in order."""
+    def _read(self, files: Sequence[MetadataFile], io: Mapping[str, str]) -> Iterator[Named]:
         cores = parallelism(self._spark)
         if on_one_machine(self._spark) or len(files) < _FEW_PER_CORE * cores:
             yield from _in_threads(files, io, cores)

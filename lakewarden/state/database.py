@@ -8,7 +8,6 @@ newer than this version knows is refused in both.
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from sqlalchemy.exc import (
     OperationalError,
 )
 
+from lakewarden import clock
 from lakewarden.errors import ConfigError, NotSetUp, StateTooNew, Unreachable
 from lakewarden.redact import redact_url
 from lakewarden.state.schema import HEAD, REVISIONS, VERSION_TABLE
@@ -211,7 +211,7 @@ def _on_begin(connection: Connection) -> None:
 
 def _use_wal(state: State) -> None:
     """Readers and a writer side by side. Stays with the file; where it cannot be had, the classic journal is as safe."""
-    give_up = time.monotonic() + BUSY_SECONDS
+    give_up = clock.monotonic() + BUSY_SECONDS
     with state._translated(), state.engine.connect() as connection:
         while connection.exec_driver_sql("PRAGMA journal_mode").scalar() != "wal":
             connection.rollback()  # outside of a transaction, or the change does nothing
@@ -221,9 +221,9 @@ def _use_wal(state: State) -> None:
                 return
             except sqlite3.OperationalError as error:
                 # SQLite does not wait here: two that change a new file at once could wait for each other forever.
-                if "locked" not in str(error) or time.monotonic() > give_up:
+                if "locked" not in str(error) or clock.monotonic() > give_up:
                     raise Unreachable(what=f"the state database {state.name}", reason=str(error)) from None
-                time.sleep(0.02)
+                clock.sleep(0.02)
 
 
 def _is_outage(error: DBAPIError) -> bool:

@@ -228,8 +228,10 @@ def test_ctrl_c_leaves_nothing_half_done(lab: Lab, tmp_path: Path) -> None:
     for commit in range(4):
         readings.append(commit)
     before = readings.content()
+    slowly = configuration(lab, tmp_path)
+    slowly.write_text(f"{slowly.read_text()}[budgets]\nwrite_mb_per_s = 1\n")
     child = subprocess.Popen(
-        [sys.executable, "-m", "lakewarden.cli", "--config", str(configuration(lab, tmp_path)),
+        [sys.executable, "-m", "lakewarden.cli", "--config", str(slowly),
          "run", "compact", table],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "160"},
     )  # fmt: skip

@@ -45,6 +45,16 @@ def add_catalog(spark: SparkSession, properties: Mapping[str, str], name: str | 
     return catalog
 
 
+def catalogs_of_the_session() -> set[str]:
+    """Every catalog the shared session knows; empty before it is started."""
+    session = SparkSession._instantiatedSession
+    if session is None or session._jsc is None:
+        return set()
+    prefix = "spark.sql.catalog."
+    names = (each.removeprefix(prefix) for each in session.conf.getAll if each.startswith(prefix))
+    return {name for name in names if "." not in name}
+
+
 def remove_catalog(spark: SparkSession, catalog: str) -> None:
     """Let the session forget a catalog: jobs that ask every table would meet those of tests that are long over."""
     prefix = f"spark.sql.catalog.{catalog}"

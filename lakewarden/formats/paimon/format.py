@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -11,13 +11,12 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from lakewarden.engine.objects import Objects
 from lakewarden.errors import LakewardenError
 from lakewarden.formats.jvm import JavaError
 from lakewarden.formats.paimon import refs
 from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
 from lakewarden.formats.paimon.expiry import expire
-from lakewarden.formats.paimon.metadata import Known, read_metadata
+from lakewarden.formats.paimon.metadata import Files, Known, read_metadata
 from lakewarden.formats.paimon.reach import Reach
 from lakewarden.formats.paimon.reader import Decoder, PaimonReader
 from lakewarden.formats.paimon.view import view_of
@@ -34,10 +33,17 @@ class Paimon:
     """Every promise of TableFormat, kept by Paimon's own library; what it cannot do yet says so and changes nothing."""
 
     def __init__(
-        self, spark: Any, properties: Mapping[str, Mapping[str, str]], decoder: Decoder, cache: Path
+        self,
+        spark: Any,
+        properties: Mapping[str, Mapping[str, str]],
+        decoder: Decoder,
+        store: Callable[[Mapping[str, str]], Files],
+        cache: Path,
     ) -> None:
+        """`properties` by catalog. `decoder` decodes metadata files in bulk, `store` reaches files of a table."""
         self._catalogs = Catalogs(spark, properties)
         self._decoder = decoder
+        self._store = store
         self._cache = cache
         self._known: Known = {}
 
@@ -51,7 +57,7 @@ class Paimon:
         except JavaError as error:
             raise catalog_error(error, f"the metadata of {table}") from error
         io = self._catalogs.io(table.catalog)
-        metadata = read_metadata(Objects(io), told["location"].rstrip("/"), self._known)
+        metadata = read_metadata(self._store(io), told["location"].rstrip("/"), self._known)
         return replace(view_of(table, told, metadata), io=io)
 
     def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
@@ -68,7 +74,7 @@ class Paimon:
         reader = PaimonReader(
             view, self._decoder, lambda asked: self._catalogs.bridge.partitionPaths(loaded, asked)
         )
-        objects = Objects(view.io)
+        objects = self._store(view.io)
 
         def existing(paths: Sequence[str]) -> set[str]:
             stats = objects.stat(paths)

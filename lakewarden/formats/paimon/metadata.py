@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from lakewarden.engine.objects import Objects
+import pyarrow as pa
+
 from lakewarden.errors import LakewardenError
 from lakewarden.paths import normal
 
@@ -76,11 +77,24 @@ class Metadata:
         return f"{self.location}/manifest/{name}"
 
 
+class Files(Protocol):
+    """A store with the table's files."""
+
+    def list(self, folder: str) -> Iterator[pa.RecordBatch]:
+        """Every file under the folder with its path and stamp; a folder that is not there is empty."""
+
+    def read(self, path: str) -> bytes:
+        """The whole file, or FileNotFoundError."""
+
+    def stat(self, paths: Sequence[str]) -> Sequence[object | None]:
+        """In order; None for what is not there."""
+
+
 # Content by path and stamp: a file is read once, as long as it is the same.
 Known = dict[tuple[str, str], Mapping[str, Any]]
 
 
-def read_metadata(objects: Objects, location: str, known: Known) -> Metadata:
+def read_metadata(objects: Files, location: str, known: Known) -> Metadata:
     """Complete, or raises: every root that was listed has been read."""
     for _ in range(_ATTEMPTS):
         found = dict(_listed(objects, location))
@@ -93,7 +107,7 @@ def read_metadata(objects: Objects, location: str, known: Known) -> Metadata:
     )
 
 
-def _listed(objects: Objects, location: str) -> Iterator[tuple[str, str]]:
+def _listed(objects: Files, location: str) -> Iterator[tuple[str, str]]:
     """Path and stamp of every metadata file whose name says what it is."""
     root = location.rstrip("/")
     for folder in FOLDERS:
@@ -110,7 +124,7 @@ def _place(root: str, path: str) -> re.Match[str] | None:
     return found
 
 
-def _read(objects: Objects, found: Mapping[str, str], known: Known) -> dict[str, Mapping[str, Any]] | None:
+def _read(objects: Files, found: Mapping[str, str], known: Known) -> dict[str, Mapping[str, Any]] | None:
     """None where one of them is gone by now."""
     unread = [path for path, stamp in found.items() if (path, stamp) not in known]
     try:

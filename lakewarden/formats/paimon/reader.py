@@ -6,12 +6,12 @@ import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from itertools import groupby
+from typing import Literal, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakewarden.engine.kernels.metadata_file import MetadataFile, Named
 from lakewarden.model import TableView
 
 # Rows of a manifest as they are remembered. Kinds: 0 added, 1 deleted, 2 an index file.
@@ -20,9 +20,14 @@ ADDED, DELETED, INDEX = 0, 1, 2
 _POSTPONED = -2
 
 
+What = Literal["paimon-list", "paimon-manifest", "paimon-index"]
+
+
 class Decoder(Protocol):
-    def read(self, files: Sequence[MetadataFile], io: Mapping[str, str]) -> Iterator[Named]:
-        """Each file decoded, in order, or the reason why not."""
+    def decode(
+        self, what: What, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]
+    ) -> Iterator[tuple[str, pa.Table | None, str]]:
+        """Each (path, length, entries) decoded, in order, or None and the reason. A count of -1 is not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +43,18 @@ class PaimonReader:
         self, paths: Sequence[str], io: Mapping[str, str]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
         """Of each list its manifests (manifest, length, live, encrypted), where `live` counts all entries."""
-        for each in self.decoder.read([MetadataFile(path, "paimon-list") for path in paths], io):
-            yield each.path, None if each.table is None else self._with_folder(each.table), each.trouble
+        wanted = [(path, -1, -1) for path in paths]
+        for path, table, trouble in self.decoder.decode("paimon-list", wanted, io):
+            yield path, None if table is None else self._with_folder(table), trouble
 
     def manifests(
         self, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
         """Of each manifest or index manifest the files it names: path, size, kind."""
-        files = [
-            MetadataFile(path, "paimon-index" if is_index(path) else "paimon-manifest", length, live)
-            for path, length, live in wanted
-        ]
-        for each in self.decoder.read(files, io):
-            index = is_index(each.path)
-            yield each.path, None if each.table is None else self._named(each.table, index), each.trouble
+        for index, group in groupby(wanted, key=lambda each: is_index(each[0])):
+            what: What = "paimon-index" if index else "paimon-manifest"
+            for path, table, trouble in self.decoder.decode(what, list(group), io):
+                yield path, None if table is None else self._named(table, index), trouble
 
     def _with_folder(self, table: pa.Table) -> pa.Table:
         folder = f"{self.view.handle.metadata.location}/manifest/"
