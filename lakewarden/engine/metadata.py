@@ -8,13 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakewarden.engine.kernels.metadata_file import MetadataFile, Named, What, read_metadata_file
+from lakewarden.engine.kernels.metadata_file import MetadataFile, Named, What, read_metadata_files
 from lakewarden.engine.kernels.storage import Store, is_local
 from lakewarden.engine.spark import fan_out, on_one_machine, parallelism
 
 # Decoded files wait to be taken over by the caller: so many, and with so many entries, at most, whatever the table's size.
 _WAVE = 256
 _ENTRIES = 50_000
+# What one thread takes at a time: enough to decode them together, few enough that all threads have work.
+_AT_ONCE = 16
 # Requests to an object store wait for an answer most of the time.
 _REMOTE_THREADS = 16
 # Fewer files than this per core are read here sooner than a job starts.
@@ -68,7 +70,7 @@ class MetadataFiles:
 
         def kernel(part: list[MetadataFile]) -> list[Named]:
             store = Store(settings)
-            return [read_metadata_file(each, store) for each in part]
+            return read_metadata_files(part, store)
 
         for read in fan_out(self._spark, kernel, parts, "lakewarden-metadata", "reading manifests"):
             yield from read
@@ -81,7 +83,9 @@ def _in_threads(files: Sequence[MetadataFile], io: Mapping[str, str], cores: int
     threads = cores if is_local(files[0].path) else _REMOTE_THREADS
     with ThreadPoolExecutor(threads, thread_name_prefix="lakewarden-metadata") as pool:
         for wave in _waves(files, 1):
-            yield from pool.map(lambda each: read_metadata_file(each, store), wave)
+            parts = [wave[start : start + _AT_ONCE] for start in range(0, len(wave), _AT_ONCE)]
+            for read in pool.map(lambda part: read_metadata_files(part, store), parts):
+                yield from read
 
 
 def _waves(files: Sequence[MetadataFile], cores: int) -> Iterator[list[MetadataFile]]:

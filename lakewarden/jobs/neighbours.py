@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from lakewarden import clock
+from lakewarden.engine.kernels.storage import is_local
 from lakewarden.engine.objects import Objects
 from lakewarden.errors import LakewardenError, NoSuchTable, Refused
 from lakewarden.jobs.grounds import Catalogs
@@ -193,10 +194,17 @@ def read_strays(
     known = {} if known is None else known
     told = [known[path, stamps[path]] for path in strays if (path, stamps[path]) in known]
     unread = [path for path in strays if (path, stamps[path]) not in known]
-    with ThreadPoolExecutor(16, thread_name_prefix="lakewarden-strays") as pool:
-        read = [each for each in pool.map(lambda path: whose(path, objects.read), unread) if each]
+    read = [each for each in _read_all(unread, lambda path: whose(path, objects.read)) if each]
     known |= {(each.path, stamps[each.path]): each for each in read if stamps[each.path]}
     return told + read
+
+
+def _read_all(paths: Sequence[str], read: Callable[[str], MetadataFile | None]) -> list[MetadataFile | None]:
+    """Requests to a store wait for their answers side by side; a disk answers before a thread has been told to ask."""
+    if not paths or is_local(paths[0]):
+        return [read(each) for each in paths]
+    with ThreadPoolExecutor(16, thread_name_prefix="lakewarden-strays") as pool:
+        return list(pool.map(read, paths))
 
 
 def whose(path: str, read: Callable[[str, int, int | None], bytes]) -> MetadataFile | None:

@@ -36,7 +36,7 @@ from lakewarden.state.verdicts import FAILED_LOAD, Verdict
 
 # What one bulk request of an object store takes; on a disk a batch only bounds what a crash leaves to prove again.
 REMOTE_BATCH = 1_000
-LOCAL_BATCH = 10_000
+LOCAL_BATCH = 25_000
 CHANGED = "changed since it was doomed"
 
 
@@ -231,7 +231,9 @@ class Reaper:
         run, owner = self._context.run_id, self._context.owner
         # A file restored until this moment is left out, one restored later is told that it is too late.
         marked = self._files.begin_erasing(free["id"].to_pylist(), run, owner, clock.now())
-        mine = free.filter(pc.is_in(free["id"], pa.array(marked, pa.int64())))
+        mine = free
+        if len(marked) < free.num_rows:
+            mine = free.filter(pc.is_in(free["id"], pa.array(marked, pa.int64())))
         failed = self._erase_marked(mine, proof, holds)
         stays = pc.is_in(mine["path"], pa.array(list(failed), pa.string()))
         gone = mine.filter(pc.invert(stays))

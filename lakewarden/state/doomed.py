@@ -201,9 +201,13 @@ class DoomedFiles:
                 update(doomed)
                 .where(among(connection, ids), _in(FileState.DOOMED), doomed.c.verdict_id.in_(in_force))
                 .values(state=FileState.ERASING.value, reap_run_id=run_id)
-                .returning(doomed.c.id)
             )
-            return sorted(row.id for row in connection.execute(change))
+            if connection.execute(change).rowcount == len(ids):
+                return list(ids)  # nearly always, and then there is nothing to ask
+            mine = select(doomed.c.id).where(
+                among(connection, ids), _in(FileState.ERASING), doomed.c.reap_run_id == run_id
+            )
+            return [row.id for row in connection.execute(mine.order_by(doomed.c.id))]
 
     def finish_erasing(
         self,

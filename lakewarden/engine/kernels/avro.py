@@ -45,6 +45,31 @@ def decode(content: bytes, columns: Sequence[str] | None, rows: int | None = Non
     return polars.read_avro(BytesIO(content), columns=wanted, n_rows=rows).to_arrow()
 
 
+def shape(content: bytes) -> tuple[bytes, bytes]:
+    """What two files must have in common to be joined: schema and compression."""
+    meta, _ = _header(content)
+    return meta.get(b"avro.schema", b""), meta.get(_CODEC, b"null")
+
+
+def joined(contents: Sequence[bytes]) -> tuple[bytes, list[int]]:
+    """One file with the records of several of one shape, in order, and how many each had.
+
+    To decode a file costs more than its records do where they are few: reading the schema, building columns, converting them.
+    Fifty joined take half the time.
+    """
+    _, place = _header(contents[0])
+    sync = contents[0][place : place + SYNC]
+    parts, counts = [contents[0][: place + SYNC]], []
+    for content in contents:
+        _, place = _header(content)
+        records = 0
+        for count, block in _blocks(content, place + SYNC, content[place : place + SYNC]):
+            parts += [_written(count), _written(len(block)), block, sync]
+            records += count
+        counts.append(records)
+    return b"".join(parts), counts
+
+
 def unpacked(content: bytes) -> bytes:
     """The same records in blocks that are not compressed, where they are with zstd."""
     meta, place = _header(content)

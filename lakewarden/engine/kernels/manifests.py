@@ -22,6 +22,7 @@ LISTED = pa.schema(
 )
 # Kinds: 0 data, 1 position deletes (vectors too), 2 equality deletes.
 NAMED = pa.schema([("path", pa.string()), ("size", pa.int64()), ("kind", pa.int8())])
+ENTRIES = NAMED.append(pa.field("live", pa.bool_()))
 
 _LIST_COLUMNS = (
     "manifest_path",
@@ -67,7 +68,7 @@ def _older_list(content: bytes) -> pa.Table:
 
 
 def iceberg_manifest(content: bytes) -> pa.Table:
-    """Its live files."""
+    """Every entry, and whether it is live: files that were deleted stay named for a while."""
     table = decode(content, ["status", "data_file"])
     live = pc.not_equal(one(table["status"]), pa.scalar(_DELETED, table.schema.field("status").type))
     files = one(table["data_file"])
@@ -78,5 +79,9 @@ def iceberg_manifest(content: bytes) -> pa.Table:
         pc.cast(files.field("file_size_in_bytes"), pa.int64()),
         pc.fill_null(pc.cast(kind, pa.int8()), 0),
     ]
-    named = pa.Table.from_arrays(columns, schema=NAMED)
+    return pa.Table.from_arrays([*columns, live], schema=ENTRIES)
+
+
+def live_only(table: pa.Table) -> pa.Table:
+    live, named = one(table["live"]), table.drop_columns("live")
     return named if pc.all(live).as_py() else named.filter(live)

@@ -1,27 +1,40 @@
-"""One metadata file of a table, read and decoded: complete, or the reason why not."""
+"""Metadata files of a table, read and decoded: each complete, or the reason why not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
 
-from lakewarden.engine.kernels.avro import check_whole, is_header
-from lakewarden.engine.kernels.manifests import LISTED, NAMED, iceberg_list, iceberg_manifest
+from lakewarden.engine.kernels.avro import check_whole, is_header, joined, shape
+from lakewarden.engine.kernels.manifests import LISTED, NAMED, iceberg_list, iceberg_manifest, live_only
 from lakewarden.engine.kernels.paimon_manifests import ENTRIES, paimon_index, paimon_list, paimon_manifest
 from lakewarden.engine.kernels.storage import MissingSource, Store, local_path
 
 What = Literal["list", "manifest", "paimon-list", "paimon-manifest", "paimon-index"]
 
-_DECODERS: Mapping[What, tuple[Callable[[bytes], pa.Table], pa.Schema]] = {
-    "list": (iceberg_list, LISTED),
-    "manifest": (iceberg_manifest, NAMED),
-    "paimon-list": (paimon_list, LISTED),
-    "paimon-manifest": (paimon_manifest, ENTRIES),
-    "paimon-index": (paimon_index, ENTRIES),
+# Small files are decoded together, so many bytes of them at once.
+_TOGETHER = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoder:
+    """`decode` gives one row per record; `finish` makes of one file's rows what the file names."""
+
+    decode: Callable[[bytes], pa.Table]
+    schema: pa.Schema
+    finish: Callable[[pa.Table], pa.Table] = lambda table: table
+
+
+_DECODERS: Mapping[What, _Decoder] = {
+    "list": _Decoder(iceberg_list, LISTED),
+    "manifest": _Decoder(iceberg_manifest, NAMED, live_only),
+    "paimon-list": _Decoder(paimon_list, LISTED),
+    "paimon-manifest": _Decoder(paimon_manifest, ENTRIES),
+    "paimon-index": _Decoder(paimon_index, ENTRIES),
 }
 
 
@@ -44,21 +57,67 @@ class Named:
     trouble: str = ""
 
 
-def read_metadata_file(file: MetadataFile, store: Store) -> Named:
-    """Complete, or a trouble; never a part of what the file holds."""
+def read_metadata_files(files: Sequence[MetadataFile], store: Store) -> list[Named]:
+    """In order; each complete, or a trouble; never a part of what a file holds."""
+    found: dict[int, Named] = {}
+    waiting: list[tuple[int, bytes]] = []
+    for place, file in enumerate(files):
+        try:
+            content = _content(file.path, store)
+            check_whole(content, file.length)
+            if is_header(content):
+                found[place] = _checked(file, _DECODERS[file.what].schema.empty_table())
+                continue
+            if waiting and not _fits(files, waiting, file, content):
+                found |= _decoded(files, waiting)
+                waiting = []
+            waiting.append((place, content))
+        except (
+            Exception
+        ) as error:  # whatever a broken file makes a decoder say: the caller stops and names it
+            found[place] = _broken(file, error)
+    if waiting:
+        found |= _decoded(files, waiting)
+    return [found[place] for place in range(len(files))]
+
+
+def _fits(
+    files: Sequence[MetadataFile], waiting: Sequence[tuple[int, bytes]], file: MetadataFile, content: bytes
+) -> bool:
+    first, other = waiting[0]
+    alike = files[first].what == file.what and shape(other) == shape(content)
+    return alike and sum(len(each) for _, each in waiting) + len(content) <= _TOGETHER
+
+
+def _decoded(files: Sequence[MetadataFile], waiting: Sequence[tuple[int, bytes]]) -> dict[int, Named]:
+    """All together, or, where one of them spoils that, each alone: then it is known which."""
+    decoder = _DECODERS[files[waiting[0][0]].what]
     try:
-        content = _content(file.path, store)
-        check_whole(content, file.length)
-        decode, schema = _DECODERS[file.what]
-        table = schema.empty_table() if is_header(content) else decode(content)
-    except MissingSource as error:
+        content, counts = joined([each for _, each in waiting])
+        table = decoder.decode(content)
+        if table.num_rows != sum(counts):
+            raise ValueError(f"{table.num_rows} records, its blocks say {sum(counts)}")
+    except Exception as error:
+        if len(waiting) == 1:
+            place = waiting[0][0]
+            return {place: _broken(files[place], error)}
+        return {key: told for each in waiting for key, told in _decoded(files, [each]).items()}
+    found, start = {}, 0
+    for (place, _), count in zip(waiting, counts, strict=True):
+        found[place] = _checked(files[place], decoder.finish(table.slice(start, count)))
+        start += count
+    return found
+
+
+def _broken(file: MetadataFile, error: Exception) -> Named:
+    if isinstance(error, MissingSource):
         return Named(file.path, None, error.reason)
-    except (
-        Exception
-    ) as error:  # whatever a broken file makes the decoder say: the caller stops and names the file
-        return Named(file.path, None, f"{type(error).__name__}: {error}".splitlines()[0])
+    return Named(file.path, None, f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def _checked(file: MetadataFile, table: pa.Table) -> Named:
     if file.live >= 0 and table.num_rows != file.live:
-        return Named(file.path, None, f"it names {table.num_rows} files, its list says {file.live}")
+        return Named(file.path, None, f"it names {table.num_rows} live files, its list says {file.live}")
     return Named(file.path, table)
 
 
