@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 from lakewarden.errors import Refused
 from lakewarden.formats.names import Names, names_of
 from lakewarden.model import Hold, HoldKind, Job, TableView
-from lakewarden.paths import normal
+from lakewarden.paths import hashes, normal
 from lakewarden.plan import Bounds, DoomFiles, ManyDoomed, Plan, count_spared
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import Holds
@@ -42,13 +43,18 @@ class Fate(StrEnum):
     ORPHAN = "orphan"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Listing:
     """Files as a store listed them: path, size, modified, stamp. Nothing that was written after `began_at` need be in it."""
 
     files: pa.Table
     began_at: datetime
     roots: tuple[str, ...]
+
+    @cached_property
+    def numbers(self) -> Any:
+        """The hashes of the paths, which several questions are asked with."""
+        return hashes(self.files["path"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,11 @@ from lakewarden.jobs.inventory import read_inventory
 from lakewarden.jobs.neighbours import Neighbours, read_strays
 from lakewarden.jobs.sweep import Fate, Judged, Listing
 from lakewarden.model import RunState, TableRef, TableView
-from lakewarden.paths import hashes, inside, normal, normals, shortest
+from lakewarden.paths import inside, normal, normals, shortest
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import gather
 from lakewarden.safety.ownership import roots
 from lakewarden.safety.proof import Proof
-from lakewarden.safety.reached import contains
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.runs import Journal
 
@@ -125,14 +124,13 @@ def _check_listing(
     """A listing that lacks what metadata names is not of this table, or not whole, or the table is damaged: stop."""
     if not listing.files.num_rows:
         raise _contradiction(view, "the listing is empty", "check that its location can be listed")
-    newest = listing.files["modified"]
-    if len(newest) and max(newest.to_pylist()) > clock.now() + _FUTURE:
+    newest = pc.max(listing.files["modified"]).as_py()
+    if newest is not None and newest > clock.now() + _FUTURE:
         raise _contradiction(
             view, "a listed file was modified in the future", "set the clocks right: ages cannot be told"
         )
-    own = proof.reached[0].numbers
-    listed = np.unique(hashes(listing.files["path"]))
-    unlisted = own[~contains(listed, own)]
+    own = proof.reached[0]
+    unlisted = np.setdiff1d(own.numbers, np.concatenate([listing.numbers, own.hints]))
     if not len(unlisted):
         return
     folders = [normal(root) for root in listing.roots]
@@ -159,7 +157,7 @@ def _judge(
     known = DoomedFiles(grounds.state)
     return sweep.judge(
         listing,
-        named=proof.names(listing.files["path"]),
+        named=proof.holds(listing.numbers),
         restored=_among(known.restored_paths(view.uuid)),
         doomed=_among(known.doomed_paths(view.uuid)),
         holds=gather(view, grounds.state, now),

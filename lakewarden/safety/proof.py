@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lakewarden.model import Owner
-from lakewarden.safety.reached import Reached
+from lakewarden.paths import hashes
+from lakewarden.safety.reached import Reached, contains
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,11 +24,15 @@ class Proof:
 
     def names(self, paths: pa.Array | pa.ChunkedArray | Sequence[str]) -> Any:
         """For each path whether any of the tables needs it: an array of booleans."""
+        return self.holds(hashes(paths))
+
+    def holds(self, numbers: Any) -> Any:
+        """The same for paths that were hashed already."""
         import numpy as np
 
-        found = np.zeros(len(paths), dtype=bool)
+        found = np.zeros(len(numbers), dtype=bool)
         for each in self.reached:
-            found |= each.names(paths)
+            found |= contains(each.numbers, numbers)
         return found
 
     def named_by(self, path: str) -> str | None:

@@ -52,6 +52,7 @@ class Reach:
             view.metadata_location,
             tuple(each.id for each in chosen),
             np.unique(np.concatenate(numbers)),
+            hashes([version_hint(view)]),
         )
 
     def named_paths(self, numbers: Any) -> Iterator[pa.Array]:
@@ -107,14 +108,18 @@ def own_metadata(view: TableView, snapshots: Iterable[Snapshot]) -> list[str]:
     """Metadata files the table names itself: current and earlier ones, the version hint, these snapshots' lists and statistics."""
     kept = list(snapshots)
     ids = {each.id for each in kept}
-    folder = view.metadata_location.rpartition("/")[0]
     return [
         view.metadata_location,
         *view.metadata_log,
-        f"{folder}/version-hint.text",
+        version_hint(view),
         *(_list_of(each) for each in kept),
         *(path for snapshot_id, path in view.statistics if snapshot_id in ids),
     ]
+
+
+def version_hint(view: TableView) -> str:
+    """Where Hadoop's catalogs say which metadata file is current; others have none."""
+    return f"{view.metadata_location.rpartition('/')[0]}/version-hint.text"
 
 
 def _list_of(snapshot: Snapshot) -> str:

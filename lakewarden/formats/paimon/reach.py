@@ -49,6 +49,7 @@ class Reach:
             self.view.metadata_location,
             tuple(each.id for each in roots if each.is_main_snapshot),
             np.unique(np.concatenate([needs.files, hashes(own)])),
+            hashes(self._hints()),
         )
 
     def unreached(self, removed: Collection[int], tags: Collection[str] = ()) -> pa.Table:
@@ -93,14 +94,17 @@ class Reach:
         return list(self.view.handle.metadata.roots)
 
     def _own(self, roots: Sequence[Root], whole: bool) -> list[str]:
+        return [*self.view.handle.metadata.files, *self._hints()] if whole else [each.file for each in roots]
+
+    def _hints(self) -> list[str]:
+        """Files that say which snapshot is the first and the last. They may be missing or late."""
         metadata = self.view.handle.metadata
-        hints = [
+        return [
             f"{metadata.location}/{branch}{folder}/{hint}"
             for branch in ("", *(f"branch/branch-{each}/" for each in metadata.branches))
             for folder in ("snapshot", "changelog")
             for hint in ("EARLIEST", "LATEST")
         ]
-        return [*metadata.files, *hints] if whole else [each.file for each in roots]
 
     def _needs(self, roots: Sequence[Root]) -> _Needs:
         """What these roots keep. Complete, or raises."""
