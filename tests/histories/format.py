@@ -125,7 +125,7 @@ class ModelFormat:
         self._watcher.gate("reached")
         return self._reach(view).reached(snapshot_ids)
 
-    def unreached(self, view: TableView, removed: Collection[int]) -> pa.Table:
+    def unreached(self, view: TableView, removed: Collection[int], refs: Collection[str] = ()) -> pa.Table:
         self._watcher.gate("unreached")
         return self._reach(view).unreached(removed)
 
