@@ -343,7 +343,7 @@ def played(spark: SparkSession, folder: Path, seed: int) -> Counter[str]:
 
 
 def test_a_proof_that_sees_nothing_is_seen(spark: SparkSession, tmp_path: Path) -> None:
-    blind = patch.object(Proof, "names", lambda self, paths: np.zeros(len(paths), dtype=bool))
+    blind = patch.object(Proof, "holds", lambda self, numbers: np.zeros(len(numbers), dtype=bool))
     with blind, pytest.raises(AssertionError, match="and the table needs it"):
         for seed in range(10):
             played(spark, tmp_path, seed)
