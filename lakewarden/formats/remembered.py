@@ -6,7 +6,7 @@ The same for every format: lists name manifests, manifests name files. A file th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,9 +40,13 @@ class MetadataReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Which manifests each list names. `lists` and `manifests` are parallel: one pair per entry."""
+    """Which manifests each list names: those of a list stand together, from its start to the next one's.
 
-    lists: Any
+    `same` is by place the first list of that path: two snapshots may have one list.
+    """
+
+    same: Any
+    starts: Any
     manifests: Any
     paths: pa.Array
     lengths: Any
@@ -51,8 +55,9 @@ class Listed:
 
     def of(self, lists: Collection[int]) -> Any:
         """Numbers of the manifests that these lists name, each once."""
-        chosen = np.isin(self.lists, np.fromiter(lists, dtype=np.int32, count=len(lists)))
-        return np.unique(self.manifests[chosen])
+        places = {int(self.same[each]) for each in lists}
+        parts = [self.manifests[self.starts[each] : self.starts[each + 1]] for each in places]
+        return np.unique(np.concatenate(parts)) if parts else self.manifests[:0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class Remembered:
 
     view: TableView
     reader: MetadataReader
-    io: Mapping[str, str]
+    io: Mapping[str, str] = field(repr=False)
     cache: ReachCache
 
     def tidy(self, lists: Collection[str], manifests: Collection[str]) -> None:
@@ -71,14 +76,17 @@ class Remembered:
         if self.cache.crowded("manifest"):
             self.cache.keep_only("manifest", set(manifests))
 
-    def listed(self, lists: Sequence[str]) -> Listed:
-        """Which manifests these lists name; in the answer a list is its place in `lists`."""
-        found = self.rows("list", [(path, -1) for path in lists], ())
+    def listed(self, lists: Sequence[str], lengths: Mapping[str, int] | None = None) -> Listed:
+        """Which manifests these lists name; in the answer a list is its place in `lists`. Lengths where they are told."""
+        once = {path: place for place, path in enumerate(dict.fromkeys(lists))}
+        same = np.array([once[path] for path in lists], dtype=np.int64)
+        found = self.rows("list", [(path, (lengths or {}).get(path, -1)) for path in once], ())
         tables = [table for table in found if table.num_rows]
         if not tables:
             nothing = np.empty(0, dtype=np.int32)
+            starts = np.zeros(len(once) + 1, dtype=np.int64)
             return Listed(
-                nothing, nothing, pa.array([], pa.string()), nothing, nothing, np.empty(0, np.uint64)
+                same, starts, nothing, pa.array([], pa.string()), nothing, nothing, np.empty(0, np.uint64)
             )
         table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
         encoded = table["manifest"].combine_chunks()
@@ -89,7 +97,7 @@ class Remembered:
                 reason=f"read the manifests of {self.view.ref}: they are encrypted, and what they name cannot be known",
                 hint="encrypted tables are compacted, but not expired, swept or reaped by this release",
             )
-        return _as_listed(table, encoded, used, first)
+        return _as_listed(table, encoded, used, first, same, len(once))
 
     def named(self, listed: Listed, manifests: Any) -> Iterator[pa.Table]:
         """The live files of these manifests, in portions. Those without any are not opened."""
@@ -150,16 +158,19 @@ class Remembered:
         return rows.add_column(0, "of", pa.array(of))
 
 
-def _as_listed(table: pa.Table, encoded: Any, used: Any, first: Any) -> Listed:
+def _as_listed(table: pa.Table, encoded: Any, used: Any, first: Any, same: Any, lists: int) -> Listed:
     """Two spellings of one manifest are one manifest: numbered by the hash of the normal form."""
     paths = encoded.dictionary.take(pa.array(used))
     numbers, place, inverse = np.unique(hashes(paths), return_index=True, return_inverse=True)
     lengths, live = (table[name].to_numpy()[first][place] for name in ("length", "live"))
     number_of = np.zeros(len(encoded.dictionary), dtype=np.int32)
     number_of[used] = inverse
+    of = table["of"].to_numpy()
+    order = np.argsort(of, kind="stable")
     return Listed(
-        table["of"].to_numpy(),
-        number_of[encoded.indices.to_numpy()],
+        same,
+        np.searchsorted(of[order], np.arange(lists + 1)),
+        number_of[encoded.indices.to_numpy()][order],
         paths.take(pa.array(place)),
         lengths,
         live,

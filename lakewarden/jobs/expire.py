@@ -64,11 +64,12 @@ def plan(view: TableView, policy: Policy, holds: Holds, now: datetime) -> Plan:
     )
     if not policy.bool("snapshot_expiry_enabled"):
         return replace(empty, reason=f"switched off: {policy.explain('snapshot_expiry_enabled')}")
-    refs, outlived = _split_refs(view, now)
+    refs, outlived = _split_refs(view, holds, now)
     kept = _kept(view, refs, policy, holds, now)
     if view.in_order:
         kept = _behind_the_first_kept(view, kept)
-    free = sorted((each for each in view.snapshots if each.id not in kept), key=_age)
+    order = _number if view.in_order else _age
+    free = sorted((each for each in view.snapshots if each.id not in kept), key=order)
     limit = policy.maybe_int("snapshot_expire_limit")
     chosen, rest = free[:limit], free[len(free[:limit]) :]
     left = policy.explain("snapshot_expire_limit")
@@ -135,10 +136,12 @@ def _behind_the_first_kept(view: TableView, kept: dict[int, str]) -> dict[int, s
     return {each.id: kept.get(each.id, why) for each in view.snapshots if each.id >= first}
 
 
-def _split_refs(view: TableView, now: datetime) -> tuple[list[Ref], list[Ref]]:
+def _split_refs(view: TableView, holds: Holds, now: datetime) -> tuple[list[Ref], list[Ref]]:
     """Refs that stay, and those whose own retention is over. Iceberg counts it from the moment the snapshot was committed."""
     ages = {each.id: now - each.committed_at for each in view.snapshots}
     default = view.properties.get(_REF_AGE)
+    # The copy a tag has may be all that is left of a pinned snapshot.
+    pinned = {hold.snapshot_id for hold in holds.holds if hold.kind is HoldKind.PIN}
     stay: list[Ref] = []
     outlived: list[Ref] = []
     for ref in view.refs:
@@ -146,6 +149,7 @@ def _split_refs(view: TableView, now: datetime) -> tuple[list[Ref], list[Ref]]:
         age = ages.get(ref.snapshot_id)
         over = most is not None and age is not None and age.total_seconds() * 1000 > most
         over = over or (ref.ends_at is not None and now > ref.ends_at)
+        over = over and not (ref.has_copy and ref.snapshot_id in pinned)
         (outlived if over and ref.name != _MAIN else stay).append(ref)
     return stay, outlived
 
@@ -221,6 +225,11 @@ def _held(holds: Sequence[Hold]) -> str:
         if hold.kind is HoldKind.FLINK:
             return f"Flink job {hold.name} restarts from it"
     return ""
+
+
+def _number(snapshot: Snapshot) -> tuple[datetime, int]:
+    """Without gaps means by number, whatever the clocks of its writers said."""
+    return datetime.min, snapshot.id
 
 
 def _age(snapshot: Snapshot) -> tuple[datetime, int]:

@@ -139,8 +139,8 @@ def settle(grounds: Grounds, verdict: Verdict, view: TableView) -> bool:
 
 
 def planned(verdict: Verdict) -> frozenset[object]:
-    """What a verdict's run was to drop: snapshots by id, refs by name."""
-    return frozenset([*verdict.detail["snapshot_ids"], *verdict.detail.get("refs", ())])
+    """What a verdict's run was to drop: snapshots by id. Refs by name where it was nothing else: a name may be given again."""
+    return frozenset(verdict.detail["snapshot_ids"] or verdict.detail.get("refs", ()))
 
 
 def remaining(verdict: Verdict, view: TableView) -> frozenset[object]:

@@ -55,12 +55,21 @@ class Neighbours:
 
         Refused where the location is not this table's alone, or where a table cannot be read.
         """
-        made_at = clock.now()
-        own, others = self.read()
-        check_ownership(self.action, own, others, self.strays)
-        known = {_pointer(each): self._reached(each) for each in (own, *others)}
-        self._known = known  # what moved on is forgotten: memory holds one state of each table
-        return own, Proof(tuple(known.values()), made_at)
+        for attempt in range(1, _ATTEMPTS + 1):
+            made_at = clock.now()
+            own, others = self.read()
+            check_ownership(self.action, own, others, self.strays)
+            try:
+                known = {_pointer(each): self._reached(each) for each in (own, *others)}
+            except Refused:
+                # Another tool may have expired what was about to be read: the table as it is now does not need it.
+                if attempt == _ATTEMPTS:
+                    raise
+                self._read_at = None
+                continue
+            self._known = known  # what moved on is forgotten: memory holds one state of each table
+            return own, Proof(tuple(known.values()), made_at)
+        raise AssertionError("the last attempt returns or raises")
 
     def read(self) -> tuple[TableView, list[TableView]]:
         """This table as it is now, and all others, of every catalog, as they were at most some seconds ago."""

@@ -30,7 +30,7 @@ from lakewarden.model import RunState, TableRef, TableView
 from lakewarden.paths import inside, normal, normals, shortest
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import gather
-from lakewarden.safety.ownership import roots
+from lakewarden.safety.ownership import EXTERNAL, roots
 from lakewarden.safety.proof import Proof
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.runs import Journal
@@ -102,7 +102,9 @@ def counters(view: TableView, judged: Judged) -> dict[str, int]:
 
 def _listing(grounds: Grounds, objects: Objects, view: TableView, policy: Policy) -> Listing:
     """Everything under the table's folders, listed now or read from an inventory."""
-    folders = tuple(shortest(roots(view).values()))
+    # What lies in folders that a table shares by an option of its own is not known to be its: not looked for orphans.
+    own = [place for name, place in roots(view).items() if not name.startswith(EXTERNAL)]
+    folders = tuple(shortest(own))
     inventory = policy.maybe_text("sweep_inventory")
     if inventory is not None:
         return read_inventory(grounds.lake, inventory, folders)
@@ -130,7 +132,9 @@ def _check_listing(
             view, "a listed file was modified in the future", "set the clocks right: ages cannot be told"
         )
     own = proof.reached[0]
-    unlisted = np.setdiff1d(own.numbers, np.concatenate([listing.numbers, own.hints]))
+    unlisted = np.setdiff1d(own.numbers, listing.numbers)
+    if own.hints is not None:
+        unlisted = np.setdiff1d(unlisted, own.hints)
     if not len(unlisted):
         return
     folders = [normal(root) for root in listing.roots]

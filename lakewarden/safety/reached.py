@@ -26,7 +26,7 @@ class Reached:
     metadata_location: str
     snapshot_ids: tuple[int, ...]
     numbers: Any
-    hints: Any = ()  # of those, hashes of files that need not be there
+    hints: Any = None  # of those, hashes of files that need not be there
 
     def names(self, paths: pa.Array | pa.ChunkedArray | Sequence[str]) -> Any:
         """For each path whether the table needs it: an array of booleans."""

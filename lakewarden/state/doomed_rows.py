@@ -76,7 +76,7 @@ def _once(files: pa.Table) -> pa.Table:
 
 def among(connection: Connection, ids: Sequence[int]) -> ColumnElement[bool]:
     """`id IN (…)` with one variable, however many ids there are; where none is left out, their range, which is found at once."""
-    if ids and max(ids) - min(ids) + 1 == len(ids):
+    if ids and max(ids) - min(ids) + 1 == len(ids) == len(set(ids)):
         return doomed.c.id.between(min(ids), max(ids))
     if connection.dialect.name == "postgresql":
         return doomed.c.id == any_(literal(list(ids), ARRAY(BigInteger)))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakewarden.errors import LakewardenError, Refused
+from lakewarden.errors import CommitLost, LakewardenError, Refused
 from lakewarden.model import RunState
 from tests.support.paimon import PaimonLab, files_below
 
@@ -113,22 +113,25 @@ def test_orphans_are_those_that_paimon_finds(paimon: PaimonLab) -> None:
     assert reap_now.state in (RunState.DONE, RunState.NOTHING_TO_DO)
 
 
-def test_a_branch_made_from_a_tag_survives_expiry_and_the_tags_deletion(paimon: PaimonLab) -> None:
+@pytest.mark.parametrize(("tag", "branch"), [("then", "side"), ("release/1", "feature/x")])
+def test_a_branch_made_from_a_tag_survives_expiry_and_the_tags_deletion(
+    paimon: PaimonLab, tag: str, branch: str
+) -> None:
     """Paimon loses its files here: its expiry and its tags' deletion look at no other branch."""
     table = paimon.busy(keyed=True)
-    paimon.maker.tag(paimon.load(table), "then", 4)
-    paimon.load(table).createBranch("side", "then")
-    rows, side = paimon.rows(table), paimon.branch_rows(table, "side")
+    paimon.maker.tag(paimon.load(table), tag, 4)
+    paimon.load(table).createBranch(branch, tag)
+    rows, side = paimon.rows(table), paimon.branch_rows(table, branch)
     assert side
     expire(paimon, table)
     reap(paimon, table)
-    assert paimon.rows(table, tag="then") == side
-    paimon.lw.untag(table, "then")
+    assert paimon.rows(table, tag=tag) == side
+    paimon.lw.untag(table, tag)
     paimon.append(table, 2, start=9_000)
     rows = paimon.rows(table)
     expire(paimon, table)
     reap(paimon, table)
-    assert paimon.branch_rows(table, "side") == side
+    assert paimon.branch_rows(table, branch) == side
     assert paimon.rows(table) == rows
 
 
@@ -265,3 +268,47 @@ def test_an_expiry_beside_a_sweep_loses_nothing(paimon: PaimonLab) -> None:
     assert run.state in (RunState.DONE, RunState.NOTHING_TO_DO)
     paimon.lw.run("reap", table, AT_ONCE)
     assert paimon.rows(table) == rows
+
+
+def test_a_tag_for_ever_is_for_ever_whatever_the_tables_default(paimon: PaimonLab) -> None:
+    table = paimon.busy(**{"tag.default-time-retained": "1 s"})
+    paimon.lw.tag(table, "kept", snapshot_id=3, forever=True)
+    (kept,) = [ref for ref in paimon.lw.view(table).refs if ref.name == "kept"]
+    assert kept.ends_at is None
+
+
+def test_a_tag_that_was_given_anew_is_not_dropped(paimon: PaimonLab) -> None:
+    table = paimon.busy()
+    paimon.maker.tagFor(paimon.load(table), "brief", 3, 1)
+    view = paimon.lw.view(table)
+    time.sleep(0.1)
+    paimon.lw.untag(table, "brief")
+    paimon.maker.tag(paimon.load(table), "brief", 5)
+    with pytest.raises(CommitLost, match="tag brief is another one now"):
+        paimon.lw.lake.format_for(view.ref).expire(view, (), {"brief": 3})
+    assert "tag/tag-brief" in paimon.on_disk(table)
+
+
+def test_a_rolled_back_table_loses_no_snapshot_to_an_older_plan(paimon: PaimonLab) -> None:
+    table = paimon.busy()
+    view = paimon.lw.view(table)
+    paimon.maker.rollback(paimon.load(table), 4)
+    rows = paimon.rows(table)
+    with pytest.raises(CommitLost, match="its newest snapshot is 4 now"):
+        paimon.lw.lake.format_for(view.ref).expire(view, tuple(range(1, 8)), {})
+    assert paimon.rows(table) == rows
+
+
+def test_a_pin_outlives_a_rename(paimon: PaimonLab) -> None:
+    table = paimon.busy()
+    with paimon.lw.pin(table, snapshot_id=6, ttl="1h", holder="reader", purpose="test"):
+        renamed = paimon.rename(table, "called_otherwise")
+        expire(paimon, renamed)
+        assert next(each.id for each in paimon.lw.view(renamed).snapshots) == 6
+
+
+def test_a_file_that_may_be_a_root_stops_everything(paimon: PaimonLab) -> None:
+    table = paimon.busy()
+    (paimon.folder(table) / "snapshot" / "snapshot-seven").write_text("{}")
+    with pytest.raises(LakewardenError, match="snapshot-seven is of no kind that is known"):
+        paimon.lw.run("sweep", table)

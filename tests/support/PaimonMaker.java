@@ -174,6 +174,10 @@ public class PaimonMaker {
     new ConsumerManager(table.fileIO(), table.location(), "main").resetConsumer(name, new Consumer(next));
   }
 
+  public void rename(Catalog catalog, String from, String to) throws Exception {
+    catalog.renameTable(Identifier.create("db", from), Identifier.create("db", to), false);
+  }
+
   public void rollback(FileStoreTable table, long snapshot) {
     table.rollbackTo(snapshot);
   }

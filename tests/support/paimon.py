@@ -66,6 +66,10 @@ class PaimonLab:
         self.append(table, 1, start=3_000)
         return table
 
+    def rename(self, table: str, name: str) -> str:
+        self.maker.rename(self._opened, table.rsplit(".", 1)[1], name)
+        return f"{self.catalog}.db.{name}"
+
     def rows(self, table: str, snapshot: int = -1, tag: str | None = None) -> list[str]:
         found: list[str] = json.loads(self.maker.rows(self.load(table), snapshot, tag))
         return found

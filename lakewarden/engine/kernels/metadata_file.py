@@ -97,16 +97,16 @@ def _decoded(files: Sequence[MetadataFile], waiting: Sequence[tuple[int, bytes]]
         table = decoder.decode(content)
         if table.num_rows != sum(counts):
             raise ValueError(f"{table.num_rows} records, its blocks say {sum(counts)}")
+        found, start = {}, 0
+        for (place, _), count in zip(waiting, counts, strict=True):
+            found[place] = _checked(files[place], decoder.finish(table.slice(start, count)))
+            start += count
+        return found
     except Exception as error:
         if len(waiting) == 1:
             place = waiting[0][0]
             return {place: _broken(files[place], error)}
         return {key: told for each in waiting for key, told in _decoded(files, [each]).items()}
-    found, start = {}, 0
-    for (place, _), count in zip(waiting, counts, strict=True):
-        found[place] = _checked(files[place], decoder.finish(table.slice(start, count)))
-        start += count
-    return found
 
 
 def _broken(file: MetadataFile, error: Exception) -> Named:

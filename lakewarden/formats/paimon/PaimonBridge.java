@@ -1,5 +1,7 @@
 package lakewarden;
 
+import java.io.IOException;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.Collections;
@@ -7,6 +9,7 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.OptionalLong;
 
 import org.apache.paimon.Changelog;
 import org.apache.paimon.Snapshot;
@@ -14,13 +17,18 @@ import org.apache.paimon.catalog.Catalog;
 import org.apache.paimon.catalog.CatalogContext;
 import org.apache.paimon.catalog.CatalogFactory;
 import org.apache.paimon.catalog.Identifier;
+import org.apache.paimon.consumer.ConsumerManager;
 import org.apache.paimon.data.BinaryRow;
+import org.apache.paimon.fs.FileIO;
+import org.apache.paimon.fs.Path;
 import org.apache.paimon.options.Options;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.Table;
+import org.apache.paimon.tag.Tag;
 import org.apache.paimon.utils.FileStorePathFactory;
 import org.apache.paimon.utils.SerializationUtils;
+import org.apache.paimon.utils.SnapshotManager;
 
 /**
  * What Python asks of Paimon's library. Answers are JSON; compiled by Janino, so there are no lambdas and no generics.
@@ -93,48 +101,88 @@ public class PaimonBridge {
   }
 
   /**
-   * Drops snapshots of main, oldest first, and says which is the earliest now. No other file is touched. A snapshot that is
-   * gone already is passed over: whoever dropped it did what was asked.
+   * Drops snapshots of main ([[id, its delta manifest list], ...], oldest first) and says which is the earliest now. No other
+   * file is touched. One that is gone already is passed over: whoever dropped it did what was asked. Stops, with a reason,
+   * where one is another than was planned, is the newest, or a consumer reads it: others may roll back or begin to read.
    */
-  public void dropSnapshots(FileStoreTable table, String ids, boolean decoupled) throws Exception {
-    List wanted = (List) JSON.readValue(ids, List.class);
+  public String dropSnapshots(FileStoreTable table, String planned, boolean decoupled) throws Exception {
+    List wanted = (List) JSON.readValue(planned, List.class);
+    FileIO files = table.fileIO();
+    SnapshotManager snapshots = table.snapshotManager();
+    ConsumerManager consumers = new ConsumerManager(files, table.location(), "main");
     long next = -1;
     for (Iterator each = wanted.iterator(); each.hasNext(); ) {
-      long id = ((Number) each.next()).longValue();
-      next = Math.max(next, id + 1);
-      if (!table.snapshotManager().snapshotExists(id)) {
+      List told = (List) each.next();
+      long id = ((Number) told.get(0)).longValue();
+      Path path = snapshots.snapshotPath(id);
+      if (!files.exists(path)) {
         continue;
       }
+      Snapshot found = Snapshot.fromJson(files.readFileUtf8(path));
+      if (!found.deltaManifestList().equals(told.get(1))) {
+        return "snapshot " + id + " is another one now: the table was rolled back";
+      }
+      if (!files.exists(snapshots.snapshotPath(id + 1))) {
+        return "snapshot " + id + " is the newest now: the table was rolled back";
+      }
+      OptionalLong read = consumers.minNextSnapshot();
+      if (read.isPresent() && read.getAsLong() <= id) {
+        return "a consumer reads snapshot " + read.getAsLong() + " next";
+      }
       if (decoupled) {
-        Changelog changelog = new Changelog(table.snapshotManager().snapshot(id));
+        Changelog changelog = new Changelog(found);
         table.changelogManager().commitChangelog(changelog, id);
         table.changelogManager().commitLongLivedChangelogLatestHint(id);
       }
-      table.snapshotManager().deleteSnapshot(id);
+      files.delete(path, false);
+      if (files.exists(path)) {
+        throw new IOException("snapshot " + id + " could not be deleted");
+      }
+      next = id + 1;
     }
-    if (table.snapshotManager().snapshotExists(next)) {
-      table.snapshotManager().commitEarliestHint(next);
+    if (next >= 0) {
+      snapshots.commitEarliestHint(next);
     }
+    return "";
   }
 
   /** A tag that keeps the snapshot for so long, or for ever where that is negative. */
   public void createTag(FileStoreTable table, String name, long snapshot, long retainedMillis) {
-    if (retainedMillis < 0) {
-      table.createTag(name, snapshot);
-    } else {
-      table.createTag(name, snapshot, java.time.Duration.ofMillis(retainedMillis));
-    }
+    // Not the table's own way to make one without an end: that would be `tag.default-time-retained`.
+    Duration retained = retainedMillis < 0 ? null : Duration.ofMillis(retainedMillis);
+    Snapshot found = table.snapshotManager().snapshot(snapshot);
+    table.tagManager().createTag(found, name, retained, table.store().createTagCallbacks(table), false);
   }
 
   /** A tag's snapshot as it is, with a new end. */
   public void retainTag(FileStoreTable table, String name, long retainedMillis) {
     Snapshot snapshot = table.tagManager().getOrThrow(name).trimToSnapshot();
-    java.time.Duration retained = retainedMillis < 0 ? null : java.time.Duration.ofMillis(retainedMillis);
+    Duration retained = retainedMillis < 0 ? null : Duration.ofMillis(retainedMillis);
     table.tagManager().replaceTag(snapshot, name, retained, Collections.emptyList());
   }
 
-  /** The tag's own file alone: Paimon's way of dropping one deletes data at once, which branches may still need. */
-  public void dropTag(FileStoreTable table, String name) throws Exception {
-    table.fileIO().delete(table.tagManager().tagPath(name), false);
+  /**
+   * The tag's own file alone: Paimon's way of dropping one deletes data at once, which branches may still need. False where
+   * it is no longer the tag that was judged: another snapshot's, or with another term (where one is told).
+   */
+  public boolean dropTag(FileStoreTable table, String name, long snapshot, String term) throws Exception {
+    Path path = table.tagManager().tagPath(name);
+    if (!table.fileIO().exists(path)) {
+      return true;
+    }
+    Tag found = Tag.fromPath(table.fileIO(), path);
+    if (found.id() != snapshot || (term != null && !term(found).equals(term))) {
+      return false;
+    }
+    table.fileIO().delete(path, false);
+    if (table.fileIO().exists(path)) {
+      throw new IOException("tag " + name + " could not be deleted");
+    }
+    return true;
+  }
+
+  private static String term(Tag tag) {
+    Duration retained = tag.getTagTimeRetained();
+    return retained == null ? "" : String.valueOf(retained.toMillis());
   }
 }

@@ -1,7 +1,7 @@
 """A Paimon table's own files: snapshots, tags, branches, changelogs, consumers and schemas, read as they lie there.
 
-Each is a small JSON file that is written once; which of them there are is the table's state. Read here and not through the
-library, because its classes skip what is missing, and here nothing may be skipped: a root that is not known is a file lost.
+Each is a small JSON file; which of them there are is the table's state. Read here and not through the library, because its
+classes skip what is missing, and here nothing may be skipped: a root that is not known is a file lost.
 """
 
 from __future__ import annotations
@@ -12,22 +12,28 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from lakewarden.errors import LakewardenError
-from lakewarden.paths import normal
 
 MAIN = "main"
 FOLDERS = ("snapshot", "changelog", "tag", "consumer", "schema", "branch")
 
-
+# Names of branches, tags and consumers may hold slashes; snapshots, changelogs and schemas are numbered.
 _PLACE = re.compile(
-    r"^(?:branch/branch-(?P<branch>[^/]+)/)?(?P<folder>snapshot|changelog|tag|consumer|schema)/(?P=folder)-(?P<name>[^/]+)$"
+    r"^(?:branch/branch-(?P<branch>.+?)/)?"
+    r"(?:(?P<folder>snapshot|changelog|schema)/(?P=folder)-(?P<number>\d+)"
+    r"|(?P<named>tag|consumer)/(?P=named)-(?P<name>.+))$"
 )
-# Named by a number; a name such as `snapshot-7.tmp` is a writer's scrap, and no root.
-_NUMBERED = ("snapshot", "changelog", "schema")
+# What else lies there and keeps nothing: hints, marks that a tag was made, what writers left half written.
+_HARMLESS = re.compile(
+    r"^(?:branch/branch-.+?/)?"
+    r"(?:(?:snapshot|changelog|tag|consumer|schema)/(?:EARLIEST|LATEST|[._][^/]*|tag-success-file/.*)"
+    r"|(?:snapshot|changelog|schema)/[^/]*\.tmp)$"
+)
 # Others expire, tag and commit while this is read: then everything is listed again, so often at most.
 _ATTEMPTS = 5
 _THREADS = 16
@@ -42,6 +48,7 @@ class Root:
     name: str
     file: str
     content: Mapping[str, Any]
+    written_at: datetime | None = None
 
     @property
     def id(self) -> int:
@@ -66,11 +73,8 @@ class Metadata:
 
     @property
     def uuid(self) -> str:
-        """Paimon names no uuid. A table made anew has a first schema of another time, one that was moved another place."""
-        told = (
-            f"{normal(self.location)} {self.first_schema.get('timeMillis')} {self.first_schema.get('fields')}"
-        )
-        digest = hashlib.sha256(told.encode()).hexdigest()
+        """Paimon names no uuid. A table made anew has a first schema of another moment; a renamed one keeps its own."""
+        digest = hashlib.sha256(json.dumps(self.first_schema, sort_keys=True).encode()).hexdigest()
         return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
 
     def manifest(self, name: str) -> str:
@@ -81,7 +85,7 @@ class Files(Protocol):
     """A store with the table's files."""
 
     def list(self, folder: str) -> Iterator[pa.RecordBatch]:
-        """Every file under the folder with its path and stamp; a folder that is not there is empty."""
+        """Every file under the folder: path, size, modified, stamp; a folder that is not there is empty."""
 
     def read(self, path: str) -> bytes:
         """The whole file, or FileNotFoundError."""
@@ -90,54 +94,80 @@ class Files(Protocol):
         """In order; None for what is not there."""
 
 
-# Content by path and stamp: a file is read once, as long as it is the same.
-Known = dict[tuple[str, str], Mapping[str, Any]]
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A metadata file as a listing has it. Without a stamp nothing tells that it is still the same."""
+
+    path: str
+    stamp: str
+    size: int
+    modified: datetime
+
+
+# Content by table and listed file: one is read once, as long as it is the same. What a table no longer has is forgotten.
+Known = dict[str, dict[Listed, Mapping[str, Any]]]
 
 
 def read_metadata(objects: Files, location: str, known: Known) -> Metadata:
-    """Complete, or raises: every root that was listed has been read."""
+    """Complete, or raises: every root that was listed has been read, and the listing was the same afterwards.
+
+    A root that gets another name while it is listed could be missed under both: then everything is read again.
+    """
+    found = _listed(objects, location)
     for _ in range(_ATTEMPTS):
-        found = dict(_listed(objects, location))
-        contents = _read(objects, found, known)
-        if contents is not None:
-            return _metadata(location, found, contents)
+        contents = _read(objects, found, known.get(location, {}))
+        again = _listed(objects, location)
+        if contents is not None and again == found:
+            known[location] = {each: told for each, told in contents.items() if each.stamp}
+            return _metadata(location, contents)
+        found = again
     raise LakewardenError(
         reason=f"read the snapshots of {location}: they changed {_ATTEMPTS} times while they were read",
-        hint="another program expires or rolls back this table right now; run again when it is done",
+        hint="another program writes, expires or rolls back this table right now; run again when it is done",
     )
 
 
-def _listed(objects: Files, location: str) -> Iterator[tuple[str, str]]:
-    """Path and stamp of every metadata file whose name says what it is."""
+def _listed(objects: Files, location: str) -> set[Listed]:
+    """Every metadata file that keeps something or tells something. One of another name is refused: it may be a root, too."""
     root = location.rstrip("/")
+    found = set()
     for folder in FOLDERS:
         for batch in objects.list(f"{root}/{folder}"):
-            for path, stamp in zip(batch["path"].to_pylist(), batch["stamp"].to_pylist(), strict=True):
-                if _place(root, path) is not None:
-                    yield path, stamp
-
-
-def _place(root: str, path: str) -> re.Match[str] | None:
-    found = _PLACE.match(path[len(root) + 1 :])
-    if found is None or (found["folder"] in _NUMBERED and not found["name"].isdigit()):
-        return None
+            columns = (batch[name].to_pylist() for name in ("path", "stamp", "size", "modified"))
+            for path, stamp, size, modified in zip(*columns, strict=True):
+                below = path[len(root) + 1 :]
+                # Harmless first: what a writer left half written bears the name of what it was to be.
+                if _HARMLESS.search(below):
+                    continue
+                if not _PLACE.match(below):
+                    raise _unknown(location, path)
+                found.add(Listed(path, stamp or "", size, modified))
     return found
 
 
-def _read(objects: Files, found: Mapping[str, str], known: Known) -> dict[str, Mapping[str, Any]] | None:
+def _unknown(location: str, path: str) -> LakewardenError:
+    return LakewardenError(
+        reason=f"read the metadata of {location}: {path} is of no kind that is known here",
+        hint="nothing was changed; if no program needs it, move it out of the table's folder",
+    )
+
+
+def _read(
+    objects: Files, found: set[Listed], known: Mapping[Listed, Mapping[str, Any]]
+) -> dict[Listed, Mapping[str, Any]] | None:
     """None where one of them is gone by now."""
-    unread = [path for path, stamp in found.items() if (path, stamp) not in known]
+    unread = [each for each in found if each not in known]
+    paths = [each.path for each in unread]
     try:
-        if len(unread) > 1:
+        if paths and not paths[0].startswith(("/", "file:")):
             with ThreadPoolExecutor(_THREADS, thread_name_prefix="lakewarden-paimon") as pool:
-                contents = list(pool.map(objects.read, unread))
-        else:
-            contents = [objects.read(path) for path in unread]
+                contents = list(pool.map(objects.read, paths))
+        else:  # a disk answers before a thread has been told to ask
+            contents = [objects.read(path) for path in paths]
     except FileNotFoundError:
         return None
-    for path, content in zip(unread, contents, strict=True):
-        known[path, found[path]] = _document(path, content)
-    return {path: known[path, stamp] for path, stamp in found.items()}
+    read = {each: _document(each.path, told) for each, told in zip(unread, contents, strict=True)}
+    return {each: read[each] if each in read else known[each] for each in found}
 
 
 def _document(path: str, content: bytes) -> Mapping[str, Any]:
@@ -154,36 +184,39 @@ def _document(path: str, content: bytes) -> Mapping[str, Any]:
     )
 
 
-def _metadata(location: str, found: Mapping[str, str], contents: Mapping[str, Mapping[str, Any]]) -> Metadata:
+def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Metadata:
     root = location.rstrip("/")
     roots: list[Root] = []
     consumers: dict[str, int] = {}
     branches: set[str] = set()
     schemas: dict[int, Mapping[str, Any]] = {}
-    for path, content in contents.items():
-        place = _PLACE.match(path[len(root) + 1 :])
+    for listed, content in contents.items():
+        place = _PLACE.match(listed.path[len(root) + 1 :])
         assert place is not None, "only such paths were listed"
-        branch, folder, name = place["branch"] or MAIN, place["folder"], place["name"]
+        branch, folder = place["branch"] or MAIN, place["folder"] or place["named"]
+        name = place["number"] or place["name"]
         if branch != MAIN:
             branches.add(branch)
         if folder in ("snapshot", "tag", "changelog"):
-            roots.append(Root(folder, branch, name, path, content))
+            roots.append(Root(folder, branch, name, listed.path, content, listed.modified))
         elif folder == "consumer" and branch == MAIN:
             consumers[name] = int(content["nextSnapshot"])
         elif folder == "schema" and branch == MAIN:
             schemas[int(name)] = content
-    if not schemas:
+    if 0 not in schemas:
         raise LakewardenError(
-            reason=f"read {location}: it has no schema file", hint="check that its location can be listed"
+            reason=f"read {location}: its first schema, schema/schema-0, is not there",
+            hint="check that its location can be listed; without that file the table cannot be told from others",
         )
-    told = "\n".join(f"{path} {found[path]}" for path in sorted(found))
+    there = sorted(contents, key=lambda each: each.path)
+    told = "\n".join(f"{each.path} {each.stamp} {each.size} {each.modified}" for each in there)
     return Metadata(
         root,
         tuple(sorted(roots, key=_order)),
         consumers,
         tuple(sorted(branches)),
-        schemas[min(schemas)],
-        tuple(sorted(found)),
+        schemas[0],
+        tuple(each.path for each in there),
         hashlib.sha256(told.encode()).hexdigest()[:16],
     )
 

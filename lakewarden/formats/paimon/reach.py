@@ -112,7 +112,7 @@ class Reach:
         per_root = [self._lists(each, deltas) for each in roots]
         lists = list(dict.fromkeys(path for merged, plain in per_root for path in (*merged, *plain)))
         place = {path: number for number, path in enumerate(lists)}
-        listed = self.known.listed(lists)
+        listed = self.known.listed(lists, self._list_lengths(roots))
         indexes = list(dict.fromkeys(path for root in roots for path in self._index(root)))
         book = _Book(self.known, listed, indexes)
         live = book.live([listed.of([place[path] for path in merged]) for merged, _ in per_root if merged])
@@ -139,6 +139,16 @@ class Reach:
         if root.kind == "changelog":
             return [], plain + [each for each in (paths.get("delta"),) if each in deltas]
         return [paths["base"], paths["delta"]], plain
+
+    def _list_lengths(self, roots: Sequence[Root]) -> dict[str, int]:
+        """A list that was cut short at the end of a block reads like a shorter one: snapshots tell how long each is."""
+        manifest = self.view.handle.metadata.manifest
+        return {
+            manifest(root.content[f"{name}ManifestList"]): int(root.content[f"{name}ManifestListSize"])
+            for root in roots
+            for name in ("base", "delta", "changelog")
+            if root.content.get(f"{name}ManifestList") and root.content.get(f"{name}ManifestListSize")
+        }
 
     def _index(self, root: Root) -> list[str]:
         named = root.content.get("indexManifest")
@@ -212,7 +222,7 @@ class _Book:
 
     def indexed(self) -> Any:
         """Hashes of the index files that the index manifests name."""
-        start = self._starts[self._manifests] if self._manifests < len(self._starts) else len(self._index)
+        start = self._starts[self._manifests]
         kinds = self._kinds[start:]
         return self._files[np.unique(self._index[start:][kinds != DELETED])]
 

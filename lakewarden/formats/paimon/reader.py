@@ -66,7 +66,7 @@ class PaimonReader:
             return NAMED.empty_table()
         folders = self._index_folders(entries) if index else self._bucket_folders(entries)
         inside = pc.binary_join_element_wise(folders, entries["name"].combine_chunks(), "")
-        paths = pc.coalesce(entries["external"].combine_chunks(), inside)
+        paths = _where_it_really_is(pc.coalesce(entries["external"].combine_chunks(), inside))
         added = entries["added"].combine_chunks()
         kinds = pc.if_else(added, INDEX if index else ADDED, DELETED).cast(pa.int8())
         named = pa.Table.from_arrays([paths, entries["size"].combine_chunks(), kinds], schema=NAMED)
@@ -107,6 +107,14 @@ class PaimonReader:
 
     def _folder(self, relative: str) -> str:
         return f"{self.view.handle.metadata.location}/{relative}"
+
+
+# A changelog that was compacted before its commit is one file for several buckets: entries name a part of it by place and length.
+_PART = r"bucket-[^/]+/(compacted-changelog-[^/$]+)\$(\d+)-(\d+)-\d+-\d+(\.[^/]*)$"
+
+
+def _where_it_really_is(paths: pa.Array) -> pa.Array:
+    return pc.replace_substring_regex(paths, _PART, r"bucket-\2/\1$\2-\3\4")
 
 
 def is_index(path: str) -> bool:

@@ -42,11 +42,13 @@ def retain_tag(catalogs: Catalogs, view: TableView, name: str, until: datetime |
 
 
 def drop_tag(catalogs: Catalogs, view: TableView, name: str) -> None:
-    _tag(view, name)
+    tag = _tag(view, name)
     try:
-        catalogs.bridge.dropTag(catalogs.load(view.ref), name)
+        dropped = catalogs.bridge.dropTag(catalogs.load(view.ref), name, tag.snapshot_id, None)
     except JavaError as error:
         raise CommitLost(table=view.ref, reason=java_reason(error)) from error
+    if not dropped:
+        raise CommitLost(table=view.ref, reason=f"tag {name} is another one now")
 
 
 def _tag(view: TableView, name: str) -> Ref:

@@ -88,7 +88,7 @@ def _refs(metadata: Metadata, head: Root | None) -> list[Ref]:
     """Tags and branches have copies of their own of what they keep: the table's snapshots may go without them."""
     found = [Ref(MAIN, "branch", head.id)] if head else []
     found += [
-        Ref(root.name, "tag", root.id, has_copy=True, ends_at=_ends(root.content))
+        Ref(root.name, "tag", root.id, has_copy=True, ends_at=_ends(root))
         for root in metadata.roots
         if root.kind == "tag" and root.branch == MAIN
     ]
@@ -100,16 +100,19 @@ def _refs(metadata: Metadata, head: Root | None) -> list[Ref]:
     return found
 
 
-def _ends(tag: Mapping[str, Any]) -> datetime | None:
-    """Paimon counts from when the tag was made."""
-    made, retained = tag.get("tagCreateTime"), tag.get("tagTimeRetained")
+def _ends(tag: Root) -> datetime | None:
+    """Paimon counts from when the tag was made, which it writes in the writer's own time zone without saying which.
+
+    So the moment the file was written counts as well: the later of the two.
+    """
+    made, retained = tag.content.get("tagCreateTime"), tag.content.get("tagTimeRetained")
     if made is None or retained is None:
         return None
     year, month, day, hour, minute, *rest = (int(each) for each in made)
     second, nanos = (*rest, 0, 0)[:2]
-    # Paimon writes it in the writer's own time zone, and does not say which: read as ours, as Paimon does.
     moment = datetime(year, month, day, hour, minute, second, nanos // 1000).astimezone(UTC)
-    return moment + timedelta(seconds=float(retained))
+    begins = moment if tag.written_at is None else max(moment, tag.written_at)
+    return begins + timedelta(seconds=float(retained))
 
 
 def _spec(schema: Mapping[str, Any]) -> PartitionSpec:
