@@ -158,6 +158,19 @@ def test_whoever_is_always_later_loses_and_changes_nothing(lab: Lab) -> None:
     assert len(days_of(lab, table)) == 5
 
 
+def test_the_planned_snapshot_of_iceberg_expires_meanwhile(lab: Lab) -> None:
+    table = events(lab)
+
+    def expire() -> None:
+        fill(lab, table, 900, [TODAY])
+        lab.lw.run("expire", table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1})
+        lab.lw.run("reap", table, {"delete_grace_hours": 0})
+
+    with before_drop(Iceberg, expire):
+        done(lab.lw.run(JOB, table, ON), 4)
+    assert days_of(lab, table) == {TODAY: 20}
+
+
 def test_somebody_else_dropped_them_first(lab: Lab) -> None:
     table = events(lab)
     with before_drop(Iceberg, lambda: lab.sql(f"delete from {table} where dt < '2025'")):
@@ -359,6 +372,21 @@ def test_a_paimon_partition_that_is_gone_already(paimon: PaimonLab) -> None:
     with before_drop(Paimon, lambda: paimon.maker.dropPartition(paimon.load(table), "2024-01-02")):
         done(paimon.lw.run(JOB, table, ON), 2)
     assert days_in(paimon, table) == {TODAY: 20}
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_the_planned_snapshot_expires_meanwhile(paimon: PaimonLab, keyed: bool) -> None:
+    """With Paimon's own expiry its manifests are gone at once: nothing is guessed, the plan is made again."""
+    table = orders(paimon, keyed=keyed)
+
+    def expire() -> None:
+        paimon.maker.compact(paimon.load(table))
+        write(paimon, table, 900, TODAY)
+        assert paimon.maker.ownExpire(paimon.load(table), 1) > 0
+
+    with before_drop(Paimon, expire):
+        done(paimon.lw.run(JOB, table, ON), 3)
+    assert days_in(paimon, table) == {TODAY: 40}
 
 
 @pytest.mark.parametrize("keyed", [False, True])
