@@ -269,7 +269,8 @@ class Lakewarden(Holding):
         trigger: Trigger | Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> tuple[Run, ...]:
-        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, reap, and sweep where the policy asks for it.
+        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, reap; expire-partitions before and sweep after
+        them where the policy asks for it.
 
         Stops at a run whose outcome is unknown. A job that safety refuses is told as such, and the pass goes on.
         """
@@ -282,7 +283,7 @@ class Lakewarden(Holding):
             )
         done: list[Run] = []
         for job in Job:
-            if job is Job.SWEEP and not policy.bool("orphan_sweep_enabled"):
+            if job in _WHERE_ASKED and not policy.bool(_WHERE_ASKED[job]):
                 continue
             try:
                 done.append(self.run(job, ref, trigger=trigger, progress=progress))
@@ -380,6 +381,10 @@ class Lakewarden(Holding):
 
             self._lake = Lake(self.config, self._spark)
         return self._lake
+
+
+# Jobs that a pass leaves out unless the policy switches them on.
+_WHERE_ASKED = {Job.EXPIRE_PARTITIONS: "partition_expiry_enabled", Job.SWEEP: "orphan_sweep_enabled"}
 
 
 def _ref(table: str | TableRef) -> TableRef:

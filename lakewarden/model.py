@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # the nouns stay light to import: commands that touch no tabl
 class Job(StrEnum):
     """What can be done to a table; the values are the CLI's names, the order is that of a whole pass."""
 
+    EXPIRE_PARTITIONS = "expire-partitions"  # first, so that nothing is compacted which is about to go
     COMPACT_DELETES = "compact-deletes"
     COMPACT = "compact"
     REWRITE_MANIFESTS = "rewrite-manifests"
@@ -196,6 +197,45 @@ class Partition:
     spec_id: int
     path: str
     values: tuple[Any, ...]
+
+
+class KeyKind(StrEnum):
+    """What the value of a partition column is. The first four are counted from 1970 on, a moment in microseconds."""
+
+    YEAR = "year"
+    MONTH = "month"
+    DAY = "day"
+    HOUR = "hour"
+    MOMENT = "moment"
+    NUMBER = "number"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionKey:
+    """One part of a partition: `name` as its path writes it, `column` the table's column it is made from."""
+
+    name: str
+    column: str
+    kind: KeyKind
+    value: int | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LivePartition:
+    """One partition of one snapshot, its live data files added up. `rows` are those of the files, deleted ones too.
+
+    `changed_at` is when a file of it last came, or a later moment where only that is known; None where nothing is.
+    """
+
+    id: int
+    spec_id: int
+    path: str
+    keys: tuple[PartitionKey, ...]
+    files: int
+    rows: int
+    bytes: int
+    changed_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

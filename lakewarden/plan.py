@@ -255,6 +255,32 @@ class ExpireRefs:
 
 
 @dataclass(frozen=True, slots=True)
+class DropPartition:
+    """A partition that leaves the table with every file it has now. The files stay on disk while a snapshot names them."""
+
+    partition_id: int
+    spec_id: int
+    partition: str
+    files: int
+    rows: int
+    bytes: int
+    at: datetime | None  # the end of the period it names, or its last change
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "action": "drop-partition",
+            "partition": self.partition,
+            "spec_id": self.spec_id,
+            "files": self.files,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "at": self.at.isoformat() if self.at else None,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class DoomFiles:
     """Files of one kind that are marked; nothing is deleted by it."""
 
@@ -299,6 +325,7 @@ Action = (
     | MergeDeletes
     | ExpireSnapshots
     | ExpireRefs
+    | DropPartition
     | DoomFiles
     | EraseFiles
 )

@@ -31,7 +31,7 @@ from lakewarden.model import (
     TableView,
     Trigger,
 )
-from lakewarden.plan import Bin, Bounds, ManifestRewrite, Plan, RewriteGroup, Source
+from lakewarden.plan import Bin, Bounds, DropPartition, ManifestRewrite, Plan, RewriteGroup, Source
 from lakewarden.policy.keys import KEYS
 from lakewarden.policy.resolve import Layers, resolve, validate
 from lakewarden.sources import SETTINGS
@@ -161,7 +161,8 @@ def view() -> TableView:
 def plans() -> Iterator[Plan]:
     group = RewriteGroup(0, 0, "day=1", 0, 0, (Bin((Source("/a", 1, 1, 0, 1, 1, None),)),), "small files")
     fold = ManifestRewrite(0, 100, 1000, 1, "many")
-    for job, action in ((Job.COMPACT, group), (Job.REWRITE_MANIFESTS, fold)):
+    drop = DropPartition(0, 0, "day=1", 1, 1, 1, MOMENT, "old")
+    for job, action in ((Job.COMPACT, group), (Job.REWRITE_MANIFESTS, fold), (Job.EXPIRE_PARTITIONS, drop)):
         spared = (Spared("file", 1, 1, "large enough"),)
         yield Plan(job, TABLE, MOMENT, Bounds(2, "main", 1), "hash", "why", (action,), spared)
 
@@ -190,9 +191,8 @@ def documents() -> Iterator[dict[str, Any]]:
     )
 
     run = Run("r", str(TABLE), "compact", RunState.DONE, "", MOMENT, MOMENT, Owner("h", 1, 1.0), Trigger())
-    plan, folding = plans()
-    yield PlanReport(plan, "lakewarden run").to_dict()
-    yield PlanReport(folding, "lakewarden run").to_dict()
+    plan = next(plans())
+    yield from (PlanReport(each, "lakewarden run").to_dict() for each in plans())
     yield RunReport(run, (Step("r", 1, "writing", MOMENT, {}),)).to_dict()
     yield RunsReport((run,), MOMENT).to_dict()
     yield PassReport(str(TABLE), (run,)).to_dict()

@@ -37,7 +37,7 @@ def run(
 ) -> int:
     """Plan a job on a table and do it now, with every step in the journal.
 
-    Never loses a row, and never deletes a file that any snapshot names. Ctrl-C stops it cleanly.
+    Never loses a row that the policy keeps, and never deletes a file that any snapshot names. Ctrl-C stops it cleanly.
 
     Example: `lakewarden run compact lake.db.events --operator ana --ticket OPS-12`
     """

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from lakewarden.formats.survey import Survey
-from lakewarden.model import DeleteFile, FileSet, Manifest, TableRef, TableView
+from lakewarden.model import DeleteFile, FileSet, LivePartition, Manifest, TableRef, TableView
 from lakewarden.plan import Bounds, RewriteGroup
 from lakewarden.safety.reached import Reached
 
@@ -98,6 +98,29 @@ class Adoption:
     bytes: int
     partitions: tuple[str, ...]
     handle: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSet:
+    """Every partition of one snapshot. `matching` are the ids of those a filter lets through, None without a filter.
+
+    `handle` is the format's own view of their files, which the drop needs.
+    """
+
+    snapshot_id: int | None
+    partitions: tuple[LivePartition, ...]
+    matching: frozenset[int] | None = None
+    handle: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What really left with some partitions, in one snapshot."""
+
+    snapshot_id: int
+    files: int
+    rows: int
+    bytes: int
 
 
 class Incorporate(Protocol):
@@ -221,6 +244,17 @@ class TableFormat(Protocol):
         self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]
     ) -> int | None:
         """Manifests of one spec folded in one atomic snapshot; its id, or None where nothing changed."""
+
+    def partitions(self, view: TableView, where: str | None = None) -> PartitionSet:
+        """Every partition of the current snapshot, its files added up. Complete, or raises; never partial."""
+
+    def drop_partitions(
+        self, table: TableRef, found: PartitionSet, ids: Sequence[int], summary: Mapping[str, str]
+    ) -> Dropped:
+        """The files these partitions had in `found` leave, in one atomic snapshot; what came since then stays.
+
+        No file is deleted. CommitLost: one of them had left already, and nothing changed. CommitUnknown as above.
+        """
 
     def create_tag(self, table: TableRef, name: str, snapshot_id: int, until: datetime | None) -> None:
         """A tag that keeps the snapshot until then, or for ever. UsageError where the name is taken or the snapshot unknown."""

@@ -20,7 +20,7 @@ from lakewarden.engine.lanes import Lanes
 from lakewarden.engine.progress import Progress, Silent
 from lakewarden.errors import LakewardenError, Refused, Unreachable
 from lakewarden.formats.seam import TableFormat
-from lakewarden.jobs import compact, compact_deletes, expiring, manifests, reap, rewriting, sweeping
+from lakewarden.jobs import compact, compact_deletes, dropping, expiring, manifests, reap, rewriting, sweeping
 from lakewarden.jobs.clustering import clustering
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext, StepName
 from lakewarden.jobs.deleting import DELETING, settle_erasing, settle_run, settle_verdicts
@@ -43,6 +43,8 @@ def prepare(
 ) -> Prepared:
     """Read what the planner needs, then plan. Changes nothing."""
     match job:
+        case Job.EXPIRE_PARTITIONS:
+            return dropping.prepare(format_, view, policy, now)
         case Job.EXPIRE:
             return expiring.prepare(grounds, format_, view, policy, now)
         case Job.REAP:
@@ -210,6 +212,8 @@ def _do(prepared: Prepared, context: RunContext, grounds: Grounds) -> Outcome:
         return reap.execute(prepared, grounds, context)
     if plan.job is Job.SWEEP:
         return sweeping.execute(prepared, grounds, context)
+    if plan.job is Job.EXPIRE_PARTITIONS:
+        return dropping.execute(prepared, context)
     if plan.job is Job.REWRITE_MANIFESTS:
         return manifests.execute(plan, prepared.view, context)
     paused = Windows.for_run(context.budgets, context.trigger).closed(clock.now())

@@ -30,10 +30,15 @@ _MAX_AGE = "history.expire.max-snapshot-age-ms"
 def check(view: TableView, now: datetime) -> None:
     """Refuses what no policy may allow."""
     refuse_without_gc("expire", view)
+    refuse_other_clock("expire snapshots of", view, now)
+
+
+def refuse_other_clock(action: str, view: TableView, now: datetime) -> None:
+    """Ages are this machine's to tell only where its clock agrees with whoever committed last."""
     newest = max((each.committed_at for each in view.snapshots), default=now)
     if newest > now + _CLOCKS_AGREE:
         raise Refused(
-            action="expire snapshots of",
+            action=action,
             target=view.ref,
             reason=f"its newest snapshot is of {newest:%Y-%m-%d %H:%M:%S} UTC, this machine's clock says {now:%Y-%m-%d %H:%M:%S} UTC",
             hint="set the clock right; ages cannot be told while the two disagree",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from lakewarden.model import Partition, PartitionSpec, TableView
+from lakewarden.model import KeyKind, Partition, PartitionSpec, TableView
+from lakewarden.policy.periods import counted_end
 from lakewarden.policy.resolve import Policy
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PERIODS = (KeyKind.YEAR, KeyKind.MONTH, KeyKind.DAY, KeyKind.HOUR)
 
 
 def sealed(view: TableView, partition: Partition, policy: Policy, now: datetime) -> str:
@@ -49,21 +50,6 @@ def _period(transform: str, type_: Any) -> str:
 
 
 def _field_end(period: str, value: Any) -> datetime | None:
-    if not isinstance(value, int):
+    if not isinstance(value, int) or period not in _PERIODS:
         return None
-    match period:
-        case "hour":
-            return _EPOCH + timedelta(hours=value + 1)
-        case "day":
-            return _EPOCH + timedelta(days=value + 1)
-        case "month":
-            return _month_start(value + 1)
-        case "year":
-            return _month_start((value + 1) * 12)
-        case _:
-            return None
-
-
-def _month_start(months_since_epoch: int) -> datetime:
-    years, month = divmod(months_since_epoch, 12)
-    return datetime.combine(date(1970 + years, month + 1, 1), datetime.min.time(), UTC)
+    return counted_end(KeyKind(period), value)

@@ -177,10 +177,14 @@ KEYS: tuple[Key, ...] = (
     # expire-partitions
     _switch("partition_expiry_enabled", False, "whether old partitions expire"),
     _hours("partition_ttl_hours", None, "partitions older than this expire", least=1, example="90d"),
-    _text("partition_time_column", None, "the partition column that holds the time; the first one when not set", "dt"),
+    _text("partition_time_column", None, "the partition column that holds the time; when not set, the first whose type tells one, else the first", "dt"),
     _text("partition_time_pattern", None, "how partition columns make up the time, for a time spread over several", "$year-$month-$day"),
-    _text("partition_time_formatter", None, "how that time is written", "yyyy-MM-dd"),
-    _choice("partition_expiry_strategy", "values-time", ("values-time", "update-time"), "whether a partition's age is the time it names or its last change"),
+    _text("partition_time_formatter", None, "how that time is written; when not set, as 2026-03-01 or 2026-03-01 12:00:00", "yyyyMMdd"),
+    _choice("partition_expiry_strategy", "values-time", ("values-time", "update-time"), "whether a partition's age counts from the end of the time it names, or from its last change"),
+    _count("partition_expire_limit", None, "expire at most this many partitions in one run, the oldest first"),
+    Key("partition_list", Kind.NAMES, None, "for one call only: drop just these partitions, whatever their age", example="dt=2026-03-01, dt=2026-03-02", call_only=True),
+    Key("partition_where", Kind.TEXT, None, "for one call only: drop just the partitions that match this filter over partition columns, whatever their age", example="dt < '2026-01-01' and region = 'eu'", call_only=True),
+    Key("partition_drop_all", Kind.BOOL, False, "for one call only: whether a run may drop every partition the table has; without it such a run is refused", call_only=True),
     # sweep and reap
     _switch("orphan_sweep_enabled", False, "whether scheduled passes sweep by listing"),
     _hours("orphan_grace_hours", 168, "how old a file must be before a sweep may doom it", least=24, example="7d"),

@@ -16,6 +16,7 @@ _KEYS = {
     "partition.expiration-strategy": "partition_expiry_strategy",
     "partition.timestamp-formatter": "partition_time_formatter",
     "partition.timestamp-pattern": "partition_time_pattern",
+    "partition.expiration-max-num": "partition_expire_limit",
 }
 _DURATIONS = ("snapshot.time-retained", "partition.expiration-time")
 _DURATION = re.compile(r"^\s*(\d+)\s*([a-zµ]*)\s*$")

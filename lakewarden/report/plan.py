@@ -12,6 +12,7 @@ from lakewarden.plan import (
     Action,
     DoomFiles,
     DropDeletes,
+    DropPartition,
     EraseFiles,
     ExpireRefs,
     ExpireSnapshots,
@@ -83,6 +84,12 @@ def totals(plan: Plan) -> dict[str, int]:
     snapshots = [action for action in plan.actions if isinstance(action, ExpireSnapshots)]
     if snapshots:
         counted_["snapshots"] = sum(len(each.snapshot_ids) for each in snapshots)
+    partitions = [action for action in plan.actions if isinstance(action, DropPartition)]
+    if partitions:
+        counted_["partitions"] = len(partitions)
+        counted_["files"] = sum(each.files for each in partitions)
+        counted_["rows"] = sum(each.rows for each in partitions)
+        counted_["bytes"] = sum(each.bytes for each in partitions)
     deletes = {place for group in groups for place in group.deletes()}
     others = sum(_delete_files(action) for action in plan.actions)
     if deletes or others:
@@ -191,6 +198,9 @@ def _line(action: Action) -> tuple[str, str, str, str, str]:
             )
         case ExpireRefs():
             return "the table", f"drop {some(list(action.names))}", "", "", action.reason
+        case DropPartition():
+            change = f"drop {counted(action.files, 'file')}"
+            return action.partition, change, size(action.bytes), number(action.rows), action.reason
         case DoomFiles():
             change = f"doom {counted(action.files, 'file')}"
             return action.kind, change, size(action.bytes), "", action.reason
@@ -201,13 +211,22 @@ def _line(action: Action) -> tuple[str, str, str, str, str]:
             assert_never(action)
 
 
-_VERBS = {Job.EXPIRE: "would expire", Job.REAP: "would erase", Job.SWEEP: "would doom"}
+_VERBS = {
+    Job.EXPIRE_PARTITIONS: "would drop",
+    Job.EXPIRE: "would expire",
+    Job.REAP: "would erase",
+    Job.SWEEP: "would doom",
+}
 
 
 def _total(plan: Plan) -> tuple[Text, str]:
     all_ = totals(plan)
     if plan.job in _VERBS:
-        parts = [counted(all_[f"{noun}s"], noun) for noun in ("snapshot", "file") if f"{noun}s" in all_]
+        parts = [
+            counted(all_[f"{noun}s"], noun)
+            for noun in ("partition", "snapshot", "file", "row")
+            if f"{noun}s" in all_
+        ]
         return Text(_VERBS[plan.job], style="bold"), ", ".join([*parts, size(all_.get("bytes", 0))])
     parts = [
         f"{number(all_[f'input_{noun}'])} → {number(all_[f'output_{noun}'])} {noun}"

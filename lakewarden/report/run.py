@@ -122,6 +122,10 @@ def _change(counters: Mapping[str, Any]) -> str:
 def _cleaned(counters: Mapping[str, Any]) -> str:
     """What jobs that mark and delete did."""
     parts = []
+    if counters.get("partitions_dropped"):
+        files, bytes_ = counters["files_dropped"], counters["bytes_dropped"]
+        parts.append(f"{counted(counters['partitions_dropped'], 'partition')} dropped")
+        parts.append(f"{counted(files, 'file')}, {counted(counters['rows_dropped'], 'row')}, {size(bytes_)}")
     if counters.get("snapshots_expired"):
         parts.append(f"{counted(counters['snapshots_expired'], 'snapshot')} expired")
     if counters.get("files_doomed"):

@@ -64,11 +64,17 @@ def find_rows_changed() -> None:
     Written.differs = True  # type: ignore[assignment,method-assign]
 
 
+def catalog(folder: str, table: str) -> dict[str, str]:
+    if table.startswith("pm."):
+        return {"format": "paimon", "warehouse": f"{folder}/paimon"}
+    return {"type": "hadoop", "warehouse": f"{folder}/warehouse"}
+
+
 def main(folder: str, table: str, job: str, step: str, when: str) -> None:
     config = {
         "state": {"url": f"sqlite:///{folder}/state.db"},
         "spark": {"master": "local[2]"},
-        "catalogs": {table.split(".")[0]: {"type": "hadoop", "warehouse": f"{folder}/warehouse"}},
+        "catalogs": {table.split(".")[0]: catalog(folder, table)},
     }
     with Lakewarden(config, environ={}) as lw:
         _ = lw.lake

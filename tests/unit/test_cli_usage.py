@@ -77,7 +77,10 @@ def test_no_command_is_help(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["tabls"], "did you mean 'tables'"),
         (["plan", "compact"], "missing argument 'table'"),
-        (["plan", "compct", "lake.db.t"], "'compct' is not one of 'compact-deletes', 'compact'"),
+        (
+            ["plan", "compct", "lake.db.t"],
+            "'compct' is not one of 'expire-partitions', 'compact-deletes', 'compact'",
+        ),
         (["tables", "--nope"], "no such option: --nope"),
         (["runs", "--limit", "0"], "--limit"),
         (["run", "compact", "lake.db.t", "--trigger", "whim"], "--trigger"),

@@ -66,6 +66,11 @@ class Catalogs:
         return bridge(self.spark, source, "lakewarden.IcebergExpiry", beside=self.bridge)
 
     @cached_property
+    def partitions(self) -> Any:
+        source = _HERE / "IcebergPartitions.java"
+        return bridge(self.spark, source, "lakewarden.IcebergPartitions", beside=self.bridge)
+
+    @cached_property
     def refs(self) -> Any:
         return bridge(self.spark, _HERE / "IcebergRefs.java", "lakewarden.IcebergRefs", beside=self.bridge)
 

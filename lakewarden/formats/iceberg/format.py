@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakewarden.formats.iceberg import adoption, refs
+from lakewarden.formats.iceberg import adoption, partitions, refs
 from lakewarden.formats.iceberg.catalog import Catalogs
 from lakewarden.formats.iceberg.commit import commit, find_commit, prepare_rewrite
 from lakewarden.formats.iceberg.expiry import expire
@@ -28,7 +28,15 @@ from lakewarden.formats.iceberg.view import (
 )
 from lakewarden.formats.reach_cache import ReachCache, bound
 from lakewarden.formats.remembered import MetadataReader, Remembered
-from lakewarden.formats.seam import Adoption, Incorporate, OutputFile, Replaced, Rewrite
+from lakewarden.formats.seam import (
+    Adoption,
+    Dropped,
+    Incorporate,
+    OutputFile,
+    PartitionSet,
+    Replaced,
+    Rewrite,
+)
 from lakewarden.formats.survey import Survey
 from lakewarden.model import FileSet, Manifest, TableRef, TableView
 from lakewarden.plan import RewriteGroup
@@ -197,6 +205,14 @@ class Iceberg:
             return changed
 
         return commit(self._catalogs, table, summary, attempt, attempts=16)
+
+    def partitions(self, view: TableView, where: str | None = None) -> PartitionSet:
+        return partitions.read_partitions(self._catalogs, view, where)
+
+    def drop_partitions(
+        self, table: TableRef, found: PartitionSet, ids: Sequence[int], summary: Mapping[str, str]
+    ) -> Dropped:
+        return partitions.drop_partitions(self._catalogs, table, found, ids, summary)
 
     def create_tag(self, table: TableRef, name: str, snapshot_id: int, until: datetime | None) -> None:
         refs.create_tag(self._catalogs, table, name, snapshot_id, until)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakewarden.errors import LakewardenError
 from lakewarden.formats.jvm import JavaError
-from lakewarden.formats.paimon import refs
+from lakewarden.formats.paimon import partitions, refs
 from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
 from lakewarden.formats.paimon.expiry import expire
 from lakewarden.formats.paimon.metadata import Files, Known, read_metadata
@@ -22,7 +22,15 @@ from lakewarden.formats.paimon.reader import Decoder, PaimonReader
 from lakewarden.formats.paimon.view import view_of
 from lakewarden.formats.reach_cache import ReachCache
 from lakewarden.formats.remembered import Remembered
-from lakewarden.formats.seam import Adoption, Incorporate, OutputFile, Replaced, Rewrite
+from lakewarden.formats.seam import (
+    Adoption,
+    Dropped,
+    Incorporate,
+    OutputFile,
+    PartitionSet,
+    Replaced,
+    Rewrite,
+)
 from lakewarden.formats.survey import Survey
 from lakewarden.model import FileSet, Manifest, TableRef, TableView
 from lakewarden.plan import RewriteGroup
@@ -96,6 +104,16 @@ class Paimon:
 
     def drop_tag(self, table: TableRef, name: str) -> None:
         refs.drop_tag(self._catalogs, self.view(table), name)
+
+    def partitions(self, view: TableView, where: str | None = None) -> PartitionSet:
+        return partitions.read_partitions(self._catalogs, view, where)
+
+    def drop_partitions(
+        self, table: TableRef, found: PartitionSet, ids: Sequence[int], summary: Mapping[str, str]
+    ) -> Dropped:
+        return partitions.drop_partitions(
+            self._catalogs, table, found, ids, summary, lambda wanted: self.find_commit(table, wanted)
+        )
 
     def find_commit(self, table: TableRef, summary: Mapping[str, str]) -> int | None:
         """The snapshot whose properties carry all these values."""

@@ -1,0 +1,83 @@
+"""The partitions of a Paimon table, and how some of them leave it: their files are marked as deleted, in one commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lakewarden import clock
+from lakewarden.errors import CommitLost
+from lakewarden.formats.jvm import JavaError, bridge, java_reason
+from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
+from lakewarden.formats.paimon.commit import Find, commit
+from lakewarden.formats.partition_filter import matching
+from lakewarden.formats.seam import Dropped, PartitionSet
+from lakewarden.model import KeyKind, LivePartition, PartitionKey, TableRef, TableView
+
+_SOURCE = Path(__file__).parent / "PaimonPartitions.java"
+_KINDS = {
+    "DATE": KeyKind.DAY,
+    "TIMESTAMP_WITHOUT_TIME_ZONE": KeyKind.MOMENT,
+    "TIMESTAMP_WITH_LOCAL_TIME_ZONE": KeyKind.MOMENT,
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT"), KeyKind.NUMBER),
+}
+
+
+def read_partitions(catalogs: Catalogs, view: TableView, where: str | None) -> PartitionSet:
+    """Every partition that has live files in the current snapshot, added up by the library."""
+    head = view.current_snapshot_id
+    if head is None:
+        return PartitionSet(None, (), frozenset() if where else None)
+    try:
+        found = _bridge(catalogs).read(catalogs.load(view.ref), head)
+    except JavaError as error:
+        raise catalog_error(error, f"the metadata of {view.ref}") from error
+    told = json.loads(found.described())
+    partitions = tuple(_live(place, row, told["columns"]) for place, row in enumerate(told["partitions"]))
+    chosen = matching(catalogs.spark, partitions, where) if where else None
+    return PartitionSet(head, partitions, chosen, found)
+
+
+def _live(place: int, row: Mapping[str, Any], columns: Sequence[tuple[str, str]]) -> LivePartition:
+    return LivePartition(
+        id=place,
+        spec_id=0,
+        path=row["path"].rstrip("/"),
+        keys=tuple(
+            PartitionKey(name, name, _KINDS.get(type_, KeyKind.TEXT), value)
+            for (name, type_), value in zip(columns, row["values"], strict=True)
+        ),
+        files=row["files"],
+        rows=row["rows"],
+        bytes=row["bytes"],
+        changed_at=clock.from_millis(row["changed"]),
+    )
+
+
+def drop_partitions(
+    catalogs: Catalogs,
+    table: TableRef,
+    found: PartitionSet,
+    ids: Sequence[int],
+    summary: Mapping[str, str],
+    find: Find,
+) -> Dropped:
+    """One OVERWRITE snapshot that marks exactly the files that were found. CommitLost when one of them has left."""
+    own, loaded = _bridge(catalogs), catalogs.load(table)
+    try:
+        planned = own.plan(loaded, found.handle, json.dumps(list(ids)))
+    except JavaError as error:  # nothing is begun: others expired the snapshot that was planned from, say
+        raise CommitLost(table=table, reason=java_reason(error)) from error
+    # Unlike that of any other commit of ours: the library knows a retry of its own by it.
+    identifier = int(clock.now().timestamp() * 1000)
+    told = json.dumps(dict(summary))
+    snapshot_id = commit(
+        table, summary, lambda: own.drop(catalogs.load(table), planned, told, identifier), find
+    )
+    return Dropped(snapshot_id, int(planned.files()), int(planned.rows()), int(planned.bytes()))
+
+
+def _bridge(catalogs: Catalogs) -> Any:
+    return bridge(catalogs.spark, _SOURCE, "lakewarden.PaimonPartitions")

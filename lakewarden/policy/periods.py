@@ -1,0 +1,247 @@
+"""The time a partition names, and when its period is over: a day partition is over when the day is. Always UTC.
+
+Values that a type tells (a date, a transform by hour) need no words. Text does: the formatter says how it is written, in
+the letters Paimon and Java use, and the pattern how several columns make one text. The finest part that a partition column
+fills in is the length of its period: `$year-$month-01` names months, `$dt $hour:00:00` hours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
+
+from lakewarden.model import KeyKind, PartitionKey
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Where the calendar ends: a partition such as 9999-12-31 is never over.
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+_UNITS = ("year", "month", "day", "hour", "minute", "second", "fraction")
+_LETTERS = dict(zip("yMdHmsS", _UNITS, strict=True)) | {"u": "year"}
+_TOKEN = re.compile(
+    r"'(?P<quoted>(?:[^']|'')*)'|(?P<letters>(?P<letter>[A-Za-z])(?P=letter)*)|(?P<other>.)", re.DOTALL
+)
+_WRITTEN_PLAINLY = re.compile(
+    r"(?P<year>[0-9]{1,4})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{1,2})"
+    r"(?: (?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2}):(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]{1,9}))?)?"
+)
+
+
+class NoTime(ValueError):
+    """This partition names no time that can be read, and why. Such a partition is kept."""
+
+
+class WrongFormat(ValueError):
+    """The pattern or the formatter itself is wrong, whatever the partition."""
+
+
+def counted_end(kind: KeyKind, value: int) -> datetime | None:
+    """When the year, month, day or hour that is counted from 1970 on is over; None for a number that is no time."""
+    try:
+        match kind:
+            case KeyKind.YEAR:
+                return _month_start((value + 1) * 12)
+            case KeyKind.MONTH:
+                return _month_start(value + 1)
+            case KeyKind.DAY:
+                return _EPOCH + timedelta(days=value + 1)
+            case KeyKind.HOUR:
+                return _EPOCH + timedelta(hours=value + 1)
+            case KeyKind.MOMENT:
+                return _EPOCH + timedelta(microseconds=value)
+            case _:
+                return None
+    except (OverflowError, ValueError):
+        return _NEVER if value > 0 else None
+
+
+def _month_start(months_since_epoch: int) -> datetime:
+    years, month = divmod(months_since_epoch, 12)
+    return datetime.combine(date(1970 + years, month + 1, 1), datetime.min.time(), UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What is to be read, and which of its letters a partition's values filled in."""
+
+    written: str
+    varies: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, value: str) -> Text:
+        return cls(value, (True,) * len(value))
+
+
+@dataclass(frozen=True)
+class Formatter:
+    """How a time is written; `letters` None is `2026-03-01` or `2026-03-01 12:00:00`."""
+
+    letters: str | None
+
+    def check(self) -> None:
+        """WrongFormat where its letters make no sense."""
+        _ = self._expression
+
+    def end(self, text: Text) -> datetime:
+        """When the period that the text names is over. NoTime where it cannot be read so."""
+        found = self._expression.fullmatch(text.written)
+        if found is None:
+            raise NoTime(f"its value is not written as {self.letters or '2026-03-01 or 2026-03-01 12:00:00'}")
+        parts = {unit: digits for unit, digits in found.groupdict().items() if digits is not None}
+        told = [unit for unit in parts if any(text.varies[slice(*found.span(unit))])]
+        if not told:
+            raise NoTime("its values have no part in the time")
+        try:
+            start = _start(parts)
+        except ValueError as error:
+            raise NoTime("its value is no date of the calendar") from error
+        return _end(start, max(told, key=_UNITS.index))
+
+    @cached_property
+    def _expression(self) -> re.Pattern[str]:
+        return _WRITTEN_PLAINLY if self.letters is None else _compiled(self.letters)
+
+
+def _compiled(letters: str) -> re.Pattern[str]:
+    parts: list[str] = []
+    units: list[str] = []
+    open_ended = after_number = False
+    for token in _TOKEN.finditer(letters):
+        if token["letters"] is None:
+            parts.append(_literal(token, letters))
+            after_number = False
+            continue
+        unit = _LETTERS.get(token["letter"])
+        if unit is None or (unit not in ("year", "fraction") and len(token["letters"]) > 2):
+            raise WrongFormat(
+                f"{token['letters']!r} in {letters!r} is not understood; known are y M d H m s S"
+            )
+        if unit in units:
+            raise WrongFormat(f"{letters!r} names the {unit} twice")
+        width = len(token["letters"])
+        if after_number and (open_ended or width == 1):
+            raise WrongFormat(
+                f"{letters!r} does not tell where the {unit} begins; write every part with all its digits"
+            )
+        parts.append(f"(?P<{unit}>{_digits(unit, width)})")
+        units.append(unit)
+        open_ended, after_number = width == 1, True
+    if not units or sorted(units, key=_UNITS.index) != list(_UNITS[: len(units)]):
+        raise WrongFormat(f"{letters!r} needs a year, and every part between that and its finest")
+    try:
+        return re.compile("".join(parts))
+    except re.error as error:
+        raise WrongFormat(f"{letters!r} has a bracket that is not closed, or not open") from error
+
+
+def _literal(token: re.Match[str], letters: str) -> str:
+    if token["quoted"] is not None:
+        return re.escape(token["quoted"].replace("''", "'") or "'")
+    match token["other"]:
+        case "[":
+            return "(?:"
+        case "]":
+            return ")?"
+        case "'" | "{" | "}" | "#":
+            raise WrongFormat(
+                f"{token['other']!r} in {letters!r} is not understood; quote it as in yyyy'T'HH"
+            )
+        case other:
+            return re.escape(other)
+
+
+def _digits(unit: str, width: int) -> str:
+    if width > 1:
+        return f"[0-9]{{{width}}}"
+    return "[0-9]{1,4}" if unit == "year" else "[0-9]{1,9}" if unit == "fraction" else "[0-9]{1,2}"
+
+
+def _start(parts: Mapping[str, str]) -> datetime:
+    found = {unit: int(digits) for unit, digits in parts.items()}
+    return datetime(
+        found["year"] + (2000 if len(parts["year"]) == 2 else 0),
+        found.get("month", 1),
+        found.get("day", 1),
+        found.get("hour", 0),
+        found.get("minute", 0),
+        found.get("second", 0),
+        tzinfo=UTC,
+    )
+
+
+def _end(start: datetime, unit: str) -> datetime:
+    try:
+        match unit:
+            case "year":
+                return start.replace(year=start.year + 1, month=1, day=1, hour=0, minute=0, second=0)
+            case "month":
+                return _month_start((start.year - 1970) * 12 + start.month)
+            case "day":
+                return start.replace(hour=0, minute=0, second=0) + timedelta(days=1)
+            case "hour":
+                return start.replace(minute=0, second=0) + timedelta(hours=1)
+            case "minute":
+                return start.replace(second=0) + timedelta(minutes=1)
+            case _:
+                return start + timedelta(seconds=1)
+    except (OverflowError, ValueError):
+        return _NEVER
+
+
+def filled(pattern: str, keys: Sequence[PartitionKey]) -> Text:
+    """The pattern with the partition's values in the place of `$name`. NoTime where one of them is null or not there."""
+    written, varies, at = "", [], 0
+    values = by_name(keys)
+    for name, start, end in references(pattern, values):
+        value = as_text(values[name])
+        if value is None:
+            raise NoTime(f"it has no value for {name}")
+        written += pattern[at:start] + value
+        varies += [False] * (start - at) + [True] * len(value)
+        at = end
+    rest = pattern[at:]
+    return Text(written + rest, tuple(varies + [False] * len(rest)))
+
+
+def references(pattern: str, known: Mapping[str, PartitionKey]) -> list[tuple[str, int, int]]:
+    """Every `$name` of a pattern with its place: the longest name that fits. NoTime for one that is not known."""
+    names = sorted(known, key=len, reverse=True)
+    found = []
+    for dollar in re.finditer(r"\$", pattern):
+        name = next((each for each in names if pattern.startswith(each, dollar.end())), None)
+        if name is None:
+            asked = re.split(r"\W", pattern[dollar.end() :], maxsplit=1)[0]
+            raise NoTime(f"it has no partition column {asked!r}")
+        found.append((name, dollar.start(), dollar.end() + len(name)))
+    return found
+
+
+def by_name(keys: Sequence[PartitionKey]) -> dict[str, PartitionKey]:
+    """Under the names of their columns, and under their own, which win."""
+    return {each.column: each for each in keys} | {each.name: each for each in keys}
+
+
+def as_text(key: PartitionKey) -> str | None:
+    """A value as people write it; None for null."""
+    value = key.value
+    if value is None or isinstance(value, str):
+        return value
+    try:
+        match key.kind:
+            case KeyKind.YEAR:
+                return str(1970 + value)
+            case KeyKind.MONTH:
+                return f"{_month_start(value):%Y-%m}"
+            case KeyKind.DAY:
+                return f"{_EPOCH + timedelta(days=value):%Y-%m-%d}"
+            case KeyKind.HOUR:
+                return f"{_EPOCH + timedelta(hours=value):%Y-%m-%d-%H}"
+            case KeyKind.MOMENT:
+                return f"{_EPOCH + timedelta(microseconds=value):%Y-%m-%d %H:%M:%S}"
+            case _:
+                return str(value)
+    except (OverflowError, ValueError):
+        return str(value)
