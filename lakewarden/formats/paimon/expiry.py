@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from lakewarden.errors import CommitLost, CommitUnknown
 from lakewarden.formats.jvm import JavaError, java_reason
 from lakewarden.formats.paimon.catalog import Catalogs
+from lakewarden.formats.paimon.guard import Held
 from lakewarden.formats.seam import HeldByRef
 from lakewarden.model import TableView
 
@@ -18,11 +19,13 @@ def expire(
     snapshot_ids: Sequence[int],
     refs: Mapping[str, int],
     fresh: Callable[[], TableView],
+    lock: Held,
 ) -> None:
     """The oldest first, so that wherever this stops the rest is without a gap. HeldByRef: a consumer reads one of them now."""
     ids = sorted(snapshot_ids)
     _check(view, fresh(), ids)
     table = catalogs.load(view.ref)
+    lock.check()
     try:
         for name in refs:
             catalogs.bridge.dropTag(table, name)

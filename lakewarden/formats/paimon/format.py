@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from lakewarden.formats.jvm import JavaError
 from lakewarden.formats.paimon import refs
 from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
 from lakewarden.formats.paimon.expiry import expire
+from lakewarden.formats.paimon.guard import Guard, Held
 from lakewarden.formats.paimon.metadata import Files, Known, read_metadata
 from lakewarden.formats.paimon.reach import Reach
 from lakewarden.formats.paimon.reader import Decoder, PaimonReader
@@ -25,6 +27,7 @@ from lakewarden.formats.remembered import Remembered
 from lakewarden.formats.seam import Adoption, Incorporate, OutputFile, Replaced, Rewrite
 from lakewarden.formats.survey import Survey
 from lakewarden.model import FileSet, Manifest, TableRef, TableView
+from lakewarden.paths import normal
 from lakewarden.plan import RewriteGroup
 from lakewarden.safety.reached import Reached
 
@@ -39,12 +42,14 @@ class Paimon:
         decoder: Decoder,
         store: Callable[[Mapping[str, str]], Files],
         cache: Path,
+        guard: Guard,
     ) -> None:
-        """`properties` by catalog. `decoder` decodes metadata files in bulk, `store` reaches files of a table."""
+        """`properties` by catalog. `decoder` decodes metadata files in bulk, `store` reaches files of a table, `guard` locks one."""
         self._catalogs = Catalogs(spark, properties)
         self._decoder = decoder
         self._store = store
         self._cache = cache
+        self._guard = guard
         self._known: Known = {}
 
     def tables(self, catalog: str) -> list[TableRef]:
@@ -83,19 +88,27 @@ class Paimon:
         return Reach(view, Remembered(view, reader, view.io, ReachCache(self._cache, view.uuid)), existing)
 
     def expire(self, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
-        expire(self._catalogs, view, snapshot_ids, refs, lambda: self.view(view.ref))
+        with self._locked(view) as lock:
+            expire(self._catalogs, view, snapshot_ids, refs, lambda: self.view(view.ref), lock)
+
+    def _locked(self, view: TableView) -> AbstractContextManager[Held]:
+        """Nobody else of ours changes the table meanwhile. What is to be changed is read again under it."""
+        return self._guard(view.ref, normal(view.location))
 
     def write_properties(self, table: TableRef) -> Mapping[str, str]:
         return self._catalogs.io(table.catalog)
 
     def create_tag(self, table: TableRef, name: str, snapshot_id: int, until: datetime | None) -> None:
-        refs.create_tag(self._catalogs, self.view(table), name, snapshot_id, until)
+        with self._locked(self.view(table)) as lock:
+            refs.create_tag(self._catalogs, self.view(table), name, snapshot_id, until, lock)
 
     def retain_tag(self, table: TableRef, name: str, until: datetime | None) -> None:
-        refs.retain_tag(self._catalogs, self.view(table), name, until)
+        with self._locked(self.view(table)) as lock:
+            refs.retain_tag(self._catalogs, self.view(table), name, until, lock)
 
     def drop_tag(self, table: TableRef, name: str) -> None:
-        refs.drop_tag(self._catalogs, self.view(table), name)
+        with self._locked(self.view(table)) as lock:
+            refs.drop_tag(self._catalogs, self.view(table), name, lock)
 
     def find_commit(self, table: TableRef, summary: Mapping[str, str]) -> int | None:
         """The snapshot whose properties carry all these values."""
