@@ -17,6 +17,7 @@ from lakewarden.cli import docs
 from lakewarden.config import Config
 from lakewarden.errors import UsageError
 from lakewarden.model import (
+    Bucket,
     Counters,
     Job,
     Manifest,
@@ -31,7 +32,7 @@ from lakewarden.model import (
     TableView,
     Trigger,
 )
-from lakewarden.plan import Bin, Bounds, ManifestRewrite, Plan, RewriteGroup, Source
+from lakewarden.plan import Bin, Bounds, ManifestRewrite, MergeBuckets, Plan, RewriteGroup, Source
 from lakewarden.policy.keys import KEYS
 from lakewarden.policy.resolve import Layers, resolve, validate
 from lakewarden.sources import SETTINGS
@@ -161,7 +162,8 @@ def view() -> TableView:
 def plans() -> Iterator[Plan]:
     group = RewriteGroup(0, 0, "day=1", 0, 0, (Bin((Source("/a", 1, 1, 0, 1, 1, None),)),), "small files")
     fold = ManifestRewrite(0, 100, 1000, 1, "many")
-    for job, action in ((Job.COMPACT, group), (Job.REWRITE_MANIFESTS, fold)):
+    merge = MergeBuckets(0, "dt=1", (Bucket("A", "dt=1", 0, 9, 9, 9, 9, 9, 0),), True, "many sorted runs")
+    for job, action in ((Job.COMPACT, group), (Job.REWRITE_MANIFESTS, fold), (Job.COMPACT, merge)):
         spared = (Spared("file", 1, 1, "large enough"),)
         yield Plan(job, TABLE, MOMENT, Bounds(2, "main", 1), "hash", "why", (action,), spared)
 
@@ -190,9 +192,10 @@ def documents() -> Iterator[dict[str, Any]]:
     )
 
     run = Run("r", str(TABLE), "compact", RunState.DONE, "", MOMENT, MOMENT, Owner("h", 1, 1.0), Trigger())
-    plan, folding = plans()
+    plan, folding, merging = plans()
     yield PlanReport(plan, "lakewarden run").to_dict()
     yield PlanReport(folding, "lakewarden run").to_dict()
+    yield PlanReport(merging, "lakewarden run").to_dict()
     yield RunReport(run, (Step("r", 1, "writing", MOMENT, {}),)).to_dict()
     yield RunsReport((run,), MOMENT).to_dict()
     yield PassReport(str(TABLE), (run,)).to_dict()

@@ -19,6 +19,11 @@ _LOST = ("conflicts detected", "Give up committing", "not previously added")
 Find = Callable[[Mapping[str, str]], int | None]
 
 
+def new_identifier() -> int:
+    """Paimon takes a commit of the same user and identifier for one that was repeated, and wants them to grow."""
+    return int(clock.now().timestamp() * 1_000_000)
+
+
 def commit(
     table: TableRef,
     summary: Mapping[str, str],

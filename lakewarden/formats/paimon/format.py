@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,13 +19,15 @@ from lakewarden.formats.paimon import refs
 from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
 from lakewarden.formats.paimon.expiry import expire
 from lakewarden.formats.paimon.guard import Guard, Held
+from lakewarden.formats.paimon.keyed import Keyed
+from lakewarden.formats.paimon.manifests import fold, manifests
 from lakewarden.formats.paimon.metadata import Files, Known, read_metadata
 from lakewarden.formats.paimon.reach import Reach
 from lakewarden.formats.paimon.reader import Decoder, PaimonReader
 from lakewarden.formats.paimon.view import view_of
 from lakewarden.formats.reach_cache import ReachCache
 from lakewarden.formats.remembered import Remembered
-from lakewarden.formats.seam import Adoption, Incorporate, OutputFile, Replaced, Rewrite
+from lakewarden.formats.seam import Adoption, BucketEngine, Incorporate, OutputFile, Replaced, Rewrite
 from lakewarden.formats.survey import Survey
 from lakewarden.model import FileSet, Manifest, TableRef, TableView
 from lakewarden.paths import normal
@@ -119,6 +122,18 @@ class Paimon:
         )
         return next(found, None)
 
+    def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
+        return manifests(self._catalogs, self.view(table), snapshot_id)
+
+    def rewrite_manifests(
+        self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]
+    ) -> int | None:
+        lock = self._locked(self.view(table))
+        return fold(self._catalogs, table, target_bytes, summary, partial(self.find_commit, table), lock)
+
+    def bucket_engine(self) -> BucketEngine:
+        return Keyed(self._catalogs, self.find_commit, self._locked, self._cache.parent / "classes")
+
     # What this release does not do for Paimon. Each is asked for by a job that says so before it changes anything.
 
     def files(
@@ -147,9 +162,6 @@ class Paimon:
 
     def arrow_schema(self, view: TableView) -> bytes:
         _not_yet("compact", view.ref)
-
-    def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
-        _not_yet("rewrite manifests of", table)
 
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
         _not_yet("verify a commit of", table)
@@ -184,11 +196,6 @@ class Paimon:
     ) -> list[OutputFile]:
         _not_yet("compact", table)
 
-    def rewrite_manifests(
-        self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]
-    ) -> int | None:
-        _not_yet("rewrite manifests of", table)
-
     def check_adoption(self, table: TableRef, paths: Sequence[str]) -> Adoption:
         _not_yet("adopt files into", table)
 
@@ -204,6 +211,6 @@ class Paimon:
 
 def _not_yet(what: str, table: TableRef) -> NoReturn:
     raise LakewardenError(
-        reason=f"{what} {table}: this release expires, reaps and sweeps Paimon tables, and does no more with them",
+        reason=f"{what} {table}: this release does not do that with Paimon tables",
         hint="nothing was changed",
     )
