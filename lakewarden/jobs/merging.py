@@ -180,6 +180,7 @@ def _outcome(plan: Plan, ended: Sequence[Ended], interrupted: bool) -> Outcome:
         "files_added": sum(each.files_after for each in merged),
         "bytes_before": sum(each.bytes_before for each in merged),
         "bytes_after": sum(each.bytes_after for each in merged),
+        "rows": sum(each.rows_after for each in merged),
         "groups_done": groups,
         "groups_spared": len(plan.merges()) - groups,
         "commits": len(done),

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -25,14 +24,18 @@ from tests.support.witness import later
 
 pytestmark = pytest.mark.crash
 
-# The same places; snapshots are dropped one by one instead of in a commit.
-DROPS = [replace(each, place="drop") if each.place == "expire-commit" else each for each in EXPIRES]
+# The same places; snapshots are dropped one by one instead of in a commit, and `make test` has the death after that.
+DEATHS = [
+    replace(each, place="drop") if each.place == "expire-commit" else replace(each, always=False)
+    for each in (*EXPIRES, *REAPS)
+]
 
 
-@pytest.fixture
-def lab(spark: SparkSession, tmp_path: Path) -> Iterator[PaimonLab]:
-    with paimon_lab(spark, tmp_path) as made:
-        yield made
+@pytest.fixture(scope="module")
+def original(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Original]:
+    """One table, copied for each death."""
+    with paimon_lab(spark, tmp_path_factory.mktemp("deaths")) as lab:
+        yield Original.make(lab)
 
 
 def kill_at(lab: PaimonLab, table: str, death: Death) -> None:
@@ -51,19 +54,18 @@ def kill_at(lab: PaimonLab, table: str, death: Death) -> None:
     assert done.returncode == -signal.SIGKILL, f"it did not die {death}: {done.stdout}{done.stderr[-2000:]}"
 
 
-def test_a_killed_run(lab: PaimonLab) -> None:
-    """One table, copied for each death."""
-    original = Original.make(lab)
-    for death in chosen([*DROPS, *REAPS]):
-        with original.copied() as copy:
-            if death.job == "reap":
-                assert lab.lw.run("expire", copy, EXPIRE).state is RunState.DONE
-            kill_at(lab, copy, death)
-            died = lab.lw.runs(copy)[0].id
-            original.nothing_lost(copy)
-            with later(minutes=11):  # whatever a killed process still held is over by then
-                both(lab, copy)
-            found, _ = lab.lw.run_by_id(died)
-            assert found.state is death.found, f"{death}: {found.reason}"
-            original.intact(copy)
-            assert RunState.RUNNING not in {run.state for run in lab.lw.runs(copy)}
+@pytest.mark.parametrize("death", chosen(DEATHS), ids=str)
+def test_a_killed_run(original: Original, death: Death) -> None:
+    lab = original.lab
+    with original.copied() as copy:
+        if death.job == "reap":
+            assert lab.lw.run("expire", copy, EXPIRE).state is RunState.DONE
+        kill_at(lab, copy, death)
+        died = lab.lw.runs(copy)[0].id
+        original.nothing_lost(copy)
+        with later(minutes=11):  # whatever a killed process still held is over by then
+            both(lab, copy)
+        found, _ = lab.lw.run_by_id(died)
+        assert found.state is death.found, found.reason
+        original.intact(copy)
+        assert RunState.RUNNING not in {run.state for run in lab.lw.runs(copy)}

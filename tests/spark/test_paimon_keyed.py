@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from rich.console import Console
 
 from lakewarden.formats.paimon import keyed
 from lakewarden.model import Bucket, Run, RunState
+from lakewarden.report.plan import PlanReport
+from lakewarden.report.run import RunReport
 from tests.support.paimon import PaimonLab
 
 MERGE = {"rewrite_min_input_files": 3}
@@ -181,3 +185,27 @@ def test_the_plan_says_what_is_merged_and_why_the_rest_is_not(paimon: PaimonLab)
     ]
     assert {each.reason: each.count for each in plan.spared} == {"one sorted run: nothing to merge": 2}
     assert paimon.lw.plan("compact", table, {"rewrite_min_input_files": 50}).empty
+    assert "10 sorted runs in 2 buckets, full" in shown(PlanReport(plan, ""))
+    assert "20 → 4" in shown(RunReport(compact(paimon, table)))
+
+
+def shown(report: PlanReport | RunReport) -> str:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(report.render(200))
+    return console.export_text()
+
+
+def test_a_bound_on_commits_is_kept(paimon: PaimonLab) -> None:
+    table, rows = unmerged(paimon)
+    run = compact(paimon, table, rewrite_max_commits=1)
+    assert (run.state, len(run.snapshot_ids), run.counters["groups_done"]) == (RunState.DONE, 1, 2)
+    assert paimon.rows(table) == rows
+
+
+def test_a_whole_pass_over_such_a_table(paimon: PaimonLab) -> None:
+    table, rows = unmerged(paimon)
+    paimon.lw.set_policy(table, MERGE)
+    states = {run.job: run.state for run in paimon.lw.maintain(table)}
+    assert states["compact"] is RunState.DONE
+    assert set(states.values()) <= {RunState.DONE, RunState.NOTHING_TO_DO}, states
+    assert paimon.rows(table) == rows

@@ -3,10 +3,12 @@ package lakewarden;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 
 import org.apache.paimon.io.DataFileMeta;
 import org.apache.paimon.io.DataFilePathFactory;
@@ -120,7 +122,7 @@ public class PaimonKeyed {
         sums[0] += 1;
         sums[2] += file.fileSize();
       }
-      List gone = names(message.compactIncrement().compactBefore());
+      Set gone = names(message.compactIncrement().compactBefore());
       for (Iterator files = message.compactIncrement().compactAfter().iterator(); files.hasNext(); ) {
         DataFileMeta file = (DataFileMeta) files.next();
         sums[1] += 1;
@@ -145,8 +147,8 @@ public class PaimonKeyed {
     return JSON.writeValueAsString(found);
   }
 
-  private static List names(List files) {
-    List found = new ArrayList();
+  private static Set names(List files) {
+    Set found = new HashSet();
     for (Iterator each = files.iterator(); each.hasNext(); ) {
       found.add(((DataFileMeta) each.next()).fileName());
     }
