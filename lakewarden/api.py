@@ -10,6 +10,7 @@ import getpass
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.safety.ownership import MetadataFile
     from lakewarden.state.database import State
     from lakewarden.state.doomed import DoomedFiles
+    from lakewarden.state.locks import Lock
     from lakewarden.state.policies import Policies
     from lakewarden.state.runs import Journal
     from lakewarden.state.tables import SeenTables
@@ -379,8 +381,14 @@ class Lakewarden(Holding):
         if self._lake is None:
             from lakewarden.lake import Lake
 
-            self._lake = Lake(self.config, self._spark)
+            self._lake = Lake(self.config, self._spark, self._locked)
         return self._lake
+
+    def _locked(self, table: TableRef, place: str) -> AbstractContextManager[Lock]:
+        from lakewarden.state.locks import Locks
+        from lakewarden.state.owner import current_owner
+
+        return Locks(self.state, current_owner()).held(table, place)
 
 
 # Jobs that a pass leaves out unless the policy switches them on.

@@ -17,6 +17,7 @@ from lakewarden.errors import NoSuchTable
 from lakewarden.formats.iceberg.catalog import session_catalogs, spark_settings
 from lakewarden.formats.iceberg.format import Iceberg
 from lakewarden.formats.paimon.format import Paimon
+from lakewarden.formats.paimon.guard import Guard, unguarded
 from lakewarden.formats.seam import TableFormat
 from lakewarden.model import TableRef
 
@@ -24,8 +25,10 @@ PAIMON = "paimon"
 
 
 class Lake:
-    def __init__(self, config: Config, spark: Any = None) -> None:
+    def __init__(self, config: Config, spark: Any = None, guard: Guard = unguarded) -> None:
+        """`guard` locks a table while it is changed, where its store has no lock."""
         self._config = config
+        self._guard = guard
         self._given = spark is not None
         self.spark = self._adopt(spark) if spark is not None else self._open()
         cache = default_cache(os.environ).parent
@@ -62,7 +65,7 @@ class Lake:
         """Made when it is first asked for: a lake without Paimon never loads its classes."""
         cache = default_cache(os.environ).parent
         decoder = MetadataFiles(self.spark)
-        return Paimon(self.spark, self._paimon_catalogs, decoder, Objects, cache / "reach")
+        return Paimon(self.spark, self._paimon_catalogs, decoder, Objects, cache / "reach", self._guard)
 
     def _open(self) -> Any:
         conf: dict[str, str] = {}

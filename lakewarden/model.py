@@ -173,6 +173,7 @@ class TableView:
     metadata_log: tuple[str, ...] = ()
     statistics: tuple[tuple[int, str], ...] = ()
     in_order: bool = False  # snapshots leave from the oldest on, without gaps
+    keyed: bool = False  # rows have primary keys and are merged by them, in buckets
     version: str = ""  # differs whenever the state does, for formats whose metadata is more than one file
     handle: Any = None  # the format's own view of the same metadata; nobody else looks inside
     # How its files are reached from outside the format's library, with credentials as fresh as the view.
@@ -270,6 +271,25 @@ class FileSet:
     files: pa.Table
     handle: Any = None
     deletes: tuple[DeleteFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A part of a partition whose rows are merged by their primary keys when they are read: the more sorted runs, the dearer.
+
+    `key` is the format's own name of the partition. `fresh` counts the files that no merge has seen yet, `settled_bytes` what
+    lies in the lowest level, where everything ends up.
+    """
+
+    key: str
+    partition: str
+    number: int
+    files: int
+    bytes: int
+    rows: int
+    runs: int
+    fresh: int
+    settled_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, overload
 
-from lakewarden.model import Doomed, Job, Spared, TableRef
+from lakewarden.model import Bucket, Doomed, Job, Spared, TableRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +125,48 @@ class RewriteGroup:
             },
             "engine": self.engine,
             "engine_reason": self.engine_reason,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MergeBuckets:
+    """Buckets of one partition, merged by primary key in the format's own engine: one unit of work and of commit."""
+
+    number: int
+    partition: str
+    buckets: tuple[Bucket, ...]
+    full: bool
+    reason: str
+
+    @property
+    def files(self) -> int:
+        return sum(each.files for each in self.buckets)
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes for each in self.buckets)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the files: one that was written twice counts twice."""
+        return sum(each.rows for each in self.buckets)
+
+    @property
+    def runs(self) -> int:
+        return sum(each.runs for each in self.buckets)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "action": "merge-buckets",
+            "group": self.number,
+            "partition": self.partition,
+            "buckets": len(self.buckets),
+            "merge": "full" if self.full else "minor",
+            "sorted_runs": self.runs,
+            "input_files": self.files,
+            "input_bytes": self.bytes,
+            "rows": self.rows,
             "reason": self.reason,
         }
 
@@ -320,6 +362,7 @@ class EraseFiles:
 
 Action = (
     RewriteGroup
+    | MergeBuckets
     | ManifestRewrite
     | DropDeletes
     | MergeDeletes
@@ -357,6 +400,9 @@ class Plan:
 
     def groups(self) -> list[RewriteGroup]:
         return [action for action in self.actions if isinstance(action, RewriteGroup)]
+
+    def merges(self) -> list[MergeBuckets]:
+        return [action for action in self.actions if isinstance(action, MergeBuckets)]
 
     def to_dict(self, *, doomed: bool = True) -> dict[str, Any]:
         """What `--json` prints. The journal leaves out the doomed files: they have rows of their own there."""

@@ -205,7 +205,7 @@ def test_only_the_clock_asks_the_time(module: str) -> None:
     )
 
 
-@pytest.mark.parametrize("planner", ["compact", "manifests"])
+@pytest.mark.parametrize("planner", ["compact", "compact_keyed", "manifests"])
 def test_planners_are_handed_what_they_need(planner: str) -> None:
     """`plan` is pure: no clock, no session, no format among its names."""
     module = tree_of(f"lakewarden.jobs.{planner}")

@@ -17,6 +17,7 @@ from lakewarden.cli import docs
 from lakewarden.config import Config
 from lakewarden.errors import UsageError
 from lakewarden.model import (
+    Bucket,
     Counters,
     Job,
     Manifest,
@@ -31,7 +32,16 @@ from lakewarden.model import (
     TableView,
     Trigger,
 )
-from lakewarden.plan import Bin, Bounds, DropPartition, ManifestRewrite, Plan, RewriteGroup, Source
+from lakewarden.plan import (
+    Bin,
+    Bounds,
+    DropPartition,
+    ManifestRewrite,
+    MergeBuckets,
+    Plan,
+    RewriteGroup,
+    Source,
+)
 from lakewarden.policy.keys import KEYS
 from lakewarden.policy.resolve import Layers, resolve, validate
 from lakewarden.sources import SETTINGS
@@ -162,7 +172,13 @@ def plans() -> Iterator[Plan]:
     group = RewriteGroup(0, 0, "day=1", 0, 0, (Bin((Source("/a", 1, 1, 0, 1, 1, None),)),), "small files")
     fold = ManifestRewrite(0, 100, 1000, 1, "many")
     drop = DropPartition(0, 0, "day=1", 1, 1, 1, MOMENT, "old")
-    for job, action in ((Job.COMPACT, group), (Job.REWRITE_MANIFESTS, fold), (Job.EXPIRE_PARTITIONS, drop)):
+    merge = MergeBuckets(0, "dt=1", (Bucket("A", "dt=1", 0, 9, 9, 9, 9, 9, 0),), True, "many sorted runs")
+    for job, action in (
+        (Job.COMPACT, group),
+        (Job.REWRITE_MANIFESTS, fold),
+        (Job.EXPIRE_PARTITIONS, drop),
+        (Job.COMPACT, merge),
+    ):
         spared = (Spared("file", 1, 1, "large enough"),)
         yield Plan(job, TABLE, MOMENT, Bounds(2, "main", 1), "hash", "why", (action,), spared)
 

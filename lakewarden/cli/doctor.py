@@ -19,7 +19,7 @@ from lakewarden.errors import LakewardenError
 
 if TYPE_CHECKING:
     from lakewarden.api import Lakewarden
-    from lakewarden.config import Config
+    from lakewarden.config import CatalogConfig, Config
     from lakewarden.report.doctor import Check
 
 OLDEST_PYTHON = (3, 11)
@@ -77,6 +77,7 @@ class Examination:
         yield self._check("spark", self._spark, needs=("java", "jars", "configuration"))
         for name in self.config.catalogs if self.config else ():
             yield self._check(f"catalog {name}", partial(self._catalog, name), needs=("spark",))
+            yield from _writers(self.config.catalogs[name]) if self.config else ()
 
     def _check(self, name: str, look: Callable[[], str], needs: tuple[str, ...] = ()) -> Check:
         from lakewarden.report.doctor import Check
@@ -161,6 +162,20 @@ class Examination:
         if self.lakewarden is None:
             raise LakewardenError(reason="there is no configuration to check it with", hint="")
         return self.lakewarden
+
+
+def _writers(catalog: CatalogConfig) -> Iterator[Check]:
+    """Nothing is wrong with such a catalog while one program writes; who has several must hear of it."""
+    from lakewarden.formats.paimon.guard import commit_risk
+    from lakewarden.report.doctor import Check
+
+    risk = commit_risk(catalog.properties) if catalog.format == "paimon" else ""
+    if risk:
+        advice = (
+            "Lakewardens that share this state database wait for each other, other writers do not: have one at a time, "
+            "or a catalog with a lock (jdbc or hive with lock.enabled=true, rest)"
+        )
+        yield Check(f"writers of {catalog.name}", "ok", risk, advice)
 
 
 def _own_jars(jars: tuple[str, ...]) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from lakewarden.redact import redact_text
 
 _COMPILED = "lakewarden.bridges"
+_SHIPPED = "lakewarden.shipped"
 
 
 def bridge(spark: Any, source: Path, class_name: str, beside: Any = None) -> Any:
@@ -23,15 +27,47 @@ def bridge(spark: Any, source: Path, class_name: str, beside: Any = None) -> Any
     # and would call those of the first class on an instance of the second.
     known: dict[str, Any] = spark.sparkContext._gateway.__dict__.setdefault(_COMPILED, {})
     if class_name not in known:
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        # Jars added to a running session live in the thread's context loader, not in Spark's own.
-        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        compiler.setParentClassLoader(loader if beside is None else beside.getClass().getClassLoader())
-        compiler.setTargetVersion(8)
-        compiler.setSourceVersion(8)
-        compiler.cook(source.name, source.read_text("utf-8"))
+        compiler = _compile(jvm, source, beside)
         known[class_name] = compiler.getClassLoader().loadClass(class_name).newInstance()
     return known[class_name]
+
+
+def _compile(jvm: Any, source: Path, beside: Any = None) -> Any:
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    # Jars added to a running session live in the thread's context loader, not in Spark's own.
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    compiler.setParentClassLoader(loader if beside is None else beside.getClass().getClassLoader())
+    compiler.setTargetVersion(8)
+    compiler.setSourceVersion(8)
+    compiler.cook(source.name, source.read_text("utf-8"))
+    return compiler
+
+
+def shipped(spark: Any, source: Path, class_name: str, cache: Path) -> Any:
+    """Like `bridge`, and tasks can load the class too: its bytes go to every executor in a jar, once per Spark context.
+
+    The jar stays in the cache, named by its content: executors that start later fetch it again.
+    """
+    made, context = bridge(spark, source, class_name), spark.sparkContext
+    known: set[str] = context.__dict__.setdefault(_SHIPPED, set())
+    if class_name not in known:
+        jar = _jar(dict(_compile(spark._jvm, source).getBytecodes()), source.stem, cache)
+        context._jsc.sc().addJar(str(jar))
+        known.add(class_name)
+    return made
+
+
+def _jar(classes: dict[str, bytes], name: str, cache: Path) -> Path:
+    digest = hashlib.sha256(b"".join(classes[each] for each in sorted(classes))).hexdigest()[:12]
+    jar = cache / f"{name}-{digest}.jar"
+    if not jar.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkstemp(dir=cache, suffix=".part")[1])
+        with ZipFile(part, "w") as bundle:
+            for each, content in classes.items():
+                bundle.writestr(each.replace(".", "/") + ".class", bytes(content))
+        part.replace(jar)
+    return jar
 
 
 def java_causes(error: BaseException) -> Iterator[tuple[str, str]]:

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from lakewarden.formats.survey import Survey
-from lakewarden.model import DeleteFile, FileSet, LivePartition, Manifest, TableRef, TableView
-from lakewarden.plan import Bounds, RewriteGroup
+from lakewarden.model import Bucket, DeleteFile, FileSet, LivePartition, Manifest, TableRef, TableView
+from lakewarden.plan import Bounds, MergeBuckets, RewriteGroup
 from lakewarden.safety.reached import Reached
 
 
@@ -143,6 +143,48 @@ class HeldByRef(Exception):
         self.held = tuple(held)
 
 
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """The buckets of one snapshot. `unfit` is why this table's cannot be merged; `hidden`: readers do not see fresh files."""
+
+    buckets: tuple[Bucket, ...]
+    hidden: bool = False
+    unfit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Buckets that were merged and are not committed yet. `paths` are the files that were written for it.
+
+    Without a handle there is nothing to commit: nothing was there to merge.
+    """
+
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+    rows_after: int
+    paths: tuple[str, ...]
+    handle: Any = field(default=None, repr=False)
+
+    @property
+    def empty(self) -> bool:
+        return self.handle is None
+
+
+class BucketEngine(Protocol):
+    """A format's own merging of rows by their primary keys, bucket by bucket."""
+
+    def buckets(self, view: TableView, snapshot_id: int) -> Buckets:
+        """Every bucket of the snapshot. Complete, or raises; never partial."""
+
+    def merge(self, view: TableView, merges: Sequence[MergeBuckets], keep_runs: int) -> Merged:
+        """Each bucket in a Spark task. A full merge leaves one sorted run, a minor one at most `keep_runs`. Nothing is committed."""
+
+    def commit(self, view: TableView, merged: Merged, summary: Mapping[str, str]) -> int:
+        """One atomic snapshot; its id. CommitLost: nothing changed. CommitUnknown: read the table before acting."""
+
+
 class TableFormat(Protocol):
     def tables(self, catalog: str) -> list[TableRef]:
         """Every table the catalog lists now."""
@@ -182,6 +224,9 @@ class TableFormat(Protocol):
 
     def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
         """Every manifest of the snapshot."""
+
+    def bucket_engine(self) -> BucketEngine:
+        """For tables whose view says `keyed`."""
 
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
         """The data files a snapshot that the table still has removed and added. Complete, or raises; never partial."""

@@ -20,7 +20,18 @@ from lakewarden.engine.lanes import Lanes
 from lakewarden.engine.progress import Progress, Silent
 from lakewarden.errors import LakewardenError, Refused, Unreachable
 from lakewarden.formats.seam import TableFormat
-from lakewarden.jobs import compact, compact_deletes, dropping, expiring, manifests, reap, rewriting, sweeping
+from lakewarden.jobs import (
+    compact,
+    compact_deletes,
+    compact_keyed,
+    dropping,
+    expiring,
+    manifests,
+    merging,
+    reap,
+    rewriting,
+    sweeping,
+)
 from lakewarden.jobs.clustering import clustering
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext, StepName
 from lakewarden.jobs.deleting import DELETING, settle_erasing, settle_run, settle_verdicts
@@ -51,8 +62,12 @@ def prepare(
             return reap.prepare(grounds, format_, view, policy, now)
         case Job.SWEEP:
             return sweeping.prepare(grounds, format_, view, policy, now)
+        case Job.COMPACT if view.keyed:
+            return compact_keyed.prepare(format_, view, policy, now)
         case Job.COMPACT:
             return _prepare_compact(format_, view, policy, now)
+        case Job.COMPACT_DELETES if view.keyed:
+            return compact_keyed.nothing_to_apply(view, policy, now)
         case Job.COMPACT_DELETES:
             return _prepare_deletes(format_, view, policy, now)
         case Job.REWRITE_MANIFESTS:
@@ -219,6 +234,8 @@ def _do(prepared: Prepared, context: RunContext, grounds: Grounds) -> Outcome:
     paused = Windows.for_run(context.budgets, context.trigger).closed(clock.now())
     if paused:
         return Outcome(RunState.NOTHING_TO_DO, paused)
+    if plan.merges():
+        return merging.execute(plan, prepared.view, prepared.policy, context)
     if prepared.files is None:
         raise AssertionError("a plan with groups was made from files")
     return rewriting.execute(plan, prepared.view, prepared.files, prepared.policy, context)

@@ -17,6 +17,7 @@ from lakewarden.plan import (
     ExpireRefs,
     ExpireSnapshots,
     ManifestRewrite,
+    MergeBuckets,
     MergeDeletes,
     Plan,
     ReadCost,
@@ -77,6 +78,12 @@ def totals(plan: Plan) -> dict[str, int]:
         counted_["input_files"] = sum(group.files for group in groups)
         counted_["output_files"] = sum(group.outputs for group in groups)
         counted_["rows"] = sum(group.rows for group in groups)
+    if merges := plan.merges():
+        counted_["buckets"] = sum(len(each.buckets) for each in merges)
+        counted_["sorted_runs"] = sum(each.runs for each in merges)
+        counted_["files_to_merge"] = sum(each.files for each in merges)
+        counted_["input_bytes"] += sum(each.bytes for each in merges)
+        counted_["rows"] = sum(each.rows for each in merges)
     gone = [action for action in plan.actions if isinstance(action, DoomFiles | EraseFiles)]
     if gone:
         counted_["files"] = sum(each.files for each in gone)
@@ -180,6 +187,11 @@ def _line(action: Action) -> tuple[str, str, str, str, str]:
             where = action.partition or "the table"
             change = f"{number(action.files)} → {number(action.outputs)} files"
             return where, change, size(action.bytes), number(action.rows), action.reason
+        case MergeBuckets():
+            where = action.partition or "the table"
+            buckets = counted(len(action.buckets), "bucket")
+            change = f"{number(action.runs)} sorted runs in {buckets}, {'full' if action.full else 'minor'}"
+            return where, change, size(action.bytes), number(action.rows), action.reason
         case ManifestRewrite():
             change = f"{number(action.manifests)} → {number(action.expected)} manifests"
             return f"spec {action.spec_id}", change, size(action.bytes), "", action.reason
@@ -233,6 +245,8 @@ def _total(plan: Plan) -> tuple[Text, str]:
         for noun in ("files", "manifests")
         if f"input_{noun}" in all_
     ]
+    if "buckets" in all_:
+        parts.append(f"{number(all_['files_to_merge'])} files of {counted(all_['buckets'], 'bucket')}")
     parts.append(size(all_["input_bytes"]))
     if "rows" in all_:
         parts.append(counted(all_["rows"], "row"))

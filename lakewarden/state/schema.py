@@ -25,7 +25,7 @@ from sqlalchemy import (
 VERSION_TABLE = "lakewarden_version"
 
 # In order; the last is the one this code works with. Kept here so that opening needs no Alembic.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 HEAD = REVISIONS[-1]
 
 
@@ -218,3 +218,16 @@ archived_snapshots = Table(
 )
 
 Index("archived_by_table", archived_snapshots.c.table_name, archived_snapshots.c.committed_at)
+
+# Who may commit to a table right now, by where the table lies. The row goes when its holder is done.
+commit_locks = Table(
+    "commit_locks",
+    metadata,
+    Column("place", Text, primary_key=True),
+    Column("table_name", Text, nullable=False),
+    Column("token", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("taken_at", UtcTime, nullable=False),
+    Column("until", UtcTime, nullable=False),
+)

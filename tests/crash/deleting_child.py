@@ -22,6 +22,7 @@ from sqlalchemy import Engine, event
 from lakewarden import Lakewarden
 from lakewarden.engine.stores import local
 from lakewarden.formats.iceberg.format import Iceberg
+from lakewarden.formats.paimon.format import Paimon
 from lakewarden.jobs import reaping
 from lakewarden.safety import permit
 from lakewarden.state.doomed import DoomedFiles
@@ -35,6 +36,7 @@ PERMIT_SECONDS = 1.0
 PLACES: dict[str, tuple[Any, str]] = {
     "doom": (DoomedFiles, "doom"),
     "expire-commit": (Iceberg, "expire"),
+    "drop": (Paimon, "expire"),
     "enforce": (DoomedFiles, "enforce"),
     "begin-erasing": (DoomedFiles, "begin_erasing"),
     "erase": (reaping, "erase"),
@@ -61,6 +63,7 @@ class Task:
     end: str = "die"
     load: str = ""
     policy: tuple[tuple[str, object], ...] = ()
+    format: str = "iceberg"
 
 
 def end(task: Task) -> None:
@@ -109,6 +112,12 @@ def do(lw: Lakewarden, task: Task) -> str:
     return f"{run.state} {run.reason}"
 
 
+def catalog(task: Task) -> dict[str, str]:
+    if task.format == "paimon":
+        return {"format": "paimon", "warehouse": f"{task.folder}/paimon"}
+    return {"type": "hadoop", "warehouse": f"{task.folder}/warehouse"}
+
+
 def main(told: str) -> None:
     found = json.loads(told)
     task = Task(**{**found, "policy": tuple(found["policy"].items())})
@@ -120,7 +129,7 @@ def main(told: str) -> None:
     config = {
         "state": {"url": f"sqlite:///{task.folder}/state.db"},
         "spark": {"master": "local[1]"},
-        "catalogs": {task.table.split(".")[0]: {"type": "hadoop", "warehouse": f"{task.folder}/warehouse"}},
+        "catalogs": {task.table.split(".")[0]: catalog(task)},
     }
     with Lakewarden(config, environ={}) as lw:
         if task.job != "restore":

@@ -86,7 +86,11 @@ public class PaimonMaker {
       if (delete) {
         row.setRowKind(RowKind.DELETE);
       }
-      write.write(row);
+      if (table.bucketMode() == org.apache.paimon.table.BucketMode.HASH_DYNAMIC) {
+        write.write(row, (int) (id % 2));
+      } else {
+        write.write(row);
+      }
     }
     commit(table, write.prepareCommit(true, ++commits));
     write.close();

@@ -30,6 +30,7 @@ from lakewarden.formats.reach_cache import ReachCache, bound
 from lakewarden.formats.remembered import MetadataReader, Remembered
 from lakewarden.formats.seam import (
     Adoption,
+    BucketEngine,
     Dropped,
     Incorporate,
     OutputFile,
@@ -102,6 +103,9 @@ class Iceberg:
 
     def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
         return read_manifests(self._catalogs, table, snapshot_id)
+
+    def bucket_engine(self) -> BucketEngine:
+        raise AssertionError("no table of this format merges rows by primary keys")
 
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
         return read_replaced(self._catalogs, table, snapshot_id)

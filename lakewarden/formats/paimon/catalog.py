@@ -33,6 +33,10 @@ class Catalogs:
         self._properties = properties
         self._open: dict[str, Any] = {}
 
+    def helper(self, name: str) -> Any:
+        """Another of our Java classes, compiled when it is first needed."""
+        return bridge(self.spark, _HERE / f"{name}.java", f"lakewarden.{name}")
+
     def tables(self, catalog: str) -> list[TableRef]:
         try:
             rows = json.loads(self.bridge.tables(self._catalog(catalog)))

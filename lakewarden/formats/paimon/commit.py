@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 
 from lakewarden import clock
 from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError
 from lakewarden.formats.jvm import JavaError, java_causes, java_reason
+from lakewarden.formats.paimon.guard import Held
 from lakewarden.model import TableRef
 
 _SETTLE_WAITS = (0.0, 0.5, 2.0)
@@ -17,12 +19,29 @@ _LOST = ("conflicts detected", "Give up committing", "not previously added")
 Find = Callable[[Mapping[str, str]], int | None]
 
 
-def commit(table: TableRef, summary: Mapping[str, str], attempt: Callable[[], None], find: Find) -> int:
-    """Run `attempt` once; the snapshot's id. CommitLost: nothing changed. CommitUnknown: read the table before acting.
+def new_identifier() -> int:
+    """Paimon takes a commit of the same user and identifier for one that was repeated, and wants them to grow."""
+    return int(clock.now().timestamp() * 1_000_000)
+
+
+def commit(
+    table: TableRef,
+    summary: Mapping[str, str],
+    attempt: Callable[[], None],
+    find: Find,
+    lock: AbstractContextManager[Held],
+) -> int:
+    """Run `attempt` once, under the lock; the snapshot's id. CommitLost: nothing changed. CommitUnknown: read the table before acting.
 
     Paimon's library tries again by itself while others come first.
     """
     wanted = {key: summary[key] for key in ("lineage.run_id", "lineage.group") if key in summary}
+    with lock as held:
+        held.check()
+        return _attempted(table, wanted, attempt, find)
+
+
+def _attempted(table: TableRef, wanted: Mapping[str, str], attempt: Callable[[], None], find: Find) -> int:
     try:
         attempt()
     except JavaError as error:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from lakewarden.errors import CommitLost, CommitUnknown
 from lakewarden.formats.jvm import JavaError, java_reason
 from lakewarden.formats.paimon.catalog import Catalogs
+from lakewarden.formats.paimon.guard import Held
 from lakewarden.formats.paimon.metadata import MAIN, Root, newest_run
 from lakewarden.formats.seam import HeldByRef
 from lakewarden.model import TableView
@@ -19,6 +20,7 @@ def expire(
     snapshot_ids: Sequence[int],
     refs: Mapping[str, int],
     fresh: Callable[[], TableView],
+    lock: Held,
 ) -> None:
     """The oldest first, so that wherever this stops the rest is without a gap. HeldByRef: a consumer reads one of them now."""
     ids = sorted(snapshot_ids)
@@ -27,6 +29,7 @@ def expire(
     roots = view.handle.metadata.roots
     deltas = {each.id: each.content["deltaManifestList"] for each in newest_run(roots)}
     terms = {each.name: _term(each) for each in roots if each.kind == "tag" and each.branch == MAIN}
+    lock.check()
     try:
         for name, snapshot_id in refs.items():
             if not catalogs.bridge.dropTag(table, name, snapshot_id, terms[name]):

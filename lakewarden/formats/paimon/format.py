@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,6 +18,9 @@ from lakewarden.formats.jvm import JavaError
 from lakewarden.formats.paimon import partitions, refs
 from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
 from lakewarden.formats.paimon.expiry import expire
+from lakewarden.formats.paimon.guard import Guard, Held
+from lakewarden.formats.paimon.keyed import Keyed
+from lakewarden.formats.paimon.manifests import fold, manifests
 from lakewarden.formats.paimon.metadata import Files, Known, read_metadata
 from lakewarden.formats.paimon.reach import Reach
 from lakewarden.formats.paimon.reader import Decoder, PaimonReader
@@ -24,6 +29,7 @@ from lakewarden.formats.reach_cache import ReachCache
 from lakewarden.formats.remembered import Remembered
 from lakewarden.formats.seam import (
     Adoption,
+    BucketEngine,
     Dropped,
     Incorporate,
     OutputFile,
@@ -33,6 +39,7 @@ from lakewarden.formats.seam import (
 )
 from lakewarden.formats.survey import Survey
 from lakewarden.model import FileSet, Manifest, TableRef, TableView
+from lakewarden.paths import normal
 from lakewarden.plan import RewriteGroup
 from lakewarden.safety.reached import Reached
 
@@ -47,12 +54,14 @@ class Paimon:
         decoder: Decoder,
         store: Callable[[Mapping[str, str]], Files],
         cache: Path,
+        guard: Guard,
     ) -> None:
-        """`properties` by catalog. `decoder` decodes metadata files in bulk, `store` reaches files of a table."""
+        """`properties` by catalog. `decoder` decodes metadata files in bulk, `store` reaches files of a table, `guard` locks one."""
         self._catalogs = Catalogs(spark, properties)
         self._decoder = decoder
         self._store = store
         self._cache = cache
+        self._guard = guard
         self._known: Known = {}
 
     def tables(self, catalog: str) -> list[TableRef]:
@@ -91,19 +100,27 @@ class Paimon:
         return Reach(view, Remembered(view, reader, view.io, ReachCache(self._cache, view.uuid)), existing)
 
     def expire(self, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
-        expire(self._catalogs, view, snapshot_ids, refs, lambda: self.view(view.ref))
+        with self._locked(view) as lock:
+            expire(self._catalogs, view, snapshot_ids, refs, lambda: self.view(view.ref), lock)
+
+    def _locked(self, view: TableView) -> AbstractContextManager[Held]:
+        """Nobody else of ours changes the table meanwhile. What is to be changed is read again under it."""
+        return self._guard(view.ref, normal(view.location))
 
     def write_properties(self, table: TableRef) -> Mapping[str, str]:
         return self._catalogs.io(table.catalog)
 
     def create_tag(self, table: TableRef, name: str, snapshot_id: int, until: datetime | None) -> None:
-        refs.create_tag(self._catalogs, self.view(table), name, snapshot_id, until)
+        with self._locked(self.view(table)) as lock:
+            refs.create_tag(self._catalogs, self.view(table), name, snapshot_id, until, lock)
 
     def retain_tag(self, table: TableRef, name: str, until: datetime | None) -> None:
-        refs.retain_tag(self._catalogs, self.view(table), name, until)
+        with self._locked(self.view(table)) as lock:
+            refs.retain_tag(self._catalogs, self.view(table), name, until, lock)
 
     def drop_tag(self, table: TableRef, name: str) -> None:
-        refs.drop_tag(self._catalogs, self.view(table), name)
+        with self._locked(self.view(table)) as lock:
+            refs.drop_tag(self._catalogs, self.view(table), name, lock)
 
     def partitions(self, view: TableView, where: str | None = None) -> PartitionSet:
         return partitions.read_partitions(self._catalogs, view, where)
@@ -111,8 +128,9 @@ class Paimon:
     def drop_partitions(
         self, table: TableRef, found: PartitionSet, ids: Sequence[int], summary: Mapping[str, str]
     ) -> Dropped:
+        lock = self._locked(self.view(table))
         return partitions.drop_partitions(
-            self._catalogs, table, found, ids, summary, lambda wanted: self.find_commit(table, wanted)
+            self._catalogs, table, found, ids, summary, partial(self.find_commit, table), lock
         )
 
     def find_commit(self, table: TableRef, summary: Mapping[str, str]) -> int | None:
@@ -123,6 +141,18 @@ class Paimon:
             if all(each.summary.get(key) == value for key, value in summary.items())
         )
         return next(found, None)
+
+    def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
+        return manifests(self._catalogs, self.view(table), snapshot_id)
+
+    def rewrite_manifests(
+        self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]
+    ) -> int | None:
+        lock = self._locked(self.view(table))
+        return fold(self._catalogs, table, target_bytes, summary, partial(self.find_commit, table), lock)
+
+    def bucket_engine(self) -> BucketEngine:
+        return Keyed(self._catalogs, self.find_commit, self._locked, self._cache.parent / "classes")
 
     # What this release does not do for Paimon. Each is asked for by a job that says so before it changes anything.
 
@@ -152,9 +182,6 @@ class Paimon:
 
     def arrow_schema(self, view: TableView) -> bytes:
         _not_yet("compact", view.ref)
-
-    def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
-        _not_yet("rewrite manifests of", table)
 
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
         _not_yet("verify a commit of", table)
@@ -189,11 +216,6 @@ class Paimon:
     ) -> list[OutputFile]:
         _not_yet("compact", table)
 
-    def rewrite_manifests(
-        self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]
-    ) -> int | None:
-        _not_yet("rewrite manifests of", table)
-
     def check_adoption(self, table: TableRef, paths: Sequence[str]) -> Adoption:
         _not_yet("adopt files into", table)
 
@@ -209,6 +231,6 @@ class Paimon:
 
 def _not_yet(what: str, table: TableRef) -> NoReturn:
     raise LakewardenError(
-        reason=f"{what} {table}: this release expires, reaps and sweeps Paimon tables, and does no more with them",
+        reason=f"{what} {table}: this release does not do that with Paimon tables",
         hint="nothing was changed",
     )

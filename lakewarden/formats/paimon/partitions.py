@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from lakewarden import clock
 from lakewarden.errors import CommitLost
 from lakewarden.formats.jvm import JavaError, bridge, java_reason
 from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
-from lakewarden.formats.paimon.commit import Find, commit
+from lakewarden.formats.paimon.commit import Find, commit, new_identifier
+from lakewarden.formats.paimon.guard import Held
 from lakewarden.formats.partition_filter import matching
 from lakewarden.formats.seam import Dropped, PartitionSet
 from lakewarden.model import KeyKind, LivePartition, PartitionKey, TableRef, TableView
@@ -63,6 +65,7 @@ def drop_partitions(
     ids: Sequence[int],
     summary: Mapping[str, str],
     find: Find,
+    lock: AbstractContextManager[Held],
 ) -> Dropped:
     """One OVERWRITE snapshot that marks exactly the files that were found. CommitLost when one of them has left."""
     own, loaded = _bridge(catalogs), catalogs.load(table)
@@ -70,11 +73,9 @@ def drop_partitions(
         planned = own.plan(loaded, found.handle, json.dumps(list(ids)))
     except JavaError as error:  # nothing is begun: others expired the snapshot that was planned from, say
         raise CommitLost(table=table, reason=java_reason(error)) from error
-    # Unlike that of any other commit of ours: the library knows a retry of its own by it.
-    identifier = int(clock.now().timestamp() * 1000)
-    told = json.dumps(dict(summary))
+    identifier, told = new_identifier(), json.dumps(dict(summary))
     snapshot_id = commit(
-        table, summary, lambda: own.drop(catalogs.load(table), planned, told, identifier), find
+        table, summary, lambda: own.drop(catalogs.load(table), planned, told, identifier), find, lock
     )
     return Dropped(snapshot_id, int(planned.files()), int(planned.rows()), int(planned.bytes()))
 

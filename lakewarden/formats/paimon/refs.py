@@ -8,13 +8,14 @@ from lakewarden import clock
 from lakewarden.errors import CommitLost, UsageError
 from lakewarden.formats.jvm import JavaError, java_reason
 from lakewarden.formats.paimon.catalog import Catalogs
+from lakewarden.formats.paimon.guard import Held
 from lakewarden.model import Ref, TableView
 
 _FOR_EVER = -1
 
 
 def create_tag(
-    catalogs: Catalogs, view: TableView, name: str, snapshot_id: int, until: datetime | None
+    catalogs: Catalogs, view: TableView, name: str, snapshot_id: int, until: datetime | None, lock: Held
 ) -> None:
     known = next((each for each in view.refs if each.name == name and each.kind == "tag"), None)
     if known is not None:
@@ -27,22 +28,25 @@ def create_tag(
             reason=f"tag {view.ref}: it has no snapshot {snapshot_id}",
             hint=f"see its newest snapshots with `lakewarden show {view.ref}`",
         )
+    lock.check()
     try:
         catalogs.bridge.createTag(catalogs.load(view.ref), name, snapshot_id, _retained(until))
     except JavaError as error:
         raise CommitLost(table=view.ref, reason=java_reason(error)) from error
 
 
-def retain_tag(catalogs: Catalogs, view: TableView, name: str, until: datetime | None) -> None:
+def retain_tag(catalogs: Catalogs, view: TableView, name: str, until: datetime | None, lock: Held) -> None:
     _tag(view, name)
+    lock.check()
     try:
         catalogs.bridge.retainTag(catalogs.load(view.ref), name, _retained(until))
     except JavaError as error:
         raise CommitLost(table=view.ref, reason=java_reason(error)) from error
 
 
-def drop_tag(catalogs: Catalogs, view: TableView, name: str) -> None:
+def drop_tag(catalogs: Catalogs, view: TableView, name: str, lock: Held) -> None:
     tag = _tag(view, name)
+    lock.check()
     try:
         dropped = catalogs.bridge.dropTag(catalogs.load(view.ref), name, tag.snapshot_id, None)
     except JavaError as error:

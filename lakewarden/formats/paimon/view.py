@@ -59,6 +59,7 @@ def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> Table
         counters=_counters(head, len(run)),
         metadata_log=metadata.files,
         in_order=True,
+        keyed=bool(schema.get("primaryKeys")),
         version=metadata.version,
         handle=Handle(metadata, bool(told["decoupled"]), external, bool(told["index_beside_data"])),
     )

@@ -1,0 +1,44 @@
+"""The manifests of a Paimon table: which a snapshot has, and many of them folded into few."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+from lakewarden.formats.jvm import JavaError
+from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
+from lakewarden.formats.paimon.commit import Find, commit, new_identifier
+from lakewarden.formats.paimon.guard import Held
+from lakewarden.model import Manifest, TableRef, TableView
+
+_ONE_SPEC = 0
+_CONTENT = "data"
+
+
+def manifests(catalogs: Catalogs, view: TableView, snapshot_id: int) -> list[Manifest]:
+    """Those of its data files; added and deleted ones are told in the same manifests."""
+    helper = catalogs.helper("PaimonManifests")
+    try:
+        rows = json.loads(helper.manifests(catalogs.load(view.ref), snapshot_id))
+    except JavaError as error:
+        raise catalog_error(error, f"the manifests of {view.ref}") from error
+    folder = view.handle.metadata
+    return [Manifest(folder.manifest(name), size, _ONE_SPEC, _CONTENT) for name, size in rows]
+
+
+def fold(
+    catalogs: Catalogs,
+    table: TableRef,
+    target_bytes: int,
+    summary: Mapping[str, str],
+    find: Find,
+    lock: AbstractContextManager[Held],
+) -> int:
+    """All of them in one snapshot that adds and deletes nothing. Entries that cancel each other out are dropped."""
+    helper = catalogs.helper("PaimonManifests")
+
+    def attempt() -> None:
+        helper.fold(catalogs.load(table), target_bytes, json.dumps(dict(summary)), new_identifier())
+
+    return commit(table, summary, attempt, find, lock)

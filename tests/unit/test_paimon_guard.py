@@ -1,0 +1,57 @@
+"""Which Paimon catalogs leave their writers at risk, and that a lost lock stops a commit before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from lakewarden.cli.doctor import _writers
+from lakewarden.config import CatalogConfig
+from lakewarden.errors import CommitLost
+from lakewarden.formats.paimon.commit import commit
+from lakewarden.formats.paimon.guard import Held, commit_risk
+from lakewarden.model import TableRef
+
+TABLE = TableRef("pm", ("db",), "events")
+
+
+@pytest.mark.parametrize(
+    ("at_risk", "properties"),
+    [
+        (True, {"warehouse": "/lake"}),
+        (True, {"warehouse": "file:/lake"}),
+        (True, {"warehouse": "s3://lake"}),
+        (
+            True,
+            {"warehouse": "s3://lake", "lock.enabled": "true"},
+        ),  # a plain filesystem catalog has none to take
+        (True, {"warehouse": "/lake", "metastore": "jdbc"}),  # off by itself on a disk
+        (True, {"warehouse": "s3://lake", "metastore": "jdbc", "lock.enabled": "false"}),
+        (False, {"warehouse": "/lake", "metastore": "jdbc", "lock.enabled": "true"}),
+        (False, {"warehouse": "s3://lake", "metastore": "jdbc"}),
+        (False, {"warehouse": "s3://lake", "metastore": "hive"}),
+        (False, {"warehouse": "s3://lake", "lock.type": "jdbc"}),
+        (False, {"warehouse": "lake", "metastore": "rest"}),
+        (False, {"warehouse": "hdfs://node/lake"}),
+    ],
+)
+def test_catalogs_without_a_lock_are_known(at_risk: bool, properties: dict[str, str]) -> None:
+    assert bool(commit_risk(properties)) is at_risk
+    told = list(_writers(CatalogConfig("pm", "paimon", properties)))
+    assert [each.name for each in told] == (["writers of pm"] if at_risk else [])
+    assert not list(_writers(CatalogConfig("lake", "iceberg", properties)))
+
+
+def test_a_lost_lock_stops_the_commit_before_it_begins() -> None:
+    class Lost:
+        def check(self) -> None:
+            raise CommitLost(table=TABLE, reason="its lock ran out")
+
+    @contextmanager
+    def lock() -> Iterator[Held]:
+        yield Lost()
+
+    with pytest.raises(CommitLost, match="ran out"):
+        commit(TABLE, {}, lambda: pytest.fail("it committed"), lambda _: 1, lock())
