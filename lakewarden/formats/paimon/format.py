@@ -11,14 +11,23 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from lakewarden.errors import LakewardenError
+from lakewarden.errors import LakewardenError, PolicyError
 from lakewarden.formats.jvm import JavaError
 from lakewarden.formats.paimon import refs
 from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
 from lakewarden.formats.paimon.expiry import expire
+from lakewarden.formats.paimon.files import read_files
+from lakewarden.formats.paimon.history import read_replaced
 from lakewarden.formats.paimon.metadata import Files, Known, read_metadata
 from lakewarden.formats.paimon.reach import Reach
 from lakewarden.formats.paimon.reader import Decoder, PaimonReader
+from lakewarden.formats.paimon.rewrite import (
+    commit_rewrite,
+    output_locations,
+    prepare_rewrite,
+    rewrite_natively,
+)
+from lakewarden.formats.paimon.schema import StoredSchemas, left_alone, parquet_properties
 from lakewarden.formats.paimon.view import view_of
 from lakewarden.formats.reach_cache import ReachCache
 from lakewarden.formats.remembered import Remembered
@@ -46,6 +55,7 @@ class Paimon:
         self._store = store
         self._cache = cache
         self._known: Known = {}
+        self._schemas = StoredSchemas(self._catalogs)
 
     def tables(self, catalog: str) -> list[TableRef]:
         return self._catalogs.tables(catalog)
@@ -106,59 +116,55 @@ class Paimon:
         )
         return next(found, None)
 
-    # What this release does not do for Paimon. Each is asked for by a job that says so before it changes anything.
-
     def files(
         self, table: TableRef, snapshot_id: int, where: str | None, bounds_of: Sequence[str] = ()
     ) -> FileSet:
-        _not_yet("list the data files of", table)
+        if where:
+            reason = f"found {where!r}; Paimon tables are compacted whole, or by partition as they fall due"
+            raise PolicyError(key="rewrite_where", reason=reason)
+        return read_files(self._catalogs, table, snapshot_id)
 
     def clustering(
         self, table: TableRef, files: FileSet, columns: Sequence[str]
     ) -> Mapping[int, Mapping[str, float]]:
-        _not_yet("cluster", table)
+        """Not told: then a partition is ordered when enough of it is new."""
+        return {}
 
     def clustering_of_outputs(
         self, table: TableRef, files: FileSet, paths: Sequence[str], columns: Sequence[str]
     ) -> Mapping[str, float]:
-        _not_yet("cluster", table)
+        return {}
 
     def dangling(self, table: TableRef, files: FileSet, branch: str) -> list[str]:
-        _not_yet("rewrite delete files of", table)
+        """A deletion vector leaves with its data file."""
+        return []
 
     def retain(self, files: FileSet, paths: Sequence[str]) -> None:
-        return None
+        files.handle.retain(json.dumps(list(paths)))
+
+    def left_alone(self, view: TableView) -> str | None:
+        return left_alone(view)
 
     def unfit(self, view: TableView) -> str | None:
-        return "this release does not compact Paimon tables"
+        return self._schemas.unfit(view)
+
+    def parquet_properties(self, view: TableView) -> Mapping[str, str]:
+        return parquet_properties(view.properties)
 
     def arrow_schema(self, view: TableView) -> bytes:
-        _not_yet("compact", view.ref)
-
-    def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
-        _not_yet("rewrite manifests of", table)
-
-    def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
-        _not_yet("verify a commit of", table)
-
-    def survey(self, view: TableView) -> Survey:
-        _not_yet("check", view.ref)
+        return bytes(self._schemas.arrow(view).serialize())
 
     def output_locations(
         self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
     ) -> list[str]:
-        _not_yet("compact", table)
+        return output_locations(self._catalogs, table, files, names)
 
     def prepare_rewrite(self, rewrite: Rewrite) -> None:
-        _not_yet("compact", rewrite.table)
+        prepare_rewrite(self._catalogs, rewrite)
 
     def commit_rewrite(self, rewrite: Rewrite, incorporate: Incorporate | None = None) -> int | None:
-        _not_yet("compact", rewrite.table)
-
-    def merge_deletes(
-        self, table: TableRef, where: str | None, min_files: int, summary: Mapping[str, str]
-    ) -> int | None:
-        _not_yet("rewrite delete files of", table)
+        """Deletes that arrive are not taken in: the commit is lost, and the group written anew with them applied."""
+        return commit_rewrite(self._catalogs, rewrite, lambda wanted: self.find_commit(rewrite.table, wanted))
 
     def rewrite_natively(
         self,
@@ -169,7 +175,23 @@ class Paimon:
         columns: Sequence[str],
         target_bytes: int,
     ) -> list[OutputFile]:
-        _not_yet("compact", table)
+        return rewrite_natively(self._catalogs, table, files, group, target_bytes)
+
+    def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
+        return read_replaced(self._catalogs, self.view(table), snapshot_id)
+
+    # What this release does not do for Paimon. Each is asked for by a job that says so before it changes anything.
+
+    def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
+        _not_yet("rewrite manifests of", table)
+
+    def survey(self, view: TableView) -> Survey:
+        _not_yet("check", view.ref)
+
+    def merge_deletes(
+        self, table: TableRef, where: str | None, min_files: int, summary: Mapping[str, str]
+    ) -> int | None:
+        _not_yet("rewrite delete files of", table)
 
     def rewrite_manifests(
         self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]
@@ -191,6 +213,6 @@ class Paimon:
 
 def _not_yet(what: str, table: TableRef) -> NoReturn:
     raise LakewardenError(
-        reason=f"{what} {table}: this release expires, reaps and sweeps Paimon tables, and does no more with them",
+        reason=f"{what} {table}: this release cannot do that with Paimon tables",
         hint="nothing was changed",
     )
