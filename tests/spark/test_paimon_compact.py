@@ -135,6 +135,17 @@ def test_orc_is_left_to_paimons_writer(paimon: PaimonLab) -> None:
     assert paimon.texts(table) == before
 
 
+def test_partitions_of_any_name(paimon: PaimonLab) -> None:
+    table = paimon.create()
+    for day in ("a b", "x=y/z", "50%2F", "\u00fc:*?", "{}[]#", None):
+        for start in (0, 100):
+            paimon.maker.write(paimon.load(table), start, 20, day, False)
+    before = paimon.texts(table)
+    run = compact(paimon, table)
+    assert (run.state, run.counters["files_added"], run.reason) == (RunState.DONE, 6, "")
+    assert paimon.texts(table) == before
+
+
 # --- buckets ------------------------------------------------------------------------------------------------
 
 

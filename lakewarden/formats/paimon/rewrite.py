@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lakewarden import clock
-from lakewarden.errors import LakewardenError
+from lakewarden.errors import CommitLost, LakewardenError
+from lakewarden.formats.jvm import JavaError, java_reason
 from lakewarden.formats.paimon.catalog import Catalogs
 from lakewarden.formats.paimon.commit import Find, commit
 from lakewarden.formats.seam import OutputFile, Rewrite
@@ -64,14 +65,21 @@ def _sequence_numbers(output: OutputFile, numbers: _Numbers, ordered: bool) -> t
 def commit_rewrite(catalogs: Catalogs, rewrite: Rewrite, find: Find) -> int:
     """One atomic COMPACT snapshot. The library refuses it where a source is gone or got a deletion vector."""
     added = json.dumps([[each.path, each.partition_id] for each in rewrite.added])
-
-    def attempt() -> None:
-        loaded = catalogs.load(rewrite.table)
+    loaded = catalogs.load(rewrite.table)
+    try:
         messages = catalogs.files.messages(loaded, rewrite.files.handle, json.dumps(rewrite.removed), added)
-        identifier = int(clock.now().timestamp() * 1000)
-        catalogs.commit.commit(loaded, messages, json.dumps(dict(rewrite.summary)), identifier)
-
-    return commit(rewrite.table, rewrite.summary, attempt, find)
+    except JavaError as error:
+        # Before any commit: such as a snapshot that expired meanwhile, with the index of its deletion vectors.
+        raise CommitLost(table=rewrite.table, reason=java_reason(error)) from error
+    # Paimon takes two commits of one user and one identifier for the same.
+    identifier = int(clock.now().timestamp() * 1_000_000)
+    summary = json.dumps(dict(rewrite.summary))
+    return commit(
+        rewrite.table,
+        rewrite.summary,
+        lambda: catalogs.commit.commit(loaded, messages, summary, identifier),
+        find,
+    )
 
 
 def rewrite_natively(
