@@ -45,9 +45,13 @@ class LongPaimon:
     def folder(self) -> Path:
         return self.warehouse / "db.db" / self.name
 
+    @property
+    def full_name(self) -> str:
+        return f"{_CATALOG}.db.{self.name}"
+
     def reset(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-        shutil.copytree(self.master, self.folder, copy_function=os.link)
+        shutil.copytree(self.master, self.folder, copy_function=_link)
 
     def load(self) -> Any:
         return self.maker.load(str(self.warehouse), self.name)
@@ -56,8 +60,20 @@ class LongPaimon:
         return {f"{where}/{name}" for where, _, names in os.walk(self.folder) for name in names}
 
 
-def _table(lab: Lab, name: str, build: Callable[[Any, Any], None]) -> LongPaimon:
-    maker = bridge(lab.spark, Path(__file__).with_name("LongPaimon.java"), "bench.LongPaimon")
+def _link(source: str, target: str) -> None:
+    """A hint is written in place: a link would change the master."""
+    copy = shutil.copy2 if source.endswith(("EARLIEST", "LATEST")) else os.link
+    copy(source, target)
+
+
+_MAKER = (Path(__file__).with_name("LongPaimon.java"), "bench.LongPaimon")
+
+
+def table_of(
+    lab: Lab, name: str, build: Callable[[Any, Any], None], source: tuple[Path, str] = _MAKER
+) -> LongPaimon:
+    """The table, built by the Java class of `source` unless an earlier run did."""
+    maker = bridge(lab.spark, *source)
     warehouse, master = lab.folder / "paimon" / name, lab.folder / "paimon-master" / name
     table = LongPaimon(maker, name, warehouse, master)
     if not master.exists():
@@ -70,14 +86,16 @@ def _table(lab: Lab, name: str, build: Callable[[Any, Any], None]) -> LongPaimon
     return table
 
 
-def _config(table: LongPaimon) -> dict[str, Any]:
+def config_of(table: LongPaimon) -> dict[str, Any]:
     return {"catalogs": {_CATALOG: {"format": "paimon", "warehouse": str(table.warehouse)}}}
 
 
 def expire_case(lab: Lab) -> Found:
     """Twice the usual number of snapshots, all but ten expire: as the anchor that Paimon's tool was measured by."""
     snapshots = 2 * lab.scale.commits
-    table = _table(lab, f"expire_{snapshots}", lambda maker, made: maker.append(made, snapshots, 1, 0, True))
+    table = table_of(
+        lab, f"expire_{snapshots}", lambda maker, made: maker.append(made, snapshots, 1, 0, True)
+    )
     start = Totals(len(table.on_disk()), 0, 0)
     turns: list[Turn] = []
     left: dict[str, set[str]] = {}
@@ -90,14 +108,14 @@ def expire_case(lab: Lab) -> Found:
         for name, work in (ours, theirs) if number % 2 else (theirs, ours):
             table.reset()
             _forget()
-            with lab.warden(_config(table)) as warden:
+            with lab.warden(config_of(table)) as warden:
                 _, cost = measure(lab.spark, partial(work, warden), lab.scale.patience)
             left[name] = {path for path in table.on_disk() if not path.endswith(("EARLIEST", "LATEST"))}
             turns.append(Turn(name, number, cost, Totals(len(left[name]), 0, 0)))
             lab.say(line(turns[-1]))
         if left[OURS] != left[PEER]:
             raise RuntimeError(f"different files are left, such as {sorted(left[OURS] ^ left[PEER])[:3]}")
-    ratio = _wall(turns, PEER) / _wall(turns, OURS)
+    ratio = median_wall(turns, PEER) / median_wall(turns, OURS)
     check = Check("expire and reap: times as fast as newExpireSnapshots", ratio, least=1)
     return Found(start, tuple(turns), (check,))
 
@@ -114,7 +132,7 @@ def _our_expire(table: LongPaimon, warden: Lakewarden) -> None:
 
 def sweep_case(lab: Lab) -> Found:
     commits = lab.scale.commits
-    table = _table(
+    table = table_of(
         lab, f"sweep_{commits}", lambda maker, made: maker.append(made, commits, _FILES_PER_COMMIT, 0, False)
     )
     _plant(table, max(1, commits // 2))
@@ -123,7 +141,7 @@ def sweep_case(lab: Lab) -> Found:
     for number in range(1, lab.scale.rounds + 1):
         _forget()
         found: dict[str, set[str]] = {}
-        with lab.warden(_config(table)) as warden:
+        with lab.warden(config_of(table)) as warden:
             works: tuple[tuple[str, Callable[[], set[str]]], ...] = (
                 (OURS, partial(_our_orphans, table, warden)),
                 (SECOND_OURS, partial(_our_orphans, table, warden)),
@@ -135,10 +153,10 @@ def sweep_case(lab: Lab) -> Found:
                 lab.say(line(turns[-1]))
         if not found[OURS] == found[SECOND_OURS] == found[PEER]:
             raise RuntimeError(f"different orphans: {[len(each) for each in found.values()]}")
-    peer = _wall(turns, PEER)
+    peer = median_wall(turns, PEER)
     checks = (
-        Check("sweep, dry: times as fast as LocalOrphanFilesClean", peer / _wall(turns, OURS), least=2),
-        Check("again: times as fast", peer / _wall(turns, SECOND_OURS), least=5),
+        Check("sweep, dry: times as fast as LocalOrphanFilesClean", peer / median_wall(turns, OURS), least=2),
+        Check("again: times as fast", peer / median_wall(turns, SECOND_OURS), least=5),
     )
     return Found(start, tuple(turns), checks)
 
@@ -163,6 +181,6 @@ def _plant(table: LongPaimon, orphans: int) -> None:
             os.utime(f"{where}/{name}", (_OLD, _OLD))
 
 
-def _wall(turns: list[Turn], tool: str) -> float:
+def median_wall(turns: list[Turn], tool: str) -> float:
     mine = [turn.cost.wall for turn in turns if turn.tool == tool]
     return median(mine[1:] or mine)

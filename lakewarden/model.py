@@ -264,6 +264,7 @@ class FileSet:
     `files` has a row per file: partition (an id into `partitions`), path, format, bytes, records, sequence_number,
     first_row_id, position_deletes, equality_deletes, encrypted, row_groups, sort_order_id, deletes (places in the tuple
     `deletes`). `handle` is the format's own view of the same files, which its commit needs; nobody else looks inside.
+    `ordered`: rows of a partition are read in the order of its files, by sequence number, which count them without gaps.
     """
 
     snapshot_id: int
@@ -271,6 +272,7 @@ class FileSet:
     files: pa.Table
     handle: Any = None
     deletes: tuple[DeleteFile, ...] = ()
+    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

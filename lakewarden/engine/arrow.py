@@ -99,7 +99,7 @@ class ArrowEngine:
         cancel(self._spark, self._run_id)
 
     def _tasks(self, order: Order, group: RewriteGroup) -> list[RewriteTask]:
-        options = WriteOptions.from_properties(order.view.properties, encodings=order.encodings)
+        options = WriteOptions.from_properties(order.properties, encodings=order.encodings)
         names = iter(order.prefixes[group.number])
         return [
             self._task(order, group, bin_, tuple(islice(names, bin_.outputs)), options) for bin_ in group.bins
@@ -113,7 +113,7 @@ class ArrowEngine:
             outputs=outputs,
             slices=slices,
             schema=order.schema,
-            iceberg_schema_json=order.view.schema_json,
+            iceberg_schema_json=order.view.schema_json if order.view.format == "iceberg" else "",
             options=options,
             io=self._io,
             row_lineage=order.view.format_version >= 3,
@@ -123,11 +123,12 @@ class ArrowEngine:
             ordering=order.ordering if group.ordered else None,
             digest=order.digest,
             copy_pages=order.copy_pages,
+            nan_in_bounds=order.view.format == "paimon",
         )
 
     def remap_task(self, order: Order, group: RewriteGroup, path: str, parts: tuple[Part, ...]) -> RemapTask:
         """The task that carries deletes which arrived over to one output."""
-        options = WriteOptions.from_properties(order.view.properties, encodings=order.encodings)
+        options = WriteOptions.from_properties(order.properties, encodings=order.encodings)
         rewrite = self._task(order, group, Bin(()), (), options)
         return RemapTask(path, parts, replace(rewrite, ordering=None, digest=False))
 
@@ -225,6 +226,7 @@ def _gather(order: Order, group: RewriteGroup, results: Sequence[Outcome]) -> Wr
                 order_id,
                 f.nan_counts,
                 tuple(part.slice.path for part in each.parts) if each.copied else (),
+                tuple((p.slice.path, p.slice.from_row, p.slice.to_row) for p in each.parts),
             )
             for each in done
             for f in each.files

@@ -13,12 +13,11 @@ from lakewarden.plan import RewriteGroup
 
 
 class NativeEngine:
-    name = "iceberg"
-
-    def __init__(self, spark: Any, run_id: str, format_: TableFormat) -> None:
+    def __init__(self, spark: Any, run_id: str, format_: TableFormat, name: str) -> None:
         self._spark = spark
         self._run_id = run_id
         self._format = format_
+        self.name = name
 
     def write(self, order: Order) -> Sequence[Written]:
         self._spark.sparkContext.setJobGroup(
@@ -36,7 +35,7 @@ class NativeEngine:
                 order.view.ref, order.files, group, plan.strategy, plan.columns, plan.target_bytes
             )
         except JavaError as error:
-            # Iceberg's writer removes what its failed tasks wrote; nothing of the group is left to commit.
+            # The format's writer removes what it had written when it failed; nothing of the group is left to commit.
             missing = is_java(error, "NotFoundException", "FileNotFoundException")
             reason = java_reason(error)
             return Written(
@@ -44,12 +43,16 @@ class NativeEngine:
             )
         rows = sum(file.rows for file in outputs)
         return Written(
-            group, tuple(outputs), _rows_differ(group, rows), engine=self.name, erased=group.rows - rows
+            group,
+            tuple(outputs),
+            _rows_differ(group, rows, self.name),
+            engine=self.name,
+            erased=group.rows - rows,
         )
 
 
-def _rows_differ(group: RewriteGroup, found: int) -> Trouble | None:
+def _rows_differ(group: RewriteGroup, found: int, writer: str) -> Trouble | None:
     """A rewrite that changes how many rows there are is not a rewrite, whoever wrote it. Deletes may take rows, never add."""
     if found == group.rows or (group.deletes() and found < group.rows):
         return None
-    return Trouble(False, "", f"expected {group.rows} rows, Iceberg's writer gave {found}")
+    return Trouble(False, "", f"expected {group.rows} rows, {writer}'s own writer gave {found}")

@@ -33,6 +33,9 @@ class Order:
     sort_order_id: int = 0
     digest: bool = True
     copy_pages: bool = True
+    properties: Mapping[str, str] = field(
+        default_factory=dict
+    )  # `write.parquet.` ones, as the table wants its files
 
 
 @dataclass(frozen=True, slots=True)

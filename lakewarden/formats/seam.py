@@ -27,13 +27,16 @@ class OutputFile:
     sort_order_id: int = 0
     nan_counts: Mapping[int, int] = field(default_factory=dict)  # by field id, of floats
     copied_from: tuple[str, ...] = ()  # sources whose pages were copied: their counts add up
+    # Which rows of which sources it holds, [from, to), where they kept their order.
+    parts: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
     """What one atomic commit does: these files leave, these come; the rows are the same.
 
-    `deletes` are delete files that were applied: each leaves too if no other data file needs it.
+    `deletes` are delete files that were applied: each leaves too if no other data file needs it. The outputs have the
+    columns of schema `schema_id`.
     """
 
     table: TableRef
@@ -43,6 +46,7 @@ class Rewrite:
     added: tuple[OutputFile, ...]
     summary: Mapping[str, str]
     deletes: tuple[str, ...] = ()
+    schema_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +220,14 @@ class TableFormat(Protocol):
     def retain(self, files: FileSet, paths: Sequence[str]) -> None:
         """Let go of the format's own view of all files but these."""
 
+    def left_alone(self, view: TableView) -> str | None:
+        """Why files of this table must not be rewritten in groups at all, by whichever engine; None where they may."""
+
     def unfit(self, view: TableView) -> str | None:
-        """Why the Arrow kernel cannot write this table, if it cannot."""
+        """Why the Arrow kernel cannot write this table, if it cannot: then the format's own writer does."""
+
+    def parquet_properties(self, view: TableView) -> Mapping[str, str]:
+        """How the table wants its Parquet files written, in the words of Iceberg's `write.parquet.` properties."""
 
     def arrow_schema(self, view: TableView) -> bytes:
         """The table's schema as a serialized Arrow schema with field ids at every level."""

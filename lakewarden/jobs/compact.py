@@ -29,6 +29,7 @@ from lakewarden.jobs.packing import (
     limit_reason,
     output_spec,
     outputs_for,
+    runs,
     spare,
     spare_all,
     split,
@@ -69,7 +70,7 @@ def plan(
 ) -> Plan:
     """Which files of which partitions are rewritten together, and why every other one is left alone.
 
-    `unfit` is why the Arrow kernel cannot write this table at all, if it cannot; Iceberg's own engine then does.
+    `unfit` is why the Arrow kernel cannot write this table at all, if it cannot; the format's own writer then does.
     `shares` tells how well clustered each partition is, where the strategy has columns.
     """
     chosen = clustering(view, policy)
@@ -78,7 +79,9 @@ def plan(
         return replace(empty, reason=f"switched off: {policy.explain('rewrite_enabled')}")
     if files is None:
         return replace(empty, reason="the table has no snapshot yet")
-    work = Work(view, files, policy, chosen, default_engine(policy, unfit), shares or {}, now)
+    if unfit and chosen.ordering is not None and view.format == "paimon":
+        return leave_alone(Job.COMPACT, view, policy, f"Paimon's own writer only packs: {unfit}", now)
+    work = Work(view, files, policy, chosen, default_engine(view, policy, unfit), shares or {}, now)
     looked_at, spared = _candidates(work)
     groups: list[RewriteGroup] = []
     for partition_id, members in groupby(looked_at, key=lambda each: each.partition):
@@ -126,8 +129,18 @@ def finish_plan(
     )
 
 
+def leave_alone(job: Job, view: TableView, policy: Policy, reason: str, now: datetime) -> Plan:
+    """A plan for a table whose files only its format's own compaction may touch."""
+    spared = () if view.current_snapshot_id is None else (("table", 1, 0, reason),)
+    empty = empty_plan(job, view, policy, now, clustering(view, policy))
+    return replace(empty, reason=f"left alone: {reason}", spared=count_spared(spared))
+
+
 def check(view: TableView, policy: Policy) -> None:
     """What the policy names must be in the table: a branch, a spec, columns. Told before anything is read."""
+    if view.format == "paimon" and policy.text("rewrite_branch") != "main":
+        reason = f"found {policy.text('rewrite_branch')!r}; of Paimon tables only main is compacted"
+        raise PolicyError(key="rewrite_branch", reason=reason)
     branches = [ref.name for ref in view.refs if ref.kind == "branch"] or ["main"]
     if policy.text("rewrite_branch") not in (*branches, "main"):
         _not_there(view, "rewrite_branch", policy.text("rewrite_branch"), "branches", branches)
@@ -161,10 +174,11 @@ def _not_there(view: TableView, key: str, found: str, what: str, known: Sequence
     raise PolicyError(key=key, reason=f"found {found!r}; {what} of {view.ref}: {', '.join(known)}")
 
 
-def default_engine(policy: Policy, unfit: str | None) -> tuple[str, str]:
-    if policy.text("rewrite_engine") == "iceberg":
-        return "iceberg", policy.explain("rewrite_engine")
-    return ("iceberg", unfit) if unfit else ("arrow", "")
+def default_engine(view: TableView, policy: Policy, unfit: str | None) -> tuple[str, str]:
+    """The kernel, or the format's own writer, which goes by the format's name."""
+    if policy.text("rewrite_engine") != "arrow":
+        return view.format, policy.explain("rewrite_engine")
+    return (view.format, unfit) if unfit else ("arrow", "")
 
 
 def _candidates(work: Work) -> tuple[list[Candidate], list[SparedRow]]:
@@ -214,10 +228,16 @@ def _pack_partition(
     policy = work.policy
     target, largest = policy.int("rewrite_target_bytes"), policy.int("rewrite_max_bytes")
     oversize = [each for each in members if each.bytes > largest]
-    small, spared = _enough(work.view, [each for each in members if each.bytes <= largest], policy)
-    merged, lone = _merge(small, target)
-    if lone:
-        spared.append(spare_all(lone, "alone in its output: rewriting it would change nothing"))
+    small = [each for each in members if each.bytes <= largest]
+    merged: list[Bin] = []
+    spared: list[SparedRow] = []
+    # Where files are in order, only neighbours may become one.
+    for run in runs(small) if work.files.ordered else [small]:
+        chosen, left = _enough(work.view, run, policy)
+        made, lone = _merge(chosen, target)
+        merged, spared = merged + made, spared + left
+        if lone:
+            spared.append(spare_all(lone, "alone in its output: rewriting it would change nothing"))
     bins = [piece for each in oversize for piece in split(each, target)] + merged
     by_path = {each.path: each for each in members}
     groups = [
@@ -235,6 +255,8 @@ def _cluster_partition(
     work: Work, partition: Partition, members: list[Candidate]
 ) -> tuple[list[RewriteGroup], list[SparedRow]]:
     policy, shares = work.policy, work.shares.get(partition.id, {})
+    if work.files.ordered:
+        return [], [spare_all(members, "rows of a bucket keep the order they came in")]
     chosen, spared = choose_members(work.view, work.chosen, members, shares, policy)
     groups = []
     for unit in spread(chosen, unit_bound(policy)):

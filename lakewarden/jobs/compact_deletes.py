@@ -50,7 +50,7 @@ def plan(
         return replace(empty, reason=f"switched off: {policy.explain('delete_compaction_enabled')}")
     if files is None:
         return replace(empty, reason="the table has no snapshot yet")
-    work = Work(view, files, policy, chosen, default_engine(policy, unfit), {}, now)
+    work = Work(view, files, policy, chosen, default_engine(view, policy, unfit), {}, now)
     table = files.files
     carries = carries_deletes(table)
     spared = [spare(table, pc.invert(carries), "carries no deletes")]

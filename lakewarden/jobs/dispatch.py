@@ -80,6 +80,9 @@ def prepare(
 
 def _prepare_compact(format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
     compact.check(view, policy)
+    untouched = format_.left_alone(view)
+    if untouched:
+        return Prepared(compact.leave_alone(Job.COMPACT, view, policy, untouched, now), view, policy)
     head = view.head(policy.text("rewrite_branch"))
     chosen = clustering(view, policy)
     where = policy.maybe_text("rewrite_where")
@@ -94,6 +97,9 @@ def _prepare_compact(format_: TableFormat, view: TableView, policy: Policy, now:
 
 def _prepare_deletes(format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
     compact.check(view, policy)
+    untouched = format_.left_alone(view)
+    if untouched:
+        return Prepared(compact.leave_alone(Job.COMPACT_DELETES, view, policy, untouched, now), view, policy)
     branch = policy.text("rewrite_branch")
     head = view.head(branch)
     files = None if head is None else format_.files(view.ref, head, policy.maybe_text("rewrite_where"))
@@ -103,7 +109,7 @@ def _prepare_deletes(format_: TableFormat, view: TableView, policy: Policy, now:
 
 
 def _unfit(format_: TableFormat, view: TableView) -> str | None:
-    return unfit_properties(view.properties) or format_.unfit(view)
+    return unfit_properties(format_.parquet_properties(view)) or format_.unfit(view)
 
 
 class _Lake(Catalogs, Protocol):

@@ -26,7 +26,7 @@ _COLUMNS = (
     "deletes",
 )
 _SETTLED = re.compile(r"[/-]lakewarden-[^/]*-t(\d+)-(?:c([0-9a-f]{8})-)?[^/]*$")
-# What the kernel's storage layer reaches; files elsewhere (HDFS, say) are left to Iceberg's own writer.
+# What the kernel's storage layer reaches; files elsewhere (HDFS, say) are left to the format's own writer.
 KERNEL_STORES = frozenset({"file", "s3", "s3a", "s3n", "gs", "abfs", "abfss"})
 SparedRow = tuple[str, int, int, str]
 
@@ -74,9 +74,11 @@ class Settled:
             (each.sequence_number, _SETTLED_VALUE.fullmatch(each.summary.get(SETTLED_KEY, "")))
             for each in view.snapshots
         ]
-        # Format version 1 has no sequence numbers: there every file and every commit has 0.
+        # Only Iceberg numbers files by their commits; its format version 1 does not: there every file and commit has 0.
         self._sequences = {
-            n for n, found in marks if n and found and _reaches(found, target_bytes, clustering)
+            n
+            for n, found in marks
+            if n and found and view.format == "iceberg" and _reaches(found, target_bytes, clustering)
         }
 
     def __call__(self, each: Candidate) -> bool:
@@ -136,6 +138,17 @@ def spare(table: pa.Table, mask: pa.ChunkedArray, reason: str) -> SparedRow:
 def spare_all(members: Iterable[Candidate], reason: str) -> SparedRow:
     sizes = [each.bytes for each in members]
     return ("file", len(sizes), sum(sizes), reason)
+
+
+def runs(members: Sequence[Candidate]) -> list[list[Candidate]]:
+    """Files that follow each other without a gap."""
+    found: list[list[Candidate]] = []
+    for each in members:
+        if found and each.sequence_number == found[-1][-1].sequence_number + 1:
+            found[-1].append(each)
+        else:
+            found.append([each])
+    return found
 
 
 def outputs_for(total_bytes: int, target_bytes: int) -> int:
@@ -201,24 +214,25 @@ def engine_for(
     default: tuple[str, str],
 ) -> tuple[str, str]:
     """Who writes these files, and why not the kernel when it does not."""
-    if default[0] == "iceberg":
+    own = view.format
+    if default[0] == own:
         return default
     formats = sorted({each.format for each in chosen if each.format != "parquet"})
     if formats:
-        return "iceberg", f"the partition has {', '.join(formats)} files"
+        return own, f"the partition has {', '.join(formats)} files"
     applying = [deletes[place] for place in {place for each in chosen for place in each.deletes}]
     if any(each.encrypted for each in chosen) or any(each.encrypted for each in applying):
-        return "iceberg", "the files are encrypted"
-    odd = sorted({each.format for each in applying} - {"parquet", "puffin"})
+        return own, "the files are encrypted"
+    odd = sorted({each.format for each in applying} - {"parquet", "puffin", "paimon"})
     if odd:
-        return "iceberg", f"the delete files are {', '.join(odd)}"
+        return own, f"the delete files are {', '.join(odd)}"
     paths = [*(each.path for each in chosen), *(each.path for each in applying)]
     stores = sorted({scheme(path) for path in paths} - KERNEL_STORES)
     if stores:
-        return "iceberg", f"the files are on {', '.join(stores)}"
+        return own, f"the files are on {', '.join(stores)}"
     spec = output_spec(view, policy, partition)
     if spec != partition.spec_id:
-        return "iceberg", f"rows move from partition spec {partition.spec_id} to {spec}"
+        return own, f"rows move from partition spec {partition.spec_id} to {spec}"
     return default
 
 

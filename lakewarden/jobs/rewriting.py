@@ -186,7 +186,7 @@ class _Rewriting:
         self.arrow = ArrowEngine(
             context.spark, context.run_id, io, context.task_memory, self.meter, self.work, self._gate
         )
-        self.native: RewriteEngine = NativeEngine(context.spark, context.run_id, context.format)
+        self.native: RewriteEngine = NativeEngine(context.spark, context.run_id, context.format, view.format)
         # One commit of ours at a time: two would only make each other retry.
         self.committing = threading.Lock()
         self.tried: set[int] = set()
@@ -274,7 +274,7 @@ class _Rewriting:
         if unfit:
             self._discard_arrow([each.group for each in written if each.group.number in unfit])
             native += [
-                replace(group, engine="iceberg", engine_reason=unfit[group.number])
+                replace(group, engine=self.view.format, engine_reason=unfit[group.number])
                 for group in arrow
                 if group.number in unfit
             ]
@@ -298,6 +298,7 @@ class _Rewriting:
             self.clustering.sort_order_id,
             digest=self.proof != "off",
             copy_pages=self.proof != "rows",
+            properties=self.context.format.parquet_properties(self.view),
         )
 
     def _finish(self, written: Sequence[Written]) -> list[Result]:
@@ -422,6 +423,7 @@ class _Rewriting:
             deletes=tuple(
                 self.files.deletes[place].key for group in groups for place in sorted(group.deletes())
             ),
+            schema_id=self.view.schema_id,
         )
 
     def _spare(self, group: RewriteGroup, state: RunState, reason: str) -> Result:

@@ -114,8 +114,8 @@ def _reason(plan: Plan, results: Sequence[Result], state: RunState) -> str:
 
 
 def _engines(results: Sequence[Result]) -> str:
-    reasons = dict.fromkeys(each.reason for each in results if each.engine == "iceberg")
-    return "; ".join(f"by Iceberg's own writer: {reason}" for reason in reasons)
+    told = dict.fromkeys((each.engine, each.reason) for each in results if each.engine != "arrow")
+    return "; ".join(f"by {engine.capitalize()}'s own writer: {reason}" for engine, reason in told)
 
 
 def _some(names: Sequence[str], show: int = 3) -> str:

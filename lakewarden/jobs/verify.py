@@ -43,6 +43,8 @@ from lakewarden.model import Snapshot, TableView
 from lakewarden.state.runs import new_run_id
 
 _LISTED = 5
+# What Iceberg and Paimon call a commit that leaves the rows as they are.
+_REWRITES = ("replace", "compact")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ def chosen(view: TableView, snapshot_id: int) -> Snapshot:
             reason=f"verify snapshot {snapshot_id} of {view.ref}: the table has no such snapshot, or no longer",
             hint=_newest(view),
         )
-    if found.operation != "replace":
+    if found.operation not in _REWRITES:
         operation = f"its operation is {found.operation}" if found.operation else "it names no operation"
         raise _not_a_rewrite(view, found, f"{operation}, which may change rows")
     return found
@@ -185,7 +187,8 @@ def _newest(view: TableView) -> str:
     rewrites = [
         each
         for each in view.snapshots
-        if each.operation == "replace" and each.summary.get("deleted-data-files", "0") != "0"
+        if each.operation == "compact"
+        or (each.operation == "replace" and each.summary.get("deleted-data-files", "0") != "0")
     ]
     if not rewrites:
         return f"none of the table's snapshots rewrote data files; see `lakewarden show {view.ref}`"

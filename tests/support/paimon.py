@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 
 from lakewarden import Lakewarden
 from lakewarden.formats.jvm import bridge
+from lakewarden.formats.paimon.format import Paimon
 from lakewarden.paths import normal
 
 CATALOG = "pm"
-_SOURCE = Path(__file__).parent / "PaimonMaker.java"
+_HERE = Path(__file__).parent
 
 
 @dataclass
@@ -28,10 +30,12 @@ class PaimonLab:
     lw: Lakewarden
     catalog: str = CATALOG
     maker: Any = None
+    types: Any = None
     _opened: Any = field(default=None)
 
     def __post_init__(self) -> None:
-        self.maker = bridge(self.spark, _SOURCE, "lakewarden.tests.PaimonMaker")
+        self.maker = bridge(self.spark, _HERE / "PaimonMaker.java", "lakewarden.tests.PaimonMaker")
+        self.types = bridge(self.spark, _HERE / "PaimonTypes.java", "lakewarden.tests.PaimonTypes")
         self._opened = self.maker.open(str(self.warehouse))
 
     def create(self, name: str = "events", *, keyed: bool = False, **options: str) -> str:
@@ -39,6 +43,44 @@ class PaimonLab:
         told = {key.replace("__", "."): value for key, value in options.items()}
         self.maker.create(self._opened, name, keyed, {"bucket": "2" if keyed else "-1"} | told)
         return f"{self.catalog}.db.{name}"
+
+    def typed(self, kind: str = "all", name: str = "typed", **options: str) -> str:
+        """An empty append table with every type, or with other columns: see PaimonTypes."""
+        told = {key.replace("__", "."): value for key, value in options.items()}
+        self.types.create(self._opened, name, kind, {"bucket": "-1"} | told)
+        return f"{self.catalog}.db.{name}"
+
+    def write(self, table: str, commits: int = 4, rows: int = 50, start: int = 0, days: int = 2) -> None:
+        """Rows that follow from their numbers, by day in turn."""
+        for number in range(commits):
+            self.types.write(self.load(table), start + number * rows, rows, number % days + 1)
+
+    def change(self, table: str, what: str) -> None:
+        self.types.change(self._opened, table.rsplit(".", 1)[1], what)
+
+    def texts(self, table: str, *, in_order: bool = False) -> list[str]:
+        """Every row of the table as Paimon's own reader gives it."""
+        found: list[str] = json.loads(self.types.rows(self.load(table), not in_order))
+        return found
+
+    def files(self, table: str) -> list[dict[str, Any]]:
+        """Live data files as Paimon's own library tells them."""
+        found: list[dict[str, Any]] = json.loads(self.types.files(self.load(table)))
+        return sorted(found, key=lambda each: (each["place"], each["min"], each["name"]))
+
+    @contextmanager
+    def before_commit(self, do: Callable[[], object]) -> Iterator[None]:
+        """Run `do` at the worst moment: outputs are written, the commit has not begun."""
+        real, done = Paimon.commit_rewrite, []
+
+        def commit(self: Paimon, rewrite: Any, incorporate: Any = None) -> int | None:
+            if not done:
+                done.append(True)
+                do()
+            return real(self, rewrite, incorporate)
+
+        with patch.object(Paimon, "commit_rewrite", commit):
+            yield
 
     def load(self, table: str) -> Any:
         return self.maker.load(self._opened, table.rsplit(".", 1)[1])

@@ -16,9 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakewarden.engine.kernels import thrift
+from lakewarden.engine.kernels.amend import amended, int96_paths
 from lakewarden.engine.kernels.chunks import Column, Merged, PagesDiffer, SourceChunk
 from lakewarden.engine.kernels.encoding import Encodings, writer_settings
-from lakewarden.engine.kernels.output import remove_partial, split_offsets
+from lakewarden.engine.kernels.output import nan_counts, remove_partial, split_offsets
+from lakewarden.engine.kernels.project import leaves
 from lakewarden.engine.kernels.storage import MissingSource
 from lakewarden.engine.kernels.task import Reading, RewriteTask, WrittenFile
 from lakewarden.engine.kernels.thrift import Struct
@@ -60,8 +62,14 @@ def arrow_file(
 ) -> pa.Buffer:
     """A file in memory as the task would write it, of one row group or none."""
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, schema, **writer_settings(encodings, task.options)) as writer:
-        writer.add_key_value_metadata({"iceberg.schema": task.iceberg_schema_json})
+    settings = writer_settings(encodings, task.options)
+    if rows is not None and task.nan_in_bounds:
+        # Bounds would leave NaN out: such a column states nothing.
+        nans = {id_ for id_, count in nan_counts(rows.schema, rows.columns) if count}
+        settings["write_statistics"] = [leaf.path for leaf in leaves(schema) if leaf.id not in nans]
+    with pq.ParquetWriter(sink, schema, **settings) as writer:
+        if task.iceberg_schema_json:
+            writer.add_key_value_metadata({"iceberg.schema": task.iceberg_schema_json})
         if rows is not None:
             writer.write_table(rows, row_group_size=rows.num_rows)
     return sink.getvalue()
@@ -180,11 +188,13 @@ class Assembly:
         # Readers know writers by name, and by it their past mistakes. Arrow has none to allow for, and no page is copied
         # that needs such allowance; the addition tells people what the file went through.
         maker = thrift.value_of(self._template, 6) + b" (build lakewarden-pages)"
-        return self._template | {
+        footer = self._template | {
             3: thrift.i64(rows),
             4: thrift.listed(thrift.STRUCT, self._groups),
             6: thrift.binary(maker),
         }
+        int96 = int96_paths(leaves(self._reading.schema))
+        return amended(footer, int96, ()) if int96 else footer
 
     def _write(self, data: bytes | memoryview) -> None:
         if self._sink is None:

@@ -24,7 +24,7 @@ from lakewarden.engine.kernels.vectors import mark_vector
 
 __all__ = ["DeleteFile", "Eraser", "Target", "Way"]
 
-_FORMATS = {"position": "parquet", "vector": "puffin", "equality": "parquet"}
+_FORMATS = {"position": ("parquet",), "vector": ("puffin", "paimon"), "equality": ("parquet",)}
 
 
 class Eraser:
@@ -111,7 +111,7 @@ def _named(file: DeleteFile, listing: Mapping[str, list[RowBits]]) -> list[RowBi
 
 
 def _check(file: DeleteFile) -> None:
-    if _FORMATS.get(file.kind) != file.format:
+    if file.format not in _FORMATS.get(file.kind, ()):
         raise Unfit(f"a delete file of kind {file.kind} and format {file.format}", file.path)
     if file.kind == "equality" and not file.equality_ids:
         raise Unfit("an equality-delete file without equality columns", file.path)

@@ -25,6 +25,8 @@ import pyarrow.types as pt
 from lakewarden.engine.kernels.project import Leaf
 
 _PREFIX = "write.parquet."
+# Beside Iceberg's own properties: times of day are marked as UTC.
+UTC_TIMES = "lakewarden.parquet.utc-times"
 _MIB = 1 << 20
 
 # Iceberg's name of a codec → Arrow's.
@@ -67,6 +69,7 @@ class WriteOptions:
     page_rows: int
     dictionary_bytes: int
     encodings: str = "classic"
+    utc_times: bool = False  # times of day are marked as UTC, which Paimon does and Iceberg does not
 
     @classmethod
     def from_properties(cls, props: Mapping[str, str], encodings: str = "classic") -> WriteOptions:
@@ -80,6 +83,7 @@ class WriteOptions:
             page_rows=int(props.get(_PREFIX + "page-row-limit", 20_000)),
             dictionary_bytes=int(props.get(_PREFIX + "dict-size-bytes", 2 * _MIB)),
             encodings=encodings,
+            utc_times=props.get(UTC_TIMES, "") == "true",
         )
 
 
@@ -334,4 +338,5 @@ def writer_settings(encodings: Encodings, options: WriteOptions) -> dict[str, An
         "write_statistics": True,
         # Arrow's own schema would make other readers see dictionaries; Iceberg's files do not have it.
         "store_schema": False,
+        "write_time_adjusted_to_utc": options.utc_times,
     }

@@ -16,10 +16,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from lakewarden.engine.kernels.amend import HeldFooter, amended, has_int96, int96_paths
 from lakewarden.engine.kernels.digest import digest
 from lakewarden.engine.kernels.encoding import Encodings, settle, writer_settings
-from lakewarden.engine.kernels.project import children, field_id
+from lakewarden.engine.kernels.project import children, field_id, leaves
 from lakewarden.engine.kernels.task import NOT_CONTENT, Reading, WrittenFile
+from lakewarden.engine.kernels.thrift import Struct
 
 
 def rows_per_group(reading: Reading) -> int:
@@ -77,6 +79,7 @@ class Output:
         self._path = path
         self._sink: pa.NativeFile | None = None
         self._writer: pq.ParquetWriter | None = None
+        self._held: HeldFooter | None = None
         self._footers: list[pq.FileMetaData] = []
         self._finished = False
         self._rows = 0
@@ -107,10 +110,12 @@ class Output:
     def _start(self, encodings: Encodings) -> pq.ParquetWriter:
         task = self._reading.task
         settings = writer_settings(encodings, task.options)
-        writer = pq.ParquetWriter(
-            self._sink, self._reading.schema, metadata_collector=self._footers, **settings
-        )
-        writer.add_key_value_metadata({"iceberg.schema": task.iceberg_schema_json})
+        if task.nan_in_bounds or has_int96(self._reading.schema):
+            self._held = HeldFooter(self._sink)
+        sink = self._sink if self._held is None else pa.PythonFile(self._held, mode="w")
+        writer = pq.ParquetWriter(sink, self._reading.schema, metadata_collector=self._footers, **settings)
+        if task.iceberg_schema_json:
+            writer.add_key_value_metadata({"iceberg.schema": task.iceberg_schema_json})
         return writer
 
     def finish(self) -> WrittenFile | None:
@@ -118,7 +123,11 @@ class Output:
         self._finished = self._writer is None
         if self._writer is None or self._sink is None:
             return None
+        if self._held is not None:
+            self._held.hold()
         self._writer.close()
+        if self._held is not None:
+            self._held.release(self._amended)
         size = self._sink.tell()
         self._sink.close()
         (footer,) = self._footers
@@ -128,6 +137,11 @@ class Output:
             )
         self._finished = True
         return WrittenFile(self._path, size, footer.num_rows, split_offsets(footer), self._nans)
+
+    def _amended(self, footer: Struct) -> Struct:
+        found = leaves(self._reading.schema)
+        nans = [leaf.path for leaf in found if self._nans.get(-1 if leaf.id is None else leaf.id)]
+        return amended(footer, int96_paths(found), nans if self._reading.task.nan_in_bounds else ())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

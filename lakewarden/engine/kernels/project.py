@@ -22,12 +22,15 @@ LAST_UPDATED = 2147483539
 
 _PLAIN_TYPES = (
     pt.is_boolean,
+    pt.is_int8,
+    pt.is_int16,
     pt.is_int32,
     pt.is_int64,
     pt.is_float32,
     pt.is_float64,
     pt.is_decimal128,
     pt.is_date32,
+    pt.is_time32,
     pt.is_time64,
     pt.is_timestamp,
     pt.is_string,
@@ -167,7 +170,7 @@ def _is_uuid(kind: pa.DataType) -> bool:
 
 
 def defaulted_ids(iceberg_schema_json: str) -> frozenset[int]:
-    """Fields whose absence from a file does not mean null: those with an `initial-default`."""
+    """Fields whose absence from a file does not mean null: those with an `initial-default`. No schema has none."""
 
     def walk(node: Any) -> Iterator[int]:
         if isinstance(node, dict):
@@ -179,7 +182,7 @@ def defaulted_ids(iceberg_schema_json: str) -> frozenset[int]:
             for value in node:
                 yield from walk(value)
 
-    return frozenset(walk(json.loads(iceberg_schema_json)))
+    return frozenset(walk(json.loads(iceberg_schema_json or "{}")))
 
 
 @dataclass(frozen=True)
@@ -324,6 +327,7 @@ def _promotes(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 _PROMOTIONS = (
+    (pa.int8(), pa.int16()),
     (pa.int8(), pa.int32()),
     (pa.int16(), pa.int32()),
     (pa.int8(), pa.int64()),

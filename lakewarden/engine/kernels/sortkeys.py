@@ -9,6 +9,7 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakewarden.engine.kernels.amend import is_int96
 from lakewarden.engine.kernels.planes import planes, take_rows
 from lakewarden.engine.kernels.project import Unfit, field_id
 from lakewarden.engine.kernels.rowsort import Plane, Rows
@@ -65,6 +66,8 @@ def _unfit_key(key: SortKey, schema: pa.Schema) -> str | None:
     field = next((field for field in schema if field_id(field) == key.field_id), None)
     if field is None:
         return f"field {key.field_id} is no top-level column"
+    if is_int96(field):
+        return f"column {field.name}: INT96 timestamps have no order as bytes"
     kind = field.type.value_type if pt.is_dictionary(field.type) else field.type
     reason = unfit_transform(key.transform, kind)
     if reason is None and key.transform != "void" and not any(known(kind) for known in _SIMPLE_TYPES):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakewarden.engine.kernels.amend import has_int96, read_as_bytes
 from lakewarden.engine.kernels.pace import Throttle
 from lakewarden.engine.kernels.project import Projection, Unfit, field_id, projection
 from lakewarden.engine.kernels.storage import MissingSource, Store, is_local
+from lakewarden.engine.kernels.thrift import Malformed
 
 # Rows decoded at a time. Larger batches decode no faster; smaller ones (8192) cost a tenth more.
 BATCH_ROWS = 65_536
@@ -96,19 +98,25 @@ def open_sources(
     """Every footer, and the way from each file's schema to the target's. `defaults` are ids whose absence is not null."""
     ways: list[Projection] = []
     sources = []
+    read = read_as_bytes if has_int96(target) else _metadata
     for piece in slices:
         # Its size and its footer; with thousands of small files that is most of the requests, and few of the bytes.
         throttle.read(0, requests=2)
-        sources.append(_open(piece, store, target, defaults, ways))
+        sources.append(_open(piece, store, target, defaults, ways, read))
     return sources
 
 
 def _open(
-    piece: Slice, store: Store, target: pa.Schema, defaults: frozenset[int], ways: list[Projection]
+    piece: Slice,
+    store: Store,
+    target: pa.Schema,
+    defaults: frozenset[int],
+    ways: list[Projection],
+    read: Callable[[pa.NativeFile], pq.FileMetaData],
 ) -> Source:
     """Read a footer. An object store's handle is kept, which saves asking for its size again; a local one is closed."""
     handle = store.open(piece.path)
-    footer = _footer(handle, piece.path)
+    footer = _footer(handle, piece.path, read)
     if footer.num_rows != piece.rows:
         raise RowsDiffer(piece.path, piece.rows, footer.num_rows)
     try:
@@ -121,10 +129,16 @@ def _open(
     return Source(piece, footer, way, handle)
 
 
-def _footer(handle: pa.NativeFile, path: str) -> pq.FileMetaData:
+def _metadata(handle: pa.NativeFile) -> pq.FileMetaData:
+    return pq.ParquetFile(handle).metadata
+
+
+def _footer(
+    handle: pa.NativeFile, path: str, read: Callable[[pa.NativeFile], pq.FileMetaData]
+) -> pq.FileMetaData:
     try:
-        return pq.ParquetFile(handle).metadata
-    except (OSError, pa.ArrowException) as error:
+        return read(handle)
+    except (OSError, pa.ArrowException, Malformed) as error:
         if "encrypted" in str(error):
             raise Unfit("the file is encrypted", path) from error
         raise MissingSource(path, str(error)) from error

@@ -69,6 +69,9 @@ class RewriteTask:
     copy_pages: bool = True
     pace: Pace | None = None
     encodings: Encodings | None = None  # chosen already, so that tasks of one group agree
+    nan_in_bounds: bool = (
+        False  # readers take NaN for the largest number: a float that has one may state no bounds
+    )
 
     @property
     def rows(self) -> int:

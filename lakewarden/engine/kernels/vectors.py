@@ -1,4 +1,4 @@
-"""Deletion vectors: one data file's deleted positions as a Roaring bitmap inside a Puffin file.
+"""Deletion vectors: one data file's deleted positions as a Roaring bitmap inside a Puffin file, or one of Paimon's.
 
 The bitmap is read container by container, each becoming a page of bits. Through a list of positions a vector would take
 eight bytes for every deleted row.
@@ -18,6 +18,8 @@ from lakewarden.engine.kernels.rowbits import RowBits
 from lakewarden.engine.kernels.storage import MissingSource, Store
 
 _MAGIC = b"\xd1\xd3\x39\x64"
+# Paimon's own kind: one bitmap of 32 bits. Its other kind is Iceberg's.
+_PAIMON_MAGIC = (1581511376).to_bytes(4)
 _PAGE_ROWS = 1 << 16
 # From the Roaring format: cookies of the two layouts, the most values kept as an array, and the number of containers from
 # which the layout with runs lists their offsets too.
@@ -36,11 +38,11 @@ def mark_vector(file: DeleteFile, files: Sequence[RowBits], store: Store) -> Non
     """Delete the rows whose positions the vector holds."""
     try:
         rows = 0
-        for start, count, page in pages(_checked(_blob(file, store))):
+        for start, count, page in _pages(_checked(_blob(file, store))):
             rows += count
             for bits in files:
                 bits.add_page(start, page)
-        if rows != file.records:
+        if rows != file.records >= 0:
             raise Damaged(f"it holds {rows} positions, the table says {file.records}")
     except Damaged as damage:
         raise MissingSource(
@@ -52,21 +54,23 @@ def _blob(file: DeleteFile, store: Store) -> bytes:
     store.throttle.read(file.content_size, requests=2)
     with store.open(file.path) as handle:
         try:
-            return bytes(handle.read_at(file.content_size, file.content_offset))
+            blob = bytes(handle.read_at(file.content_size, file.content_offset))
         except OSError as error:
             raise MissingSource(file.path, str(error)) from error
+    # Paimon tells the size of one kind with its length and checksum, of the other without: they are asked for as well.
+    return blob[: int.from_bytes(blob[:4]) + 8] if file.format == "paimon" else blob
 
 
-def _checked(blob: bytes) -> memoryview:
-    """The bitmap inside the blob: length, magic, bitmap, checksum of magic and bitmap."""
+def _checked(blob: bytes) -> tuple[bytes, memoryview]:
+    """Magic and bitmap of the blob: length, magic, bitmap, checksum of magic and bitmap."""
     if len(blob) < 12 or int.from_bytes(blob[:4]) != len(blob) - 8:
         raise Damaged(f"its length does not fit its {len(blob)} bytes")
     body = memoryview(blob)[4:-4]
-    if body[:4] != _MAGIC:
+    if body[:4] not in (_MAGIC, _PAIMON_MAGIC):
         raise Damaged(f"it begins with {bytes(body[:4]).hex()}")
     if zlib.crc32(body) != int.from_bytes(blob[-4:]):
         raise Damaged("its checksum differs")
-    return body[4:]
+    return bytes(body[:4]), body[4:]
 
 
 class _Cursor:
@@ -87,6 +91,15 @@ class _Cursor:
     @property
     def at_end(self) -> bool:
         return self._at == len(self._data)
+
+
+def _pages(vector: tuple[bytes, memoryview]) -> Iterator[tuple[int, int, Page]]:
+    magic, bitmap = vector
+    if magic == _MAGIC:
+        yield from pages(bitmap)
+        return
+    for key, count, page in _containers(_Cursor(bitmap)):
+        yield key << 16, count, page
 
 
 def pages(bitmap: memoryview) -> Iterator[tuple[int, int, Page]]:

@@ -95,6 +95,12 @@ class Iceberg:
     def retain(self, files: FileSet, paths: Sequence[str]) -> None:
         files.handle.retain(json.dumps(list(paths)))
 
+    def left_alone(self, view: TableView) -> str | None:
+        return None
+
+    def parquet_properties(self, view: TableView) -> Mapping[str, str]:
+        return view.properties
+
     def unfit(self, view: TableView) -> str | None:
         return unfit_types(view)
 

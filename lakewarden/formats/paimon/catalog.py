@@ -30,6 +30,8 @@ class Catalogs:
     def __init__(self, spark: Any, properties: Mapping[str, Mapping[str, str]]) -> None:
         self.spark = spark
         self.bridge = bridge(spark, _HERE / "PaimonBridge.java", "lakewarden.PaimonBridge")
+        self.files = bridge(spark, _HERE / "PaimonFiles.java", "lakewarden.PaimonFiles")
+        self.commit = bridge(spark, _HERE / "PaimonCommit.java", "lakewarden.PaimonCommit")
         self._properties = properties
         self._open: dict[str, Any] = {}
 

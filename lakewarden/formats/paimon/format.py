@@ -13,17 +13,26 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from lakewarden.errors import LakewardenError
+from lakewarden.errors import LakewardenError, PolicyError
 from lakewarden.formats.jvm import JavaError
 from lakewarden.formats.paimon import partitions, refs
 from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
 from lakewarden.formats.paimon.expiry import expire
+from lakewarden.formats.paimon.files import read_files
 from lakewarden.formats.paimon.guard import Guard, Held
+from lakewarden.formats.paimon.history import read_replaced
 from lakewarden.formats.paimon.keyed import Keyed
 from lakewarden.formats.paimon.manifests import fold, manifests
 from lakewarden.formats.paimon.metadata import Files, Known, read_metadata
 from lakewarden.formats.paimon.reach import Reach
 from lakewarden.formats.paimon.reader import Decoder, PaimonReader
+from lakewarden.formats.paimon.rewrite import (
+    commit_rewrite,
+    output_locations,
+    prepare_rewrite,
+    rewrite_natively,
+)
+from lakewarden.formats.paimon.schema import StoredSchemas, left_alone, parquet_properties
 from lakewarden.formats.paimon.view import view_of
 from lakewarden.formats.reach_cache import ReachCache
 from lakewarden.formats.remembered import Remembered
@@ -63,6 +72,7 @@ class Paimon:
         self._cache = cache
         self._guard = guard
         self._known: Known = {}
+        self._schemas = StoredSchemas(self._catalogs)
 
     def tables(self, catalog: str) -> list[TableRef]:
         return self._catalogs.tables(catalog)
@@ -154,56 +164,56 @@ class Paimon:
     def bucket_engine(self) -> BucketEngine:
         return Keyed(self._catalogs, self.find_commit, self._locked, self._cache.parent / "classes")
 
-    # What this release does not do for Paimon. Each is asked for by a job that says so before it changes anything.
-
     def files(
         self, table: TableRef, snapshot_id: int, where: str | None, bounds_of: Sequence[str] = ()
     ) -> FileSet:
-        _not_yet("list the data files of", table)
+        if where:
+            reason = f"found {where!r}; Paimon tables are compacted whole, or by partition as they fall due"
+            raise PolicyError(key="rewrite_where", reason=reason)
+        return read_files(self._catalogs, table, snapshot_id)
 
     def clustering(
         self, table: TableRef, files: FileSet, columns: Sequence[str]
     ) -> Mapping[int, Mapping[str, float]]:
-        _not_yet("cluster", table)
+        """Not told: then a partition is ordered when enough of it is new."""
+        return {}
 
     def clustering_of_outputs(
         self, table: TableRef, files: FileSet, paths: Sequence[str], columns: Sequence[str]
     ) -> Mapping[str, float]:
-        _not_yet("cluster", table)
+        return {}
 
     def dangling(self, table: TableRef, files: FileSet, branch: str) -> list[str]:
-        _not_yet("rewrite delete files of", table)
+        """A deletion vector leaves with its data file."""
+        return []
 
     def retain(self, files: FileSet, paths: Sequence[str]) -> None:
-        return None
+        files.handle.retain(json.dumps(list(paths)))
+
+    def left_alone(self, view: TableView) -> str | None:
+        return left_alone(view)
 
     def unfit(self, view: TableView) -> str | None:
-        return "this release does not compact Paimon tables"
+        return self._schemas.unfit(view)
+
+    def parquet_properties(self, view: TableView) -> Mapping[str, str]:
+        return parquet_properties(view.properties)
 
     def arrow_schema(self, view: TableView) -> bytes:
-        _not_yet("compact", view.ref)
-
-    def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
-        _not_yet("verify a commit of", table)
-
-    def survey(self, view: TableView) -> Survey:
-        _not_yet("check", view.ref)
+        return bytes(self._schemas.arrow(view).serialize())
 
     def output_locations(
         self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
     ) -> list[str]:
-        _not_yet("compact", table)
+        return output_locations(self._catalogs, table, files, names)
 
     def prepare_rewrite(self, rewrite: Rewrite) -> None:
-        _not_yet("compact", rewrite.table)
+        prepare_rewrite(self._catalogs, rewrite)
 
     def commit_rewrite(self, rewrite: Rewrite, incorporate: Incorporate | None = None) -> int | None:
-        _not_yet("compact", rewrite.table)
-
-    def merge_deletes(
-        self, table: TableRef, where: str | None, min_files: int, summary: Mapping[str, str]
-    ) -> int | None:
-        _not_yet("rewrite delete files of", table)
+        """Deletes that arrive are not taken in: the commit is lost, and the group written anew with them applied."""
+        lock = self._locked(self.view(rewrite.table))
+        return commit_rewrite(self._catalogs, rewrite, partial(self.find_commit, rewrite.table), lock)
 
     def rewrite_natively(
         self,
@@ -214,7 +224,20 @@ class Paimon:
         columns: Sequence[str],
         target_bytes: int,
     ) -> list[OutputFile]:
-        _not_yet("compact", table)
+        return rewrite_natively(self._catalogs, table, files, group, target_bytes)
+
+    def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
+        return read_replaced(self._catalogs, self.view(table), snapshot_id)
+
+    # What this release does not do for Paimon. Each is asked for by a job that says so before it changes anything.
+
+    def survey(self, view: TableView) -> Survey:
+        _not_yet("check", view.ref)
+
+    def merge_deletes(
+        self, table: TableRef, where: str | None, min_files: int, summary: Mapping[str, str]
+    ) -> int | None:
+        _not_yet("rewrite delete files of", table)
 
     def check_adoption(self, table: TableRef, paths: Sequence[str]) -> Adoption:
         _not_yet("adopt files into", table)
