@@ -197,7 +197,6 @@ def test_rows_of_ordered_buckets_are_not_sorted(paimon: PaimonLab) -> None:
 @pytest.mark.parametrize(
     ("keyed", "options", "why"),
     [
-        (True, {}, "rows of one key are merged"),
         (False, {"row-tracking.enabled": "true"}, "row-tracking.enabled is set"),
         (False, {"bucket": "2", "bucket-key": "id", "deletion-vectors.enabled": "true"}, "go unnoticed"),
     ],
@@ -303,7 +302,7 @@ def test_answer_that_was_lost_is_asked_of_the_table(paimon: PaimonLab) -> None:
     paimon.append(table, 4, days=1)
     rows = paimon.rows(table)
 
-    def silent(table, summary, attempt, find):  # type: ignore[no-untyped-def]
+    def silent(table, summary, attempt, find, lock):  # type: ignore[no-untyped-def]
         def then_fail() -> None:
             attempt()
             raise Py4JError("the connection went away")
@@ -322,7 +321,7 @@ def test_crash_around_a_commit(paimon: PaimonLab, committed: bool) -> None:
     paimon.append(table, 4, days=1)
     rows = paimon.rows(table)
 
-    def stops(table, summary, attempt, find):  # type: ignore[no-untyped-def]
+    def stops(table, summary, attempt, find, lock):  # type: ignore[no-untyped-def]
         if committed:
             attempt()
         raise RuntimeError("the process stops here")
