@@ -307,7 +307,7 @@ def test_answer_that_was_lost_is_asked_of_the_table(paimon: PaimonLab) -> None:
             attempt()
             raise Py4JError("the connection went away")
 
-        return commit(table, summary, then_fail, find)
+        return commit(table, summary, then_fail, find, lock)
 
     with patch.object(rewrite, "commit", silent):
         run = compact(paimon, table)
