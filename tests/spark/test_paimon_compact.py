@@ -252,6 +252,26 @@ def test_deletion_vectors_are_applied_by_compact_deletes(paimon: PaimonLab, wide
     assert sum(each["rows"] for each in paimon.files(table)) == len(before)
 
 
+def test_vectors_that_are_switched_off_are_left_where_they_are(paimon: PaimonLab) -> None:
+    """Readers see the rows they strike, and may not see them one day: nothing may be made of such a file."""
+    options = {"deletion-vectors.enabled": "true", "deletion-vectors.modifiable": "true"}
+    table = paimon.typed("plain", **options)
+    paimon.write(table, 4, days=1)
+    paimon.types.strike(paimon.load(table), paimon.files(table)[1]["name"], 5, 20)
+    kept = paimon.files(table)[1]["name"]
+    paimon.change(table, "deletion-vectors.enabled=false")
+    before = paimon.texts(table)
+    assert len(before) == 200
+    run = compact(paimon, table)
+    assert (run.state, run.counters["files_compacted"]) == (RunState.DONE, 3)
+    assert (
+        compact(paimon, table, "compact-deletes", delete_compaction_ratio=0.01).state
+        is RunState.NOTHING_TO_DO
+    )
+    assert kept in [each["name"] for each in paimon.files(table)]
+    assert paimon.texts(table) == before
+
+
 def test_a_delete_that_comes_meanwhile_is_not_lost(paimon: PaimonLab) -> None:
     table = paimon.typed("plain", **{"deletion-vectors.enabled": "true"})
     paimon.write(table, 6, days=1)

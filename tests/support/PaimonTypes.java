@@ -229,8 +229,11 @@ public class PaimonTypes {
       changes.add(SchemaChange.dropColumn("extra"));
     } else if (what.equals("again")) {
       changes.add(SchemaChange.addColumn("extra", DataTypes.STRING()));
-    } else {
+    } else if (what.equals("cast")) {
       changes.add(SchemaChange.updateColumnType("n", DataTypes.STRING()));
+    } else {
+      String[] option = what.split("=");
+      changes.add(SchemaChange.setOption(option[0], option[1]));
     }
     catalog.alterTable(Identifier.create("db", name), changes, false);
   }

@@ -237,12 +237,16 @@ public class PaimonFiles {
     return row;
   }
 
-  /** By partition, bucket and data file the number of its deletion vector; the vectors are described in the scan. */
+  /**
+   * By partition, bucket and data file the number of its deletion vector; the vectors are described in the scan. Where the
+   * table has them switched off, readers see the rows they strike: such a vector has no number, and its file is to stay.
+   */
   private static Map vectors(FileStoreTable table, Snapshot snapshot, Scan scan) throws Exception {
     Map found = new HashMap();
     if (snapshot.indexManifest() == null) {
       return found;
     }
+    boolean inForce = table.coreOptions().deletionVectorsEnabled();
     IndexFileHandler handler = table.store().newIndexFileHandler();
     for (Iterator each = handler.scan(snapshot, "DELETION_VECTORS").iterator(); each.hasNext(); ) {
       IndexManifestEntry entry = (IndexManifestEntry) each.next();
@@ -251,7 +255,10 @@ public class PaimonFiles {
         DeletionVectorMeta vector = (DeletionVectorMeta) of.next();
         found.put(
             key(entry.partition(), entry.bucket(), vector.dataFileName()),
-            Integer.valueOf(scan.deletes.size()));
+            Integer.valueOf(inForce ? scan.deletes.size() : -1));
+        if (!inForce) {
+          continue;
+        }
         Map row = new HashMap();
         row.put("path", path);
         row.put("offset", Integer.valueOf(vector.offset()));
@@ -327,10 +334,11 @@ public class PaimonFiles {
       rowGroups.setSafe(rows, 1);
       sortOrder.setNull(rows);
       int start = deletes.startNewValue(rows);
-      if (vector != null) {
+      boolean numbered = vector != null && vector.intValue() >= 0;
+      if (numbered) {
         ((IntVector) deletes.getDataVector()).setSafe(start, vector.intValue());
       }
-      deletes.endValue(rows, vector == null ? 0 : 1);
+      deletes.endValue(rows, numbered ? 1 : 0);
       rows++;
     }
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from lakewarden.formats.jvm import JavaError, java_reason
 from lakewarden.formats.paimon.catalog import Catalogs
 from lakewarden.model import TableView
 
@@ -58,10 +59,16 @@ class StoredSchemas:
                 return f"{key} asks for a file index"
             if key.startswith("parquet.bloom.filter.enabled") and view.properties[key].lower() == "true":
                 return f"{key} asks for a bloom filter"
+        for key in ("file.format.per.level", "file.compression.per.level"):
+            if key in view.properties:
+                return f"{key} is set"
         special = _SPECIAL.search(_types(view))
         if special:
             return f"the schema has a {special.group(1)} column"
-        return _differs(self._stored(view), self.arrow(view))
+        try:
+            return _differs(self._stored(view), self.arrow(view))
+        except JavaError as error:
+            return f"Paimon stores no such schema in Parquet ({java_reason(error)})"
 
     def _stored(self, view: TableView) -> Any:
         # Not the view's own id: a view of the past has another schema in it.
