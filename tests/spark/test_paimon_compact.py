@@ -41,8 +41,13 @@ def reasons(paimon: PaimonLab, table: str, **policy: object) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     "policy",
-    [{}, {"rewrite_digest": "rows"}, {"rewrite_sort_columns": ["ts6 desc", "id"]}],
-    ids=["pages", "decoded", "sorted"],
+    [
+        {},
+        {"rewrite_digest": "rows"},
+        {"rewrite_sort_columns": ["ts6 desc", "id"]},
+        {"rewrite_zorder_columns": ["id", "vc"]},
+    ],
+    ids=["pages", "decoded", "sorted", "zorder"],
 )
 def test_every_type_by_paimons_own_reader(paimon: PaimonLab, policy: dict[str, object]) -> None:
     table = paimon.typed()
@@ -54,6 +59,14 @@ def test_every_type_by_paimons_own_reader(paimon: PaimonLab, policy: dict[str, o
     assert paimon.texts(table) == before
     assert "253402300" not in str(paimon.files(table))  # INT96 has no bounds
     assert compact(paimon, table, **policy).state is RunState.NOTHING_TO_DO
+
+
+def test_rows_are_not_ordered_by_what_has_no_order_here(paimon: PaimonLab) -> None:
+    table = paimon.typed()
+    paimon.write(table)
+    plan = paimon.lw.plan("compact", table, policy={**SMALL, "rewrite_sort_columns": ["ts9"]})
+    assert plan.empty
+    assert "INT96 timestamps have no order as bytes" in plan.reason
 
 
 def test_files_are_described_as_paimon_describes_its_own(paimon: PaimonLab) -> None:
