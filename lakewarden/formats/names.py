@@ -30,8 +30,9 @@ _PAIMON_METADATA = (
     rf"/manifest/(manifest|manifest-list|index-manifest)-{_UUID}-\d+(\.\w+)?$"
     rf"|/index/index-{_UUID}-\d+$|/statistics/stat-{_UUID}-\d+$"
 )
-# The table may choose how data files' names begin; a uuid, a number and a format always end them.
-_PAIMON_DATA = rf"/bucket-(\d+|postpone)/[^/]*{_UUID}-\d+(\.[\w.]+)?$"
+# The table may choose how data files' names begin; a uuid and a number, or the run of ours that wrote them, always follow.
+_OUR_RUN = r"lakewarden-\d{8}-\d{6}-[0-9a-f]{6}-[^/.]*"
+_PAIMON_DATA = rf"/bucket-(\d+|postpone)/[^/]*({_UUID}-\d+|{_OUR_RUN})(\.[\w.]+)?$"
 _PAIMON = Names(ours=re.compile(f"{_PAIMON_METADATA}|{_PAIMON_DATA}"), metadata=re.compile(_PAIMON_METADATA))
 
 _BY_FORMAT = {"iceberg": _ICEBERG, "paimon": _PAIMON}
