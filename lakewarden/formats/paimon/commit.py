@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
@@ -20,8 +21,11 @@ Find = Callable[[Mapping[str, str]], int | None]
 
 
 def new_identifier() -> int:
-    """Paimon takes a commit of the same user and identifier for one that was repeated, and wants them to grow."""
-    return int(clock.now().timestamp() * 1_000_000)
+    """Paimon takes a commit of the same user and identifier for one that was repeated, and wants them to grow.
+
+    So: the time in microseconds, and chance for two processes that ask in the same one.
+    """
+    return int(clock.now().timestamp() * 1_000_000) * 1_000 + secrets.randbelow(1_000)
 
 
 def commit(
