@@ -52,7 +52,9 @@ def binpack_case(lab: Lab) -> Found:
 
 
 def _our_compact(table: LongPaimon, target: int, warden: Lakewarden) -> None:
-    run = warden.run("compact", table.full_name, {"rewrite_target_bytes": target})
+    run = warden.run(
+        "compact", table.full_name, {"rewrite_target_bytes": target, "rewrite_min_input_files": 2}
+    )
     if run.state != "done":
         raise RuntimeError(f"compact ended {run.state}: {run.reason}")
 

@@ -229,7 +229,7 @@ def test_ctrl_c_leaves_nothing_half_done(lab: Lab, tmp_path: Path) -> None:
         readings.append(commit)
     before = readings.content()
     slowly = configuration(lab, tmp_path)
-    slowly.write_text(f"{slowly.read_text()}[budgets]\nwrite_mb_per_s = 1\n")
+    slowly.write_text(f"{slowly.read_text()}[budgets]\nwrite_mb_per_s = 0.2\n")
     child = subprocess.Popen(
         [sys.executable, "-m", "lakewarden.cli", "--config", str(slowly),
          "run", "compact", table],
