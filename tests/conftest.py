@@ -63,7 +63,10 @@ def _catalogs_of_a_module() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _catalogs_of_a_test() -> Iterator[None]:
+def _catalogs_of_a_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    if "spark" not in request.fixturenames:
+        yield
+        return
     with _without_new_catalogs():
         yield
 

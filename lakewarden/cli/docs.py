@@ -14,6 +14,7 @@ import ast
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -134,6 +135,7 @@ def _policy_default(key: Key) -> str:
     return "–" if text == "none" else f"`{text}`"
 
 
+@cache
 def keys_in_use() -> frozenset[str]:
     """Keys the code that does the work asks for by name: in jobs/, api.py and policy/graces.py, and nowhere else."""
     names = {key.name for key in KEYS}
