@@ -70,6 +70,11 @@ def _jar(classes: dict[str, bytes], name: str, cache: Path) -> Path:
     return jar
 
 
+def file_columns(spark: Any) -> Any:
+    """What every format's bridge writes its data files with: compiled beside it."""
+    return bridge(spark, Path(__file__).parent / "FileColumns.java", "lakewarden.FileColumns")
+
+
 def java_causes(error: BaseException) -> Iterator[tuple[str, str]]:
     """Class name and message of a Java exception and of each of its causes, outermost first."""
     cause = error.java_exception if isinstance(error, Py4JJavaError) else None

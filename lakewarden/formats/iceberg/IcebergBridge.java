@@ -7,11 +7,9 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.io.FileOutputStream;
 import java.lang.reflect.Constructor;
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -24,16 +22,6 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
-import org.apache.arrow.memory.RootAllocator;
-import org.apache.arrow.vector.BigIntVector;
-import org.apache.arrow.vector.BitVector;
-import org.apache.arrow.vector.FieldVector;
-import org.apache.arrow.vector.IntVector;
-import org.apache.arrow.vector.VarCharVector;
-import org.apache.arrow.vector.VectorSchemaRoot;
-import org.apache.arrow.vector.complex.ListVector;
-import org.apache.arrow.vector.ipc.ArrowStreamWriter;
-import org.apache.arrow.vector.types.pojo.FieldType;
 import org.apache.iceberg.DataFile;
 import org.apache.iceberg.DataFiles;
 import org.apache.iceberg.DeleteFile;
@@ -275,14 +263,9 @@ public final class IcebergBridge {
     }
     Scan scan = new Scan();
     Map partitionIds = new HashMap();
-    RootAllocator allocator = new RootAllocator();
-    FileColumns columns = new FileColumns(allocator);
-    VectorSchemaRoot root = new VectorSchemaRoot(columns.vectors());
-    FileOutputStream out = new FileOutputStream(arrowPath);
-    ArrowStreamWriter writer = new ArrowStreamWriter(root, null, out.getChannel());
+    FileColumns columns = new FileColumns(arrowPath);
     CloseableIterable files = planning.planFiles();
     try {
-      writer.start();
       CloseableIterator each = files.iterator();
       while (each.hasNext()) {
         FileScanTask task = (FileScanTask) each.next();
@@ -290,19 +273,12 @@ public final class IcebergBridge {
         int partition = partitionId(scan, partitionIds, table, file);
         scan.tasks.put(file.location(), task);
         scan.partitionOf.put(file.location(), Integer.valueOf(partition));
-        columns.add(scan, task, file, partition);
-        if (columns.rows == 65536) {
-          flush(columns, root, writer);
-        }
+        add(columns, scan, task, file, partition);
       }
-      flush(columns, root, writer);
-      writer.end();
+      columns.end();
     } finally {
       files.close();
-      writer.close();
-      root.close();
-      out.close();
-      allocator.close();
+      columns.close();
     }
     return scan;
   }
@@ -324,14 +300,6 @@ public final class IcebergBridge {
       }
     }
     return names;
-  }
-
-  private static void flush(FileColumns columns, VectorSchemaRoot root, ArrowStreamWriter writer) throws Exception {
-    columns.seal();
-    root.setRowCount(columns.rows);
-    writer.writeBatch();
-    root.clear();
-    columns.rows = 0;
   }
 
   private int partitionId(Scan scan, Map known, Table table, DataFile file) {
@@ -371,92 +339,31 @@ public final class IcebergBridge {
     }
   }
 
-  /** The columns Python plans from; the names are those of model.FileSet. */
-  private static final class FileColumns {
-    final IntVector partition;
-    final VarCharVector path;
-    final VarCharVector format;
-    final BigIntVector bytes;
-    final BigIntVector records;
-    final BigIntVector sequence;
-    final BigIntVector firstRowId;
-    final IntVector positionDeletes;
-    final IntVector equalityDeletes;
-    final BitVector encrypted;
-    final IntVector rowGroups;
-    final IntVector sortOrder;
-    final ListVector deletes;
-    int rows = 0;
-
-    FileColumns(RootAllocator allocator) {
-      partition = new IntVector("partition", allocator);
-      path = new VarCharVector("path", allocator);
-      format = new VarCharVector("format", allocator);
-      bytes = new BigIntVector("bytes", allocator);
-      records = new BigIntVector("records", allocator);
-      sequence = new BigIntVector("sequence_number", allocator);
-      firstRowId = new BigIntVector("first_row_id", allocator);
-      positionDeletes = new IntVector("position_deletes", allocator);
-      equalityDeletes = new IntVector("equality_deletes", allocator);
-      encrypted = new BitVector("encrypted", allocator);
-      rowGroups = new IntVector("row_groups", allocator);
-      sortOrder = new IntVector("sort_order_id", allocator);
-      deletes = ListVector.empty("deletes", allocator);
-      deletes.addOrGetVector(FieldType.nullable(org.apache.arrow.vector.types.Types.MinorType.INT.getType()));
+  private static void add(FileColumns columns, Scan scan, FileScanTask task, DataFile file, int partition)
+      throws Exception {
+    List applying = task.deletes();
+    int[] places = new int[applying.size()];
+    int equality = 0;
+    for (int i = 0; i < places.length; i++) {
+      DeleteFile each = (DeleteFile) applying.get(i);
+      equality += each.content() == FileContent.EQUALITY_DELETES ? 1 : 0;
+      places[i] = scan.place(each);
     }
-
-    List vectors() {
-      return Arrays.asList(new FieldVector[] {
-        partition, path, format, bytes, records, sequence, firstRowId, positionDeletes, equalityDeletes, encrypted,
-        rowGroups, sortOrder, deletes});
-    }
-
-    void add(Scan scan, FileScanTask task, DataFile file, int partitionId) {
-      partition.setSafe(rows, partitionId);
-      path.setSafe(rows, file.location().getBytes(StandardCharsets.UTF_8));
-      format.setSafe(rows, file.format().name().toLowerCase().getBytes(StandardCharsets.UTF_8));
-      bytes.setSafe(rows, file.fileSizeInBytes());
-      records.setSafe(rows, file.recordCount());
-      sequence.setSafe(rows, file.dataSequenceNumber() == null ? 0L : file.dataSequenceNumber().longValue());
-      if (file.firstRowId() == null) {
-        firstRowId.setNull(rows);
-      } else {
-        firstRowId.setSafe(rows, file.firstRowId().longValue());
-      }
-      int position = 0;
-      int equality = 0;
-      List applying = task.deletes();
-      IntVector places = (IntVector) deletes.getDataVector();
-      int start = deletes.startNewValue(rows);
-      for (int i = 0; i < applying.size(); i++) {
-        DeleteFile each = (DeleteFile) applying.get(i);
-        if (each.content() == FileContent.EQUALITY_DELETES) {
-          equality++;
-        } else {
-          position++;
-        }
-        places.setSafe(start + i, scan.place(each));
-      }
-      deletes.endValue(rows, applying.size());
-      positionDeletes.setSafe(rows, position);
-      equalityDeletes.setSafe(rows, equality);
-      encrypted.setSafe(rows, file.keyMetadata() == null ? 0 : 1);
-      // A file whose writer told no offsets counts as one row group.
-      rowGroups.setSafe(rows, file.splitOffsets() == null ? 1 : Math.max(1, file.splitOffsets().size()));
-      if (file.sortOrderId() == null) {
-        sortOrder.setNull(rows);
-      } else {
-        sortOrder.setSafe(rows, file.sortOrderId().intValue());
-      }
-      rows++;
-    }
-
-    void seal() {
-      List all = vectors();
-      for (int i = 0; i < all.size(); i++) {
-        ((FieldVector) all.get(i)).setValueCount(rows);
-      }
-    }
+    columns.add(
+        partition,
+        file.location(),
+        file.format().name().toLowerCase(),
+        file.fileSizeInBytes(),
+        file.recordCount(),
+        file.dataSequenceNumber() == null ? 0L : file.dataSequenceNumber().longValue(),
+        file.firstRowId(),
+        places.length - equality,
+        equality,
+        file.keyMetadata() != null,
+        // A file whose writer told no offsets counts as one row group.
+        file.splitOffsets() == null ? 1 : Math.max(1, file.splitOffsets().size()),
+        file.sortOrderId(),
+        places);
   }
 
   // ---------------------------------------------------------------- writing

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lakewarden.errors import LakewardenError, NoSuchTable, Unreachable
-from lakewarden.formats.jvm import JavaError, bridge, is_java, java_reason
+from lakewarden.formats.jvm import JavaError, bridge, file_columns, is_java, java_reason
 from lakewarden.model import TableRef
 
 _PREFIX = "spark.sql.catalog."
@@ -49,7 +49,9 @@ class Catalogs:
 
     def __init__(self, spark: Any) -> None:
         self.spark = spark
-        self.bridge = bridge(spark, _HERE / "IcebergBridge.java", "lakewarden.IcebergBridge")
+        self.bridge = bridge(
+            spark, _HERE / "IcebergBridge.java", "lakewarden.IcebergBridge", beside=file_columns(spark)
+        )
         self.deletes = bridge(
             spark, _HERE / "IcebergDeletes.java", "lakewarden.IcebergDeletes", beside=self.bridge
         )

@@ -82,7 +82,6 @@ public class PaimonBridge {
     found.put("options", table.options());
     found.put("schema", JSON.readValue(table.schema().toString(), Map.class));
     found.put("decoupled", Boolean.valueOf(table.coreOptions().changelogLifecycleDecoupled()));
-    found.put("external", table.coreOptions().dataFileExternalPaths());
     found.put("index_beside_data", Boolean.valueOf(table.coreOptions().indexFileInDataFileDir()));
     return JSON.writeValueAsString(found);
   }

@@ -1,7 +1,5 @@
 package lakewarden;
 
-import java.io.FileOutputStream;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -14,16 +12,6 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 
-import org.apache.arrow.memory.RootAllocator;
-import org.apache.arrow.vector.BigIntVector;
-import org.apache.arrow.vector.BitVector;
-import org.apache.arrow.vector.FieldVector;
-import org.apache.arrow.vector.IntVector;
-import org.apache.arrow.vector.VarCharVector;
-import org.apache.arrow.vector.VectorSchemaRoot;
-import org.apache.arrow.vector.complex.ListVector;
-import org.apache.arrow.vector.ipc.ArrowStreamWriter;
-import org.apache.arrow.vector.types.pojo.FieldType;
 import org.apache.paimon.CoreOptions;
 import org.apache.paimon.Snapshot;
 import org.apache.paimon.data.BinaryRow;
@@ -151,15 +139,10 @@ public class PaimonFiles {
     boolean fixed = table.bucketMode() == BucketMode.HASH_FIXED;
     Scan scan = new Scan(snapshot, fixed && table.coreOptions().bucketAppendOrdered());
     Map struck = vectors(table, snapshot, scan);
-    RootAllocator allocator = new RootAllocator();
-    Columns columns = new Columns(allocator);
-    VectorSchemaRoot root = new VectorSchemaRoot(columns.vectors());
-    FileOutputStream out = new FileOutputStream(arrowPath);
-    ArrowStreamWriter writer = new ArrowStreamWriter(root, null, out.getChannel());
+    FileColumns columns = new FileColumns(arrowPath);
     Map numbers = new HashMap();
     Map counts = new HashMap();
     try {
-      writer.start();
       for (Iterator each = files.iterator(); each.hasNext(); ) {
         ManifestEntry entry = (ManifestEntry) each.next();
         Integer number = Integer.valueOf(number(table, scan, numbers, entry));
@@ -174,18 +157,11 @@ public class PaimonFiles {
         if (vector != null) {
           scan.struck.add(path);
         }
-        columns.add(number.intValue(), path, ordinal, entry.file(), (Integer) vector);
-        if (columns.rows == 65536) {
-          flush(columns, root, writer);
-        }
+        add(columns, number.intValue(), path, ordinal, entry.file(), (Integer) vector);
       }
-      flush(columns, root, writer);
-      writer.end();
+      columns.end();
     } finally {
-      writer.close();
-      root.close();
-      out.close();
-      allocator.close();
+      columns.close();
     }
     return scan;
   }
@@ -270,84 +246,24 @@ public class PaimonFiles {
     return found;
   }
 
-  private static void flush(Columns columns, VectorSchemaRoot root, ArrowStreamWriter writer) throws Exception {
-    columns.seal();
-    root.setRowCount(columns.rows);
-    writer.writeBatch();
-    root.clear();
-    columns.rows = 0;
-  }
-
-  /** The columns Python plans from; the names are those of model.FileSet. */
-  private static final class Columns {
-    final IntVector place;
-    final VarCharVector path;
-    final VarCharVector format;
-    final BigIntVector bytes;
-    final BigIntVector records;
-    final BigIntVector sequence;
-    final BigIntVector firstRowId;
-    final IntVector positionDeletes;
-    final IntVector equalityDeletes;
-    final BitVector encrypted;
-    final IntVector rowGroups;
-    final IntVector sortOrder;
-    final ListVector deletes;
-    int rows = 0;
-
-    Columns(RootAllocator allocator) {
-      place = new IntVector("partition", allocator);
-      path = new VarCharVector("path", allocator);
-      format = new VarCharVector("format", allocator);
-      bytes = new BigIntVector("bytes", allocator);
-      records = new BigIntVector("records", allocator);
-      sequence = new BigIntVector("sequence_number", allocator);
-      firstRowId = new BigIntVector("first_row_id", allocator);
-      positionDeletes = new IntVector("position_deletes", allocator);
-      equalityDeletes = new IntVector("equality_deletes", allocator);
-      encrypted = new BitVector("encrypted", allocator);
-      rowGroups = new IntVector("row_groups", allocator);
-      sortOrder = new IntVector("sort_order_id", allocator);
-      deletes = ListVector.empty("deletes", allocator);
-      deletes.addOrGetVector(FieldType.nullable(org.apache.arrow.vector.types.Types.MinorType.INT.getType()));
-    }
-
-    List vectors() {
-      return Arrays.asList(
-          new FieldVector[] {
-            place, path, format, bytes, records, sequence, firstRowId, positionDeletes, equalityDeletes, encrypted,
-            rowGroups, sortOrder, deletes
-          });
-    }
-
-    void add(int number, String name, int ordinal, DataFileMeta file, Integer vector) {
-      place.setSafe(rows, number);
-      path.setSafe(rows, name.getBytes(StandardCharsets.UTF_8));
-      format.setSafe(rows, file.fileFormat().getBytes(StandardCharsets.UTF_8));
-      bytes.setSafe(rows, file.fileSize());
-      records.setSafe(rows, file.rowCount());
-      sequence.setSafe(rows, ordinal);
-      firstRowId.setNull(rows);
-      positionDeletes.setSafe(rows, vector == null ? 0 : 1);
-      equalityDeletes.setSafe(rows, 0);
-      encrypted.setSafe(rows, 0);
-      rowGroups.setSafe(rows, 1);
-      sortOrder.setNull(rows);
-      int start = deletes.startNewValue(rows);
-      boolean numbered = vector != null && vector.intValue() >= 0;
-      if (numbered) {
-        ((IntVector) deletes.getDataVector()).setSafe(start, vector.intValue());
-      }
-      deletes.endValue(rows, numbered ? 1 : 0);
-      rows++;
-    }
-
-    void seal() {
-      List all = vectors();
-      for (int i = 0; i < all.size(); i++) {
-        ((FieldVector) all.get(i)).setValueCount(rows);
-      }
-    }
+  /** `vector` is the place of its deletion vector, negative for one without a place, null where it has none. */
+  private static void add(FileColumns columns, int place, String path, int ordinal, DataFileMeta file, Integer vector)
+      throws Exception {
+    boolean numbered = vector != null && vector.intValue() >= 0;
+    columns.add(
+        place,
+        path,
+        file.fileFormat(),
+        file.fileSize(),
+        file.rowCount(),
+        ordinal,
+        null,
+        vector == null ? 0 : 1,
+        0,
+        false,
+        1,
+        null,
+        numbered ? new int[] {vector.intValue()} : new int[0]);
   }
 
   /** The newest schema that one of these files was written with. */

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lakewarden.errors import LakewardenError, NoSuchTable, Unreachable
-from lakewarden.formats.jvm import JavaError, bridge, is_java, java_reason
+from lakewarden.formats.jvm import JavaError, bridge, file_columns, is_java, java_reason
 from lakewarden.model import TableRef
 
 _HERE = Path(__file__).parent
@@ -29,15 +29,23 @@ class Catalogs:
 
     def __init__(self, spark: Any, properties: Mapping[str, Mapping[str, str]]) -> None:
         self.spark = spark
-        self.bridge = bridge(spark, _HERE / "PaimonBridge.java", "lakewarden.PaimonBridge")
-        self.files = bridge(spark, _HERE / "PaimonFiles.java", "lakewarden.PaimonFiles")
-        self.commit = bridge(spark, _HERE / "PaimonCommit.java", "lakewarden.PaimonCommit")
+        self.bridge = self.helper("PaimonBridge")
         self._properties = properties
         self._open: dict[str, Any] = {}
 
     def helper(self, name: str) -> Any:
-        """Another of our Java classes, compiled when it is first needed."""
-        return bridge(self.spark, _HERE / f"{name}.java", f"lakewarden.{name}")
+        """One of our Java classes, compiled when it is first needed."""
+        return bridge(
+            self.spark, _HERE / f"{name}.java", f"lakewarden.{name}", beside=file_columns(self.spark)
+        )
+
+    @property
+    def files(self) -> Any:
+        return self.helper("PaimonFiles")
+
+    @property
+    def commit(self) -> Any:
+        return self.helper("PaimonCommit")
 
     def tables(self, catalog: str) -> list[TableRef]:
         try:

@@ -31,9 +31,10 @@ def expire(
     terms = {each.name: _term(each) for each in roots if each.kind == "tag" and each.branch == MAIN}
     lock.check()
     try:
-        for name, snapshot_id in refs.items():
+        for number, (name, snapshot_id) in enumerate(refs.items()):
             if not catalogs.bridge.dropTag(table, name, snapshot_id, terms[name]):
-                raise CommitLost(table=view.ref, reason=f"tag {name} is another one now")
+                kind = CommitUnknown if number else CommitLost  # lost means that nothing has changed
+                raise kind(table=view.ref, reason=f"tag {name} is another one now")
         planned = json.dumps([[each, deltas[each]] for each in ids])
         stopped = catalogs.bridge.dropSnapshots(table, planned, view.handle.decoupled)
     except JavaError as error:

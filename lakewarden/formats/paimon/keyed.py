@@ -77,7 +77,7 @@ class Keyed:
 
     def commit(self, view: TableView, merged: Merged, summary: Mapping[str, str]) -> int:
         """Refused by Paimon where one of the files that leave is gone: somebody else merged it, or dropped its partition."""
-        committer = self._catalogs.helper("PaimonCommit")
+        committer = self._catalogs.commit
 
         def attempt() -> None:
             table = self._catalogs.load(view.ref)

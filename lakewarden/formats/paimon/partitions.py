@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 from lakewarden import clock
 from lakewarden.errors import CommitLost
-from lakewarden.formats.jvm import JavaError, bridge, java_reason
+from lakewarden.formats.jvm import JavaError, java_reason
 from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
 from lakewarden.formats.paimon.commit import Find, commit, new_identifier
 from lakewarden.formats.paimon.guard import Held
@@ -18,7 +17,6 @@ from lakewarden.formats.partition_filter import matching
 from lakewarden.formats.seam import Dropped, PartitionSet
 from lakewarden.model import KeyKind, LivePartition, PartitionKey, TableRef, TableView
 
-_SOURCE = Path(__file__).parent / "PaimonPartitions.java"
 _KINDS = {
     "DATE": KeyKind.DAY,
     "TIMESTAMP_WITHOUT_TIME_ZONE": KeyKind.MOMENT,
@@ -33,7 +31,7 @@ def read_partitions(catalogs: Catalogs, view: TableView, where: str | None) -> P
     if head is None:
         return PartitionSet(None, (), frozenset() if where else None)
     try:
-        found = _bridge(catalogs).read(catalogs.load(view.ref), head)
+        found = _helper(catalogs).read(catalogs.load(view.ref), head)
     except JavaError as error:
         raise catalog_error(error, f"the metadata of {view.ref}") from error
     told = json.loads(found.described())
@@ -68,7 +66,7 @@ def drop_partitions(
     lock: AbstractContextManager[Held],
 ) -> Dropped:
     """One OVERWRITE snapshot that marks exactly the files that were found. CommitLost when one of them has left."""
-    own, loaded = _bridge(catalogs), catalogs.load(table)
+    own, loaded = _helper(catalogs), catalogs.load(table)
     try:
         planned = own.plan(loaded, found.handle, json.dumps(list(ids)))
     except JavaError as error:  # nothing is begun: others expired the snapshot that was planned from, say
@@ -80,5 +78,5 @@ def drop_partitions(
     return Dropped(snapshot_id, int(planned.files()), int(planned.rows()), int(planned.bytes()))
 
 
-def _bridge(catalogs: Catalogs) -> Any:
-    return bridge(catalogs.spark, _SOURCE, "lakewarden.PaimonPartitions")
+def _helper(catalogs: Catalogs) -> Any:
+    return catalogs.helper("PaimonPartitions")

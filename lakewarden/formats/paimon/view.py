@@ -29,7 +29,6 @@ class Handle:
 
     metadata: Metadata
     decoupled: bool
-    external: tuple[str, ...]
     index_beside_data: bool
 
 
@@ -38,7 +37,6 @@ def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> Table
     schema = told["schema"]
     run = newest_run(metadata.roots)
     head = run[-1] if run else None
-    external = tuple(each.strip() for each in (told["external"] or "").split(",") if each.strip())
     return TableView(
         ref=ref,
         format="paimon",
@@ -61,7 +59,7 @@ def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> Table
         in_order=True,
         keyed=bool(schema.get("primaryKeys")),
         version=metadata.version,
-        handle=Handle(metadata, bool(told["decoupled"]), external, bool(told["index_beside_data"])),
+        handle=Handle(metadata, bool(told["decoupled"]), bool(told["index_beside_data"])),
     )
 
 
