@@ -27,7 +27,7 @@ import pyarrow as pa
 Kind = Literal["list", "manifest"]
 
 _INDEX = b"lakewarden.index"
-_VERSION = 1
+_VERSION = 2
 # More files than this are made one: each run adds at most one of a kind.
 _MANY = 12
 

@@ -51,6 +51,7 @@ class Listed:
     paths: pa.Array
     lengths: Any
     live: Any
+    net: Any  # files added less files deleted, where entries of a manifest do both
     numbers: Any
 
     def of(self, lists: Collection[int]) -> Any:
@@ -86,7 +87,14 @@ class Remembered:
             nothing = np.empty(0, dtype=np.int32)
             starts = np.zeros(len(once) + 1, dtype=np.int64)
             return Listed(
-                same, starts, nothing, pa.array([], pa.string()), nothing, nothing, np.empty(0, np.uint64)
+                same,
+                starts,
+                nothing,
+                pa.array([], pa.string()),
+                nothing,
+                nothing,
+                nothing,
+                np.empty(0, np.uint64),
             )
         table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
         encoded = table["manifest"].combine_chunks()
@@ -162,7 +170,8 @@ def _as_listed(table: pa.Table, encoded: Any, used: Any, first: Any, same: Any, 
     """Two spellings of one manifest are one manifest: numbered by the hash of the normal form."""
     paths = encoded.dictionary.take(pa.array(used))
     numbers, place, inverse = np.unique(hashes(paths), return_index=True, return_inverse=True)
-    lengths, live = (table[name].to_numpy()[first][place] for name in ("length", "live"))
+    told = ("length", "live", "net" if "net" in table.column_names else "live")
+    lengths, live, net = (table[name].to_numpy()[first][place] for name in told)
     number_of = np.zeros(len(encoded.dictionary), dtype=np.int32)
     number_of[used] = inverse
     of = table["of"].to_numpy()
@@ -174,6 +183,7 @@ def _as_listed(table: pa.Table, encoded: Any, used: Any, first: Any, same: Any, 
         paths.take(pa.array(place)),
         lengths,
         live,
+        net,
         numbers,
     )
 

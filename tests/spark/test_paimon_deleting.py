@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lakewarden.errors import CommitLost, LakewardenError, Refused
@@ -312,3 +314,35 @@ def test_a_file_that_may_be_a_root_stops_everything(paimon: PaimonLab) -> None:
     (paimon.folder(table) / "snapshot" / "snapshot-seven").write_text("{}")
     with pytest.raises(LakewardenError, match="snapshot-seven is of no kind that is known"):
         paimon.lw.run("sweep", table)
+
+
+@pytest.mark.parametrize(
+    ("keyed", "options"), [KINDS[0].values, KINDS[2].values], ids=["append", "primary key"]
+)
+@pytest.mark.parametrize("odd", [False, True], ids=["as written", "a base from elsewhere"])
+def test_all_snapshots_need_what_each_of_them_needs(
+    paimon: PaimonLab, keyed: bool, options: dict[str, str], odd: bool
+) -> None:
+    """Of neighbours only what the later one added is read, unless its lists say that it did not take over the rest."""
+    merging = {"manifest.merge-min-count": "3"}
+    table = paimon.busy(keyed=keyed, **options, **merging)
+    if odd:  # the sixth stands on what another table had, as no writer would have it
+        other = paimon.create("other", keyed=keyed, **options)
+        paimon.append(other, 2)
+        ours, theirs = (paimon.folder(each) / "snapshot" for each in (table, other))
+        told, base = (json.loads(each.read_text()) for each in (ours / "snapshot-6", theirs / "snapshot-2"))
+        (ours / "snapshot-6").write_text(
+            json.dumps({**told, **{key: value for key, value in base.items() if key.startswith("base")}})
+        )
+        shutil.copytree(
+            paimon.folder(other),
+            paimon.folder(table),
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns("snapshot", "schema"),
+        )
+    view = paimon.lw.view(table)
+    format_ = paimon.lw.lake.format_for(view.ref)
+    files = [str(paimon.folder(table) / each) for each in sorted(paimon.on_disk(table)) if "/bucket-" in each]
+    each_alone = [format_.reached(view, [each.id]).names(files) for each in view.snapshots]
+    assert len(each_alone) > 10
+    assert (format_.reached(view).names(files) == np.logical_or.reduce(each_alone)).all()

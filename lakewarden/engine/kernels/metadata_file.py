@@ -11,7 +11,13 @@ import pyarrow as pa
 
 from lakewarden.engine.kernels.avro import check_whole, is_header, joined, shape
 from lakewarden.engine.kernels.manifests import LISTED, NAMED, iceberg_list, iceberg_manifest, live_only
-from lakewarden.engine.kernels.paimon_manifests import ENTRIES, paimon_index, paimon_list, paimon_manifest
+from lakewarden.engine.kernels.paimon_manifests import (
+    ENTRIES,
+    PAIMON_LISTED,
+    paimon_index,
+    paimon_list,
+    paimon_manifest,
+)
 from lakewarden.engine.kernels.storage import MissingSource, Store, local_path
 
 What = Literal["list", "manifest", "paimon-list", "paimon-manifest", "paimon-index"]
@@ -32,7 +38,7 @@ class _Decoder:
 _DECODERS: Mapping[What, _Decoder] = {
     "list": _Decoder(iceberg_list, LISTED),
     "manifest": _Decoder(iceberg_manifest, NAMED, live_only),
-    "paimon-list": _Decoder(paimon_list, LISTED),
+    "paimon-list": _Decoder(paimon_list, PAIMON_LISTED),
     "paimon-manifest": _Decoder(paimon_manifest, ENTRIES),
     "paimon-index": _Decoder(paimon_index, ENTRIES),
 }

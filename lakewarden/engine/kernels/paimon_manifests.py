@@ -24,11 +24,13 @@ ENTRIES = pa.schema(
         ("extra", pa.list_(pa.string())),
     ]
 )
+# Beside what every list tells: how many more files a manifest's entries add than they delete.
+PAIMON_LISTED = LISTED.append(pa.field("net", pa.int64()))
 _ADD = 0
 
 
 def paimon_list(content: bytes) -> pa.Table:
-    """Of each manifest its name, length and number of entries."""
+    """Of each manifest its name, length, number of entries, and what these come to."""
     names = ("_FILE_NAME", "_FILE_SIZE", "_NUM_ADDED_FILES", "_NUM_DELETED_FILES")
     table = decode(unpacked(content), names)
     name, size, added, deleted = (one(table[each]) for each in names)
@@ -37,8 +39,9 @@ def paimon_list(content: bytes) -> pa.Table:
         pc.cast(size, pa.int64()),
         pc.cast(pc.add(added, deleted), pa.int64()),
         pa.array([False] * table.num_rows, pa.bool_()),
+        pc.cast(pc.subtract(added, deleted), pa.int64()),
     ]
-    return pa.Table.from_arrays(columns, schema=LISTED)
+    return pa.Table.from_arrays(columns, schema=PAIMON_LISTED)
 
 
 def paimon_manifest(content: bytes) -> pa.Table:

@@ -58,6 +58,11 @@ class Root:
     def is_main_snapshot(self) -> bool:
         return self.kind == "snapshot" and self.branch == MAIN
 
+    def follows(self, other: Root) -> bool:
+        """Whether it is the very next snapshot of the same branch."""
+        alike = self.kind == other.kind == "snapshot" and self.branch == other.branch
+        return alike and self.id == other.id + 1
+
 
 @dataclass(frozen=True, slots=True)
 class Metadata:

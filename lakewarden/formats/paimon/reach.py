@@ -5,6 +5,10 @@ live is what the entries of all of a snapshot's manifests add up to. That is a s
 of snapshots matters: a file deleted and added again is live, wherever the two entries stand.
 
 Named is not needed: a manifest goes on naming a file that it deletes long after the last snapshot that could read it.
+
+A snapshot takes over what the one before it had, so where both are asked about only what it added itself has to be read.
+Manifests are merged again and again on the way: of a million entries that a thousand commits of fifty files leave behind, a
+hundred thousand tell everything. That a snapshot did take over what was there is seen from its lists, or it is read whole.
 """
 
 from __future__ import annotations
@@ -114,9 +118,15 @@ class Reach:
         place = {path: number for number, path in enumerate(lists)}
         listed = self.known.listed(lists, self._list_lengths(roots))
         indexes = list(dict.fromkeys(path for root in roots for path in self._index(root)))
-        book = _Book(self.known, listed, indexes)
-        live = book.live([listed.of([place[path] for path in merged]) for merged, _ in per_root if merged])
-        added = book.added(listed.of(sorted({place[path] for _, plain in per_root for path in plain})))
+        merged = [
+            _Merged(root, *(frozenset(listed.of([place[path]]).tolist()) for path in own))
+            for root, (own, _) in zip(roots, per_root, strict=True)
+            if own
+        ]
+        sets = _to_read(merged, listed.net)
+        plain = frozenset(listed.of({place[path] for _, plain in per_root for path in plain}).tolist())
+        book = _Book(self.known, listed, indexes, sorted(plain.union(*sets)))
+        live, added = book.live(sets), book.added(plain)
         statistics = [
             f"{self.view.handle.metadata.location}/statistics/{root.content['statistics']}"
             for root in roots
@@ -165,6 +175,40 @@ class Reach:
 
 
 @dataclass(frozen=True)
+class _Merged:
+    """A root whose files are the sum of what it took over and what it added: the numbers of both lists' manifests."""
+
+    root: Root
+    base: frozenset[int]
+    delta: frozenset[int]
+
+    def all(self) -> frozenset[int]:
+        return self.base | self.delta
+
+    def continues(self, before: _Merged, net: Any) -> bool:
+        """Whether its base is what the snapshot before it came to. Merging manifests changes them, not what they come to."""
+        if not self.root.follows(before.root):
+            return False
+        had = before.all()
+        gone, new = list(had - self.base), list(self.base - had)
+        return bool(net[gone].sum() == net[new].sum())
+
+
+def _to_read(merged: Sequence[_Merged], net: Any) -> list[frozenset[int]]:
+    """For each the manifests that must be read: its own ones alone where the one before it is asked about as well.
+
+    Whatever the newest has is read whole all the same: that is the table.
+    """
+    last = {each.root.branch: each for each in merged if each.root.kind == "snapshot"}
+    found, before = [], None
+    for each in merged:
+        short = before is not None and each.continues(before, net) and each is not last[each.root.branch]
+        found.append(each.delta if short else each.all())
+        before = each
+    return found
+
+
+@dataclass(frozen=True)
 class _Needs:
     files: Any
     metadata: frozenset[str]
@@ -175,14 +219,18 @@ class _Needs:
 class _Book:
     """The entries of all manifests that some roots lead to, by manifest."""
 
-    def __init__(self, known: Remembered, listed: Listed, indexes: Sequence[str]) -> None:
+    def __init__(
+        self, known: Remembered, listed: Listed, indexes: Sequence[str], manifests: Sequence[int]
+    ) -> None:
+        """`manifests` are the numbers of those that are read."""
         self._known = known
+        paths = listed.paths.take(pa.array(manifests, pa.int64())).to_pylist()
         self._wanted = [
-            *zip(listed.paths.to_pylist(), (int(each) for each in listed.lengths), strict=True),
+            *zip(paths, listed.lengths[list(manifests)].tolist(), strict=True),
             *((path, -1) for path in indexes),
         ]
-        self._live = [*(int(each) for each in listed.live), *(-1 for _ in indexes)]
-        self._manifests = len(listed.paths)
+        self._live = [*listed.live[list(manifests)].tolist(), *(-1 for _ in indexes)]
+        self._places = {each: place for place, each in enumerate(manifests)}
         parts = [(hashes(t["path"]), t["kind"].to_numpy(), t["of"].to_numpy()) for t in self.tables()]
         empty = np.empty(0, np.uint64), np.empty(0, np.int8), np.empty(0, np.int32)
         numbers, kinds, of = (np.concatenate(each) for each in zip(*(parts or [empty]), strict=True))
@@ -196,25 +244,25 @@ class _Book:
         # One index manifest more per snapshot, read like any manifest; how many entries it has, no list tells.
         return self._known.rows("manifest", self._wanted, self._live)
 
-    def live(self, sets: Sequence[Any]) -> Any:
+    def live(self, sets: Sequence[frozenset[int]]) -> Any:
         """Hashes of the files that are live in at least one of these sets of manifests.
 
         Neighbouring snapshots share nearly all their manifests, so only what comes and goes is counted.
         """
         counts = np.zeros(len(self._files), dtype=np.int64)
         ever = np.zeros(len(self._files), dtype=bool)
-        before = np.empty(0, dtype=np.int64)
+        before: frozenset[int] = frozenset()
         for own in sets:
             touched = [
-                *(self._count(counts, each, -1) for each in np.setdiff1d(before, own)),
-                *(self._count(counts, each, 1) for each in np.setdiff1d(own, before)),
+                *(self._count(counts, each, -1) for each in before - own),
+                *(self._count(counts, each, 1) for each in own - before),
             ]
             for part in touched:
                 ever[part[counts[part] > 0]] = True
             before = own
         return self._files[ever]
 
-    def added(self, manifests: Any) -> Any:
+    def added(self, manifests: Collection[int]) -> Any:
         """Hashes of what these manifests add, whatever others delete: a changelog is read entry by entry."""
         parts = [self._entries(each) for each in manifests]
         found = [index[kinds == ADDED] for index, kinds in parts]
@@ -222,12 +270,13 @@ class _Book:
 
     def indexed(self) -> Any:
         """Hashes of the index files that the index manifests name."""
-        start = self._starts[self._manifests]
+        start = self._starts[len(self._places)]
         kinds = self._kinds[start:]
         return self._files[np.unique(self._index[start:][kinds != DELETED])]
 
     def _entries(self, manifest: int) -> tuple[Any, Any]:
-        part = slice(self._starts[manifest], self._starts[manifest + 1])
+        place = self._places[manifest]
+        part = slice(self._starts[place], self._starts[place + 1])
         return self._index[part], self._kinds[part]
 
     def _count(self, counts: Any, manifest: int, sign: int) -> Any:

@@ -44,9 +44,9 @@ class PaimonReader:
         self, paths: Sequence[str], io: Mapping[str, str]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
         """Of each list its manifests (manifest, length, live, encrypted), where `live` counts all entries."""
-        wanted = [(path, -1, -1) for path in paths]
-        for path, table, trouble in self.decoder.decode("paimon-list", wanted, io):
-            yield path, None if table is None else self._with_folder(table), trouble
+        decoded = self.decoder.decode("paimon-list", [(path, -1, -1) for path in paths], io)
+        while together := list(islice(decoded, _TOGETHER)):
+            yield from _shared(together, self._with_folder)
 
     def manifests(
         self, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]
@@ -61,18 +61,13 @@ class PaimonReader:
     def _named_together(
         self, decoded: Sequence[tuple[str, pa.Table | None, str]], index: bool
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
-        """Paths are put together for many manifests at once: Arrow's calls cost more than the few rows of one."""
         tables = [table for _, table, _ in decoded if table is not None]
         entries = pa.concat_tables(tables).combine_chunks() if tables else None
         if entries is None or pc.sum(pc.list_value_length(entries["extra"])).as_py():
             for path, table, trouble in decoded:  # files beside files: rows and entries are not one to one
                 yield path, None if table is None else self._named(table, index), trouble
             return
-        named, start = self._named(entries, index), 0
-        for path, table, trouble in decoded:
-            count = 0 if table is None else table.num_rows
-            yield path, None if table is None else named.slice(start, count), trouble
-            start += count
+        yield from _shared(decoded, lambda entries: self._named(entries, index))
 
     def _with_folder(self, table: pa.Table) -> pa.Table:
         folder = f"{self.view.handle.metadata.location}/manifest/"
@@ -110,11 +105,10 @@ class PaimonReader:
         partitions = entries["partition"].combine_chunks().dictionary_encode()
         own = [self._folder(each) for each in self._told(partitions.dictionary.to_pylist())]
         folders = pa.array(own, pa.string()).take(partitions.indices)
-        bucket = entries["bucket"].combine_chunks()
-        names = pc.if_else(pc.equal(bucket, _POSTPONED), "postpone", bucket.cast(pa.string()))
-        return pc.binary_join_element_wise(
-            folders, pc.binary_join_element_wise("bucket-", names, "/", ""), ""
-        )
+        buckets = entries["bucket"].combine_chunks().dictionary_encode()
+        names = ["postpone" if each == _POSTPONED else str(each) for each in buckets.dictionary.to_pylist()]
+        within = pa.array([f"bucket-{each}/" for each in names], pa.string()).take(buckets.indices)
+        return pc.binary_join_element_wise(folders, within, "")
 
     def _told(self, partitions: Sequence[bytes]) -> list[str]:
         unknown = [each for each in partitions if each not in self._known]
@@ -127,11 +121,27 @@ class PaimonReader:
         return f"{self.view.handle.metadata.location}/{relative}"
 
 
+def _shared(
+    decoded: Sequence[tuple[str, pa.Table | None, str]], change: Callable[[pa.Table], pa.Table]
+) -> Iterator[tuple[str, pa.Table | None, str]]:
+    """Each with its rows changed, by one call for all of them: Arrow's calls cost more than the few rows of one file."""
+    tables = [table for _, table, _ in decoded if table is not None]
+    changed, start = change(pa.concat_tables(tables).combine_chunks()) if tables else None, 0
+    for path, table, trouble in decoded:
+        if table is None or changed is None:
+            yield path, None, trouble
+            continue
+        yield path, changed.slice(start, table.num_rows), trouble
+        start += table.num_rows
+
+
 # A changelog that was compacted before its commit is one file for several buckets: entries name a part of it by place and length.
 _PART = r"bucket-[^/]+/(compacted-changelog-[^/$]+)\$(\d+)-(\d+)-\d+-\d+(\.[^/]*)$"
 
 
 def _where_it_really_is(paths: pa.Array) -> pa.Array:
+    if not pc.any(pc.match_substring(paths, "compacted-changelog-")).as_py():
+        return paths
     return pc.replace_substring_regex(paths, _PART, r"bucket-\2/\1$\2-\3\4")
 
 
