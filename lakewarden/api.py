@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -104,6 +105,10 @@ class Lakewarden(Holding):
         view = self.lake.format_for(ref).view(ref)
         self._seen.saw(view, clock.now())
         return view
+
+    def counted(self, view: TableView) -> TableView:
+        """The view with all its counters: files and bytes are not in every format's metadata, and are counted then."""
+        return replace(view, counters=self.lake.format_for(view.ref).counters(view))
 
     def manifests(self, view: TableView) -> tuple[Manifest, ...]:
         """The manifests of the view's current snapshot."""

@@ -10,7 +10,16 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from lakewarden.formats.survey import Survey
-from lakewarden.model import Bucket, DeleteFile, FileSet, LivePartition, Manifest, TableRef, TableView
+from lakewarden.model import (
+    Bucket,
+    Counters,
+    DeleteFile,
+    FileSet,
+    LivePartition,
+    Manifest,
+    TableRef,
+    TableView,
+)
 from lakewarden.plan import Bounds, MergeBuckets, RewriteGroup
 from lakewarden.safety.reached import Reached
 
@@ -231,6 +240,9 @@ class TableFormat(Protocol):
 
     def arrow_schema(self, view: TableView) -> bytes:
         """The table's schema as a serialized Arrow schema with field ids at every level."""
+
+    def counters(self, view: TableView) -> Counters:
+        """The current snapshot in numbers, all of them: a view has those only that need no more than its own metadata."""
 
     def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
         """Every manifest of the snapshot."""

@@ -39,7 +39,7 @@ from lakewarden.formats.seam import (
     Rewrite,
 )
 from lakewarden.formats.survey import Survey
-from lakewarden.model import FileSet, Manifest, TableRef, TableView
+from lakewarden.model import Counters, FileSet, Manifest, TableRef, TableView
 from lakewarden.plan import RewriteGroup
 from lakewarden.safety.reached import Reached
 
@@ -106,6 +106,9 @@ class Iceberg:
 
     def arrow_schema(self, view: TableView) -> bytes:
         return bytes(arrow_schema(view).serialize())
+
+    def counters(self, view: TableView) -> Counters:
+        return view.counters
 
     def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
         return read_manifests(self._catalogs, table, snapshot_id)

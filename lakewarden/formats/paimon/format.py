@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakewarden.errors import LakewardenError, PolicyError
 from lakewarden.formats.jvm import JavaError
@@ -47,7 +48,7 @@ from lakewarden.formats.seam import (
     Rewrite,
 )
 from lakewarden.formats.survey import Survey
-from lakewarden.model import FileSet, Manifest, TableRef, TableView
+from lakewarden.model import Counters, FileSet, Manifest, TableRef, TableView
 from lakewarden.paths import normal
 from lakewarden.plan import RewriteGroup
 from lakewarden.safety.reached import Reached
@@ -151,6 +152,18 @@ class Paimon:
             if all(each.summary.get(key) == value for key, value in summary.items())
         )
         return next(found, None)
+
+    def counters(self, view: TableView) -> Counters:
+        """Paimon's snapshots tell their rows; files have to be counted."""
+        if view.current_snapshot_id is None:
+            return view.counters
+        found = read_files(self._catalogs, view.ref, view.current_snapshot_id)
+        return replace(
+            view.counters,
+            data_files=found.files.num_rows,
+            delete_files=len({each.path for each in found.deletes}),
+            bytes=pc.sum(found.files["bytes"]).as_py() or 0,
+        )
 
     def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
         return manifests(self._catalogs, self.view(table), snapshot_id)

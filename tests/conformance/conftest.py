@@ -1,0 +1,39 @@
+"""Every kind of table that the conformance suite is asked of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.conformance.lakes import IcebergLake, Lake, PaimonLake
+from tests.support.lab import Lab, lakewarden
+from tests.support.paimon import paimon_lab
+from tests.support.spark import jdbc_warehouse, remove_catalog
+
+PAIMON = {
+    "paimon append": {},
+    "paimon append, fixed buckets": {"bucket": "2", "bucket-key": "id"},
+    "paimon primary key": {"keyed": True},
+}
+
+
+# Those that differ most are asked every time, the others with the crash matrix.
+ALWAYS = ["iceberg v2", "paimon append", "paimon primary key"]
+KINDS = ["iceberg v2", "iceberg v3", *PAIMON] if os.environ.get("LAKEWARDEN_CRASH") == "every" else ALWAYS
+
+
+@pytest.fixture(params=KINDS)
+def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Lake]:
+    kind: str = request.param
+    if kind in PAIMON:
+        with paimon_lab(spark, tmp_path) as lab:
+            yield PaimonLake(lab, **PAIMON[kind])  # type: ignore[arg-type]
+        return
+    warehouse = jdbc_warehouse(spark, tmp_path)
+    with lakewarden(spark, f"sqlite:///{tmp_path}/state.db") as lw:
+        yield IcebergLake(Lab(spark, warehouse.catalog, warehouse.path, lw), int(kind[-1]))
+    remove_catalog(spark, warehouse.catalog)
