@@ -21,6 +21,8 @@ from lakewarden.policy.resolve import Policy
 
 # From this share of new data on, the whole partition is ordered; below it, only the new files are.
 _REORDER_ALL = 0.2
+# Strategies that cluster by several columns alike.
+CURVES = ("zorder", "hilbert")
 # A partition that already opens this little more than it would after ordering is left alone.
 _GOOD_ENOUGH = 1.2
 
@@ -50,8 +52,8 @@ def clustering(view: TableView, policy: Policy) -> Clustering:
     own = current_order(view)
     if strategy == "auto":
         strategy = "zorder" if zorder else "sort" if sort or own else "binpack"
-    if strategy == "zorder":
-        return Clustering("zorder", zorder, zorder, Ordering("zorder", _keys(view, zorder)))
+    if strategy in CURVES:
+        return Clustering(strategy, zorder, zorder, Ordering(strategy, _keys(view, zorder)))
     if strategy == "sort" and sort:
         keys = _keys(view, sort)
         names = tuple(column.split()[0] for column in sort)
@@ -110,11 +112,11 @@ def _order_id(view: TableView, keys: tuple[SortKey, ...]) -> int:
 def outputs_of(chosen: Clustering, total_bytes: int, policy: Policy) -> int:
     """How many files a partition becomes.
 
-    Cells of a z-order are halved again and again, so files of it cover least of every column when their number is a power
+    Cells of a curve are halved again and again, so files of it cover least of every column when their number is a power
     of two: 20 files cover 38 % of the second of two columns, 16 files 25 %. The nearest one is taken, within the largest size.
     """
     count = outputs_for(total_bytes, policy.int("rewrite_target_bytes"))
-    if chosen.strategy != "zorder" or count < 4:
+    if chosen.strategy not in CURVES or count < 4:
         return count
     power = 1 << round(math.log2(count))
     return power if total_bytes <= power * policy.int("rewrite_max_bytes") else 2 * power
@@ -123,9 +125,9 @@ def outputs_of(chosen: Clustering, total_bytes: int, policy: Policy) -> int:
 def expected_shares(chosen: Clustering, outputs: int) -> dict[str, float]:
     """The share of files a query for one value of each column opens after ordering, if values are even.
 
-    A z-order over k columns cuts each of them into about the k-th root of the outputs; a sort cuts its first column.
+    A curve over k columns cuts each of them into about the k-th root of the outputs; a sort cuts its first column.
     """
-    if chosen.strategy == "zorder":
+    if chosen.strategy in CURVES:
         return {name: min(1.0, outputs ** (-1 / len(chosen.names))) for name in chosen.names}
     return {name: 1 / max(1, outputs) for name in chosen.names[:1]}
 
@@ -166,7 +168,7 @@ def _well_clustered(
 
     Of a sort only the first column could be judged so, not its direction nor the columns after it.
     """
-    if chosen.strategy != "zorder":
+    if chosen.strategy not in CURVES:
         return False
     outputs = outputs_of(chosen, sum(each.bytes for each in members), policy)
     if outputs < 2 or len(members) > 1.5 * outputs:

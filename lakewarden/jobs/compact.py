@@ -166,7 +166,7 @@ def _check_strategy(view: TableView, policy: Policy) -> None:
         key="rewrite_strategy",
         reason=f"sort needs an order: set rewrite_sort_columns, or give {view.ref} a sort order"
         if policy.text("rewrite_strategy") == "sort"
-        else "zorder needs rewrite_zorder_columns, 2 to 4 of them",
+        else f"{policy.text('rewrite_strategy')} needs rewrite_zorder_columns, 2 to 4 of them",
     )
 
 

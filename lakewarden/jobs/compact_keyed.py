@@ -14,6 +14,7 @@ from itertools import groupby
 
 from lakewarden.errors import PolicyError
 from lakewarden.formats.seam import Buckets, TableFormat
+from lakewarden.jobs.clustering import CURVES
 from lakewarden.jobs.context import Prepared
 from lakewarden.jobs.packing import SparedRow, limit_reason, unit_bound
 from lakewarden.model import Bucket, Job, TableView
@@ -45,7 +46,7 @@ def check(view: TableView, policy: Policy) -> None:
     asked = {
         "rewrite_branch": policy.text("rewrite_branch") != "main",
         "rewrite_where": policy.maybe_text("rewrite_where") is not None,
-        "rewrite_strategy": policy.text("rewrite_strategy") in ("sort", "zorder"),
+        "rewrite_strategy": policy.text("rewrite_strategy") in ("sort", *CURVES),
     }
     for key, wrong in asked.items():
         if wrong:

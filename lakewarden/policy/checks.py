@@ -19,6 +19,7 @@ ORDERED = (
 # (key, its value, needs): with that value the other key must be set.
 NEEDS = (
     ("rewrite_strategy", "zorder", "rewrite_zorder_columns"),
+    ("rewrite_strategy", "hilbert", "rewrite_zorder_columns"),
     ("partition_expiry_enabled", True, "partition_ttl_hours"),
     ("handoff_enabled", True, "handoff_catalog"),
 )

@@ -144,7 +144,7 @@ KEYS: tuple[Key, ...] = (
     _switch("rewrite_enabled", True, "whether small files are compacted"),
     _choice("rewrite_engine", "arrow", ("arrow", "iceberg"), "which engine rewrites data files; iceberg is the format's own writer: Iceberg's on Spark, Paimon's for Paimon tables"),
     _choice("rewrite_encodings", "auto", ("auto", "classic", "modern"), "classic writes the Parquet encodings every reader knows; modern adds delta and byte-stream-split, smaller and faster, which older vectorised readers refuse; auto is modern for format version 3, whose readers are new, else classic"),
-    _choice("rewrite_strategy", "auto", ("auto", "binpack", "sort", "zorder"), "auto is zorder when rewrite_zorder_columns is set, else sort when the table has a sort order, else binpack"),
+    _choice("rewrite_strategy", "auto", ("auto", "binpack", "sort", "zorder", "hilbert"), "auto is zorder when rewrite_zorder_columns is set, else sort when the table has a sort order, else binpack"),
     Key("rewrite_zorder_columns", Kind.COLUMNS, None, "columns to cluster by", least=2, most=4),
     Key("rewrite_sort_columns", Kind.SORT, None, "sort by these instead of the table's sort order"),
     _text("rewrite_branch", "main", "the branch to work on; others are untouched", "main"),

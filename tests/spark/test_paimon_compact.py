@@ -46,8 +46,9 @@ def reasons(paimon: PaimonLab, table: str, **policy: object) -> dict[str, int]:
         {"rewrite_digest": "rows"},
         {"rewrite_sort_columns": ["ts6 desc", "id"]},
         {"rewrite_zorder_columns": ["id", "vc"]},
+        {"rewrite_strategy": "hilbert", "rewrite_zorder_columns": ["id", "vc", "ts6"]},
     ],
-    ids=["pages", "decoded", "sorted", "zorder"],
+    ids=["pages", "decoded", "sorted", "zorder", "hilbert"],
 )
 def test_every_type_by_paimons_own_reader(paimon: PaimonLab, policy: dict[str, object]) -> None:
     table = paimon.typed()

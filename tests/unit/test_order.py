@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from functools import cmp_to_key
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pyiceberg import types as iceberg
 from pyiceberg.transforms import parse_transform
 
-from lakewarden.engine.kernels import zorder
+from lakewarden.engine.kernels import hilbert, zorder
 from lakewarden.engine.kernels.order import (
     CurveEdges,
     Edges,
@@ -159,8 +159,8 @@ def sort(*keys: SortKey | int) -> Ordering:
     return Ordering("sort", tuple(SortKey(key) if isinstance(key, int) else key for key in keys))
 
 
-def curve(*keys: SortKey | int) -> Ordering:
-    return Ordering("zorder", sort(*keys).keys)
+def curve(*keys: SortKey | int, kind: str = "zorder") -> Ordering:
+    return Ordering(kind, sort(*keys).keys)
 
 
 # --- a plain Python sort ------------------------------------------------------------------------------------
@@ -450,7 +450,7 @@ SCHEMA = pa.schema(
         (sort(), "there is no column to sort by"),
         (curve(1), "zorder takes 2 to 4 columns, not 1"),
         (curve(1, 3, 4, 5, 1), "zorder takes 2 to 4 columns, not 5"),
-        (Ordering("hilbert", sort(1).keys), "order hilbert is not known"),
+        (Ordering("spiral", sort(1).keys), "order spiral is not known"),
     ],
 )
 def test_what_cannot_be_ordered_is_told(ordering: Ordering, reason: str) -> None:
@@ -529,6 +529,35 @@ def test_ranges_of_a_curve_are_the_whole_curve(
     assert (places[result] == np.sort(places)).all()
 
 
+@pytest.mark.parametrize(("columns", "levels"), [(2, 4), (2, 5), (3, 3), (4, 2)])
+def test_the_hilbert_curve_visits_every_cell_and_never_jumps(columns: int, levels: int) -> None:
+    cells = np.array(list(product(range(1 << levels), repeat=columns)), dtype=np.uint64)
+    places = np.zeros(len(cells), dtype=np.uint64)
+    for column, bit in product(range(columns), range(levels)):
+        of_column = cells[:, column] >> np.uint64(bit) & np.uint64(1)
+        places |= of_column << np.uint64(bit * columns + columns - 1 - column)
+    found = hilbert.of_zorder(places, columns, levels)
+    assert sorted(found.tolist()) == list(range(len(cells)))
+    along = cells[np.argsort(found)].astype(np.int64)
+    assert (np.abs(np.diff(along, axis=0)).sum(axis=1) == 1).all()
+
+
+def covered(made: pa.Table, ordering: Ordering, parts: int) -> float:
+    """The largest share of a column's range that a file covers, on the average of its columns."""
+    order = permutation(made, ordering)
+    at = cuts(made, order, ordering, parts)
+    columns = [made[name].to_numpy() for name in made.column_names]
+    widths = [[np.ptp(each[order[a:b]]) / np.ptp(each) for a, b in pairwise(at)] for each in columns]
+    return float(np.mean(widths))
+
+
+def test_files_of_a_hilbert_curve_are_narrower_where_they_are_no_power_of_two() -> None:
+    random = many(200_000)
+    made = table(x=pa.array(random.random(200_000)), y=pa.array(random.random(200_000)))
+    assert covered(made, curve(1, 2, kind="hilbert"), 16) < 0.3
+    assert covered(made, curve(1, 2, kind="hilbert"), 11) < covered(made, curve(1, 2), 11)
+
+
 def events(count: int) -> pa.Table:
     random = many(count)
     # Zipf: the first device alone has an eighth of the rows.
@@ -543,7 +572,8 @@ def events(count: int) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    "ordering", [sort(1, 2), sort(SortKey(3, descending=True)), curve(1, 3), curve(1, 2, 3)]
+    "ordering",
+    [sort(1, 2), sort(SortKey(3, descending=True)), curve(1, 3), curve(1, 2, 3), curve(1, 3, kind="hilbert")],
 )
 def test_ranges_are_about_equal(ordering: Ordering) -> None:
     made = events(100_000)
@@ -589,7 +619,7 @@ def test_edges_of_another_order_are_refused() -> None:
     assert isinstance(linear, RowEdges)
     with pytest.raises(ValueError, match="edges of a sort"):
         permutation(made, curve(1, 2), linear)
-    with pytest.raises(ValueError, match="edges of a z-order"):
+    with pytest.raises(ValueError, match="edges of a curve"):
         range_of(made, sort(1), find_edges(sample(made, curve(1, 2), 1.0, 0), curve(1, 2), 2))
     with pytest.raises(ValueError, match="ranges"):
         find_edges(made, sort(1), 0)

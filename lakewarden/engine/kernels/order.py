@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakewarden.engine.kernels import zorder
+from lakewarden.engine.kernels import hilbert, zorder
 from lakewarden.engine.kernels.rowsort import Among, Integers, Plane, Rows, Words, ordered, plane_of
 from lakewarden.engine.kernels.sortkeys import (
     Ordering,
@@ -61,7 +61,7 @@ class RowEdges:
 
 @dataclass(frozen=True, slots=True)
 class CurveEdges:
-    """Edges of a z-order: how to find a row's place, and the first place of every range but the first."""
+    """Edges of a z-order or a Hilbert curve: how to find a row's place, and the first place of every range but the first."""
 
     scales: tuple[zorder.Scale, ...]
     places: tuple[int, ...]
@@ -71,7 +71,7 @@ Edges = RowEdges | CurveEdges
 
 
 def permutation(rows: pa.Table | pa.RecordBatch, ordering: Ordering, edges: Edges | None = None) -> Rows:
-    """Row numbers in order; rows of equal keys keep theirs. A z-order without edges finds its own."""
+    """Row numbers in order; rows of equal keys keep theirs. A curve without edges finds its own."""
     check(ordering, rows.schema)
     return ordered(_keys(rows, ordering, edges), rows.num_rows).rows
 
@@ -85,19 +85,26 @@ def _keys(
 
 
 def _places(rows: pa.Table | pa.RecordBatch, ordering: Ordering, edges: Edges | None) -> Words:
-    known = _of_curve(edges or _curve_of(rows, ordering))
-    return zorder.places(rows, ordering.keys, known.scales)
+    return _along(rows, ordering, _of_curve(edges or _curve_of(rows, ordering)))
+
+
+def _along(rows: pa.Table | pa.RecordBatch, ordering: Ordering, curve: CurveEdges) -> Words:
+    places = zorder.places(rows, ordering.keys, curve.scales)
+    if ordering.kind == "zorder":
+        return places
+    # Its cells are those of the z-order in another order, so whatever is cut where a cell begins is cut as well.
+    return hilbert.of_zorder(places, len(ordering.keys), zorder.levels(len(ordering.keys)))
 
 
 def _of_curve(edges: Edges) -> CurveEdges:
     if not isinstance(edges, CurveEdges):
-        raise ValueError("these are the edges of a sort, not of a z-order")
+        raise ValueError("these are the edges of a sort, not of a curve")
     return edges
 
 
 def own_edges(rows: pa.Table | pa.RecordBatch, ordering: Ordering) -> Edges | None:
     """What `permutation` and `cuts` would each find for themselves; a sort needs nothing."""
-    return _curve_of(rows, ordering) if ordering.kind == "zorder" else None
+    return _curve_of(rows, ordering) if ordering.kind != "sort" else None
 
 
 def _curve_of(rows: pa.Table | pa.RecordBatch, ordering: Ordering) -> Edges:
@@ -141,7 +148,7 @@ def _row_edges(samples: pa.Table, ordering: Ordering, ranges: int) -> RowEdges:
 
 
 def _first_places(samples: pa.Table, ordering: Ordering, ranges: int, curve: CurveEdges) -> tuple[int, ...]:
-    places = np.sort(zorder.places(samples, ordering.keys, curve.scales))
+    places = np.sort(_along(samples, ordering, curve))
     return tuple(_cell_at(places, at) for at in zorder.cell_cuts(places, ranges))
 
 
@@ -172,7 +179,7 @@ def range_of(rows: pa.Table | pa.RecordBatch, ordering: Ordering, edges: Edges) 
 
 def _among_rows(rows: pa.Table | pa.RecordBatch, ordering: Ordering, edges: Edges) -> Among:
     if not isinstance(edges, RowEdges):
-        raise ValueError("these are the edges of a z-order, not of a sort")
+        raise ValueError("these are the edges of a curve, not of a sort")
     pairs = zip(ordering.keys, edges.columns, strict=True)
     keys = (key_planes(rows, key, from_bytes(data)) for key, data in pairs)
     return Among(keys, edges.count, rows.num_rows)

@@ -44,7 +44,7 @@ class SortKey:
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """How the rows of a partition lie: `sort`, the first key counting most, or `zorder`, all keys counting alike."""
+    """How the rows of a partition lie: `sort`, the first key counting most, or `zorder` or `hilbert`, all counting alike."""
 
     kind: str
     keys: tuple[SortKey, ...]
@@ -52,10 +52,10 @@ class Ordering:
 
 def unfit_ordering(ordering: Ordering, schema: pa.Schema) -> str | None:
     """Why rows of this schema cannot be ordered so, or None."""
-    if ordering.kind not in ("sort", "zorder"):
+    if ordering.kind not in ("sort", "zorder", "hilbert"):
         return f"order {ordering.kind} is not known"
-    if ordering.kind == "zorder" and not 2 <= len(ordering.keys) <= 4:
-        return f"zorder takes 2 to 4 columns, not {len(ordering.keys)}"
+    if ordering.kind != "sort" and not 2 <= len(ordering.keys) <= 4:
+        return f"{ordering.kind} takes 2 to 4 columns, not {len(ordering.keys)}"
     if not ordering.keys:
         return "there is no column to sort by"
     reasons = (_unfit_key(key, schema) for key in ordering.keys)

@@ -42,9 +42,14 @@ class Scale:
     parts: bytes
 
 
+def levels(columns: int) -> int:
+    """Bits of a place that each of so many columns has."""
+    return min(_MOST_BITS, _ALL_COLUMNS_BITS // columns)
+
+
 def scales(samples: pa.Table, keys: Sequence[SortKey]) -> tuple[Scale, ...]:
     """Buckets of about equal rows for every key, from a sample of rows."""
-    bits = min(_MOST_BITS, _ALL_COLUMNS_BITS // len(keys))
+    bits = levels(len(keys))
     return tuple(
         _scale(key_column(samples, key), key, bits, len(keys), len(keys) - 1 - number)
         for number, key in enumerate(keys)
