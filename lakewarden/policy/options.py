@@ -19,6 +19,8 @@ _KEYS = {
     "partition.expiration-max-num": "partition_expire_limit",
 }
 _DURATIONS = ("snapshot.time-retained", "partition.expiration-time")
+# A shorter time than the policy knows becomes the shortest one: nothing goes before the table would have it go.
+_LEAST = {"partition.expiration-time": 1.0}
 _DURATION = re.compile(r"^\s*(\d+)\s*([a-zµ]*)\s*$")
 _HOURS = {
     **dict.fromkeys(("d", "day", "days"), 24.0),
@@ -45,4 +47,4 @@ def _hours(option: str, found: str) -> float:
         raise PolicyError(
             key=option, reason=f"found {found!r} in the table's options; write a duration such as 7 d or 36 h"
         )
-    return int(told[1]) * _HOURS[told[2]]
+    return max(int(told[1]) * _HOURS[told[2]], _LEAST.get(option, 0.0))

@@ -227,3 +227,10 @@ def test_configured_layers_reach_the_policy_and_are_checked_early() -> None:
     assert policy.explain("rewrite_min_input_files") == "rewrite_min_input_files=3 (environment)"
     with pytest.raises(PolicyError, match=r"namespace never\.\*"):
         validate(PolicyConfig(patterns=(("never.*", {"rewrite_brunch": "x"}),)))
+
+
+def test_an_option_of_less_than_an_hour_does_not_stop_every_job() -> None:
+    options = {"partition.expiration-time": "10 min", "snapshot.time-retained": "10 min"}
+    found = resolve(TABLE, Layers(table_properties=options))
+    assert found["partition_ttl_hours"] == 1
+    assert found["snapshot_retention_hours"] == pytest.approx(1 / 6)
