@@ -32,7 +32,9 @@ from lakewarden.formats.paimon.rewrite import (
     prepare_rewrite,
     rewrite_natively,
 )
+from lakewarden.formats.paimon.roots import Existing
 from lakewarden.formats.paimon.schema import StoredSchemas, left_alone, parquet_properties
+from lakewarden.formats.paimon.survey import survey
 from lakewarden.formats.paimon.view import view_of
 from lakewarden.formats.reach_cache import ReachCache
 from lakewarden.formats.remembered import Remembered
@@ -96,18 +98,27 @@ class Paimon:
     def named_paths(self, view: TableView, numbers: Any) -> Iterator[pa.Array]:
         return self._reach(view).named_paths(numbers)
 
+    def survey(self, view: TableView) -> Survey:
+        return survey(view, self._reader(view), self._store(view.io), self._existing(view))
+
     def _reach(self, view: TableView) -> Reach:
+        cache = ReachCache(self._cache, view.uuid)
+        return Reach(view, Remembered(view, self._reader(view), view.io, cache), self._existing(view))
+
+    def _reader(self, view: TableView) -> PaimonReader:
         loaded = self._catalogs.load(view.ref)
-        reader = PaimonReader(
+        return PaimonReader(
             view, self._decoder, lambda asked: self._catalogs.bridge.partitionPaths(loaded, asked)
         )
+
+    def _existing(self, view: TableView) -> Existing:
         objects = self._store(view.io)
 
         def existing(paths: Sequence[str]) -> set[str]:
             stats = objects.stat(paths)
             return {path for path, stat in zip(paths, stats, strict=True) if stat is not None}
 
-        return Reach(view, Remembered(view, reader, view.io, ReachCache(self._cache, view.uuid)), existing)
+        return existing
 
     def expire(self, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
         with self._locked(view) as lock:
@@ -230,9 +241,6 @@ class Paimon:
         return read_replaced(self._catalogs, self.view(table), snapshot_id)
 
     # What this release does not do for Paimon. Each is asked for by a job that says so before it changes anything.
-
-    def survey(self, view: TableView) -> Survey:
-        _not_yet("check", view.ref)
 
     def merge_deletes(
         self, table: TableRef, where: str | None, min_files: int, summary: Mapping[str, str]

@@ -9,7 +9,7 @@ Named is not needed: a manifest goes on naming a file that it deletes long after
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from lakewarden.formats.paimon.metadata import MAIN, Root
 from lakewarden.formats.paimon.reader import ADDED, DELETED
+from lakewarden.formats.paimon.roots import Existing, kept_lists, list_lengths, named_by
 from lakewarden.formats.remembered import UNREACHED, Listed, Remembered
 from lakewarden.model import TableView
 from lakewarden.paths import hashes
@@ -31,8 +32,7 @@ class Reach:
 
     view: TableView
     known: Remembered
-    # Which of these paths are there: a changelog may name a list that went with its snapshot.
-    existing: Callable[[Sequence[str]], set[str]]
+    existing: Existing
 
     def reached(self, snapshot_ids: Collection[int] | None = None) -> Reached:
         """Every file that these snapshots of main need (all roots, when not said), and the table's own metadata."""
@@ -108,20 +108,18 @@ class Reach:
 
     def _needs(self, roots: Sequence[Root]) -> _Needs:
         """What these roots keep. Complete, or raises."""
-        deltas = self._changelog_deltas(roots)
-        per_root = [self._lists(each, deltas) for each in roots]
-        lists = list(dict.fromkeys(path for merged, plain in per_root for path in (*merged, *plain)))
+        metadata = self.view.handle.metadata
+        kept = kept_lists(metadata, roots, self.existing)
+        named = [named_by(metadata, each, kept) for each in roots]
+        lists = list(dict.fromkeys(path for each in named for path in each.lists))
         place = {path: number for number, path in enumerate(lists)}
-        listed = self.known.listed(lists, self._list_lengths(roots))
-        indexes = list(dict.fromkeys(path for root in roots for path in self._index(root)))
+        listed = self.known.listed(lists, list_lengths(metadata, roots))
+        indexes = list(dict.fromkeys(path for each in named for path in each.index))
         book = _Book(self.known, listed, indexes)
-        live = book.live([listed.of([place[path] for path in merged]) for merged, _ in per_root if merged])
-        added = book.added(listed.of(sorted({place[path] for _, plain in per_root for path in plain})))
-        statistics = [
-            f"{self.view.handle.metadata.location}/statistics/{root.content['statistics']}"
-            for root in roots
-            if root.content.get("statistics") and root.kind != "changelog"
-        ]
+        live = book.live([listed.of([place[path] for path in each.merged]) for each in named if each.merged])
+        plain = {place[path] for each in named for path in (*each.changes, *each.changelog)}
+        added = book.added(listed.of(sorted(plain)))
+        statistics = [path for each in named for path in each.statistics]
         manifests = listed.paths.to_pylist()
         return _Needs(
             np.unique(np.concatenate([live, added, book.indexed()])),
@@ -129,39 +127,6 @@ class Reach:
             dict(zip(manifests, listed.lengths.tolist(), strict=True)),
             book,
         )
-
-    def _lists(self, root: Root, deltas: Collection[str]) -> tuple[list[str], list[str]]:
-        """Lists whose entries add up to what is live, and lists of which every added file is needed."""
-        manifest = self.view.handle.metadata.manifest
-        told = {name: root.content.get(f"{name}ManifestList") for name in ("base", "delta", "changelog")}
-        paths = {name: manifest(each) for name, each in told.items() if each}
-        plain = [paths["changelog"]] if "changelog" in paths else []
-        if root.kind == "changelog":
-            return [], plain + [each for each in (paths.get("delta"),) if each in deltas]
-        return [paths["base"], paths["delta"]], plain
-
-    def _list_lengths(self, roots: Sequence[Root]) -> dict[str, int]:
-        """A list that was cut short at the end of a block reads like a shorter one: snapshots tell how long each is."""
-        manifest = self.view.handle.metadata.manifest
-        return {
-            manifest(root.content[f"{name}ManifestList"]): int(root.content[f"{name}ManifestListSize"])
-            for root in roots
-            for name in ("base", "delta", "changelog")
-            if root.content.get(f"{name}ManifestList") and root.content.get(f"{name}ManifestListSize")
-        }
-
-    def _index(self, root: Root) -> list[str]:
-        named = root.content.get("indexManifest")
-        return [self.view.handle.metadata.manifest(named)] if named and root.kind != "changelog" else []
-
-    def _changelog_deltas(self, roots: Sequence[Root]) -> set[str]:
-        """Lists of deltas that changelogs still need: those that were not deleted together with their snapshots."""
-        named = {
-            self.view.handle.metadata.manifest(each.content["deltaManifestList"])
-            for each in roots
-            if each.kind == "changelog" and each.content.get("deltaManifestList")
-        }
-        return self.existing(sorted(named)) if named else set()
 
 
 @dataclass(frozen=True)
