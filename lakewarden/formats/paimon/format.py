@@ -9,13 +9,13 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 
-from lakewarden.errors import LakewardenError, PolicyError
+from lakewarden.errors import PolicyError
 from lakewarden.formats.jvm import JavaError
-from lakewarden.formats.paimon import partitions, refs
+from lakewarden.formats.paimon import adoption, partitions, refs
 from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
 from lakewarden.formats.paimon.expiry import expire
 from lakewarden.formats.paimon.files import read_files
@@ -56,7 +56,7 @@ from lakewarden.safety.reached import Reached
 
 
 class Paimon:
-    """Every promise of TableFormat, kept by Paimon's own library; what it cannot do yet says so and changes nothing."""
+    """Every promise of TableFormat, kept by Paimon's own library."""
 
     def __init__(
         self,
@@ -240,28 +240,30 @@ class Paimon:
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
         return read_replaced(self._catalogs, self.view(table), snapshot_id)
 
-    # What this release does not do for Paimon. Each is asked for by a job that says so before it changes anything.
-
     def merge_deletes(
         self, table: TableRef, where: str | None, min_files: int, summary: Mapping[str, str]
     ) -> int | None:
-        _not_yet("rewrite delete files of", table)
+        """There are no position-delete files: a data file has one deletion vector at most."""
+        return None
 
     def check_adoption(self, table: TableRef, paths: Sequence[str]) -> Adoption:
-        _not_yet("adopt files into", table)
+        view = self.view(table)
+        return adoption.check_adoption(self._catalogs, view, self._reach(view), paths)
 
     def commit_adoption(self, table: TableRef, adopting: Adoption, summary: Mapping[str, str]) -> int:
-        _not_yet("adopt files into", table)
+        return adoption.commit_adoption(
+            self._catalogs,
+            table,
+            adopting,
+            summary,
+            lambda: self._reach(self.view(table)),
+            partial(self.find_commit, table),
+            self._locked(self.view(table)),
+        )
 
     def find_adoption(self, table: TableRef, load_id: str) -> int | None:
-        _not_yet("adopt files into", table)
+        return self.find_commit(table, {"lineage.load": load_id})
 
     def live_among(self, table: TableRef, paths: Sequence[str]) -> list[str]:
-        _not_yet("adopt files into", table)
-
-
-def _not_yet(what: str, table: TableRef) -> NoReturn:
-    raise LakewardenError(
-        reason=f"{what} {table}: this release does not do that with Paimon tables",
-        hint="nothing was changed",
-    )
+        view = self.view(table)
+        return adoption.live_among(view, self._reach(view), paths)

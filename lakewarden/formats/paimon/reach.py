@@ -89,6 +89,12 @@ class Reach:
         for table in needs.book.tables():
             yield table["path"].combine_chunks().filter(pa.array(contains(wanted, hashes(table["path"]))))
 
+    def named_at_all(self, numbers: Any) -> Any:
+        """Which of these sorted numbers a manifest of any root names, to add the file or to delete it."""
+        tables = self._needs(self._roots).book.tables()
+        found = [np.intersect1d(hashes(table["path"]), numbers) for table in tables]
+        return np.unique(np.concatenate(found)) if found else numbers[:0]
+
     @cached_property
     def _roots(self) -> list[Root]:
         return list(self.view.handle.metadata.roots)
