@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from lakewarden.formats.paimon.format import Paimon
+from lakewarden.formats.survey import Survey
 from lakewarden.jobs.checkup import Checkup, Fault, Finding, Severity
+from lakewarden.model import TableView
 from tests.support.paimon import PaimonLab
 
 KINDS = [
@@ -285,3 +288,21 @@ def test_the_tables_own_files(paimon: PaimonLab) -> None:
     (paimon.folder(table) / "consumer/consumer-late").write_text('{"nextSnapshot": 1}')
     late = only(looked_over(paimon, table), Fault.BROKEN_REF)
     assert "consumer late reads snapshot 1 next" in late.what
+
+
+def test_a_table_that_expires_meanwhile_is_looked_at_again(
+    paimon: PaimonLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = paimon.create()
+    paimon.append(table, 4)
+    real, surveys = Paimon.survey, []
+
+    def late(self: Paimon, view: TableView) -> Survey:
+        if not surveys:
+            assert paimon.maker.ownExpire(paimon.load(table), 1) == 3
+        surveys.append(view.current_snapshot_id)
+        return real(self, view)
+
+    monkeypatch.setattr(Paimon, "survey", late)
+    done = paimon.lw.fsck(table)
+    assert done.healthy and surveys == [4, 4], "the current snapshot is the same, the state is not"
