@@ -148,6 +148,10 @@ class Incorporate(Protocol):
         """Where a delete file for this output goes; the name is journaled before the file exists."""
 
 
+class NoSense(Exception):
+    """What a file of a table's metadata holds cannot be what was written: the cause of the error that names the file."""
+
+
 class HeldByRef(Exception):
     """A ref that is to stay names snapshots that were to expire: nothing was changed."""
 

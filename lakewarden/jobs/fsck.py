@@ -19,8 +19,8 @@ from lakewarden.engine.progress import Progress, Silent
 from lakewarden.errors import LakewardenError, NoSuchTable, Refused
 from lakewarden.formats.jvm import JavaError, is_java, java_reason
 from lakewarden.formats.names import names_of
-from lakewarden.formats.seam import TableFormat
-from lakewarden.formats.survey import Survey
+from lakewarden.formats.seam import NoSense, TableFormat
+from lakewarden.formats.survey import DELETES, Survey
 from lakewarden.jobs import fsck_footers, sweep
 from lakewarden.jobs.checkup import NAMED, Checkup, Fault, Finding, Looked, Severity, ordered
 from lakewarden.jobs.fsck_checks import Evidence, check_files, check_metadata, not_checked
@@ -31,6 +31,7 @@ from lakewarden.jobs.fsck_history import (
     check_version_hint,
 )
 from lakewarden.jobs.fsck_presence import Presence, look_for, wanted
+from lakewarden.jobs.fsck_repairs import BACKUP
 from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.neighbours import read_strays
 from lakewarden.jobs.sweep import Fate, Listing
@@ -38,7 +39,7 @@ from lakewarden.model import TableRef, TableView
 from lakewarden.paths import normal, normals, shortest
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import gather
-from lakewarden.safety.ownership import MetadataFile, check_ownership, roots
+from lakewarden.safety.ownership import MetadataFile, check_ownership, is_same, roots
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.doomed_lookup import files_numbered
 from lakewarden.state.pins import Pins
@@ -90,7 +91,7 @@ class Examiner:
             if checkup.healthy:
                 break
             newer = self.format.view(view.ref)
-            if normal(newer.metadata_location) == normal(view.metadata_location):
+            if is_same(newer, view):
                 break
             view = newer
         return checkup
@@ -160,10 +161,10 @@ class Examiner:
         if current is None or not evidence.survey.is_whole(current):
             return
         counts = evidence.survey.counts(current)
-        if sum(counts.values()) == counts[0]:
+        if not any(counts[kind] for kind in DELETES):
             return
         try:
-            files = self.format.files(view.ref, current, None)
+            files = self.format.files(view.ref, current.snapshot_id, None)
             dangling = self.format.dangling(view.ref, files, "main")
         except (LakewardenError, *JavaError) as error:
             reason = error.message if isinstance(error, LakewardenError) else java_reason(error)
@@ -175,9 +176,8 @@ class Examiner:
             what = f"{len(dangling):,} delete files of the current snapshot apply to no data file"
             repair = f"`lakewarden run compact-deletes {view.ref}` drops them"
             paths = tuple(dangling[:NAMED])
-            yield Finding(
-                Fault.DANGLING_DELETES, Severity.NOTE, what, repair, len(dangling), paths, (current,)
-            )
+            ids = (current.snapshot_id,)
+            yield Finding(Fault.DANGLING_DELETES, Severity.NOTE, what, repair, len(dangling), paths, ids)
 
     def _check_doomed(self, view: TableView, named: Any, presence: Presence) -> Iterator[Finding]:
         """Reap proves every file again and leaves these alone; but that they are doomed says that something was wrong."""
@@ -260,7 +260,9 @@ def _is_damage(error: Exception) -> bool:
     """Whether the table's metadata is at fault, and not the way to it."""
     if isinstance(error, LakewardenError):
         cause = error.__cause__
-        return not isinstance(error, NoSuchTable) and cause is not None and is_java(cause, *_DAMAGE)
+        if isinstance(error, NoSuchTable) or cause is None:
+            return False
+        return isinstance(cause, NoSense) or is_java(cause, *_DAMAGE)
     # Some of Java's exceptions come as classes of pyspark's own.
     kind = type(error)
     return kind.__module__.startswith("pyspark.errors") and kind.__name__ in _DAMAGE
@@ -268,6 +270,9 @@ def _is_damage(error: Exception) -> bool:
 
 def _unreadable(ref: TableRef, error: Exception, deep: bool) -> Checkup:
     what = f"the table cannot be opened: {(str(error).splitlines() or [''])[0]}"
-    repair = "bring its newest metadata file back from a backup, or register the newest earlier one that is whole with the catalog"
+    if isinstance(error.__cause__, NoSense):
+        repair = f"{BACKUP}; nothing else of the table was looked at"
+    else:
+        repair = "bring its newest metadata file back from a backup, or register the newest earlier one that is whole with the catalog"
     finding = Finding(Fault.UNREADABLE_TABLE, Severity.ERROR, what, repair)
     return Checkup(ref, clock.now(), None, "", (finding,), Looked(), deep, 0.0)

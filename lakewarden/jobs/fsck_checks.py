@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 import numpy as np
 import pyarrow as pa
 
-from lakewarden.formats.survey import KINDS, Broken, Survey
+from lakewarden.formats.survey import DATA, DELETES, KINDS, VECTOR, Broken, Root, Survey
 from lakewarden.jobs.checkup import NAMED, Fault, Finding, Severity
 from lakewarden.jobs.fsck_presence import Presence
+from lakewarden.jobs.fsck_repairs import BACKUP, drop_files, expire_or_drop, name_once, roll_back, statistics
 from lakewarden.model import TableView
 from lakewarden.paths import hashes
 from lakewarden.safety.reached import contains
 from lakewarden.state.verdicts import DoomedFile, FileState
-
-_BACKUP = "bring it back from a backup, or from an older version of the object where the bucket keeps them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,19 @@ class Evidence:
     known: Mapping[int, DoomedFile] = field(default_factory=dict)
 
     @property
-    def current(self) -> int | None:
-        return self.view.current_snapshot_id
+    def current(self) -> Root | None:
+        return self.survey.own(self.view.current_snapshot_id)
 
 
 def check_metadata(evidence: Evidence) -> Iterator[Finding]:
     """The table's own files: the log of earlier metadata files, manifest lists, manifests, statistics."""
     yield from _check_log(evidence)
     yield from _check_broken(evidence)
+    yield from _check_lost(evidence)
+    yield from _check_consumers(evidence)
     yield from _check_unread(evidence)
     yield from _check_totals(evidence)
+    yield from _check_records(evidence)
     yield from _check_manifest_counts(evidence)
     yield from _check_statistics(evidence)
 
@@ -64,7 +67,7 @@ def _check_log(evidence: Evidence) -> Iterator[Finding]:
     for paths, fault in ((absent, "are gone"), (empty, "are empty")):
         if paths:
             what = f"{len(paths):,} of {len(view.metadata_log):,} earlier metadata files that the log names {fault}"
-            repair = "no read needs them; a rollback by metadata file does. " + _BACKUP
+            repair = "no read needs them; a rollback by metadata file does. " + BACKUP
             yield Finding(
                 Fault.MISSING_METADATA, Severity.WARNING, what, repair, len(paths), tuple(paths[:NAMED])
             )
@@ -77,16 +80,16 @@ def _check_broken(evidence: Evidence) -> Iterator[Finding]:
         fault = _fault(evidence, each)
         groups[fault, each.kind, each.reason].append(each.path)
     for (fault, kind, reason), paths in groups.items():
-        ids = _snapshots_of_metadata(evidence.survey, kind, paths)
-        what = f"{_counted(len(paths), kind)} cannot be read: {reason}; {needed_by(evidence.view, ids)}"
+        roots = _naming(evidence.survey, kind, paths)
+        what = f"{_counted(len(paths), kind)} cannot be read: {reason}; {needed_by(evidence.view, roots)}"
         yield Finding(
             fault,
             Severity.ERROR,
             what,
-            _repair_metadata(evidence, ids),
+            _repair_metadata(evidence, roots),
             len(paths),
             tuple(paths[:NAMED]),
-            ids[:NAMED],
+            ids_of(roots),
         )
 
 
@@ -94,14 +97,14 @@ def _broken(evidence: Evidence) -> Iterator[Broken]:
     yield from evidence.survey.broken
     told = {each.path for each in evidence.survey.broken}
     gone = set(evidence.presence.absent.tolist())
+    lists = dict.fromkeys(path for root in evidence.survey.lists.roots for path in root.lists)
+    for path, number in zip(lists, hashes(list(lists)).tolist(), strict=True):
+        if number in gone and path not in told:
+            yield Broken("manifest list", path, "no such file")
     manifests = evidence.survey.manifests
-    for kind, paths in (
-        ("manifest list", evidence.survey.lists.paths),
-        ("manifest", manifests.paths.to_pylist()),
-    ):
-        for path, number in zip(paths, hashes(list(paths)).tolist(), strict=True):
-            if number in gone and path not in told:
-                yield Broken("manifest" if kind == "manifest" else "manifest list", path, "no such file")
+    for path, number in zip(manifests.paths.to_pylist(), manifests.numbers.tolist(), strict=True):
+        if number in gone and path not in told:
+            yield Broken("manifest", path, "no such file")
 
 
 def _fault(evidence: Evidence, broken: Broken) -> Fault:
@@ -114,38 +117,72 @@ def _fault(evidence: Evidence, broken: Broken) -> Fault:
     return Fault.TRUNCATED_MANIFEST if number in evidence.presence.odd else Fault.UNREADABLE_MANIFEST
 
 
-def _snapshots_of_metadata(survey: Survey, kind: str, paths: Sequence[str]) -> tuple[int, ...]:
+def _naming(survey: Survey, kind: str, paths: Sequence[str]) -> tuple[Root, ...]:
     if kind == "manifest list":
         named = set(paths)
-        pairs = zip(survey.lists.snapshot_ids, survey.lists.paths, strict=True)
-        return tuple(snapshot_id for snapshot_id, path in pairs if path in named)
+        return tuple(root for root in survey.lists.roots if not named.isdisjoint(root.lists))
     numbers = np.unique(hashes(list(paths)))
     return survey.lists.naming(np.flatnonzero(contains(numbers, survey.manifests.numbers)))
 
 
-def _repair_metadata(evidence: Evidence, ids: Sequence[int]) -> str:
-    if evidence.current not in ids:
-        return f"{_BACKUP}; until then expire, sweep and reap refuse this table, because what it needs is not known"
-    whole = [each for each in reversed(evidence.view.snapshots) if evidence.survey.is_whole(each.id)]
-    if not whole:
-        return f"{_BACKUP}; no snapshot of the table is whole without it"
-    back = f"`CALL {evidence.view.ref.catalog}.system.rollback_to_snapshot('{_short(evidence.view)}', {whole[0].id})`"
-    return f"{_BACKUP}; without it the newest snapshot that is whole is {whole[0].id}: {back}"
+def _repair_metadata(evidence: Evidence, roots: Sequence[Root]) -> str:
+    if evidence.current not in roots:
+        return f"{BACKUP}; until then expire, sweep and reap refuse this table, because what it needs is not known"
+    view, survey = evidence.view, evidence.survey
+    whole = (each.id for each in reversed(view.snapshots) if survey.is_whole(survey.own(each.id)))
+    newest = next(whole, None)
+    if newest is None:
+        return f"{BACKUP}; no snapshot of the table is whole without it"
+    return f"{BACKUP}; without it the newest snapshot that is whole is {newest}: {roll_back(view, newest)}"
+
+
+def _check_lost(evidence: Evidence) -> Iterator[Finding]:
+    for each in evidence.survey.lost:
+        match each.kind:
+            case "current" | "branch":
+                fault = Fault.BROKEN_CURRENT if each.kind == "current" else Fault.BROKEN_REF
+                severity = Severity.ERROR
+                repair = f"{BACKUP}; if it is lost, take the file that leads there away: readers then find the newest there is"
+            case "schema":
+                fault, severity = Fault.MISSING_METADATA, Severity.ERROR
+                repair = BACKUP
+            case "gap":
+                fault, severity = Fault.MISSING_METADATA, Severity.WARNING
+                repair = f"nothing to do where an expiry stopped half way; else {BACKUP}"
+            case unknown:
+                assert_never(unknown)
+        yield Finding(fault, severity, each.what, repair, paths=(each.path,))
+
+
+def _check_consumers(evidence: Evidence) -> Iterator[Finding]:
+    """A consumer goes on where it stopped: at a snapshot that is there, or at its changelog, or at the next to come."""
+    roots = evidence.survey.lists.roots
+    ids = {root.snapshot_id for root in roots if not root.copy or root.copy.startswith("changelog ")}
+    for ref in evidence.view.refs:
+        if ref.kind == "consumer" and ids and ref.snapshot_id not in ids and ref.snapshot_id < max(ids):
+            what = f"consumer {ref.name} reads snapshot {ref.snapshot_id} next, which the table does not have any more: it cannot go on"
+            repair = f"reset it to a snapshot that is there, or drop it: `CALL sys.reset_consumer(table => '{_short(evidence.view)}', consumerId => '{ref.name}', …)`"
+            yield Finding(Fault.BROKEN_REF, Severity.ERROR, what, repair, snapshot_ids=(ref.snapshot_id,))
 
 
 def _check_unread(evidence: Evidence) -> Iterator[Finding]:
     for each in evidence.survey.unread:
         yield not_checked(each)
+    unsure = evidence.survey.unsure()
+    if unsure:
+        what = f"which files of {_counted(len(unsure), 'snapshot')} are live: what cannot be read may delete what the rest adds"
+        yield not_checked(what, "repair the metadata first")
 
 
 def _check_totals(evidence: Evidence) -> Iterator[Finding]:
     """A list that was cut short at the end of a block reads as a shorter one; the snapshot knows how many files it has."""
     view, survey = evidence.view, evidence.survey
     head = view.snapshot(view.current_snapshot_id) if view.current_snapshot_id is not None else None
-    if head is None or not survey.is_whole(head.id):
+    root = evidence.current
+    if head is None or root is None or not survey.is_whole(root):
         return
-    counts = survey.counts(head.id)
-    found = {"data": counts[0], "delete": sum(counts.values()) - counts[0]}
+    counts = survey.counts(root)
+    found = {"data": counts[DATA], "delete": sum(counts[kind] for kind in DELETES)}
     for name, number in found.items():
         told = head.summary.get(f"total-{name}-files", "")
         if told.isdigit() and number < int(told):
@@ -160,31 +197,46 @@ def _check_totals(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
+def _check_records(evidence: Evidence) -> Iterator[Finding]:
+    """A manifest that adds files or one that deletes some is missing from a list, or is another than it was."""
+    survey = evidence.survey
+    told = [each for each in survey.lists.roots if each.records is not None and survey.is_whole(each)]
+    wrong = [each for each in told if survey.records(each) != each.records]
+    if wrong:
+        first = wrong[-1]
+        rows = f"the newest says {first.records:,} rows, its manifests add up to {survey.records(first):,}"
+        what = f"{_counted(len(wrong), 'snapshot')} with another number of rows than the manifests have ({rows}); {needed_by(evidence.view, wrong)}"
+        repair = "compare its manifest lists with a backup; where a writer miscounted, the rows are all there"
+        paths = first.lists
+        yield Finding(Fault.SHORT_LIST, Severity.WARNING, what, repair, len(wrong), paths, ids_of(wrong))
+
+
 def _check_manifest_counts(evidence: Evidence) -> Iterator[Finding]:
     survey, manifests = evidence.survey, evidence.survey.manifests
     wrong = np.flatnonzero(
         (manifests.found >= 0) & (manifests.live >= 0) & (manifests.found != manifests.live)
     )
     for each in wrong.tolist():
-        ids = survey.lists.naming(np.array([each]))
-        what = f"a manifest names {manifests.found[each]:,} live files, its list says {manifests.live[each]:,}; {needed_by(evidence.view, ids)}"
+        roots = survey.lists.naming(np.array([each]))
+        what = f"a manifest names {manifests.found[each]:,} live files, its list says {manifests.live[each]:,}; {needed_by(evidence.view, roots)}"
         yield Finding(
             Fault.MISCOUNTED_MANIFEST,
             Severity.ERROR,
             what,
-            _repair_metadata(evidence, ids),
+            _repair_metadata(evidence, roots),
             paths=(manifests.paths[each].as_py(),),
-            snapshot_ids=ids[:NAMED],
+            snapshot_ids=ids_of(roots),
         )
 
 
 def _check_statistics(evidence: Evidence) -> Iterator[Finding]:
-    presence, statistics = evidence.presence, evidence.view.statistics
-    paths = _of(presence, [path for _, path in statistics], presence.absent.tolist())
+    presence, told = evidence.presence, evidence.view.statistics
+    named = [*(path for _, path in told), *evidence.survey.statistics]
+    paths = _of(presence, named, presence.absent.tolist())
     if paths:
-        ids = tuple(snapshot_id for snapshot_id, path in statistics if path in paths)
+        ids = tuple(snapshot_id for snapshot_id, path in told if path in paths)
         what = f"{_counted(len(paths), 'statistics file')} that the metadata names cannot be found"
-        repair = f"queries lose them for planning, no rows; make them anew: `CALL {evidence.view.ref.catalog}.system.compute_table_stats('{_short(evidence.view)}')`"
+        repair = f"queries lose them for planning, no rows; make them anew: {statistics(evidence.view)}"
         yield Finding(
             Fault.MISSING_STATISTICS,
             Severity.WARNING,
@@ -207,9 +259,9 @@ def _check_absent(evidence: Evidence) -> Iterator[Finding]:
     for number, needed in zip(numbers.tolist(), current.tolist(), strict=True):
         groups[needed, went(evidence.known.get(number))].append(number)
     for (_, story), members in sorted(groups.items(), reverse=True):
-        ids = evidence.survey.needing(np.array(members, dtype=np.uint64))
-        what = f"{_kinds(evidence.survey, members)} cannot be found; {needed_by(evidence.view, ids)}{story}"
-        yield _about_files(Fault.MISSING_FILE, evidence, members, what, ids)
+        roots = evidence.survey.needing(np.array(members, dtype=np.uint64))
+        what = f"{_kinds(evidence.survey, members)} cannot be found; {needed_by(evidence.view, roots)}{story}"
+        yield _about_files(Fault.MISSING_FILE, evidence, members, what, roots)
 
 
 def _check_sizes(evidence: Evidence) -> Iterator[Finding]:
@@ -220,29 +272,28 @@ def _check_sizes(evidence: Evidence) -> Iterator[Finding]:
     for members in (odd[current].tolist(), odd[~current].tolist()):
         if not members:
             continue
-        ids = evidence.survey.needing(np.array(members, dtype=np.uint64))
+        roots = evidence.survey.needing(np.array(members, dtype=np.uint64))
         first = members[0]
         told = int(evidence.survey.files.sizes[evidence.survey.files.numbers == first][0])
         sizes = f"the first has {evidence.presence.odd[first]:,} bytes, the metadata says {told:,}"
-        what = f"{_kinds(evidence.survey, members)} with another size than the metadata's, cut off or overwritten ({sizes}); {needed_by(evidence.view, ids)}"
-        yield _about_files(Fault.WRONG_SIZE, evidence, members, what, ids)
+        what = f"{_kinds(evidence.survey, members)} with another size than the metadata's, cut off or overwritten ({sizes}); {needed_by(evidence.view, roots)}"
+        yield _about_files(Fault.WRONG_SIZE, evidence, members, what, roots)
 
 
 def _about_files(
-    fault: Fault, evidence: Evidence, members: Sequence[int], what: str, ids: tuple[int, ...]
+    fault: Fault, evidence: Evidence, members: Sequence[int], what: str, roots: tuple[Root, ...]
 ) -> Finding:
     paths = tuple(evidence.presence.paths[each] for each in members[:NAMED])
-    repair = _repair_files(evidence.view, ids)
-    return Finding(fault, Severity.ERROR, what, repair, len(members), paths, ids[:NAMED])
+    repair = _repair_files(evidence.view, roots)
+    return Finding(fault, Severity.ERROR, what, repair, len(members), paths, ids_of(roots))
 
 
-def _repair_files(view: TableView, ids: Sequence[int]) -> str:
-    heads = [ref for ref in view.refs if ref.snapshot_id in ids]
-    if view.current_snapshot_id in ids or any(ref.kind == "branch" for ref in heads):
-        return f"{_BACKUP}; if it is lost, so are its rows: `table.newDelete().deleteFile(path).commit()` drops it, so that the rest can be read"
-    names = ",".join(str(each) for each in ids[:NAMED])
-    drop = "drop the tags that need it, then " if heads else ""
-    return f"{_BACKUP}; or {drop}expire the snapshots that need it: `lakewarden run expire {view.ref} --set snapshot_ids={names}`"
+def _repair_files(view: TableView, roots: Sequence[Root]) -> str:
+    ids = {each.snapshot_id for each in roots if not each.copy}
+    on_branch = any(ref.kind == "branch" and ref.snapshot_id in ids and not ref.has_copy for ref in view.refs)
+    if on_branch or view.current_snapshot_id in ids or any(each.copy.startswith("branch ") for each in roots):
+        return f"{BACKUP}; if it is lost, so are its rows: {drop_files(view)}"
+    return f"{BACKUP}; or {expire_or_drop(view, roots)}"
 
 
 def went(file: DoomedFile | None) -> str:
@@ -275,37 +326,36 @@ def _check_repeated(evidence: Evidence) -> Iterator[Finding]:
         paths = tuple(
             paths_of(pa.array(members) if noun == "manifest" else members[:NAMED]).to_pylist()[:NAMED]
         )
-        ids = tuple(found)
-        what = f"{_counted(len(members), noun)} named twice in one snapshot: their rows are read twice; {needed_by(view, ids)}"
-        yield Finding(
-            fault,
-            Severity.ERROR,
-            what,
-            "drop and add it again in one transaction: `newDelete().deleteFile(path)` takes every entry of it away, `newAppend().appendFile(…)` adds one",
-            len(members),
-            paths,
-            ids[:NAMED],
-        )
+        roots = tuple(found)
+        what = f"{_counted(len(members), noun)} named twice in one snapshot: their rows are read twice; {needed_by(view, roots)}"
+        yield Finding(fault, Severity.ERROR, what, name_once(view), len(members), paths, ids_of(roots))
 
 
 # ------------------------------------------------------------ words
 
 
-def needed_by(view: TableView, ids: Sequence[int]) -> str:
+def needed_by(view: TableView, roots: Sequence[Root]) -> str:
     """Who is hurt, the current snapshot first."""
-    if not ids:
+    if not roots:
         return "no snapshot needs it"
-    hurt, heads = set(ids), []
+    hurt, heads = {each.snapshot_id for each in roots if not each.copy}, []
     if view.current_snapshot_id in hurt:
         heads.append(f"the current snapshot {view.current_snapshot_id}")
-    heads += [f"{ref.kind} {ref.name}" for ref in view.refs if ref.name != "main" and ref.snapshot_id in hurt]
-    named = {view.current_snapshot_id, *(ref.snapshot_id for ref in view.refs)}
+    refs = [ref for ref in view.refs if not ref.has_copy]
+    heads += [f"{ref.kind} {ref.name}" for ref in refs if ref.name != "main" and ref.snapshot_id in hurt]
+    heads += dict.fromkeys(each.copy for each in roots if each.copy)
+    named = {view.current_snapshot_id, *(ref.snapshot_id for ref in refs)}
     older = len(hurt - named)
     if older:
         heads.append(_counted(older, "older snapshot" if not heads else "other snapshot"))
     needs = "needs" if len(heads) == 1 and older < 2 else "need"
     shown = heads if len(heads) <= 5 else [*heads[:4], f"{len(heads) - 4:,} more"]
     return f"{' and '.join(filter(None, (', '.join(shown[:-1]), shown[-1])))} {needs} it"
+
+
+def ids_of(roots: Sequence[Root]) -> tuple[int, ...]:
+    """Of the table's own history, as many as a finding names."""
+    return tuple(each.snapshot_id for each in roots if not each.copy)[:NAMED]
 
 
 def not_checked(
@@ -328,7 +378,7 @@ def _kinds(survey: Survey, members: Sequence[int]) -> str:
     for kind, word in enumerate(KINDS):
         count = len(np.unique(survey.files.numbers[rows & (survey.files.kinds == kind)]))
         if count:
-            parts.append(_counted(count, word if kind != 3 else "file of deletion vectors"))
+            parts.append(_counted(count, word if kind != VECTOR else "file of deletion vectors"))
     return " and ".join(parts)
 
 

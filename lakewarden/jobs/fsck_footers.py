@@ -15,13 +15,13 @@ from lakewarden.formats.jvm import JavaError
 from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs.checkup import NAMED, Fault, Finding, Severity
 from lakewarden.jobs.fsck_checks import not_checked
+from lakewarden.jobs.fsck_repairs import BACKUP
 from lakewarden.model import FileSet, TableView
 from lakewarden.paths import normal
 from lakewarden.state.runs import new_run_id
 
 # Opening one takes some milliseconds, starting a task some ten.
 _PER_TASK = 500
-_BACKUP = "bring it back from a backup, or from an older version of the object where the bucket keeps them"
 
 
 def check_rows(
@@ -51,13 +51,13 @@ def findings(view: TableView, wrong: Sequence[WrongFooter]) -> Iterator[Finding]
     for reason, paths in by_reason.items():
         what = f"{len(paths):,} data files of the current snapshot cannot be read: {reason}"
         yield Finding(
-            Fault.UNREADABLE_FILE, Severity.ERROR, what, _BACKUP, len(paths), tuple(paths[:NAMED]), current
+            Fault.UNREADABLE_FILE, Severity.ERROR, what, BACKUP, len(paths), tuple(paths[:NAMED]), current
         )
     counted = [each for each in wrong if each.found is not None]
     if counted:
         first = counted[0]
         what = f"{len(counted):,} data files have another number of rows than the metadata says (the first {first.found:,}, not {first.expected:,})"
-        repair = f"it was overwritten, or wrongly described when it was added; {_BACKUP}"
+        repair = f"it was overwritten, or wrongly described when it was added; {BACKUP}"
         paths = [each.path for each in counted]
         yield Finding(
             Fault.WRONG_ROWS, Severity.ERROR, what, repair, len(paths), tuple(paths[:NAMED]), current

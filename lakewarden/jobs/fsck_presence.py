@@ -65,8 +65,9 @@ def own_files(view: TableView, survey: Survey) -> Iterable[str]:
     """Files that the table's metadata file names itself, and that one."""
     yield view.metadata_location
     yield from view.metadata_log
-    yield from survey.lists.paths
+    yield from dict.fromkeys(path for root in survey.lists.roots for path in root.lists)
     yield from (path for _, path in view.statistics)
+    yield from survey.statistics
 
 
 def look_for(

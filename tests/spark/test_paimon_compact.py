@@ -257,6 +257,10 @@ def test_deletion_vectors_are_applied_by_compact_deletes(paimon: PaimonLab, wide
     # One of the three keeps its vector, in an index file that it shared with the others.
     paimon.types.strike(paimon.load(table), names[0], 30, 10)
     before, few = paimon.texts(table), {"delete_compaction_min_deletes": 9}
+    none = {**few, "delete_compaction_ratio": 0.9, "rewrite_min_input_files": 2}
+    assert paimon.lw.plan("compact-deletes", table, none).empty, (
+        "vectors are not merged: a file has one at most"
+    )
     run = compact(paimon, table, "compact-deletes", **few, delete_compaction_ratio=0.5)
     assert (run.state, run.counters["rows_erased"]) == (RunState.DONE, 30)
     assert paimon.texts(table) == before

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from lakewarden.engine.objects import LISTING
-from lakewarden.formats.survey import DATA, VECTOR, Broken, Files, Lists, Manifests, Survey
+from lakewarden.formats.survey import DATA, VECTOR, Broken, Files, Lists, Manifests, Root, Survey
 from lakewarden.jobs.checkup import NAMED, Checkup, Fault, Finding, Looked, Severity, ordered
 from lakewarden.jobs.fsck_checks import Evidence, check_files, check_metadata, needed_by, went
 from lakewarden.jobs.fsck_history import (
@@ -68,8 +68,7 @@ def surveyed(
 
     return Survey(
         Lists(
-            tuple(lists),
-            tuple(f"/l{number}.avro" for number in lists),
+            tuple(Root(number, (f"/l{number}.avro",)) for number in lists),
             np.array([place for place, _ in pairs], dtype=np.int32),
             np.array([number for _, number in pairs], dtype=np.int32),
         ),
@@ -85,6 +84,7 @@ def surveyed(
             np.array([size for _, size, _ in rows], dtype=np.int64),
             np.array([(kinds or {}).get(path, DATA) for path, _, _ in rows], dtype=np.int8),
             np.array([number for _, _, number in rows], dtype=np.int32),
+            np.ones(len(rows), dtype=np.int8),
         ),
         tuple(broken),
         (),
@@ -322,10 +322,13 @@ def test_no_more_paths_are_named_than_anyone_reads() -> None:
 
 def test_who_needs_it() -> None:
     view = history(None, 1, 2, refs=[Ref("audit", "tag", 1)])
-    assert needed_by(view, [3]) == "the current snapshot 3 needs it"
-    assert needed_by(view, [1, 3]) == "the current snapshot 3 and tag audit need it"
-    assert needed_by(view, [2]) == "1 older snapshot needs it"
+    one, two, three = (Root(number, ()) for number in (1, 2, 3))
+    assert needed_by(view, [three]) == "the current snapshot 3 needs it"
+    assert needed_by(view, [one, three]) == "the current snapshot 3 and tag audit need it"
+    assert needed_by(view, [two]) == "1 older snapshot needs it"
     assert needed_by(view, []) == "no snapshot needs it"
+    kept = [Root(2, (), "tag old"), Root(7, (), "branch dev"), Root(8, (), "branch dev")]
+    assert needed_by(view, kept) == "tag old and branch dev need it"
 
 
 # ------------------------------------------------------------ the checkup

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from lakewarden.engine.kernels.avro import decode, one, unpacked
 from lakewarden.engine.kernels.manifests import LISTED
 
-# One row per entry. `external` is the whole path where a file lies outside of the table; `extra` are names beside the file.
+# One row per entry. `external` is the whole path where a file lies outside of the table; `extra` are names beside the file;
+# `vectors`: an index file of deletion vectors.
 ENTRIES = pa.schema(
     [
         ("partition", pa.binary()),
@@ -22,11 +23,14 @@ ENTRIES = pa.schema(
         ("added", pa.bool_()),
         ("external", pa.string()),
         ("extra", pa.list_(pa.string())),
+        ("rows", pa.int64()),
+        ("vectors", pa.bool_()),
     ]
 )
 # Beside what every list tells: how many more files a manifest's entries add than they delete.
 PAIMON_LISTED = LISTED.append(pa.field("net", pa.int64()))
 _ADD = 0
+_VECTORS = "DELETION_VECTORS"
 
 
 def paimon_list(content: bytes) -> pa.Table:
@@ -59,6 +63,8 @@ def paimon_manifest(content: bytes) -> pa.Table:
         pc.equal(one(table["_KIND"]), _ADD),
         pc.cast(file.field("_EXTERNAL_PATH"), pa.string()) if "_EXTERNAL_PATH" in have else nothing,
         pc.cast(extra, pa.list_(pa.string())) if extra is not None else _no_lists(table.num_rows),
+        pc.cast(file.field("_ROW_COUNT"), pa.int64()),
+        pa.repeat(False, table.num_rows),
     ]
     return pa.Table.from_arrays(columns, schema=ENTRIES)
 
@@ -67,7 +73,7 @@ def paimon_index(content: bytes) -> pa.Table:
     """Every index file of a snapshot: deletion vectors, bucket indexes."""
     plain = unpacked(content)
     have = decode(plain, None, rows=1).column_names
-    wanted = ["_KIND", "_PARTITION", "_BUCKET", "_FILE_NAME", "_FILE_SIZE"]
+    wanted = ["_KIND", "_PARTITION", "_BUCKET", "_FILE_NAME", "_FILE_SIZE", "_INDEX_TYPE"]
     table = decode(plain, [*wanted, *(["_EXTERNAL_PATH"] if "_EXTERNAL_PATH" in have else [])])
     external = one(table["_EXTERNAL_PATH"]) if "_EXTERNAL_PATH" in have else pa.nulls(table.num_rows)
     columns = [
@@ -78,6 +84,8 @@ def paimon_index(content: bytes) -> pa.Table:
         pc.equal(one(table["_KIND"]), _ADD),
         pc.cast(external, pa.string()),
         _no_lists(table.num_rows),
+        pa.repeat(pa.scalar(0, pa.int64()), table.num_rows),
+        pc.equal(pc.cast(one(table["_INDEX_TYPE"]), pa.string()), _VECTORS),
     ]
     return pa.Table.from_arrays(columns, schema=ENTRIES)
 

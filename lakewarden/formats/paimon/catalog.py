@@ -47,6 +47,10 @@ class Catalogs:
     def commit(self) -> Any:
         return self.helper("PaimonCommit")
 
+    @property
+    def adoption(self) -> Any:
+        return self.helper("PaimonAdoption")
+
     def tables(self, catalog: str) -> list[TableRef]:
         try:
             rows = json.loads(self.bridge.tables(self._catalog(catalog)))

@@ -9,14 +9,14 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakewarden.errors import LakewardenError, PolicyError
+from lakewarden.errors import PolicyError
 from lakewarden.formats.jvm import JavaError
-from lakewarden.formats.paimon import partitions, refs
+from lakewarden.formats.paimon import adoption, partitions, refs
 from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
 from lakewarden.formats.paimon.expiry import expire
 from lakewarden.formats.paimon.files import read_files
@@ -33,7 +33,9 @@ from lakewarden.formats.paimon.rewrite import (
     prepare_rewrite,
     rewrite_natively,
 )
+from lakewarden.formats.paimon.roots import Existing
 from lakewarden.formats.paimon.schema import StoredSchemas, left_alone, parquet_properties
+from lakewarden.formats.paimon.survey import survey
 from lakewarden.formats.paimon.view import view_of
 from lakewarden.formats.reach_cache import ReachCache
 from lakewarden.formats.remembered import Remembered
@@ -55,7 +57,7 @@ from lakewarden.safety.reached import Reached
 
 
 class Paimon:
-    """Every promise of TableFormat, kept by Paimon's own library; what it cannot do yet says so and changes nothing."""
+    """Every promise of TableFormat, kept by Paimon's own library."""
 
     def __init__(
         self,
@@ -97,18 +99,27 @@ class Paimon:
     def named_paths(self, view: TableView, numbers: Any) -> Iterator[pa.Array]:
         return self._reach(view).named_paths(numbers)
 
+    def survey(self, view: TableView) -> Survey:
+        return survey(view, self._reader(view), self._store(view.io), self._existing(view))
+
     def _reach(self, view: TableView) -> Reach:
+        cache = ReachCache(self._cache, view.uuid)
+        return Reach(view, Remembered(view, self._reader(view), view.io, cache), self._existing(view))
+
+    def _reader(self, view: TableView) -> PaimonReader:
         loaded = self._catalogs.load(view.ref)
-        reader = PaimonReader(
+        return PaimonReader(
             view, self._decoder, lambda asked: self._catalogs.bridge.partitionPaths(loaded, asked)
         )
+
+    def _existing(self, view: TableView) -> Existing:
         objects = self._store(view.io)
 
         def existing(paths: Sequence[str]) -> set[str]:
             stats = objects.stat(paths)
             return {path for path, stat in zip(paths, stats, strict=True) if stat is not None}
 
-        return Reach(view, Remembered(view, reader, view.io, ReachCache(self._cache, view.uuid)), existing)
+        return existing
 
     def expire(self, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
         with self._locked(view) as lock:
@@ -242,31 +253,30 @@ class Paimon:
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
         return read_replaced(self._catalogs, self.view(table), snapshot_id)
 
-    # What this release does not do for Paimon. Each is asked for by a job that says so before it changes anything.
-
-    def survey(self, view: TableView) -> Survey:
-        _not_yet("check", view.ref)
-
     def merge_deletes(
         self, table: TableRef, where: str | None, min_files: int, summary: Mapping[str, str]
     ) -> int | None:
-        _not_yet("rewrite delete files of", table)
+        """There are no position-delete files: a data file has one deletion vector at most."""
+        return None
 
     def check_adoption(self, table: TableRef, paths: Sequence[str]) -> Adoption:
-        _not_yet("adopt files into", table)
+        view = self.view(table)
+        return adoption.check_adoption(self._catalogs, view, self._reach(view), paths)
 
     def commit_adoption(self, table: TableRef, adopting: Adoption, summary: Mapping[str, str]) -> int:
-        _not_yet("adopt files into", table)
+        return adoption.commit_adoption(
+            self._catalogs,
+            table,
+            adopting,
+            summary,
+            lambda: self._reach(self.view(table)),
+            partial(self.find_commit, table),
+            self._locked(self.view(table)),
+        )
 
     def find_adoption(self, table: TableRef, load_id: str) -> int | None:
-        _not_yet("adopt files into", table)
+        return self.find_commit(table, {"lineage.load": load_id})
 
     def live_among(self, table: TableRef, paths: Sequence[str]) -> list[str]:
-        _not_yet("adopt files into", table)
-
-
-def _not_yet(what: str, table: TableRef) -> NoReturn:
-    raise LakewardenError(
-        reason=f"{what} {table}: this release does not do that with Paimon tables",
-        hint="nothing was changed",
-    )
+        view = self.view(table)
+        return adoption.live_among(view, self._reach(view), paths)

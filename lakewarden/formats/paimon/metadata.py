@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from lakewarden.errors import LakewardenError
+from lakewarden.formats.seam import NoSense
 
 MAIN = "main"
 FOLDERS = ("snapshot", "changelog", "tag", "consumer", "schema", "branch")
@@ -186,7 +187,7 @@ def _document(path: str, content: bytes) -> Mapping[str, Any]:
     raise LakewardenError(
         reason=f"read {path}: {reason}",
         hint="nothing was changed; what it names is not known, so nothing of this table can be taken for unneeded",
-    )
+    ) from NoSense(reason)
 
 
 def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Metadata:
@@ -212,7 +213,7 @@ def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Me
         raise LakewardenError(
             reason=f"read {location}: its first schema, schema/schema-0, is not there",
             hint="check that its location can be listed; without that file the table cannot be told from others",
-        )
+        ) from NoSense("no first schema")
     there = sorted(contents, key=lambda each: each.path)
     told = "\n".join(f"{each.path} {each.stamp} {each.size} {each.modified}" for each in there)
     return Metadata(

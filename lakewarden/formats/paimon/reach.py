@@ -13,7 +13,7 @@ hundred thousand tell everything. That a snapshot did take over what was there i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from lakewarden.formats.paimon.metadata import MAIN, Root
 from lakewarden.formats.paimon.reader import ADDED, DELETED
+from lakewarden.formats.paimon.roots import Existing, kept_lists, list_lengths, named_by
 from lakewarden.formats.remembered import UNREACHED, Listed, Remembered
 from lakewarden.model import TableView
 from lakewarden.paths import hashes
@@ -35,8 +36,7 @@ class Reach:
 
     view: TableView
     known: Remembered
-    # Which of these paths are there: a changelog may name a list that went with its snapshot.
-    existing: Callable[[Sequence[str]], set[str]]
+    existing: Existing
 
     def reached(self, snapshot_ids: Collection[int] | None = None) -> Reached:
         """Every file that these snapshots of main need (all roots, when not said), and the table's own metadata."""
@@ -93,6 +93,12 @@ class Reach:
         for table in needs.book.tables():
             yield table["path"].combine_chunks().filter(pa.array(contains(wanted, hashes(table["path"]))))
 
+    def named_at_all(self, numbers: Any) -> Any:
+        """Which of these sorted numbers a manifest of any root names, to add the file or to delete it."""
+        tables = self._needs(self._roots).book.tables()
+        found = [np.intersect1d(hashes(table["path"]), numbers) for table in tables]
+        return np.unique(np.concatenate(found)) if found else numbers[:0]
+
     @cached_property
     def _roots(self) -> list[Root]:
         return list(self.view.handle.metadata.roots)
@@ -112,26 +118,24 @@ class Reach:
 
     def _needs(self, roots: Sequence[Root]) -> _Needs:
         """What these roots keep. Complete, or raises."""
-        deltas = self._changelog_deltas(roots)
-        per_root = [self._lists(each, deltas) for each in roots]
-        lists = list(dict.fromkeys(path for merged, plain in per_root for path in (*merged, *plain)))
+        metadata = self.view.handle.metadata
+        kept = kept_lists(metadata, roots, self.existing)
+        named = [named_by(metadata, each, kept) for each in roots]
+        lists = list(dict.fromkeys(path for each in named for path in each.lists))
         place = {path: number for number, path in enumerate(lists)}
-        listed = self.known.listed(lists, self._list_lengths(roots))
-        indexes = list(dict.fromkeys(path for root in roots for path in self._index(root)))
+        listed = self.known.listed(lists, list_lengths(metadata, roots))
+        indexes = list(dict.fromkeys(path for each in named for path in each.index))
         merged = [
-            _Merged(root, *(frozenset(listed.of([place[path]]).tolist()) for path in own))
-            for root, (own, _) in zip(roots, per_root, strict=True)
-            if own
+            _Merged(root, *(frozenset(listed.of([place[path]]).tolist()) for path in each.merged))
+            for root, each in zip(roots, named, strict=True)
+            if each.merged
         ]
         sets = _to_read(merged, listed.net)
-        plain = frozenset(listed.of({place[path] for _, plain in per_root for path in plain}).tolist())
+        changed = {place[path] for each in named for path in (*each.changes, *each.changelog)}
+        plain = frozenset(listed.of(changed).tolist())
         book = _Book(self.known, listed, indexes, sorted(plain.union(*sets)))
         live, added = book.live(sets), book.added(plain)
-        statistics = [
-            f"{self.view.handle.metadata.location}/statistics/{root.content['statistics']}"
-            for root in roots
-            if root.content.get("statistics") and root.kind != "changelog"
-        ]
+        statistics = [path for each in named for path in each.statistics]
         manifests = listed.paths.to_pylist()
         return _Needs(
             np.unique(np.concatenate([live, added, book.indexed()])),
@@ -139,39 +143,6 @@ class Reach:
             dict(zip(manifests, listed.lengths.tolist(), strict=True)),
             book,
         )
-
-    def _lists(self, root: Root, deltas: Collection[str]) -> tuple[list[str], list[str]]:
-        """Lists whose entries add up to what is live, and lists of which every added file is needed."""
-        manifest = self.view.handle.metadata.manifest
-        told = {name: root.content.get(f"{name}ManifestList") for name in ("base", "delta", "changelog")}
-        paths = {name: manifest(each) for name, each in told.items() if each}
-        plain = [paths["changelog"]] if "changelog" in paths else []
-        if root.kind == "changelog":
-            return [], plain + [each for each in (paths.get("delta"),) if each in deltas]
-        return [paths["base"], paths["delta"]], plain
-
-    def _list_lengths(self, roots: Sequence[Root]) -> dict[str, int]:
-        """A list that was cut short at the end of a block reads like a shorter one: snapshots tell how long each is."""
-        manifest = self.view.handle.metadata.manifest
-        return {
-            manifest(root.content[f"{name}ManifestList"]): int(root.content[f"{name}ManifestListSize"])
-            for root in roots
-            for name in ("base", "delta", "changelog")
-            if root.content.get(f"{name}ManifestList") and root.content.get(f"{name}ManifestListSize")
-        }
-
-    def _index(self, root: Root) -> list[str]:
-        named = root.content.get("indexManifest")
-        return [self.view.handle.metadata.manifest(named)] if named and root.kind != "changelog" else []
-
-    def _changelog_deltas(self, roots: Sequence[Root]) -> set[str]:
-        """Lists of deltas that changelogs still need: those that were not deleted together with their snapshots."""
-        named = {
-            self.view.handle.metadata.manifest(each.content["deltaManifestList"])
-            for each in roots
-            if each.kind == "changelog" and each.content.get("deltaManifestList")
-        }
-        return self.existing(sorted(named)) if named else set()
 
 
 @dataclass(frozen=True)

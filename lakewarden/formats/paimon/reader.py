@@ -14,9 +14,11 @@ import pyarrow.compute as pc
 
 from lakewarden.model import TableView
 
-# Rows of a manifest as they are remembered. Kinds: 0 added, 1 deleted, 2 an index file.
+# Rows of a manifest as they are remembered. Kinds: 0 added, 1 deleted, 2 an index file, 3 one of deletion vectors.
 NAMED = pa.schema([("path", pa.string()), ("size", pa.int64()), ("kind", pa.int8())])
-ADDED, DELETED, INDEX = 0, 1, 2
+ADDED, DELETED, INDEX, VECTORS = 0, 1, 2, 3
+# And how many rows of the table the file has; null for a file beside another, which is no entry of its own.
+COUNTED = NAMED.append(pa.field("rows", pa.int64()))
 _POSTPONED = -2
 _TOGETHER = 64
 
@@ -41,10 +43,14 @@ class PaimonReader:
     _known: dict[bytes, str] = field(default_factory=dict)
 
     def lists(
-        self, paths: Sequence[str], io: Mapping[str, str]
+        self, paths: Sequence[str], io: Mapping[str, str], lengths: Mapping[str, int] | None = None
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
-        """Of each list its manifests (manifest, length, live, encrypted), where `live` counts all entries."""
-        decoded = self.decoder.decode("paimon-list", [(path, -1, -1) for path in paths], io)
+        """Of each list its manifests (manifest, length, live, encrypted), where `live` counts all entries.
+
+        One that has another length than is told is not read.
+        """
+        wanted = [(path, (lengths or {}).get(path, -1), -1) for path in paths]
+        decoded = self.decoder.decode("paimon-list", wanted, io)
         while together := list(islice(decoded, _TOGETHER)):
             yield from _shared(together, self._with_folder)
 
@@ -52,6 +58,13 @@ class PaimonReader:
         self, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
         """Of each manifest or index manifest the files it names: path, size, kind."""
+        for path, table, trouble in self.counted(wanted, io):
+            yield path, None if table is None else table.select(NAMED.names), trouble
+
+    def counted(
+        self, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]
+    ) -> Iterator[tuple[str, pa.Table | None, str]]:
+        """The same, with the rows of each file."""
         for index, group in groupby(wanted, key=lambda each: is_index(each[0])):
             what: What = "paimon-index" if index else "paimon-manifest"
             decoded = self.decoder.decode(what, list(group), io)
@@ -76,13 +89,15 @@ class PaimonReader:
 
     def _named(self, entries: pa.Table, index: bool) -> pa.Table:
         if not entries.num_rows:
-            return NAMED.empty_table()
+            return COUNTED.empty_table()
         folders = self._index_folders(entries) if index else self._bucket_folders(entries)
         inside = pc.binary_join_element_wise(folders, entries["name"].combine_chunks(), "")
         paths = _where_it_really_is(pc.coalesce(entries["external"].combine_chunks(), inside))
         added = entries["added"].combine_chunks()
-        kinds = pc.if_else(added, INDEX if index else ADDED, DELETED).cast(pa.int8())
-        named = pa.Table.from_arrays([paths, entries["size"].combine_chunks(), kinds], schema=NAMED)
+        here = pc.if_else(entries["vectors"].combine_chunks(), VECTORS, INDEX) if index else ADDED
+        kinds = pc.if_else(added, here, DELETED).cast(pa.int8())
+        columns = [paths, entries["size"].combine_chunks(), kinds, entries["rows"].combine_chunks()]
+        named = pa.Table.from_arrays(columns, schema=COUNTED)
         extra = self._extra(entries, paths, kinds)
         return pa.concat_tables([named, extra]) if extra.num_rows else named
 
@@ -91,10 +106,11 @@ class PaimonReader:
         extra = entries["extra"].combine_chunks()
         of = pc.list_parent_indices(extra)
         if not len(of):
-            return NAMED.empty_table()
+            return COUNTED.empty_table()
         folder = pc.replace_substring_regex(paths.take(of), r"[^/]*$", "")
         whole = pc.binary_join_element_wise(folder, pc.list_flatten(extra), "")
-        return pa.Table.from_arrays([whole, pa.nulls(len(of), pa.int64()), kinds.take(of)], schema=NAMED)
+        unknown = pa.nulls(len(of), pa.int64())
+        return pa.Table.from_arrays([whole, unknown, kinds.take(of), unknown], schema=COUNTED)
 
     def _index_folders(self, entries: pa.Table) -> pa.Array:
         if self.view.handle.index_beside_data:
@@ -137,6 +153,11 @@ def _shared(
 
 # A changelog that was compacted before its commit is one file for several buckets: entries name a part of it by place and length.
 _PART = r"bucket-[^/]+/(compacted-changelog-[^/$]+)\$(\d+)-(\d+)-\d+-\d+(\.[^/]*)$"
+
+
+def is_shared(paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Whether entries name parts of the file: then none of them tells how large it is."""
+    return pc.match_substring_regex(paths, r"/compacted-changelog-[^/]*$")
 
 
 def _where_it_really_is(paths: pa.Array) -> pa.Array:

@@ -62,9 +62,9 @@ class StoredSchemas:
         for key in ("file.format.per.level", "file.compression.per.level"):
             if key in view.properties:
                 return f"{key} is set"
-        special = _SPECIAL.search(_types(view))
+        special = special_column(view)
         if special:
-            return f"the schema has a {special.group(1)} column"
+            return f"the schema has a {special} column"
         try:
             return _differs(self._stored(view), self.arrow(view))
         except JavaError as error:
@@ -79,6 +79,12 @@ class StoredSchemas:
                 self._catalogs.files.writeEmpty(self._catalogs.load(view.ref), key[1], str(path))
                 self._known[key] = pq.read_metadata(path).schema
         return self._known[key]
+
+
+def special_column(view: TableView) -> str | None:
+    """The first type of a column that is not stored as one column of a Parquet file, if there is one."""
+    found = _SPECIAL.search(_types(view))
+    return found.group(1) if found else None
 
 
 def _types(view: TableView) -> str:
