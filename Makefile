@@ -62,7 +62,7 @@ jars: java
 
 # The tests start many short-lived sessions, which repays the archive of classes.
 test-jars: java
-	@$(PY) -m lakewarden.engine.jars --quiet base jdbc s3 paimon rest-server
+	@$(PY) -m lakewarden.engine.jars --quiet base jdbc s3 paimon paimon-s3 rest-server
 	@$(PY) -m lakewarden.engine.session
 
 # A real S3 server, built once where there is Go.

@@ -16,8 +16,9 @@ import pyarrow as pa
 from lakewarden.errors import LakewardenError, PolicyError
 from lakewarden.formats.jvm import JavaError
 from lakewarden.formats.paimon import partitions, refs
-from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
+from lakewarden.formats.paimon.catalog import Catalogs
 from lakewarden.formats.paimon.expiry import expire
+from lakewarden.formats.paimon.failures import catalog_error
 from lakewarden.formats.paimon.files import read_files
 from lakewarden.formats.paimon.guard import Guard, Held
 from lakewarden.formats.paimon.history import read_replaced
@@ -73,6 +74,9 @@ class Paimon:
         self._guard = guard
         self._known: Known = {}
         self._schemas = StoredSchemas(self._catalogs)
+
+    def close(self) -> None:
+        self._catalogs.close()
 
     def tables(self, catalog: str) -> list[TableRef]:
         return self._catalogs.tables(catalog)

@@ -136,8 +136,9 @@ def _listed(objects: Files, location: str) -> set[Listed]:
             columns = (batch[name].to_pylist() for name in ("path", "stamp", "size", "modified"))
             for path, stamp, size, modified in zip(*columns, strict=True):
                 below = path[len(root) + 1 :]
-                # Harmless first: what a writer left half written bears the name of what it was to be.
-                if _HARMLESS.search(below):
+                # Harmless first: what a writer left half written bears the name of what it was to be. Paimon's library
+                # marks an empty folder of an object store by an object whose name ends in a slash.
+                if below.endswith("/") or _HARMLESS.search(below):
                     continue
                 if not _PLACE.match(below):
                     raise _unknown(location, path)
