@@ -69,7 +69,8 @@ class Paimon:
         """`properties` by catalog. `decoder` decodes metadata files in bulk, `store` reaches files of a table, `guard` locks one."""
         self._catalogs = Catalogs(spark, properties)
         self._decoder = decoder
-        self._store = store
+        self._connect = store
+        self._stores: dict[str, Files] = {}
         self._cache = cache
         self._guard = guard
         self._known: Known = {}
@@ -87,9 +88,8 @@ class Paimon:
             told = json.loads(self._catalogs.bridge.describe(loaded))
         except JavaError as error:
             raise catalog_error(error, f"the metadata of {table}") from error
-        io = self._catalogs.io(table.catalog)
-        metadata = read_metadata(self._store(io), told["location"].rstrip("/"), self._known)
-        return replace(view_of(table, told, metadata), io=io)
+        metadata = read_metadata(self._store(table.catalog), told["location"].rstrip("/"), self._known)
+        return replace(view_of(table, told, metadata), io=self._catalogs.io(table.catalog))
 
     def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
         return self._reach(view).reached(snapshot_ids)
@@ -100,12 +100,18 @@ class Paimon:
     def named_paths(self, view: TableView, numbers: Any) -> Iterator[pa.Array]:
         return self._reach(view).named_paths(numbers)
 
+    def _store(self, catalog: str) -> Files:
+        """Connected to once: to S3 that takes longer than to read a small table's metadata."""
+        if catalog not in self._stores:
+            self._stores[catalog] = self._connect(self._catalogs.io(catalog))
+        return self._stores[catalog]
+
     def _reach(self, view: TableView) -> Reach:
         loaded = self._catalogs.load(view.ref)
         reader = PaimonReader(
             view, self._decoder, lambda asked: self._catalogs.bridge.partitionPaths(loaded, asked)
         )
-        objects = self._store(view.io)
+        objects = self._store(view.ref.catalog)
 
         def existing(paths: Sequence[str]) -> set[str]:
             stats = objects.stat(paths)
