@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from pyspark.sql import SparkSession
 
 from lakewarden import clock
+from lakewarden.engine.jars import ensure_jars
 from lakewarden.errors import Unreachable
+from lakewarden.formats.paimon.catalog import Catalogs
 from lakewarden.jobs.verdict import Verdict
-from lakewarden.model import Run, RunState
+from lakewarden.model import Run, RunState, TableRef
 from tests.support.paimon import lakewarden
 from tests.support.paimon_s3 import BucketLab, bucket_lab, s3_properties
 from tests.support.ports import free_port
@@ -26,6 +34,7 @@ EXPIRE = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
 AT_ONCE = {"delete_grace_hours": 0}
 ANY = {"orphan_max_percent": 100}
 ODD = ["a b%20c", "ü/x+y#?&=;"]
+EVERY = os.environ.get("LAKEWARDEN_CRASH") == "every"
 TODAY = f"{clock.now():%Y-%m-%d}"
 
 
@@ -178,6 +187,56 @@ def test_what_is_wrong_is_named(
     assert reason in message and advice in error.value.hint
     assert "not-the-secret" not in message
     assert lab.objects() == before
+
+
+@pytest.mark.skipif(not EVERY, reason="in `make crash`: everybody waits for the store")
+def test_a_store_that_dies_at_the_commit(spark: SparkSession, s3_bucket: Bucket, tmp_path: Path) -> None:
+    """Nobody can say whether it happened, so nothing is removed; the next run finds out and goes on."""
+    if not s3_bucket.server.checks_credentials:
+        pytest.skip("moto forgets its objects")
+    with bucket_lab(spark, s3_bucket, tmp_path, **{"s3.retry.num-retries": "0"}) as lab:
+        table = lab.create(**{"commit.max-retries": "0"})
+        lab.append(table, 2, days=1)
+        rows, before = lab.rows(table), lab.on_disk(table)
+        real = Catalogs.committing
+
+        @contextmanager
+        def dying(self: Catalogs, ref: TableRef) -> Iterator[Any]:
+            with real(self, ref) as loaded:
+                s3_bucket.server.kill()
+                yield loaded
+
+        try:
+            with patch.object(Catalogs, "committing", dying):
+                run = lab.lw.run("compact", table, PACK)
+        finally:
+            s3_bucket.server.start()
+        assert run.state is RunState.UNKNOWN, run.reason
+        outputs = lab.on_disk(table) - before
+        assert [name for name in outputs if name.endswith(".parquet")]
+        assert lab.rows(table) == rows
+        done(lab, "compact", table, PACK)
+        expire_and_reap(lab, table)
+        with later(days=8):
+            lab.lw.run("sweep", table, ANY)
+            assert lab.doomed(table) <= outputs
+
+
+@pytest.mark.skipif(not EVERY, reason="in `make crash`: a session of its own")
+def test_a_session_without_the_jar(lab: BucketLab, tmp_path: Path) -> None:
+    jars = ensure_jars(["base", "paimon"])
+    told = {"format": "paimon", "warehouse": f"{lab.bucket.url}/wh", **s3_properties(lab.bucket)}
+    lines = "".join(f'"{key}" = "{value}"\n' for key, value in told.items())
+    config = tmp_path / "lakewarden.toml"
+    config.write_text(
+        f'[spark]\njars = {[str(each) for each in jars]}\nmaster = "local[1]"\n[catalogs.pm]\n{lines}'
+    )
+    call = [sys.executable, "-m", "lakewarden.cli", "--config", str(config), "show", "pm.db.events"]
+    said = subprocess.run(call, capture_output=True, text=True, check=False)
+    told_plainly = " ".join(said.stderr.split())
+    assert said.returncode == 2, said.stderr
+    assert f"reach catalog pm ({lab.bucket.url}/wh" in told_plainly
+    assert "paimon-s3: add it to `jars` under [spark]" in told_plainly
 
 
 def test_properties_paimon_wants_are_asked_for(lab: BucketLab, tmp_path: Path) -> None:
