@@ -50,6 +50,7 @@ def connections(database: Database) -> int:
 
 def writer(lab: PaimonLab) -> PaimonLab:
     """The same catalog as its writers open it: connections of theirs are not ours."""
+    lab._opened.close()
     own = {**lab.properties, "jdbc.ApplicationName": "writer"}
     lab._opened = lab.maker.open({"warehouse": str(lab.warehouse), **own})
     return lab
