@@ -32,7 +32,7 @@ unit: $(STAMP)   ## the pure tests only: no Spark, no services
 	@$(PY) -m pytest tests/unit $(PYTEST_ARGS)
 
 crash: test-jars ## kill a real process at every journaled step, then check the tables
-	@LAKEWARDEN_CRASH=every $(PY) -m pytest tests/crash tests/services/test_deleting_faults.py tests/services/test_s3_deleting.py tests/services/test_paimon_faults.py tests/spark/test_bench.py tests/conformance $(PYTEST_ARGS)
+	@LAKEWARDEN_CRASH=every $(PY) -m pytest tests/crash tests/services/test_deleting_faults.py tests/services/test_s3_deleting.py tests/services/test_paimon_faults.py tests/services/test_paimon_s3.py tests/spark/test_bench.py tests/conformance $(PYTEST_ARGS)
 
 soak: test-jars  ## three minutes of a busy writer beside a continuous compaction, for format versions 2 and 3
 	@LAKEWARDEN_SOAK_SECONDS=180 LAKEWARDEN_SOAK_SEEDS=40 $(PY) -m pytest -s tests/soak $(PYTEST_ARGS)
@@ -62,7 +62,7 @@ jars: java
 
 # The tests start many short-lived sessions, which repays the archive of classes.
 test-jars: java
-	@$(PY) -m lakewarden.engine.jars --quiet base jdbc s3 paimon rest-server
+	@$(PY) -m lakewarden.engine.jars --quiet base jdbc s3 paimon paimon-s3 rest-server
 	@$(PY) -m lakewarden.engine.session
 
 # A real S3 server, built once where there is Go.

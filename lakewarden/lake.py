@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lakewarden.config import CatalogConfig, Config
-from lakewarden.engine.jars import Group, default_cache, ensure_jars
+from lakewarden.engine.jars import GROUPS, Group, default_cache, ensure_jars
 from lakewarden.engine.metadata import MetadataFiles
 from lakewarden.engine.objects import Objects
 from lakewarden.engine.session import close_session, open_session
@@ -18,10 +18,12 @@ from lakewarden.formats.iceberg.catalog import session_catalogs, spark_settings
 from lakewarden.formats.iceberg.format import Iceberg
 from lakewarden.formats.paimon.format import Paimon
 from lakewarden.formats.paimon.guard import Guard, unguarded
+from lakewarden.formats.paimon.stores import on_s3
 from lakewarden.formats.seam import TableFormat
 from lakewarden.model import TableRef
 
 PAIMON = "paimon"
+_S3 = ("s3:", "s3a:", "s3n:")
 
 
 class Lake:
@@ -39,6 +41,8 @@ class Lake:
         }
 
     def close(self) -> None:
+        if "_paimon" in self.__dict__:
+            self._paimon.close()
         if not self._given:
             close_session(self.spark)
 
@@ -87,14 +91,18 @@ class Lake:
 
 def jar_groups(config: Config) -> list[Group]:
     """Which of the pinned jars the configured catalogs need."""
-    groups: list[Group] = ["base"]
-    of_paimon = any(catalog.format == PAIMON for catalog in config.catalogs.values())
-    values = [value for catalog in config.catalogs.values() for value in catalog.properties.values()]
-    if "jdbc" in values or any(value.startswith("jdbc:") for value in values):
-        groups.append("jdbc")
-    if any(value.startswith(("s3:", "s3a:", "s3n:")) or value.endswith("S3FileIO") for value in values):
-        groups += ["s3", "paimon-s3"] if of_paimon else ["s3"]
-    return groups + (["paimon"] if of_paimon else [])
+    groups: set[Group] = {"base"}
+    for catalog in config.catalogs.values():
+        of_paimon, values = catalog.format == PAIMON, list(catalog.properties.values())
+        if of_paimon:
+            groups.add("paimon")
+        if "jdbc" in values or any(value.startswith("jdbc:") for value in values):
+            groups.add("jdbc")
+        if of_paimon and on_s3(catalog.properties):
+            groups.add("paimon-s3")
+        if not of_paimon and any(value.startswith(_S3) or value.endswith("S3FileIO") for value in values):
+            groups.add("s3")
+    return [each for each in GROUPS if each in groups]
 
 
 def _iceberg(config: Config) -> list[CatalogConfig]:

@@ -10,6 +10,7 @@ from typing import Any
 from zipfile import ZipFile
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
 
 from lakewarden.redact import redact_text
 
@@ -77,7 +78,7 @@ def file_columns(spark: Any) -> Any:
 
 def java_causes(error: BaseException) -> Iterator[tuple[str, str]]:
     """Class name and message of a Java exception and of each of its causes, outermost first."""
-    cause = error.java_exception if isinstance(error, Py4JJavaError) else None
+    cause = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     while cause is not None:
         yield cause.getClass().getName(), str(cause.getMessage() or "")
         cause = cause.getCause()
@@ -103,4 +104,5 @@ def java_reason(error: BaseException) -> str:
     return redact_text(f"{first} ({short})" if first else short)
 
 
-JavaError = (Py4JJavaError, Py4JError)
+# The last: pyspark puts classes of its own in the place of some of Java's, IllegalArgumentException among them.
+JavaError = (Py4JJavaError, Py4JError, CapturedException)

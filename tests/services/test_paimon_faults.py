@@ -25,7 +25,8 @@ from lakewarden.engine.metadata import MetadataFiles
 from lakewarden.engine.objects import Objects
 from lakewarden.errors import LakewardenError, Unreachable
 from lakewarden.formats.jvm import JavaError, bridge
-from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
+from lakewarden.formats.paimon.catalog import Catalogs
+from lakewarden.formats.paimon.failures import catalog_error
 from lakewarden.jobs import reaping
 from lakewarden.model import RunState, TableRef
 from lakewarden.state.database import State

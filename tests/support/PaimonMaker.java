@@ -46,9 +46,8 @@ public class PaimonMaker {
   private static final ObjectMapper JSON = new ObjectMapper();
   private long commits = 0;
 
-  public Catalog open(String warehouse) {
-    Options options = new Options();
-    options.set("warehouse", warehouse);
+  public Catalog open(Map properties) {
+    Options options = new Options(properties);
     options.set("cache-enabled", "false");
     return CatalogFactory.createCatalog(CatalogContext.create(options));
   }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,12 +31,13 @@ class PaimonLab:
     catalog: str = CATALOG
     maker: Any = None
     types: Any = None
+    properties: Mapping[str, str] = field(default_factory=dict)
     _opened: Any = field(default=None)
 
     def __post_init__(self) -> None:
         self.maker = bridge(self.spark, _HERE / "PaimonMaker.java", "lakewarden.tests.PaimonMaker")
         self.types = bridge(self.spark, _HERE / "PaimonTypes.java", "lakewarden.tests.PaimonTypes")
-        self._opened = self.maker.open(str(self.warehouse))
+        self._opened = self.maker.open({"warehouse": str(self.warehouse), **self.properties})
 
     def create(self, name: str = "events", *, keyed: bool = False, **options: str) -> str:
         """An empty table; dots in options are written as two underscores. Returns its full name."""
@@ -125,9 +126,13 @@ class PaimonLab:
         folder = self.folder(table)
         return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
+    def place(self, table: str) -> str:
+        """Where it lies, as its metadata spells that."""
+        return str(self.folder(table))
+
     def doomed(self, table: str) -> set[str]:
         """Marked and not yet gone, by path below the table's folder."""
-        folder = f"{normal(str(self.folder(table)))}/"
+        folder = f"{normal(self.place(table))}/"
         found = self.lw.doomed(table, limit=1_000_000).files
         return {normal(each.path).removeprefix(folder) for each in found}
 
@@ -151,11 +156,17 @@ def files_below(folder: Path) -> set[str]:
 
 
 @contextmanager
-def paimon_lab(spark: SparkSession, folder: Path) -> Iterator[PaimonLab]:
+def paimon_lab(spark: SparkSession, folder: Path, **properties: str) -> Iterator[PaimonLab]:
+    """In a folder, whatever else the catalog's properties say."""
     warehouse = folder / "paimon"
+    with lakewarden(spark, folder, warehouse=str(warehouse), **properties) as lw:
+        yield PaimonLab(spark, warehouse, lw, properties=properties)
+
+
+def lakewarden(spark: SparkSession, folder: Path, **properties: str) -> Lakewarden:
+    """On one Paimon catalog, with its state in the folder."""
     config = {
         "state": {"url": f"sqlite:///{folder}/state.db"},
-        "catalogs": {CATALOG: {"format": "paimon", "warehouse": str(warehouse)}},
+        "catalogs": {CATALOG: {"format": "paimon", **properties}},
     }
-    with Lakewarden(config, spark=spark, environ={}) as lw:
-        yield PaimonLab(spark, warehouse, lw)
+    return Lakewarden(config, spark=spark, environ={})

@@ -29,10 +29,9 @@ class Warehouse:
 
 
 def shared_session() -> SparkSession:
-    """Two cores, with what Iceberg and its JDBC catalogs need."""
-    return open_session(
-        "local[2]", {"spark.sql.shuffle.partitions": "2"}, ensure_jars(["base", "jdbc", "s3", "paimon"])
-    )
+    """Two cores, with what Iceberg, Paimon and their JDBC catalogs need, on S3 too."""
+    jars = ensure_jars(["base", "jdbc", "s3", "paimon", "paimon-s3"])
+    return open_session("local[2]", {"spark.sql.shuffle.partitions": "2"}, jars)
 
 
 def add_catalog(spark: SparkSession, properties: Mapping[str, str], name: str | None = None) -> str:

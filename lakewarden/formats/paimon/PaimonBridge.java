@@ -21,6 +21,7 @@ import org.apache.paimon.consumer.ConsumerManager;
 import org.apache.paimon.data.BinaryRow;
 import org.apache.paimon.fs.FileIO;
 import org.apache.paimon.fs.Path;
+import org.apache.paimon.jdbc.JdbcCatalogLockContext;
 import org.apache.paimon.options.Options;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.paimon.table.FileStoreTable;
@@ -73,6 +74,19 @@ public class PaimonBridge {
   public FileStoreTable load(Catalog catalog, String database, String name) throws Exception {
     Table table = catalog.getTable(Identifier.create(database, name));
     return table instanceof FileStoreTable ? (FileStoreTable) table : null;
+  }
+
+  /** To be called after a commit: the lock of a JDBC catalog opens a pool for each table object, and nobody closes it. */
+  public void release(FileStoreTable table) {
+    Object lock = table.catalogEnvironment().lockContext();
+    if (table.catalogEnvironment().lockFactory() != null && lock instanceof JdbcCatalogLockContext) {
+      try {
+        ((JdbcCatalogLockContext) lock).connections().close();
+      } catch (RuntimeException gone) {
+        // The database went away, and its connections with it. The commit is over either way.
+        return;
+      }
+    }
   }
 
   /** Where it is and what its schema says; snapshots are read from its files. */

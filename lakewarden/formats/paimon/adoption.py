@@ -19,8 +19,9 @@ import numpy as np
 
 from lakewarden.errors import CommitLost, Refused
 from lakewarden.formats.jvm import JavaError
-from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
+from lakewarden.formats.paimon.catalog import Catalogs
 from lakewarden.formats.paimon.commit import Find, commit, new_identifier
+from lakewarden.formats.paimon.failures import catalog_error
 from lakewarden.formats.paimon.guard import Held
 from lakewarden.formats.paimon.reach import Reach
 from lakewarden.formats.paimon.schema import left_alone, special_column

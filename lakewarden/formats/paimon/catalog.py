@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from lakewarden.errors import LakewardenError, NoSuchTable, Unreachable
-from lakewarden.formats.jvm import JavaError, bridge, file_columns, is_java, java_reason
+from lakewarden.errors import LakewardenError, NoSuchTable
+from lakewarden.formats.jvm import JavaError, bridge, file_columns, is_java
+from lakewarden.formats.paimon.failures import cannot_open
+from lakewarden.formats.paimon.stores import io_properties
 from lakewarden.model import TableRef
 
 _HERE = Path(__file__).parent
-# Paimon's names for what the stores of this project are told in Iceberg's.
-_S3 = {
-    "s3.endpoint": "s3.endpoint",
-    "s3.access-key": "s3.access-key-id",
-    "s3.secret-key": "s3.secret-access-key",
-    "s3.session.token": "s3.session-token",
-    "s3.path.style.access": "s3.path-style-access",
-    "s3.endpoint.region": "client.region",
-    "s3.region": "client.region",
-}
 
 
 class Catalogs:
@@ -55,7 +48,7 @@ class Catalogs:
         try:
             rows = json.loads(self.bridge.tables(self._catalog(catalog)))
         except JavaError as error:
-            raise catalog_error(error, f"catalog {catalog}") from error
+            raise self._unreachable(error, catalog) from error
         return sorted(TableRef(catalog, (database,), name) for database, name in rows)
 
     def load(self, table: TableRef) -> Any:
@@ -71,26 +64,37 @@ class Catalogs:
             if is_java(error, "TableNotExistException", "DatabaseNotExistException"):
                 reason = f"catalog {table.catalog} has no such table"
                 raise NoSuchTable(table=table, reason=reason) from error
-            raise catalog_error(error, f"catalog {table.catalog}") from error
+            raise self._unreachable(error, table.catalog) from error
         if found is None:
             raise NoSuchTable(table=table, reason="it has no files of its own", other_format=True)
         return found
 
+    @contextmanager
+    def committing(self, table: TableRef) -> Iterator[Any]:
+        """A table to commit to, once: afterwards the connections are closed that Paimon's lock opened for it."""
+        loaded = self.load(table)
+        try:
+            yield loaded
+        finally:
+            self.bridge.release(loaded)
+
     def io(self, catalog: str) -> dict[str, str]:
         """How files are reached from outside of Paimon's library."""
-        own = self._properties[catalog]
-        found = {_S3[key]: value for key, value in own.items() if key in _S3}
-        return found | {key: value for key, value in own.items() if key not in _S3 and "." in key}
+        return io_properties(self._properties[catalog])
+
+    def close(self) -> None:
+        """A catalog in a database has connections of its own. Where it cannot be told to close them, they are gone already."""
+        while self._open:
+            with suppress(*JavaError):
+                self._open.popitem()[1].close()
 
     def _catalog(self, name: str) -> Any:
         if name not in self._open:
             try:
                 self._open[name] = self.bridge.open(json.dumps(dict(self._properties[name])))
             except JavaError as error:
-                raise catalog_error(error, f"catalog {name}") from error
+                raise self._unreachable(error, name) from error
         return self._open[name]
 
-
-def catalog_error(error: BaseException, what: str) -> LakewardenError:
-    """A Java failure while talking to a catalog, in a user's words."""
-    return Unreachable(what=what, reason=java_reason(error))
+    def _unreachable(self, error: BaseException, catalog: str) -> LakewardenError:
+        return cannot_open(error, catalog, self._properties[catalog])

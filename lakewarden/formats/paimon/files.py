@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from lakewarden.formats.jvm import JavaError
-from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
+from lakewarden.formats.paimon.catalog import Catalogs
+from lakewarden.formats.paimon.failures import catalog_error
 from lakewarden.model import DeleteFile, FileSet, Partition, TableRef
 
 # What follows a vector's bytes and what precedes them: their length, and their checksum.

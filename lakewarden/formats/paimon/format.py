@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from lakewarden.errors import PolicyError
 from lakewarden.formats.jvm import JavaError
 from lakewarden.formats.paimon import adoption, partitions, refs
-from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
+from lakewarden.formats.paimon.catalog import Catalogs
 from lakewarden.formats.paimon.expiry import expire
+from lakewarden.formats.paimon.failures import catalog_error
 from lakewarden.formats.paimon.files import read_files
 from lakewarden.formats.paimon.guard import Guard, Held
 from lakewarden.formats.paimon.history import read_replaced
@@ -71,11 +72,15 @@ class Paimon:
         """`properties` by catalog. `decoder` decodes metadata files in bulk, `store` reaches files of a table, `guard` locks one."""
         self._catalogs = Catalogs(spark, properties)
         self._decoder = decoder
-        self._store = store
+        self._connect = store
+        self._stores: dict[str, Files] = {}
         self._cache = cache
         self._guard = guard
         self._known: Known = {}
         self._schemas = StoredSchemas(self._catalogs)
+
+    def close(self) -> None:
+        self._catalogs.close()
 
     def tables(self, catalog: str) -> list[TableRef]:
         return self._catalogs.tables(catalog)
@@ -86,9 +91,8 @@ class Paimon:
             told = json.loads(self._catalogs.bridge.describe(loaded))
         except JavaError as error:
             raise catalog_error(error, f"the metadata of {table}") from error
-        io = self._catalogs.io(table.catalog)
-        metadata = read_metadata(self._store(io), told["location"].rstrip("/"), self._known)
-        return replace(view_of(table, told, metadata), io=io)
+        metadata = read_metadata(self._store(table.catalog), told["location"].rstrip("/"), self._known)
+        return replace(view_of(table, told, metadata), io=self._catalogs.io(table.catalog))
 
     def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
         return self._reach(view).reached(snapshot_ids)
@@ -100,7 +104,13 @@ class Paimon:
         return self._reach(view).named_paths(numbers)
 
     def survey(self, view: TableView) -> Survey:
-        return survey(view, self._reader(view), self._store(view.io), self._existing(view))
+        return survey(view, self._reader(view), self._store(view.ref.catalog), self._existing(view))
+
+    def _store(self, catalog: str) -> Files:
+        """Connected to once: to S3 that takes longer than to read a small table's metadata."""
+        if catalog not in self._stores:
+            self._stores[catalog] = self._connect(self._catalogs.io(catalog))
+        return self._stores[catalog]
 
     def _reach(self, view: TableView) -> Reach:
         cache = ReachCache(self._cache, view.uuid)
@@ -113,7 +123,7 @@ class Paimon:
         )
 
     def _existing(self, view: TableView) -> Existing:
-        objects = self._store(view.io)
+        objects = self._store(view.ref.catalog)
 
         def existing(paths: Sequence[str]) -> set[str]:
             stats = objects.stat(paths)

@@ -11,8 +11,9 @@ from typing import Any
 
 from lakewarden.errors import LakewardenError
 from lakewarden.formats.jvm import JavaError, bridge, java_reason, shipped
-from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
+from lakewarden.formats.paimon.catalog import Catalogs
 from lakewarden.formats.paimon.commit import commit, new_identifier
+from lakewarden.formats.paimon.failures import catalog_error
 from lakewarden.formats.paimon.guard import Held
 from lakewarden.formats.seam import Buckets, Merged
 from lakewarden.model import Bucket, TableRef, TableView
@@ -80,8 +81,8 @@ class Keyed:
         committer = self._catalogs.commit
 
         def attempt() -> None:
-            table = self._catalogs.load(view.ref)
-            committer.commit(table, merged.handle, json.dumps(dict(summary)), new_identifier())
+            with self._catalogs.committing(view.ref) as table:
+                committer.commit(table, merged.handle, json.dumps(dict(summary)), new_identifier())
 
         return commit(view.ref, summary, attempt, partial(self._find, view.ref), self._locked(view))
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 from lakewarden.formats.jvm import JavaError
-from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
+from lakewarden.formats.paimon.catalog import Catalogs
 from lakewarden.formats.paimon.commit import Find, commit, new_identifier
+from lakewarden.formats.paimon.failures import catalog_error
 from lakewarden.formats.paimon.guard import Held
 from lakewarden.model import Manifest, TableRef, TableView
 
@@ -39,6 +40,7 @@ def fold(
     helper = catalogs.helper("PaimonManifests")
 
     def attempt() -> None:
-        helper.fold(catalogs.load(table), target_bytes, json.dumps(dict(summary)), new_identifier())
+        with catalogs.committing(table) as loaded:
+            helper.fold(loaded, target_bytes, json.dumps(dict(summary)), new_identifier())
 
     return commit(table, summary, attempt, find, lock)

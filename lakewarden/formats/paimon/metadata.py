@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -38,6 +38,8 @@ _HARMLESS = re.compile(
 # Others expire, tag and commit while this is read: then everything is listed again, so often at most.
 _ATTEMPTS = 5
 _THREADS = 16
+
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +139,14 @@ def _listed(objects: Files, location: str) -> set[Listed]:
     """Every metadata file that keeps something or tells something. One of another name is refused: it may be a root, too."""
     root = location.rstrip("/")
     found = set()
-    for folder in FOLDERS:
-        for batch in objects.list(f"{root}/{folder}"):
+    for batches in _each(lambda folder: list(objects.list(folder)), [f"{root}/{each}" for each in FOLDERS]):
+        for batch in batches:
             columns = (batch[name].to_pylist() for name in ("path", "stamp", "size", "modified"))
             for path, stamp, size, modified in zip(*columns, strict=True):
                 below = path[len(root) + 1 :]
-                # Harmless first: what a writer left half written bears the name of what it was to be.
-                if _HARMLESS.search(below):
+                # Harmless first: what a writer left half written bears the name of what it was to be. Paimon's library
+                # marks an empty folder of an object store by an object whose name ends in a slash.
+                if below.endswith("/") or _HARMLESS.search(below):
                     continue
                 if not _PLACE.match(below):
                     raise _unknown(location, path)
@@ -163,17 +166,20 @@ def _read(
 ) -> dict[Listed, Mapping[str, Any]] | None:
     """None where one of them is gone by now."""
     unread = [each for each in found if each not in known]
-    paths = [each.path for each in unread]
     try:
-        if paths and not paths[0].startswith(("/", "file:")):
-            with ThreadPoolExecutor(_THREADS, thread_name_prefix="lakewarden-paimon") as pool:
-                contents = list(pool.map(objects.read, paths))
-        else:  # a disk answers before a thread has been told to ask
-            contents = [objects.read(path) for path in paths]
+        contents = _each(objects.read, [each.path for each in unread])
     except FileNotFoundError:
         return None
     read = {each: _document(each.path, told) for each, told in zip(unread, contents, strict=True)}
     return {each: read[each] if each in read else known[each] for each in found}
+
+
+def _each(ask: Callable[[str], _Answer], paths: Sequence[str]) -> list[_Answer]:
+    """What the store says to each. All at once, but of a disk, which answers before a thread has been told to ask."""
+    if not paths or paths[0].startswith(("/", "file:")):
+        return [ask(path) for path in paths]
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="lakewarden-paimon") as pool:
+        return list(pool.map(ask, paths))
 
 
 def _document(path: str, content: bytes) -> Mapping[str, Any]:

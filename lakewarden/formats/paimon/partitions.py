@@ -10,8 +10,9 @@ from typing import Any
 from lakewarden import clock
 from lakewarden.errors import CommitLost
 from lakewarden.formats.jvm import JavaError, java_reason
-from lakewarden.formats.paimon.catalog import Catalogs, catalog_error
+from lakewarden.formats.paimon.catalog import Catalogs
 from lakewarden.formats.paimon.commit import Find, commit, new_identifier
+from lakewarden.formats.paimon.failures import catalog_error
 from lakewarden.formats.paimon.guard import Held
 from lakewarden.formats.partition_filter import matching
 from lakewarden.formats.seam import Dropped, PartitionSet
@@ -66,15 +67,18 @@ def drop_partitions(
     lock: AbstractContextManager[Held],
 ) -> Dropped:
     """One OVERWRITE snapshot that marks exactly the files that were found. CommitLost when one of them has left."""
-    own, loaded = _helper(catalogs), catalogs.load(table)
+    own = _helper(catalogs)
     try:
-        planned = own.plan(loaded, found.handle, json.dumps(list(ids)))
+        planned = own.plan(catalogs.load(table), found.handle, json.dumps(list(ids)))
     except JavaError as error:  # nothing is begun: others expired the snapshot that was planned from, say
         raise CommitLost(table=table, reason=java_reason(error)) from error
     identifier, told = new_identifier(), json.dumps(dict(summary))
-    snapshot_id = commit(
-        table, summary, lambda: own.drop(catalogs.load(table), planned, told, identifier), find, lock
-    )
+
+    def attempt() -> None:
+        with catalogs.committing(table) as loaded:
+            own.drop(loaded, planned, told, identifier)
+
+    snapshot_id = commit(table, summary, attempt, find, lock)
     return Dropped(snapshot_id, int(planned.files()), int(planned.rows()), int(planned.bytes()))
 
 

@@ -75,13 +75,12 @@ def commit_rewrite(
         # Before any commit: such as a snapshot that expired meanwhile, with the index of its deletion vectors.
         raise CommitLost(table=rewrite.table, reason=java_reason(error)) from error
     identifier, summary = new_identifier(), json.dumps(dict(rewrite.summary))
-    return commit(
-        rewrite.table,
-        rewrite.summary,
-        lambda: catalogs.commit.commit(loaded, messages, summary, identifier),
-        find,
-        lock,
-    )
+
+    def attempt() -> None:
+        with catalogs.committing(rewrite.table) as fresh:
+            catalogs.commit.commit(fresh, messages, summary, identifier)
+
+    return commit(rewrite.table, rewrite.summary, attempt, find, lock)
 
 
 def rewrite_natively(
