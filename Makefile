@@ -19,7 +19,7 @@ demo: jars       ## make a messy sample lake, look after it, show before and aft
 	@$(PY) -m lakewarden.cli demo
 
 test: lint test-jars test-s3  ## lint, then every test
-	@$(PY) -m pytest $(PYTEST_ARGS)
+	@$(PY) -m pytest --numprocesses 2 --dist loadfile $(PYTEST_ARGS)
 
 check: test      ## the same as test
 

@@ -24,7 +24,11 @@ def test_an_example_is_allowed(each: Key) -> None:
 
 
 @pytest.mark.parametrize("each", KEYS, ids=lambda each: each.name)
-@pytest.mark.parametrize("found", [object(), "", {}, float("nan"), [], b"x"], ids=repr)
+@pytest.mark.parametrize(
+    "found",
+    [object(), "", {}, float("nan"), [], b"x"],
+    ids=["object", "empty", "map", "nan", "list", "bytes"],
+)
 def test_nonsense_is_refused_by_every_key(each: Key, found: object) -> None:
     with pytest.raises(PolicyError) as caught:
         each.parse(found, "call")
