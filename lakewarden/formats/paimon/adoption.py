@@ -77,12 +77,12 @@ def commit_adoption(
     identifier, told = new_identifier(), json.dumps(dict(summary))
 
     def attempt() -> None:
-        loaded = catalogs.load(table)
         taken = _ever_named(reach(), adoption.paths)
-        taken = taken or json.loads(catalogs.adoption.namesakes(loaded, candidates))
-        if taken:
-            raise CommitLost(table=table, reason=f"someone else made {taken[0]} part of it first")
-        catalogs.adoption.append(loaded, candidates, json.dumps(outside), told, identifier)
+        with catalogs.committing(table) as loaded:
+            taken = taken or json.loads(catalogs.adoption.namesakes(loaded, candidates))
+            if taken:
+                raise CommitLost(table=table, reason=f"someone else made {taken[0]} part of it first")
+            catalogs.adoption.append(loaded, candidates, json.dumps(outside), told, identifier)
 
     return commit(table, summary, attempt, find, lock)
 
