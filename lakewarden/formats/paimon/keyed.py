@@ -79,9 +79,9 @@ class Keyed:
         """Refused by Paimon where one of the files that leave is gone: somebody else merged it, or dropped its partition."""
         committer = self._catalogs.commit
 
-        def attempt() -> None:
+        def attempt() -> int:
             table = self._catalogs.load(view.ref)
-            committer.commit(table, merged.handle, json.dumps(dict(summary)), new_identifier())
+            return int(committer.commit(table, merged.handle, json.dumps(dict(summary)), new_identifier()))
 
         return commit(view.ref, summary, attempt, partial(self._find, view.ref), self._locked(view))
 

@@ -36,9 +36,10 @@ def fold(
     lock: AbstractContextManager[Held],
 ) -> int:
     """All of them in one snapshot that adds and deletes nothing. Entries that cancel each other out are dropped."""
-    helper = catalogs.helper("PaimonManifests")
+    options = catalogs.helper("PaimonManifests").folding(target_bytes)
 
-    def attempt() -> None:
-        helper.fold(catalogs.load(table), target_bytes, json.dumps(dict(summary)), new_identifier())
+    def attempt() -> int:
+        told = json.dumps(dict(summary))
+        return int(catalogs.commit.commit(catalogs.load(table), [], told, new_identifier(), options, None))
 
     return commit(table, summary, attempt, find, lock)

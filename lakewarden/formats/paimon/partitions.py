@@ -72,9 +72,13 @@ def drop_partitions(
     except JavaError as error:  # nothing is begun: others expired the snapshot that was planned from, say
         raise CommitLost(table=table, reason=java_reason(error)) from error
     identifier, told = new_identifier(), json.dumps(dict(summary))
-    snapshot_id = commit(
-        table, summary, lambda: own.drop(catalogs.load(table), planned, told, identifier), find, lock
-    )
+
+    def attempt() -> int:
+        fresh = catalogs.load(table)
+        check = own.check(fresh, planned)
+        return int(catalogs.commit.commit(fresh, planned.messages(), told, identifier, {}, check))
+
+    snapshot_id = commit(table, summary, attempt, find, lock)
     return Dropped(snapshot_id, int(planned.files()), int(planned.rows()), int(planned.bytes()))
 
 

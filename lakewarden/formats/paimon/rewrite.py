@@ -78,7 +78,7 @@ def commit_rewrite(
     return commit(
         rewrite.table,
         rewrite.summary,
-        lambda: catalogs.commit.commit(loaded, messages, summary, identifier),
+        lambda: int(catalogs.commit.commit(loaded, messages, summary, identifier)),
         find,
         lock,
     )
