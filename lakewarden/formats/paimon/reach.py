@@ -24,6 +24,8 @@ from lakewarden.model import TableView
 from lakewarden.paths import hashes
 from lakewarden.safety.reached import Reached, contains
 
+_COMPACTED = "COMPACT"
+
 
 @dataclass(frozen=True)
 class Reach:
@@ -52,15 +54,17 @@ class Reach:
             hashes(self._hints()),
         )
 
-    def unreached(self, removed: Collection[int], tags: Collection[str] = ()) -> pa.Table:
-        """What is reachable now and would not be without these snapshots and tags of main."""
-        go = [each for each in self._roots if _goes(each, removed, tags)]
-        stay = [each for each in self._roots if not _goes(each, removed, tags)]
+    def unreached(
+        self, removed: Collection[int], tags: Collection[str] = (), changelogs: Collection[int] = ()
+    ) -> pa.Table:
+        """What is reachable now and would not be without these snapshots, tags and changelogs of main."""
+        go = [each for each in self._roots if _goes(each, removed, tags, changelogs)]
+        stay = [each for each in self._roots if not _goes(each, removed, tags, changelogs)]
         if self.view.handle.decoupled:  # the changelogs of what expires stay, as roots of their own
             stay += [
                 Root("changelog", MAIN, each.name, each.file, each.content)
                 for each in go
-                if each.kind == "snapshot"
+                if each.kind == "snapshot" and each.id not in changelogs
             ]
         needed, freed = self._needs(stay), self._needs(go)
         files = np.setdiff1d(freed.files, needed.files)
@@ -110,13 +114,13 @@ class Reach:
         """What these roots keep. Complete, or raises."""
         deltas = self._changelog_deltas(roots)
         per_root = [self._lists(each, deltas) for each in roots]
-        lists = list(dict.fromkeys(path for merged, plain in per_root for path in (*merged, *plain)))
+        lists = list(dict.fromkeys(path for three in per_root for paths in three for path in paths))
         place = {path: number for number, path in enumerate(lists)}
         listed = self.known.listed(lists, self._list_lengths(roots))
         indexes = list(dict.fromkeys(path for root in roots for path in self._index(root)))
         book = _Book(self.known, listed, indexes)
-        live = book.live([listed.of([place[path] for path in merged]) for merged, _ in per_root if merged])
-        added = book.added(listed.of(sorted({place[path] for _, plain in per_root for path in plain})))
+        live = book.live([listed.of([place[path] for path in merged]) for merged, *_ in per_root if merged])
+        added = book.added(listed.of(sorted({place[path] for _, plain, _ in per_root for path in plain})))
         statistics = [
             f"{self.view.handle.metadata.location}/statistics/{root.content['statistics']}"
             for root in roots
@@ -130,15 +134,20 @@ class Reach:
             book,
         )
 
-    def _lists(self, root: Root, deltas: Collection[str]) -> tuple[list[str], list[str]]:
-        """Lists whose entries add up to what is live, and lists of which every added file is needed."""
+    def _lists(self, root: Root, deltas: Collection[str]) -> tuple[list[str], list[str], list[str]]:
+        """Lists whose entries add up to what is live, those of which every added file is needed, and those that just stay.
+
+        Without a producer of changelogs it is the delta that is read as one: what a commit of new rows added. Of a
+        compaction it is never read, and stays because Paimon's own expiry learns from it what was replaced.
+        """
         manifest = self.view.handle.metadata.manifest
         told = {name: root.content.get(f"{name}ManifestList") for name in ("base", "delta", "changelog")}
         paths = {name: manifest(each) for name, each in told.items() if each}
         plain = [paths["changelog"]] if "changelog" in paths else []
         if root.kind == "changelog":
-            return [], plain + [each for each in (paths.get("delta"),) if each in deltas]
-        return [paths["base"], paths["delta"]], plain
+            delta = [each for name, each in paths.items() if name == "delta" and each in deltas]
+            return ([], plain, delta) if root.content["commitKind"] == _COMPACTED else ([], plain + delta, [])
+        return [paths["base"], paths["delta"]], plain, []
 
     def _list_lengths(self, roots: Sequence[Root]) -> dict[str, int]:
         """A list that was cut short at the end of a block reads like a shorter one: snapshots tell how long each is."""
@@ -155,7 +164,12 @@ class Reach:
         return [self.view.handle.metadata.manifest(named)] if named and root.kind != "changelog" else []
 
     def _changelog_deltas(self, roots: Sequence[Root]) -> set[str]:
-        """Lists of deltas that changelogs still need: those that were not deleted together with their snapshots."""
+        """Lists of deltas that changelogs still need: those that were not deleted together with their snapshots.
+
+        None where the table's writers produce changelogs: these are read instead, and Paimon lets go of the deltas.
+        """
+        if self.view.handle.produces_changelogs:
+            return set()
         named = {
             self.view.handle.metadata.manifest(each.content["deltaManifestList"])
             for each in roots
@@ -249,10 +263,12 @@ def _first_of(table: pa.Table, files: Any, seen: Any) -> pa.Table:
     return pa.Table.from_arrays([rows["path"], pa.array(kinds, pa.string()), rows["size"]], schema=UNREACHED)
 
 
-def _goes(root: Root, removed: Collection[int], tags: Collection[str]) -> bool:
+def _goes(root: Root, removed: Collection[int], tags: Collection[str], changelogs: Collection[int]) -> bool:
     if root.branch != MAIN:
         return False
-    return (root.kind == "snapshot" and root.id in removed) or (root.kind == "tag" and root.name in tags)
+    if root.kind == "tag":
+        return root.name in tags
+    return root.id in (removed if root.kind == "snapshot" else changelogs)
 
 
 def _kind(path: str) -> str:
