@@ -10,6 +10,7 @@ import pytest
 
 from lakewarden.model import RunState
 from tests.support.paimon import PaimonLab, files_below
+from tests.support.paimon_races import age
 
 AT_ONCE = {"delete_grace_hours": 0}
 SNAPSHOTS = {
@@ -140,3 +141,16 @@ def test_paimons_own_expiry_goes_on_where_ours_stopped(paimon: PaimonLab) -> Non
     assert told(paimon, paimon.load(table), first(paimon.on_disk(table)))
     plan = paimon.lw.plan("expire", table)
     assert plan.empty, plan.actions
+
+
+def test_changelogs_that_no_writer_produced_stay_when_the_option_changes(paimon: PaimonLab) -> None:
+    """What is read as a changelog is told by the option of now; what was kept for one, by that of then."""
+    table = made(paimon, "none", "all of them")
+    assert paimon.lw.run("expire", table).state is RunState.DONE
+    paimon.lw.run("reap", table, AT_ONCE)
+    changes = told(paimon, paimon.load(table), 1)
+    paimon.maker.alter(paimon._opened, "events", "changelog-producer", "input")
+    age(paimon, table)
+    assert paimon.lw.plan("sweep", table).empty
+    paimon.maker.alter(paimon._opened, "events", "changelog-producer", "none")
+    assert told(paimon, paimon.load(table), 1) == changes

@@ -61,13 +61,17 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Everything at one moment. `files` are the paths of all of it, `version` differs whenever any of it does."""
+    """Everything at one moment. `files` are the paths of all of it, `version` differs whenever any of it does.
+
+    `producing` are main's schemas under which writers produce changelogs.
+    """
 
     location: str
     roots: tuple[Root, ...]
     consumers: Mapping[str, int]
     branches: tuple[str, ...]
     first_schema: Mapping[str, Any]
+    producing: frozenset[int]
     files: tuple[str, ...]
     version: str
 
@@ -216,9 +220,14 @@ def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Me
         consumers,
         tuple(sorted(branches)),
         schemas[0],
+        frozenset(id_ for id_, schema in schemas.items() if _produces(schema)),
         tuple(each.path for each in there),
         hashlib.sha256(told.encode()).hexdigest()[:16],
     )
+
+
+def _produces(schema: Mapping[str, Any]) -> bool:
+    return str((schema.get("options") or {}).get("changelog-producer", "none")).lower() != "none"
 
 
 def _order(root: Root) -> tuple[str, int, str, str]:

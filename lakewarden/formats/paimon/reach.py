@@ -149,6 +149,12 @@ class Reach:
             return ([], plain, delta) if root.content["commitKind"] == _COMPACTED else ([], plain + delta, [])
         return [paths["base"], paths["delta"]], plain, []
 
+    def _produced(self, root: Root) -> bool:
+        """Whether a changelog was made by a writer, beside the rows, and is read as such."""
+        handle = self.view.handle
+        then = root.branch == MAIN and root.content.get("schemaId") in handle.metadata.producing
+        return bool(then and handle.produces_changelogs)
+
     def _list_lengths(self, roots: Sequence[Root]) -> dict[str, int]:
         """A list that was cut short at the end of a block reads like a shorter one: snapshots tell how long each is."""
         manifest = self.view.handle.metadata.manifest
@@ -166,14 +172,12 @@ class Reach:
     def _changelog_deltas(self, roots: Sequence[Root]) -> set[str]:
         """Lists of deltas that changelogs still need: those that were not deleted together with their snapshots.
 
-        None where the table's writers produce changelogs: these are read instead, and Paimon lets go of the deltas.
+        Not where writers produced changelogs, and do so now: these are read instead, and Paimon lets go of the deltas.
         """
-        if self.view.handle.produces_changelogs:
-            return set()
         named = {
             self.view.handle.metadata.manifest(each.content["deltaManifestList"])
             for each in roots
-            if each.kind == "changelog" and each.content.get("deltaManifestList")
+            if each.kind == "changelog" and each.content.get("deltaManifestList") and not self._produced(each)
         }
         return self.existing(sorted(named)) if named else set()
 
