@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -149,6 +149,22 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class Changelogs:
+    """Records of what single snapshots changed, which outlive these by the table's own options: by id, when each was committed.
+
+    `decoupled`: a snapshot that expires leaves one. Between `at_least` and `at_most` ids, counted from the newest snapshot, it
+    is their age that decides; `at_once` is how many may go in one run.
+    """
+
+    made_at: Mapping[int, datetime]
+    decoupled: bool
+    retention: timedelta
+    at_least: int
+    at_most: int
+    at_once: int
+
+
+@dataclass(frozen=True, slots=True)
 class TableView:
     """A table as its metadata describes it at one moment. Always read fresh, never kept for later."""
 
@@ -172,6 +188,7 @@ class TableView:
     # Files of metadata that no snapshot's manifest list leads to: earlier metadata files, statistics by snapshot.
     metadata_log: tuple[str, ...] = ()
     statistics: tuple[tuple[int, str], ...] = ()
+    changelogs: Changelogs | None = None  # for formats that have them
     in_order: bool = False  # snapshots leave from the oldest on, without gaps
     keyed: bool = False  # rows have primary keys and are merged by them, in buckets
     version: str = ""  # differs whenever the state does, for formats whose metadata is more than one file

@@ -297,6 +297,22 @@ class ExpireRefs:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpireChangelogs:
+    """Changelogs that outlived their snapshots, and now their own time. What only they need becomes doomed."""
+
+    ids: tuple[int, ...]
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "action": "expire-changelogs",
+            "changelogs": len(self.ids),
+            "changelog_ids": list(self.ids),
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class DropPartition:
     """A partition that leaves the table with every file it has now. The files stay on disk while a snapshot names them."""
 
@@ -368,6 +384,7 @@ Action = (
     | MergeDeletes
     | ExpireSnapshots
     | ExpireRefs
+    | ExpireChangelogs
     | DropPartition
     | DoomFiles
     | EraseFiles

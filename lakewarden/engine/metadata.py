@@ -33,10 +33,10 @@ class MetadataFiles:
         self._spark = spark
 
     def lists(
-        self, paths: Sequence[str], io: Mapping[str, str]
+        self, paths: Sequence[str], io: Mapping[str, str], lengths: Mapping[str, int]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
-        """Of each list its manifests: manifest, length, live, encrypted."""
-        return self._told([MetadataFile(path) for path in paths], io)
+        """Of each list its manifests: manifest, length, live, encrypted. Lengths where they are told."""
+        return self._told([MetadataFile(path, length=lengths.get(path, -1)) for path in paths], io)
 
     def manifests(
         self, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]

@@ -3,7 +3,7 @@
 A folder per table (by its uuid) of Arrow files, each named by a digest of its content. One that is damaged does not match
 its name and is forgotten; the whole folder may be deleted at any time, the next run reads the metadata again.
 
-    <folder>/<uuid>/list-<digest>.arrow       of, manifest, length, live, encrypted
+    <folder>/<uuid>/list-<digest>.arrow       of, manifest, length, live, encrypted, and net where the format tells it
     <folder>/<uuid>/manifest-<digest>.arrow   of, path, size, kind
 
 `of` is the place, in the file's own index, of the list or manifest that the row came from.
@@ -27,7 +27,7 @@ import pyarrow as pa
 Kind = Literal["list", "manifest"]
 
 _INDEX = b"lakewarden.index"
-_VERSION = 2
+_VERSION = 3
 # More files than this are made one: each run adds at most one of a kind.
 _MANY = 12
 

@@ -28,9 +28,12 @@ class MetadataReader(Protocol):
     """Decodes metadata files in bulk: what a list or a manifest names, as it is read."""
 
     def lists(
-        self, paths: Sequence[str], io: Mapping[str, str]
+        self, paths: Sequence[str], io: Mapping[str, str], lengths: Mapping[str, int]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
-        """Of each list its manifests (manifest, length, live, encrypted), or None and the reason."""
+        """Of each list its manifests (manifest, length, live, encrypted), or None and the reason.
+
+        One that has another length than is told was cut short, and is not read.
+        """
 
     def manifests(
         self, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]
@@ -130,7 +133,8 @@ class Remembered:
         self, kind: Kind, wanted: Sequence[tuple[int, str, int]], live: Sequence[int]
     ) -> Iterator[pa.Table]:
         if kind == "list":
-            read = self.reader.lists([path for _, path, _ in wanted], self.io)
+            lengths = {path: length for _, path, length in wanted if length >= 0}
+            read = self.reader.lists([path for _, path, _ in wanted], self.io, lengths)
         else:
             read = self.reader.manifests(
                 [(path, length, live[place]) for place, path, length in wanted], self.io

@@ -260,8 +260,14 @@ class TableFormat(Protocol):
     def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
         """Every file these snapshots (all, when not said) and the table itself need. Complete, or raises; never partial."""
 
-    def unreached(self, view: TableView, removed: Collection[int], refs: Collection[str] = ()) -> pa.Table:
-        """Files reachable now that would not be without these snapshots and refs: path, kind, size (null where not told)."""
+    def unreached(
+        self,
+        view: TableView,
+        removed: Collection[int],
+        refs: Collection[str] = (),
+        changelogs: Collection[int] = (),
+    ) -> pa.Table:
+        """Files reachable now that would not be without these snapshots, refs and changelogs: path, kind, size (null where not told)."""
 
     def named_paths(self, view: TableView, numbers: Any) -> Iterator[pa.Array]:
         """As the metadata spells them, the files whose path hashes (lakewarden/paths.py) are among these sorted numbers."""
@@ -269,8 +275,14 @@ class TableFormat(Protocol):
     def survey(self, view: TableView) -> Survey:
         """What all snapshots name, read from the store and not from memory. Goes on after what is broken, and says what was."""
 
-    def expire(self, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
-        """These snapshots and refs leave the metadata in one commit; no file is touched. CommitLost, CommitUnknown.
+    def expire(
+        self,
+        view: TableView,
+        snapshot_ids: Sequence[int],
+        refs: Mapping[str, int],
+        changelogs: Collection[int] = (),
+    ) -> None:
+        """These snapshots, refs and changelogs leave the metadata; no other file is touched. CommitLost, CommitUnknown.
 
         HeldByRef: a ref that is to stay names one of the snapshots now, and nothing was changed.
         """

@@ -22,7 +22,7 @@ from lakewarden.formats.seam import Adoption, TableFormat
 from lakewarden.jobs.context import DeletingStep, Outcome
 from lakewarden.jobs.driving import DRIVEN, beating, driving
 from lakewarden.jobs.recover import IN_FLIGHT, Settled, recover
-from lakewarden.jobs.staging import absolute, distinct
+from lakewarden.jobs.staging import absolute, distinct, own_name
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model import Owner, Run, RunState, TableRef, TableView, Trigger
 from lakewarden.paths import normal
@@ -127,6 +127,10 @@ class Adopting:
             )
         if not paths:
             raise UsageError(reason=f"adopt {load.id}: it names no files", hint="name them with --path")
+        for path in paths:
+            if (own := own_name(path, view.location)) is not None:
+                reason, hint = f"{path} goes through a link, and is {own}", "begin a load that names it so"
+                raise _refused("adopt", load, reason, hint)
         doomed = _doomed_among(self.state, view.uuid, paths)
         if doomed:
             hint = f"bring it back first: `lakewarden restore {load.table} {doomed}`"

@@ -12,8 +12,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from lakewarden.errors import Refused
+from lakewarden.jobs.changelogs import Outlived, outlived_changelogs
 from lakewarden.model import Hold, HoldKind, Job, Ref, Snapshot, TableView
-from lakewarden.plan import Bounds, ExpireRefs, ExpireSnapshots, Plan, count_spared
+from lakewarden.plan import Bounds, ExpireChangelogs, ExpireRefs, ExpireSnapshots, Plan, count_spared
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import Holds
 
@@ -79,7 +80,7 @@ def plan(view: TableView, policy: Policy, holds: Holds, now: datetime) -> Plan:
     chosen, rest = free[:limit], free[len(free[:limit]) :]
     left = policy.explain("snapshot_expire_limit")
     kept |= {each.id: f"left for the next run: {left}" for each in rest}
-    actions: list[ExpireRefs | ExpireSnapshots] = []
+    actions: list[ExpireRefs | ExpireSnapshots | ExpireChangelogs] = []
     if outlived:
         actions.append(ExpireRefs(tuple(ref.name for ref in outlived), "older than the ref's own retention"))
     if chosen:
@@ -87,13 +88,19 @@ def plan(view: TableView, policy: Policy, holds: Holds, now: datetime) -> Plan:
         if policy.ids("snapshot_ids"):
             why = "asked for by id"
         actions.append(ExpireSnapshots(tuple(each.id for each in chosen), why))
+    changelogs = Outlived() if policy.ids("snapshot_ids") else outlived_changelogs(view, chosen, now)
+    if changelogs.gone:
+        actions.append(ExpireChangelogs(changelogs.gone, changelogs.why))
     return replace(
         empty,
         actions=tuple(actions),
         spared=count_spared(
-            [("snapshot", 1, 0, kept[each.id]) for each in view.snapshots if each.id in kept]
+            [
+                *(("snapshot", 1, 0, kept[each.id]) for each in view.snapshots if each.id in kept),
+                *(("changelog", 1, 0, changelogs.kept) for _ in changelogs.stay),
+            ]
         ),
-        reason=_summary(chosen, outlived, len(view.snapshots)),
+        reason=_summary(chosen, outlived, len(view.snapshots), changelogs.gone),
         cut_short=f"{len(rest)} more would expire: {left}" if rest else "",
     )
 
@@ -107,6 +114,12 @@ def refs_to_drop(made: Plan, view: TableView) -> dict[str, int]:
 def snapshots_to_drop(made: Plan) -> tuple[int, ...]:
     found = (action.snapshot_ids for action in made.actions if isinstance(action, ExpireSnapshots))
     return tuple(each for ids in found for each in ids)
+
+
+def changelogs_to_drop(made: Plan) -> tuple[int, ...]:
+    return tuple(
+        each for action in made.actions if isinstance(action, ExpireChangelogs) for each in action.ids
+    )
 
 
 def _kept(
@@ -241,9 +254,12 @@ def _age(snapshot: Snapshot) -> tuple[datetime, int]:
     return snapshot.committed_at, snapshot.sequence_number
 
 
-def _summary(chosen: Sequence[Snapshot], outlived: Sequence[Ref], total: int) -> str:
-    if not chosen and not outlived:
+def _summary(
+    chosen: Sequence[Snapshot], outlived: Sequence[Ref], total: int, changelogs: Sequence[int]
+) -> str:
+    if not chosen and not outlived and not changelogs:
         return f"none of {total} snapshots may expire" if total else "the table has no snapshots"
     parts = [f"{len(chosen)} of {total} snapshots expire"] if chosen else []
     parts += [f"{len(outlived)} refs have outlived their retention"] if outlived else []
+    parts += [f"{len(changelogs)} changelogs expire"] if changelogs else []
     return ", ".join(parts)

@@ -21,11 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewarden import clock
-from lakewarden.errors import CommitLost, CommitUnknown
+from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, PolicyError, Refused
 from lakewarden.formats.seam import HeldByRef, TableFormat
 from lakewarden.jobs import expire
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.grounds import Grounds
+from lakewarden.jobs.moved_on import moved_on
 from lakewarden.model import RunState, TableView
 from lakewarden.plan import DoomFiles, ManyDoomed, Plan
 from lakewarden.policy.resolve import Policy
@@ -36,21 +37,41 @@ from lakewarden.state.verdicts import Verdict
 
 CAUSE = "expire"
 _REASON = "needed only by snapshots that expired"
-# How often a tag, branch or pin made between plan and commit makes us plan again.
+# How often a tag, branch or pin made between plan and commit makes us plan again, and others who expire the same.
 _ATTEMPTS = 5
 
 
 def prepare(
     grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
 ) -> Prepared:
-    """The plan, and the files that only the planned snapshots need."""
+    """The plan, and the files that only the planned snapshots need.
+
+    Another tool may expire what was about to be read, and delete it: then the table as it is now is planned for.
+    """
+    ref = view.ref
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return _prepared(grounds, format_, view, policy, now)
+        except (Refused, PolicyError):
+            raise
+        except LakewardenError:
+            fresh = moved_on(view, lambda: format_.view(ref))
+            if fresh is None:
+                raise
+            view = fresh
+    return _prepared(grounds, format_, view, policy, now)
+
+
+def _prepared(
+    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
+) -> Prepared:
     expire.check(view, now)
     plan = expire.plan(view, policy, gather(view, grounds.state, now), now)
     ids = expire.snapshots_to_drop(plan)
-    refs = expire.refs_to_drop(plan, view)
-    if not ids and not refs:
+    refs, changelogs = expire.refs_to_drop(plan, view), expire.changelogs_to_drop(plan)
+    if not ids and not refs and not changelogs:
         return Prepared(plan, view, policy)
-    files = format_.unreached(view, frozenset(ids), refs)
+    files = format_.unreached(view, frozenset(ids), refs, changelogs)
     return Prepared(_with_files(plan, files), view, policy, more=files)
 
 
@@ -76,20 +97,22 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
 def _attempt(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
     view, plan = prepared.view, prepared.plan
     ids, refs = expire.snapshots_to_drop(plan), expire.refs_to_drop(plan, view)
+    changelogs = expire.changelogs_to_drop(plan)
     files = prepared.more if prepared.more is not None else _NO_FILES
     context.progress.begin(f"{plan.job} {view.ref}", 0)
     try:
-        _write_down(grounds, context, view, files, ids, refs)
-        context.step(DeletingStep.EXPIRING, {"snapshot_ids": list(ids), "refs": refs})
+        _write_down(grounds, context, view, files, ids, refs, changelogs)
+        detail = {"snapshot_ids": list(ids), "refs": refs, "changelogs": list(changelogs)}
+        context.step(DeletingStep.EXPIRING, detail)
         # A pin made since the plan is seen here, because it was written before its maker looked at the step above;
         # one made later sees that step, and its maker hears that the snapshot is going.
         _refuse_pinned(grounds, view, ids)
-        context.format.expire(view, ids, refs)
+        context.format.expire(view, ids, refs, changelogs)
         verdict = DoomedFiles(grounds.state).enforce(context.run_id, clock.now())
         context.step(DeletingStep.DOOMED, {"verdict": verdict.id, "files": files.num_rows})
     finally:
         context.progress.end()
-    return Outcome(RunState.DONE, "", _counters(files, len(ids), len(refs)))
+    return Outcome(RunState.DONE, "", _counters(files, len(ids), len(refs), len(changelogs)))
 
 
 def _write_down(
@@ -99,12 +122,18 @@ def _write_down(
     files: pa.Table,
     ids: tuple[int, ...],
     refs: Collection[str],
+    changelogs: Collection[int],
 ) -> None:
     """Everything that must be known before a snapshot is gone: what it said, and what only it needed."""
     now, chosen = clock.now(), set(ids)
     Archive(grounds.state).add(view, (s for s in view.snapshots if s.id in chosen), context.run_id, now)
     stamped = files.append_column("stamp", pa.nulls(files.num_rows, pa.string()))
-    detail = {"snapshot_ids": list(ids), "refs": list(refs), "metadata": view.metadata_location}
+    detail = {
+        "snapshot_ids": list(ids),
+        "refs": list(refs),
+        "changelogs": list(changelogs),
+        "metadata": view.metadata_location,
+    }
     DoomedFiles(grounds.state).doom(
         context.run_id, str(view.ref), view.uuid, CAUSE, _REASON, stamped, detail, now
     )
@@ -139,14 +168,25 @@ def settle(grounds: Grounds, verdict: Verdict, view: TableView) -> bool:
 
 
 def planned(verdict: Verdict) -> frozenset[object]:
-    """What a verdict's run was to drop: snapshots by id. Refs by name where it was nothing else: a name may be given again."""
-    return frozenset(verdict.detail["snapshot_ids"] or verdict.detail.get("refs", ()))
+    """What a verdict's run was to drop: snapshots by id. Refs by name where it was nothing else: a name may be given again.
+
+    Changelogs where there were not even refs: they leave last.
+    """
+    told = verdict.detail
+    changelogs = [_changelog(each) for each in told.get("changelogs", ())]
+    return frozenset(told["snapshot_ids"] or told.get("refs", ()) or changelogs)
 
 
 def remaining(verdict: Verdict, view: TableView) -> frozenset[object]:
     """What of it the table still has."""
-    there = {each.id for each in view.snapshots}
-    return planned(verdict) & {*there, *(each.name for each in view.refs)}
+    there: set[object] = {each.id for each in view.snapshots}
+    there |= {each.name for each in view.refs}
+    there |= {_changelog(each) for each in (view.changelogs.made_at if view.changelogs else ())}
+    return planned(verdict) & there
+
+
+def _changelog(id_: int) -> str:
+    return f"changelog {id_}"
 
 
 _NO_FILES = pa.table(
@@ -165,10 +205,11 @@ def _by_kind(files: pa.Table) -> list[tuple[str, int, int]]:
     return sorted((row["kind"], row["path_count"], row["size_sum"]) for row in rows)
 
 
-def _counters(files: pa.Table, snapshots: int, refs: int) -> dict[str, Any]:
+def _counters(files: pa.Table, snapshots: int, refs: int, changelogs: int) -> dict[str, Any]:
     return {
         "snapshots_expired": snapshots,
         "refs_expired": refs,
+        "changelogs_expired": changelogs,
         "files_doomed": files.num_rows,
         "bytes_doomed": pc.sum(files["size"]).as_py() or 0,
         "data_files_doomed": int(pc.sum(pc.equal(files["kind"], "data")).as_py() or 0),

@@ -15,7 +15,7 @@ def roll_back(view: TableView, snapshot_id: int) -> str:
     """How to make an earlier snapshot the current one."""
     if _is_paimon(view):
         call = f"`CALL sys.rollback(table => '{_short(view)}', snapshot => {snapshot_id})`"
-        return f"{call}, which deletes the newer ones and what only they need"
+        return f"{call}, which deletes the newer ones; their files stay until a sweep"
     return f"`CALL {view.ref.catalog}.system.rollback_to_snapshot('{_short(view)}', {snapshot_id})`"
 
 

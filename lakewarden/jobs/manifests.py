@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from lakewarden.errors import CommitLost, CommitUnknown
+from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError
 from lakewarden.jobs.context import Outcome, RunContext, StepName
 from lakewarden.jobs.packing import outputs_for
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model import Job, Manifest, RunState, TableView
 from lakewarden.plan import Bounds, ManifestRewrite, Plan, count_spared
 from lakewarden.policy.resolve import Policy
+
+log = logging.getLogger(__name__)
 
 
 def plan(view: TableView, manifests: Sequence[Manifest], policy: Policy, now: datetime) -> Plan:
@@ -104,7 +107,11 @@ def _ended(
         "commits": len(snapshots),
     }
     if snapshots:
-        counters["manifests_after"] = len(context.format.manifests(view.ref, snapshots[-1]))
+        try:
+            counters["manifests_after"] = len(context.format.manifests(view.ref, snapshots[-1]))
+        except LakewardenError as error:
+            # Only a number is lost. The commit stands, whoever has expired its snapshot since.
+            log.warning("the manifests that run %s left were not counted: %s", context.run_id, error)
     return Outcome(state, reason, counters, tuple(snapshots))
 
 

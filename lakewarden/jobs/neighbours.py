@@ -19,6 +19,7 @@ from lakewarden.engine.kernels.storage import is_local
 from lakewarden.engine.objects import Objects
 from lakewarden.errors import LakewardenError, NoSuchTable, Refused
 from lakewarden.jobs.grounds import Catalogs
+from lakewarden.jobs.moved_on import WAITS
 from lakewarden.model import TableRef, TableView
 from lakewarden.paths import normal
 from lakewarden.safety.ownership import MetadataFile, check_ownership, is_same
@@ -65,6 +66,8 @@ class Neighbours:
                 # Another tool may have expired what was about to be read: the table as it is now does not need it.
                 if attempt == _ATTEMPTS:
                     raise
+                if self.view.in_order:  # while files go, the snapshot that names them is there for a moment
+                    clock.sleep(WAITS[attempt])
                 self._read_at = None
                 continue
             self._known = known  # what moved on is forgotten: memory holds one state of each table

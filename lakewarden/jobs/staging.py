@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -9,7 +10,7 @@ from datetime import timedelta
 from lakewarden import clock
 from lakewarden.errors import UsageError
 from lakewarden.model import TableRef
-from lakewarden.paths import normal
+from lakewarden.paths import inside, normal
 from lakewarden.state.database import State
 from lakewarden.state.loads import Load, Loads, LoadState
 from lakewarden.state.tables import SeenTables
@@ -61,6 +62,18 @@ def absolute(paths: Iterable[str]) -> list[str]:
                 hint="write it in full, for example s3://bucket/lake/db/events/data/part-1.parquet",
             )
     return found
+
+
+def own_name(path: str, location: str) -> str | None:
+    """What a file on a disk is called without links, if that is not how it was written. Below the table's location any name is right.
+
+    A listing of the table shows a file under one name. By another the table would not seem to need it, and could have it twice.
+    """
+    if not normal(path).startswith("/") or inside(normal(path), normal(location)):
+        return None
+    real, home = os.path.realpath(normal(path)), os.path.realpath(normal(location))
+    own = normal(location) + real.removeprefix(home) if inside(real, home) else real
+    return None if own == normal(path) else own
 
 
 def distinct(paths: Iterable[str]) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.expire import refuse_without_gc
 from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.inventory import read_inventory
+from lakewarden.jobs.moved_on import moved_on
 from lakewarden.jobs.neighbours import Neighbours, read_strays
 from lakewarden.jobs.sweep import Fate, Judged, Listing
 from lakewarden.model import RunState, TableRef, TableView
@@ -40,6 +41,8 @@ CAUSE = "sweep"
 _FUTURE = timedelta(minutes=5)
 # Files that metadata names and the listing does not are asked for one by one, so many at once.
 _ASKED_AT_ONCE = 1_000
+# How often a table may be another one after it was read than it was before.
+_ATTEMPTS = 3
 
 
 def prepare(
@@ -50,9 +53,8 @@ def prepare(
     listing = _listing(grounds, objects, view, policy)
     strays = read_strays(objects, view, _metadata_files(listing), grounds.strays)
     neighbours = Neighbours("sweep", grounds.lake, view, strays)
-    fresh, proof = neighbours.prove()
+    fresh, proof = _proven(neighbours, listing, format_, objects)
     refuse_without_gc("sweep", fresh)
-    _check_listing(listing, fresh, proof, format_, objects)
     judged = _judge(grounds, listing, fresh, proof, policy, now)
     if policy.maybe_text("sweep_inventory") is not None:
         judged = _as_they_are_now(objects, judged, now - policy.hours("orphan_grace_hours"))
@@ -118,6 +120,24 @@ def _metadata_files(listing: Listing) -> dict[str, str]:
     paths = listing.files["path"]
     found = listing.files.filter(pc.match_substring_regex(paths, r"\.metadata\.json|/schema/schema-"))
     return dict(zip(found["path"].to_pylist(), pc.fill_null(found["stamp"], "").to_pylist(), strict=True))
+
+
+def _proven(
+    neighbours: Neighbours, listing: Listing, format_: TableFormat, objects: Objects
+) -> tuple[TableView, Proof]:
+    """What every table needs, and that it is there. What somebody else expired while we looked is no damage: asked again."""
+    ref = neighbours.view.ref
+    for _ in range(_ATTEMPTS - 1):
+        fresh, proof = neighbours.prove()
+        try:
+            _check_listing(listing, fresh, proof, format_, objects)
+            return fresh, proof
+        except Refused:
+            if moved_on(fresh, lambda: format_.view(ref)) is None:
+                raise
+    fresh, proof = neighbours.prove()
+    _check_listing(listing, fresh, proof, format_, objects)
+    return fresh, proof
 
 
 def _check_listing(

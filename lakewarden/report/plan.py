@@ -14,6 +14,7 @@ from lakewarden.plan import (
     DropDeletes,
     DropPartition,
     EraseFiles,
+    ExpireChangelogs,
     ExpireRefs,
     ExpireSnapshots,
     ManifestRewrite,
@@ -210,6 +211,9 @@ def _line(action: Action) -> tuple[str, str, str, str, str]:
             )
         case ExpireRefs():
             return "the table", f"drop {some(list(action.names))}", "", "", action.reason
+        case ExpireChangelogs():
+            change = f"expire {counted(len(action.ids), 'changelog')}"
+            return "the table", change, "", "", action.reason
         case DropPartition():
             change = f"drop {counted(action.files, 'file')}"
             return action.partition, change, size(action.bytes), number(action.rows), action.reason

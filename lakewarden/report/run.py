@@ -128,6 +128,8 @@ def _cleaned(counters: Mapping[str, Any]) -> str:
         parts.append(f"{counted(files, 'file')}, {counted(counters['rows_dropped'], 'row')}, {size(bytes_)}")
     if counters.get("snapshots_expired"):
         parts.append(f"{counted(counters['snapshots_expired'], 'snapshot')} expired")
+    if counters.get("changelogs_expired"):
+        parts.append(f"{counted(counters['changelogs_expired'], 'changelog')} expired")
     if counters.get("files_doomed"):
         parts.append(f"{counted(counters['files_doomed'], 'file')} doomed, {size(counters['bytes_doomed'])}")
     if counters.get("files_erased"):

@@ -67,7 +67,7 @@ class ModelReader:
         self._table = table
 
     def lists(
-        self, paths: Sequence[str], io: Mapping[str, str]
+        self, paths: Sequence[str], io: Mapping[str, str], lengths: Mapping[str, int]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
         for path in paths:
             if not there(plain(path)):
@@ -125,7 +125,13 @@ class ModelFormat:
         self._watcher.gate("reached")
         return self._reach(view).reached(snapshot_ids)
 
-    def unreached(self, view: TableView, removed: Collection[int], refs: Collection[str] = ()) -> pa.Table:
+    def unreached(
+        self,
+        view: TableView,
+        removed: Collection[int],
+        refs: Collection[str] = (),
+        changelogs: Collection[int] = (),
+    ) -> pa.Table:
         self._watcher.gate("unreached")
         return self._reach(view).unreached(removed)
 
@@ -141,7 +147,13 @@ class ModelFormat:
 
     # ------------------------------------------------------------ expiring
 
-    def expire(self, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
+    def expire(
+        self,
+        view: TableView,
+        snapshot_ids: Sequence[int],
+        refs: Mapping[str, int],
+        changelogs: Collection[int] = (),
+    ) -> None:
         """As IcebergExpiry.java does it: on the newest metadata, refused as a whole where a ref names one of them."""
         self._watcher.gate("before the commit")
         table = self._catalog.table(view.ref)

@@ -95,6 +95,8 @@ def test_an_append_table_is_packed_and_tidied(lab: BucketLab) -> None:
     done(lab, "rewrite-manifests", table, FOLD)
     expire_and_reap(lab, table)
     assert lab.lw.run("sweep", table, ANY).state is RunState.NOTHING_TO_DO
+    checkup = lab.lw.fsck(table)
+    assert checkup.healthy, checkup.findings
 
 
 def test_buckets_with_primary_keys_are_merged(lab: BucketLab) -> None:

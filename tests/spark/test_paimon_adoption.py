@@ -240,7 +240,7 @@ def test_the_library_refuses_a_file_that_is_live(
     real = catalogs.adoption
 
     class Blind:
-        append = staticmethod(real.append)
+        messages = staticmethod(real.messages)
 
         def namesakes(self, *_: object) -> str:
             return "[]"
@@ -250,3 +250,23 @@ def test_the_library_refuses_a_file_that_is_live(
     with pytest.raises(CommitLost, match="already in the the map"):
         paimon_format.commit_adoption(ref, late, {"lineage.run_id": "late"})
     assert paimon.rows(table) == told()
+
+
+def test_a_file_that_is_named_through_a_link_is_refused(paimon: PaimonLab, tmp_path: Path) -> None:
+    """A sweep lists it under its own name, by which nothing would need it."""
+    table = paimon.create()
+    paimon.append(table, 2, days=1)
+    rows, alias = paimon.rows(table), tmp_path / "alias"
+    alias.symlink_to(paimon.warehouse)
+    name = f"dt={DAY}/bucket-0/part-1.parquet"
+    own = staged(paimon.folder(table) / name)
+    with pytest.raises(Refused, match="goes through a link") as refused:
+        paimon.lw.stage_adopt(begun(paimon, table, str(alias / "db.db" / "events" / name)))
+    assert own in str(refused.value)
+    elsewhere = staged(tmp_path / "in" / "part-2.parquet")
+    (tmp_path / "other").symlink_to(tmp_path / "in")
+    with pytest.raises(Refused, match=elsewhere):
+        paimon.lw.stage_adopt(begun(paimon, table, str(tmp_path / "other" / "part-2.parquet")))
+    assert paimon.rows(table) == rows
+    paimon.lw.stage_adopt(begun(paimon, table, own, elsewhere))
+    assert len(paimon.rows(table)) == len(rows) + 10

@@ -346,3 +346,84 @@ def test_all_snapshots_need_what_each_of_them_needs(
     each_alone = [format_.reached(view, [each.id]).names(files) for each in view.snapshots]
     assert len(each_alone) > 10
     assert (format_.reached(view).names(files) == np.logical_or.reduce(each_alone)).all()
+
+
+def swept(lab: PaimonLab, table: str) -> None:
+    """Everything old, swept and reaped; every snapshot has its rows still."""
+    ids = [each.id for each in lab.lw.view(table).snapshots]
+    before = {each: lab.rows(table, snapshot=each) for each in ids}
+    age(lab.folder(table))
+    lab.lw.run("sweep", table, {"orphan_max_percent": 90})
+    lab.lw.run("reap", table, AT_ONCE)
+    assert {each: lab.rows(table, snapshot=each) for each in ids} == before
+
+
+def test_a_branch_with_a_history_of_its_own_becomes_main(paimon: PaimonLab) -> None:
+    """The fifth snapshot stands on as many files as the fourth had, and on none of them."""
+    table = paimon.create()
+    paimon.append(table, 6, days=1)
+    paimon.load(table).createBranch("own")
+    branch = paimon.load(table).switchToBranch("own")
+    for number in range(5):
+        paimon.maker.write(branch, 1_000 + number * 20, 20, "2024-01-01", False)
+    paimon.maker.dropPartition(branch, "2024-01-01")
+    paimon.maker.write(branch, 5_000, 20, "2024-01-01", False)
+    assert paimon.maker.ownExpire(branch, 3)
+    paimon.load(table).branchManager().fastForward("own")
+    paimon.load(table).deleteBranch("own")
+    assert len(paimon.lw.view(table).snapshots) == 7
+    swept(paimon, table)
+
+
+def test_a_writer_builds_on_a_snapshot_that_was_rolled_back(paimon: PaimonLab) -> None:
+    """It remembers the third snapshot; meanwhile there is another third."""
+    table = paimon.create()
+    options = {"warehouse": str(paimon.warehouse)}
+    late = paimon.maker.openWith(options)
+
+    def write(first: int) -> None:
+        paimon.maker.write(paimon.maker.load(late, "events"), first, 20, "2024-01-01", False)
+
+    for first in (0, 100, 200):
+        write(first)
+    paimon.maker.load(late, "events").snapshotManager().latestSnapshot()
+    paimon.maker.rollback(paimon.load(table), 2)
+    paimon.append(table, 1, start=300, days=1)
+    write(400)
+    paimon.maker.dropPartition(paimon.load(table), "2024-01-01")
+    paimon.append(table, 1, start=500, days=1)
+    assert paimon.rows(table, snapshot=4)[0].startswith("0 ")
+    swept(paimon, table)
+
+
+@pytest.mark.parametrize("name", ["baseManifestList", "deltaManifestList"])
+def test_a_list_that_was_cut_short_is_not_believed_nor_remembered(paimon: PaimonLab, name: str) -> None:
+    table = paimon.create()
+    paimon.append(table, 6, days=1)
+    paimon.maker.ownExpire(paimon.load(table), 1)
+    folder, rows = paimon.folder(table), paimon.rows(table)
+    path = folder / "manifest" / json.loads((folder / "snapshot/snapshot-6").read_text())[name]
+    content = path.read_bytes()
+    header = content.index(content[-16:]) + 16  # the mark that ends the header ends every block
+    path.write_bytes(content[:header])
+    age(folder)
+    with pytest.raises(LakewardenError, match=path.name):
+        paimon.lw.run("sweep", table, {"orphan_max_percent": 90})
+    path.write_bytes(content)
+    age(folder)
+    assert paimon.lw.plan("sweep", table).empty
+    assert paimon.rows(table) == rows
+
+
+def test_a_table_that_was_rolled_back_to_a_tag_is_cleaned(paimon: PaimonLab) -> None:
+    """Its snapshot is back, and the changelog that went with it is not."""
+    table = paimon.create(keyed=True, **{"changelog-producer": "input"})
+    paimon.append(table, 6, days=1)
+    paimon.maker.tag(paimon.load(table), "then", 3)
+    assert paimon.maker.ownExpire(paimon.load(table), 1)
+    paimon.load(table).rollbackTo("then")
+    paimon.append(table, 2, start=5_000, days=1)
+    swept(paimon, table)
+    expire(paimon, table)
+    reap(paimon, table)
+    assert len(paimon.rows(table, tag="then")) == 60

@@ -29,6 +29,7 @@ import org.apache.paimon.options.ExpireConfig;
 import org.apache.paimon.options.Options;
 import org.apache.paimon.reader.RecordReader;
 import org.apache.paimon.schema.Schema;
+import org.apache.paimon.schema.SchemaChange;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.FileStoreTableFactory;
@@ -37,6 +38,8 @@ import org.apache.paimon.table.sink.StreamTableCommit;
 import org.apache.paimon.table.sink.StreamTableWrite;
 import org.apache.paimon.table.sink.TableCommitImpl;
 import org.apache.paimon.table.source.ReadBuilder;
+import org.apache.paimon.table.source.StreamTableScan;
+import org.apache.paimon.table.source.TableScan;
 import org.apache.paimon.types.DataTypes;
 import org.apache.paimon.types.RowKind;
 import org.apache.paimon.utils.CloseableIterator;
@@ -49,6 +52,16 @@ public class PaimonMaker {
   public Catalog open(Map properties) {
     Options options = new Options(properties);
     options.set("cache-enabled", "false");
+    return CatalogFactory.createCatalog(CatalogContext.create(options));
+  }
+
+  /** As a writer opens it that sets nothing else: snapshots and tables are remembered. */
+  public Catalog openWith(Map told) {
+    Options options = new Options();
+    for (Iterator each = told.entrySet().iterator(); each.hasNext(); ) {
+      Map.Entry entry = (Map.Entry) each.next();
+      options.set((String) entry.getKey(), (String) entry.getValue());
+    }
     return CatalogFactory.createCatalog(CatalogContext.create(options));
   }
 
@@ -91,15 +104,41 @@ public class PaimonMaker {
         write.write(row);
       }
     }
-    commit(table, write.prepareCommit(true, ++commits));
+    commit(table, write.prepareCommit(true, next()));
     write.close();
   }
 
   private void commit(FileStoreTable table, List messages) throws Exception {
-    Map writeOnly = Collections.singletonMap("write-only", "true");
-    StreamTableCommit commit = ((FileStoreTable) table.copy(writeOnly)).newCommit("writer-" + commits);
-    commit.commit(commits, messages);
-    commit.close();
+    commitAs((FileStoreTable) table.copy(Collections.singletonMap("write-only", "true")), messages);
+  }
+
+  private void commitAs(FileStoreTable table, List messages) throws Exception {
+    long number = next();
+    StreamTableCommit commit = table.newCommit("writer-" + number);
+    try {
+      commit.commit(number, messages);
+    } catch (RuntimeException lost) {
+      commit.abort(messages);
+      throw lost;
+    } finally {
+      commit.close();
+    }
+  }
+
+  private synchronized long next() {
+    return ++commits;
+  }
+
+  /** One commit of rows with another value, as most writers are set up: it expires snapshots by the table's options. */
+  public void update(FileStoreTable table, long from, long count, String dt) throws Exception {
+    StreamTableWrite write = table.newWrite("writer");
+    write = (StreamTableWrite) write.withIOManager(IOManager.create(System.getProperty("java.io.tmpdir")));
+    for (long id = from; id < from + count; id++) {
+      Object[] values = {Long.valueOf(id), BinaryString.fromString("u" + id), BinaryString.fromString(dt)};
+      write.write(GenericRow.of(values));
+    }
+    commitAs(table, write.prepareCommit(true, next()));
+    write.close();
   }
 
   /** Paimon's own compaction, whole. */
@@ -120,7 +159,7 @@ public class PaimonMaker {
         write.compact(entry.partition(), entry.bucket(), true);
       }
     }
-    commit(table, write.prepareCommit(true, ++commits));
+    commit(table, write.prepareCommit(true, next()));
     write.close();
   }
 
@@ -131,7 +170,6 @@ public class PaimonMaker {
     for (Iterator each = tasks.iterator(); each.hasNext(); ) {
       messages.add(((AppendCompactTask) each.next()).doCompact(table, write));
     }
-    ++commits;
     commit(table, messages);
     write.close();
   }
@@ -181,6 +219,11 @@ public class PaimonMaker {
     catalog.renameTable(Identifier.create("db", from), Identifier.create("db", to), false);
   }
 
+  public void alter(Catalog catalog, String name, String option, String value) throws Exception {
+    List changes = Collections.singletonList(SchemaChange.setOption(option, value));
+    catalog.alterTable(Identifier.create("db", name), changes, false);
+  }
+
   public void rollback(FileStoreTable table, long snapshot) {
     table.rollbackTo(snapshot);
   }
@@ -195,6 +238,39 @@ public class PaimonMaker {
             .snapshotMaxDeletes(1000000)
             .build();
     return table.newExpireSnapshots().config(config).expire();
+  }
+
+  /** Paimon's own expiry as its writers do it: snapshots and then changelogs, by the table's options. */
+  public void ownExpireByOptions(FileStoreTable table) {
+    ExpireConfig config = table.coreOptions().expireConfig();
+    table.newExpireSnapshots().config(config).expire();
+    if (table.coreOptions().changelogLifecycleDecoupled()) {
+      table.newExpireChangelog().config(config).expire();
+    }
+  }
+
+  /** What a streaming reader is told that starts at this snapshot or changelog: every change, in order of snapshots. */
+  public String changes(FileStoreTable table, long from) throws Exception {
+    Map options = new HashMap();
+    options.put("scan.mode", "from-snapshot");
+    options.put("scan.snapshot-id", String.valueOf(from));
+    ReadBuilder read = table.copy(options).newReadBuilder();
+    StreamTableScan scan = read.newStreamScan();
+    long latest = table.snapshotManager().latestSnapshotId().longValue();
+    List found = new ArrayList();
+    do {
+      TableScan.Plan plan = scan.plan();
+      List told = new ArrayList();
+      CloseableIterator rows = read.newRead().createReader(plan).toCloseableIterator();
+      while (rows.hasNext()) {
+        InternalRow row = (InternalRow) rows.next();
+        told.add(row.getRowKind().shortString() + " " + row.getLong(0) + " " + row.getString(1));
+      }
+      rows.close();
+      Collections.sort(told);
+      found.addAll(told);
+    } while (scan.checkpoint() == null || scan.checkpoint().longValue() <= latest);
+    return JSON.writeValueAsString(found);
   }
 
   /** What Paimon's own cleaning would delete, as paths. */

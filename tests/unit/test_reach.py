@@ -32,7 +32,7 @@ class Books:
         self.broken: set[str] = set()
         self.encrypted = False
 
-    def lists(self, paths: Sequence[str], io: Mapping[str, str]) -> Any:
+    def lists(self, paths: Sequence[str], io: Mapping[str, str], lengths: Mapping[str, int]) -> Any:
         for path in paths:
             self.read.append(path)
             rows = [

@@ -122,7 +122,13 @@ class Iceberg:
     def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
         return self._reach(view).reached(snapshot_ids)
 
-    def unreached(self, view: TableView, removed: Collection[int], refs: Collection[str] = ()) -> pa.Table:
+    def unreached(
+        self,
+        view: TableView,
+        removed: Collection[int],
+        refs: Collection[str] = (),
+        changelogs: Collection[int] = (),
+    ) -> pa.Table:
         return self._reach(view).unreached(removed)
 
     def named_paths(self, view: TableView, numbers: Any) -> Iterator[pa.Array]:
@@ -134,7 +140,13 @@ class Iceberg:
     def survey(self, view: TableView) -> Survey:
         return survey(view, self._reader, view.io)
 
-    def expire(self, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
+    def expire(
+        self,
+        view: TableView,
+        snapshot_ids: Sequence[int],
+        refs: Mapping[str, int],
+        changelogs: Collection[int] = (),
+    ) -> None:
         expire(self._catalogs, view, snapshot_ids, refs)
 
     def output_locations(

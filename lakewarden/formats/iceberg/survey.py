@@ -22,7 +22,7 @@ def survey(view: TableView, reader: MetadataReader, io: Mapping[str, str]) -> Su
     told = [each for each in view.snapshots if each.manifest_list]
     register = Register()
     broken: list[Broken] = []
-    named = number_lists(reader.lists([each.manifest_list for each in told], io), register, broken)
+    named = number_lists(reader.lists([each.manifest_list for each in told], io, {}), register, broken)
     roots = [Root(each.id, (each.manifest_list,)) for each in told]
     nothing = np.empty(0, dtype=np.int32)
     lists = lists_of(roots, [named.get(each.manifest_list, nothing) for each in told])

@@ -28,7 +28,6 @@ import org.apache.paimon.io.CompactIncrement;
 import org.apache.paimon.io.DataFileMeta;
 import org.apache.paimon.io.DataIncrement;
 import org.apache.paimon.manifest.FileSource;
-import org.apache.paimon.manifest.ManifestCommittable;
 import org.apache.paimon.manifest.ManifestEntry;
 import org.apache.paimon.options.Options;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
@@ -42,7 +41,6 @@ import org.apache.paimon.stats.SimpleStats;
 import org.apache.paimon.stats.SimpleStatsConverter;
 import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.sink.CommitMessageImpl;
-import org.apache.paimon.table.sink.TableCommitImpl;
 import org.apache.paimon.types.DataField;
 import org.apache.paimon.types.DataTypeRoot;
 import org.apache.paimon.types.RowType;
@@ -55,7 +53,6 @@ import org.apache.paimon.utils.StatsCollectorFactories;
  */
 public class PaimonAdoption {
   private static final ObjectMapper JSON = new ObjectMapper();
-  private static final String USER = "lakewarden";
   private static final int THREADS = 8;
 
   /** Why a file cannot be adopted, in a user's words. */
@@ -370,12 +367,8 @@ public class PaimonAdoption {
     return JSON.writeValueAsString(found);
   }
 
-  /**
-   * One atomic `append` snapshot, through a copy that only writes. Files at other places than Paimon's own (`outside`) are named
-   * by their whole path. Refused by the library where one of them is live already.
-   */
-  public void append(FileStoreTable table, Candidates candidates, String outside, String properties, long identifier)
-      throws Exception {
+  /** What a commit is told to append them. Files at other places than Paimon's own (`outside`) are named by their whole path. */
+  public List messages(FileStoreTable table, Candidates candidates, String outside) throws Exception {
     Set elsewhere = new HashSet((List) JSON.readValue(outside, List.class));
     Map byPartition = new HashMap();
     for (Iterator each = candidates.fitting.iterator(); each.hasNext(); ) {
@@ -387,26 +380,15 @@ public class PaimonAdoption {
       }
       files.add(entry(file, elsewhere.contains(file.path)));
     }
-    ManifestCommittable committable = new ManifestCommittable(identifier);
+    List messages = new ArrayList();
     for (Iterator each = byPartition.entrySet().iterator(); each.hasNext(); ) {
       Map.Entry of = (Map.Entry) each.next();
       DataIncrement added = new DataIncrement((List) of.getValue(), new ArrayList(), new ArrayList());
       Integer buckets = Integer.valueOf(table.coreOptions().bucket());
-      committable.addFileCommittable(
+      messages.add(
           new CommitMessageImpl((BinaryRow) of.getKey(), 0, buckets, added, CompactIncrement.emptyIncrement()));
     }
-    Map told = (Map) JSON.readValue(properties, Map.class);
-    for (Iterator each = told.entrySet().iterator(); each.hasNext(); ) {
-      Map.Entry one = (Map.Entry) each.next();
-      committable.addProperty((String) one.getKey(), (String) one.getValue());
-    }
-    Map only = Collections.singletonMap("write-only", "true");
-    TableCommitImpl commit = ((FileStoreTable) table.copy(only)).newCommit(USER);
-    try {
-      commit.appendCommitCheckConflict(true).commit(committable);
-    } finally {
-      commit.close();
-    }
+    return messages;
   }
 
   private static DataFileMeta entry(Fitting file, boolean outside) {

@@ -12,6 +12,7 @@ import java.util.Map;
 import java.util.OptionalLong;
 
 import org.apache.paimon.Changelog;
+import org.apache.paimon.CoreOptions;
 import org.apache.paimon.Snapshot;
 import org.apache.paimon.catalog.Catalog;
 import org.apache.paimon.catalog.CatalogContext;
@@ -96,6 +97,14 @@ public class PaimonBridge {
     found.put("options", table.options());
     found.put("schema", JSON.readValue(table.schema().toString(), Map.class));
     found.put("decoupled", Boolean.valueOf(table.coreOptions().changelogLifecycleDecoupled()));
+    CoreOptions options = table.coreOptions();
+    Map changelogs = new HashMap();
+    changelogs.put("produced", Boolean.valueOf(options.changelogProducer() != CoreOptions.ChangelogProducer.NONE));
+    changelogs.put("millis", Long.valueOf(options.changelogTimeRetain().toMillis()));
+    changelogs.put("at_least", Integer.valueOf(options.changelogNumRetainMin()));
+    changelogs.put("at_most", Integer.valueOf(options.changelogNumRetainMax()));
+    changelogs.put("at_once", Integer.valueOf(options.snapshotExpireLimit()));
+    found.put("changelogs", changelogs);
     found.put("index_beside_data", Boolean.valueOf(table.coreOptions().indexFileInDataFileDir()));
     return JSON.writeValueAsString(found);
   }
@@ -159,12 +168,48 @@ public class PaimonBridge {
     return "";
   }
 
+  /**
+   * Drops changelogs of main ([[id, its delta manifest list], ...], oldest first) that outlived their snapshots, and says
+   * which is the earliest now. No other file is touched. Stops, with a reason, where one is another than was planned, or a
+   * consumer reads it.
+   */
+  public String dropChangelogs(FileStoreTable table, String planned, long earliest) throws Exception {
+    List wanted = (List) JSON.readValue(planned, List.class);
+    FileIO files = table.fileIO();
+    ConsumerManager consumers = new ConsumerManager(files, table.location(), "main");
+    for (Iterator each = wanted.iterator(); each.hasNext(); ) {
+      List told = (List) each.next();
+      long id = ((Number) told.get(0)).longValue();
+      Path path = table.changelogManager().longLivedChangelogPath(id);
+      if (!files.exists(path)) {
+        continue;
+      }
+      if (!Changelog.fromJson(files.readFileUtf8(path)).deltaManifestList().equals(told.get(1))) {
+        return "changelog " + id + " is another one now: the table was rolled back";
+      }
+      OptionalLong read = consumers.minNextSnapshot();
+      if (read.isPresent() && read.getAsLong() <= id) {
+        return "a consumer reads changelog " + read.getAsLong() + " next";
+      }
+      files.delete(path, false);
+      if (files.exists(path)) {
+        throw new IOException("changelog " + id + " could not be deleted");
+      }
+    }
+    table.changelogManager().commitLongLivedChangelogEarliestHint(earliest);
+    return "";
+  }
+
   /** A tag that keeps the snapshot for so long, or for ever where that is negative. */
   public void createTag(FileStoreTable table, String name, long snapshot, long retainedMillis) {
     // Not the table's own way to make one without an end: that would be `tag.default-time-retained`.
     Duration retained = retainedMillis < 0 ? null : Duration.ofMillis(retainedMillis);
     Snapshot found = table.snapshotManager().snapshot(snapshot);
     table.tagManager().createTag(found, name, retained, table.store().createTagCallbacks(table), false);
+  }
+
+  public boolean hasSnapshot(FileStoreTable table, long snapshot) throws Exception {
+    return table.fileIO().exists(table.snapshotManager().snapshotPath(snapshot));
   }
 
   /** A tag's snapshot as it is, with a new end. */

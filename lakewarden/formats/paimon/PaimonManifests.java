@@ -6,16 +6,13 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 
-import org.apache.paimon.manifest.ManifestCommittable;
 import org.apache.paimon.manifest.ManifestFileMeta;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.paimon.table.FileStoreTable;
-import org.apache.paimon.table.sink.TableCommitImpl;
 
 /** The manifests of a snapshot, and many of them folded into few. */
 public class PaimonManifests {
   private static final ObjectMapper JSON = new ObjectMapper();
-  private static final String USER = "lakewarden";
 
   /** Every data manifest of the snapshot: [[name, bytes], ...]. */
   public String manifests(FileStoreTable table, long snapshot) throws Exception {
@@ -33,28 +30,15 @@ public class PaimonManifests {
   }
 
   /**
-   * A commit of no files, under options that make it merge every manifest it finds. Paimon's own compactManifests copies the
+   * Options under which a commit of no files merges every manifest it finds. Paimon's own compactManifests copies the
    * properties of the snapshot before, which would tell a lie about who made this one. What others commit meanwhile is
    * merged too: each attempt starts from the newest snapshot.
    */
-  public void fold(FileStoreTable table, long targetBytes, String properties, long identifier) throws Exception {
+  public Map folding(long targetBytes) {
     Map options = new HashMap();
-    options.put("write-only", "true");
     options.put("manifest.target-file-size", targetBytes + " b");
     options.put("manifest.merge-min-count", "1");
     options.put("manifest.full-compaction-threshold-size", "1 b");
-    TableCommitImpl commit = ((FileStoreTable) table.copy(options)).newCommit(USER);
-    try {
-      commit.ignoreEmptyCommit(false);
-      ManifestCommittable committable = new ManifestCommittable(identifier);
-      Map told = (Map) JSON.readValue(properties, Map.class);
-      for (Iterator each = told.entrySet().iterator(); each.hasNext(); ) {
-        Map.Entry entry = (Map.Entry) each.next();
-        committable.addProperty((String) entry.getKey(), (String) entry.getValue());
-      }
-      commit.commit(committable);
-    } finally {
-      commit.close();
-    }
+    return options;
   }
 }

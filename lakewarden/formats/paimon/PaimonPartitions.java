@@ -1,6 +1,5 @@
 package lakewarden;
 
-import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
@@ -17,10 +16,8 @@ import org.apache.paimon.data.Timestamp;
 import org.apache.paimon.io.CompactIncrement;
 import org.apache.paimon.io.DataIncrement;
 import org.apache.paimon.manifest.IndexManifestEntry;
-import org.apache.paimon.manifest.ManifestCommittable;
 import org.apache.paimon.manifest.ManifestEntry;
 import org.apache.paimon.manifest.PartitionEntry;
-import org.apache.paimon.operation.FileStoreCommitImpl;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.paimon.table.FileStoreTable;
 import org.apache.paimon.table.sink.CommitMessage;
@@ -33,7 +30,6 @@ import org.apache.paimon.utils.RowDataToObjectArrayConverter;
 /** The partitions of a table, and how some of them leave it. Compiled by Janino: no lambdas, no generics. */
 public class PaimonPartitions {
   private static final ObjectMapper JSON = new ObjectMapper();
-  private static final String USER = "lakewarden";
 
   /** The partitions of one snapshot. Python sees them as JSON and names them by their place here. */
   public static final class Found {
@@ -58,6 +54,10 @@ public class PaimonPartitions {
     public long files = 0;
     public long rows = 0;
     public long bytes = 0;
+
+    public List messages() {
+      return messages;
+    }
 
     public long files() {
       return files;
@@ -199,46 +199,18 @@ public class PaimonPartitions {
   }
 
   /**
-   * One atomic commit, through a copy that only writes. The library checks on every attempt that each data file is still
-   * there. It has no such check for the index files of a bucket (deletion vectors, a hash index): it would drop whichever is
-   * there, also one that rows written meanwhile need; so that is checked here. And where a compaction came first it would,
-   * with some catalogs, roll that back; here it is lost instead.
+   * The library checks on every attempt of a commit that each data file is still there. It has no such check for the index
+   * files of a bucket (deletion vectors, a hash index): it would drop whichever is there, also one that rows written
+   * meanwhile need; so that is checked here.
    */
-  public void drop(final FileStoreTable table, final Planned planned, String properties, long identifier)
-      throws Exception {
-    FileStoreTable writing = (FileStoreTable) table.copy(Collections.singletonMap("write-only", "true"));
-    FileStoreCommitImpl commit = (FileStoreCommitImpl) writing.store().newCommit(USER, writing);
-    try {
-      field("rollback").set(commit, null);
-      List checks = new ArrayList((List) field("commitPreCallbacks").get(commit));
-      checks.add(
-          new CommitPreCallback() {
-            public void call(List base, List delta, List index, Snapshot next) {
-              refuseOtherIndex(table, planned, next.id() - 1);
-            }
-
-            public void close() {}
-          });
-      field("commitPreCallbacks").set(commit, checks);
-      ManifestCommittable committable = new ManifestCommittable(identifier);
-      for (Iterator each = planned.messages.iterator(); each.hasNext(); ) {
-        committable.addFileCommittable((CommitMessage) each.next());
+  public CommitPreCallback check(final FileStoreTable table, final Planned planned) {
+    return new CommitPreCallback() {
+      public void call(List base, List delta, List index, Snapshot next) {
+        refuseOtherIndex(table, planned, next.id() - 1);
       }
-      Map told = (Map) JSON.readValue(properties, Map.class);
-      for (Iterator each = told.entrySet().iterator(); each.hasNext(); ) {
-        Map.Entry entry = (Map.Entry) each.next();
-        committable.addProperty((String) entry.getKey(), (String) entry.getValue());
-      }
-      commit.commit(committable, false);
-    } finally {
-      commit.close();
-    }
-  }
 
-  private static Field field(String name) throws Exception {
-    Field field = FileStoreCommitImpl.class.getDeclaredField(name);
-    field.setAccessible(true);
-    return field;
+      public void close() {}
+    };
   }
 
   private static void refuseOtherIndex(FileStoreTable table, Planned planned, long base) {

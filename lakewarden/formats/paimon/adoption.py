@@ -76,13 +76,14 @@ def commit_adoption(
     candidates, outside = adoption.handle
     identifier, told = new_identifier(), json.dumps(dict(summary))
 
-    def attempt() -> None:
-        loaded = catalogs.load(table)
+    def attempt() -> int:
         taken = _ever_named(reach(), adoption.paths)
-        taken = taken or json.loads(catalogs.adoption.namesakes(loaded, candidates))
-        if taken:
-            raise CommitLost(table=table, reason=f"someone else made {taken[0]} part of it first")
-        catalogs.adoption.append(loaded, candidates, json.dumps(outside), told, identifier)
+        with catalogs.committing(table) as loaded:
+            taken = taken or json.loads(catalogs.adoption.namesakes(loaded, candidates))
+            if taken:
+                raise CommitLost(table=table, reason=f"someone else made {taken[0]} part of it first")
+            messages = catalogs.adoption.messages(loaded, candidates, json.dumps(outside))
+            return int(catalogs.commit.commit(loaded, messages, told, identifier))
 
     return commit(table, summary, attempt, find, lock)
 

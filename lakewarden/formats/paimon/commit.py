@@ -31,7 +31,7 @@ def new_identifier() -> int:
 def commit(
     table: TableRef,
     summary: Mapping[str, str],
-    attempt: Callable[[], None],
+    attempt: Callable[[], int],
     find: Find,
     lock: AbstractContextManager[Held],
 ) -> int:
@@ -42,28 +42,19 @@ def commit(
     wanted = {key: summary[key] for key in ("lineage.run_id", "lineage.group") if key in summary}
     with lock as held:
         held.check()
-        return _attempted(table, wanted, attempt, find)
+        try:
+            made = attempt()
+        except JavaError as error:
+            return _settled(table, wanted, find, error)
+    if made < 0:
+        raise CommitUnknown(table=table, reason="Paimon made no snapshot of it")
+    return made
 
 
-def _attempted(table: TableRef, wanted: Mapping[str, str], attempt: Callable[[], None], find: Find) -> int:
-    try:
-        attempt()
-    except JavaError as error:
-        found = _settle(wanted, find)
-        if found is not None:
-            return found
-        told = " ".join(message for _, message in java_causes(error))
-        if any(each in told for each in _LOST):
-            raise CommitLost(table=table, reason=java_reason(error)) from error
-        raise CommitUnknown(table=table, reason=java_reason(error)) from error
-    found = _settle(wanted, find)
-    if found is None:
-        raise CommitUnknown(table=table, reason="it succeeded, but the table does not show the snapshot")
-    return found
-
-
-def _settle(wanted: Mapping[str, str], find: Find) -> int | None:
-    """What the table says about the commit, asked a few times."""
+def _settled(table: TableRef, wanted: Mapping[str, str], find: Find, error: Exception) -> int:
+    """What the table says of an attempt that failed, asked a few times. Without its answer nothing is known."""
+    told = " ".join(message for _, message in java_causes(error))
+    refused = any(each in told for each in _LOST)
     for wait in _SETTLE_WAITS:
         clock.sleep(wait)
         try:
@@ -72,4 +63,7 @@ def _settle(wanted: Mapping[str, str], find: Find) -> int | None:
             continue  # as unknown as before
         if found is not None:
             return found
-    return None
+        # A check that fails has seen every snapshot since the attempt began: were one of them ours, it would have said so.
+        if refused:
+            raise CommitLost(table=table, reason=java_reason(error)) from error
+    raise CommitUnknown(table=table, reason=java_reason(error)) from error

@@ -18,7 +18,7 @@ from lakewarden.errors import PolicyError
 from lakewarden.formats.jvm import JavaError
 from lakewarden.formats.paimon import adoption, partitions, refs
 from lakewarden.formats.paimon.catalog import Catalogs
-from lakewarden.formats.paimon.expiry import expire
+from lakewarden.formats.paimon.expiry import Leaving, expire
 from lakewarden.formats.paimon.failures import catalog_error
 from lakewarden.formats.paimon.files import read_files
 from lakewarden.formats.paimon.guard import Guard, Held
@@ -97,8 +97,14 @@ class Paimon:
     def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
         return self._reach(view).reached(snapshot_ids)
 
-    def unreached(self, view: TableView, removed: Collection[int], refs: Collection[str] = ()) -> pa.Table:
-        return self._reach(view).unreached(removed, refs)
+    def unreached(
+        self,
+        view: TableView,
+        removed: Collection[int],
+        refs: Collection[str] = (),
+        changelogs: Collection[int] = (),
+    ) -> pa.Table:
+        return self._reach(view).unreached(removed, refs, changelogs)
 
     def named_paths(self, view: TableView, numbers: Any) -> Iterator[pa.Array]:
         return self._reach(view).named_paths(numbers)
@@ -131,9 +137,16 @@ class Paimon:
 
         return existing
 
-    def expire(self, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
+    def expire(
+        self,
+        view: TableView,
+        snapshot_ids: Sequence[int],
+        refs: Mapping[str, int],
+        changelogs: Collection[int] = (),
+    ) -> None:
         with self._locked(view) as lock:
-            expire(self._catalogs, view, snapshot_ids, refs, lambda: self.view(view.ref), lock)
+            leaving = Leaving(sorted(snapshot_ids), refs, sorted(changelogs))
+            expire(self._catalogs, view, leaving, lambda: self.view(view.ref), lock)
 
     def _locked(self, view: TableView) -> AbstractContextManager[Held]:
         """Nobody else of ours changes the table meanwhile. What is to be changed is read again under it."""

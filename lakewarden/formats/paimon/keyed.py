@@ -80,9 +80,10 @@ class Keyed:
         """Refused by Paimon where one of the files that leave is gone: somebody else merged it, or dropped its partition."""
         committer = self._catalogs.commit
 
-        def attempt() -> None:
+        def attempt() -> int:
             with self._catalogs.committing(view.ref) as table:
-                committer.commit(table, merged.handle, json.dumps(dict(summary)), new_identifier())
+                told = json.dumps(dict(summary))
+                return int(committer.commit(table, merged.handle, told, new_identifier()))
 
         return commit(view.ref, summary, attempt, partial(self._find, view.ref), self._locked(view))
 

@@ -37,10 +37,11 @@ def fold(
     lock: AbstractContextManager[Held],
 ) -> int:
     """All of them in one snapshot that adds and deletes nothing. Entries that cancel each other out are dropped."""
-    helper = catalogs.helper("PaimonManifests")
+    options = catalogs.helper("PaimonManifests").folding(target_bytes)
 
-    def attempt() -> None:
+    def attempt() -> int:
+        told = json.dumps(dict(summary))
         with catalogs.committing(table) as loaded:
-            helper.fold(loaded, target_bytes, json.dumps(dict(summary)), new_identifier())
+            return int(catalogs.commit.commit(loaded, [], told, new_identifier(), options, None))
 
     return commit(table, summary, attempt, find, lock)

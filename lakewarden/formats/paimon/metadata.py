@@ -61,6 +61,18 @@ class Root:
     def is_main_snapshot(self) -> bool:
         return self.kind == "snapshot" and self.branch == MAIN
 
+    @property
+    def rows(self) -> int | None:
+        """How many rows it has, deleted ones too, as its writer counted."""
+        told = self.content.get("totalRecordCount")
+        return None if told is None else int(told)
+
+    @property
+    def rows_before(self) -> int | None:
+        """How many the snapshot had that it was built on."""
+        added = self.content.get("deltaRecordCount")
+        return None if self.rows is None or added is None else self.rows - int(added)
+
     def follows(self, other: Root) -> bool:
         """Whether it is the very next snapshot of the same branch."""
         alike = self.kind == other.kind == "snapshot" and self.branch == other.branch
@@ -69,13 +81,17 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Everything at one moment. `files` are the paths of all of it, `version` differs whenever any of it does."""
+    """Everything at one moment. `files` are the paths of all of it, `version` differs whenever any of it does.
+
+    `producing` are main's schemas under which writers produce changelogs.
+    """
 
     location: str
     roots: tuple[Root, ...]
     consumers: Mapping[str, int]
     branches: tuple[str, ...]
     first_schema: Mapping[str, Any]
+    producing: frozenset[int]
     files: tuple[str, ...]
     version: str
 
@@ -228,9 +244,14 @@ def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Me
         consumers,
         tuple(sorted(branches)),
         schemas[0],
+        frozenset(id_ for id_, schema in schemas.items() if _produces(schema)),
         tuple(each.path for each in there),
         hashlib.sha256(told.encode()).hexdigest()[:16],
     )
+
+
+def _produces(schema: Mapping[str, Any]) -> bool:
+    return str((schema.get("options") or {}).get("changelog-producer", "none")).lower() != "none"
 
 
 def _order(root: Root) -> tuple[str, int, str, str]:

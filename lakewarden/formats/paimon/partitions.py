@@ -74,9 +74,10 @@ def drop_partitions(
         raise CommitLost(table=table, reason=java_reason(error)) from error
     identifier, told = new_identifier(), json.dumps(dict(summary))
 
-    def attempt() -> None:
-        with catalogs.committing(table) as loaded:
-            own.drop(loaded, planned, told, identifier)
+    def attempt() -> int:
+        with catalogs.committing(table) as fresh:
+            check = own.check(fresh, planned)
+            return int(catalogs.commit.commit(fresh, planned.messages(), told, identifier, {}, check))
 
     snapshot_id = commit(table, summary, attempt, find, lock)
     return Dropped(snapshot_id, int(planned.files()), int(planned.rows()), int(planned.bytes()))

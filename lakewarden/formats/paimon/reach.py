@@ -8,7 +8,9 @@ Named is not needed: a manifest goes on naming a file that it deletes long after
 
 A snapshot takes over what the one before it had, so where both are asked about only what it added itself has to be read.
 Manifests are merged again and again on the way: of a million entries that a thousand commits of fifty files leave behind, a
-hundred thousand tell everything. That a snapshot did take over what was there is seen from its lists, or it is read whole.
+hundred thousand tell everything. That all of them did take over what was there is proven file by file: the first and every
+change since come to the last. They do not after a fast-forward to a branch with a history of its own, or where a writer built on
+a snapshot that was rolled back; then everything is read.
 """
 
 from __future__ import annotations
@@ -56,15 +58,17 @@ class Reach:
             hashes(self._hints()),
         )
 
-    def unreached(self, removed: Collection[int], tags: Collection[str] = ()) -> pa.Table:
-        """What is reachable now and would not be without these snapshots and tags of main."""
-        go = [each for each in self._roots if _goes(each, removed, tags)]
-        stay = [each for each in self._roots if not _goes(each, removed, tags)]
+    def unreached(
+        self, removed: Collection[int], tags: Collection[str] = (), changelogs: Collection[int] = ()
+    ) -> pa.Table:
+        """What is reachable now and would not be without these snapshots, tags and changelogs of main."""
+        go = [each for each in self._roots if _goes(each, removed, tags, changelogs)]
+        stay = [each for each in self._roots if not _goes(each, removed, tags, changelogs)]
         if self.view.handle.decoupled:  # the changelogs of what expires stay, as roots of their own
             stay += [
                 Root("changelog", MAIN, each.name, each.file, each.content)
                 for each in go
-                if each.kind == "snapshot"
+                if each.kind == "snapshot" and each.id not in changelogs
             ]
         needed, freed = self._needs(stay), self._needs(go)
         files = np.setdiff1d(freed.files, needed.files)
@@ -119,8 +123,8 @@ class Reach:
     def _needs(self, roots: Sequence[Root]) -> _Needs:
         """What these roots keep. Complete, or raises."""
         metadata = self.view.handle.metadata
-        kept = kept_lists(metadata, roots, self.existing)
-        named = [named_by(metadata, each, kept) for each in roots]
+        kept = kept_lists(self.view.handle, roots, self.existing)
+        named = [named_by(self.view.handle, each, kept) for each in roots]
         lists = list(dict.fromkeys(path for each in named for path in each.lists))
         place = {path: number for number, path in enumerate(lists)}
         listed = self.known.listed(lists, list_lengths(metadata, roots))
@@ -130,10 +134,14 @@ class Reach:
             for root, each in zip(roots, named, strict=True)
             if each.merged
         ]
-        sets = _to_read(merged, listed.net)
         changed = {place[path] for each in named for path in (*each.changes, *each.changelog)}
         plain = frozenset(listed.of(changed).tolist())
+        runs = _runs(merged, listed.net)
+        sets = [part for run in runs for part in _short(run)]
         book = _Book(self.known, listed, indexes, sorted(plain.union(*sets)))
+        if not all(book.adds_up(run) for run in runs):
+            sets = [each.all() for each in merged]
+            book = _Book(self.known, listed, indexes, sorted(plain.union(*sets)))
         live, added = book.live(sets), book.added(plain)
         statistics = [path for each in named for path in each.statistics]
         manifests = listed.paths.to_pylist()
@@ -157,26 +165,28 @@ class _Merged:
         return self.base | self.delta
 
     def continues(self, before: _Merged, net: Any) -> bool:
-        """Whether its base is what the snapshot before it came to. Merging manifests changes them, not what they come to."""
-        if not self.root.follows(before.root):
+        """Whether its base may be what the snapshot before it came to: as many files, and as many rows."""
+        if not self.root.follows(before.root) or self.root.rows_before not in (None, before.root.rows):
             return False
         had = before.all()
         gone, new = list(had - self.base), list(self.base - had)
         return bool(net[gone].sum() == net[new].sum())
 
 
-def _to_read(merged: Sequence[_Merged], net: Any) -> list[frozenset[int]]:
-    """For each the manifests that must be read: its own ones alone where the one before it is asked about as well.
-
-    Whatever the newest has is read whole all the same: that is the table.
-    """
-    last = {each.root.branch: each for each in merged if each.root.kind == "snapshot"}
-    found, before = [], None
+def _runs(merged: Sequence[_Merged], net: Any) -> list[list[_Merged]]:
+    """Snapshots that follow each other, each seeming to have taken over what the one before it had."""
+    runs: list[list[_Merged]] = []
     for each in merged:
-        short = before is not None and each.continues(before, net) and each is not last[each.root.branch]
-        found.append(each.delta if short else each.all())
-        before = each
-    return found
+        if runs and each.continues(runs[-1][-1], net):
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    return runs
+
+
+def _short(run: Sequence[_Merged]) -> list[frozenset[int]]:
+    """The first and the last whole, and of those between what they added themselves."""
+    return [run[0].all(), *(each.delta for each in run[1:-1]), *(each.all() for each in run[1:][-1:])]
 
 
 @dataclass(frozen=True)
@@ -233,6 +243,15 @@ class _Book:
             before = own
         return self._files[ever]
 
+    def adds_up(self, run: Sequence[_Merged]) -> bool:
+        """Whether the first of them and all that was added since come to the last: then each took over what was there."""
+        counts = np.zeros(len(self._files), dtype=np.int64)
+        for each in (*run[0].all(), *(each for later in run[1:] for each in later.delta)):
+            self._count(counts, each, 1)
+        for each in run[-1].all():
+            self._count(counts, each, -1)
+        return not counts.any()
+
     def added(self, manifests: Collection[int]) -> Any:
         """Hashes of what these manifests add, whatever others delete: a changelog is read entry by entry."""
         parts = [self._entries(each) for each in manifests]
@@ -269,10 +288,12 @@ def _first_of(table: pa.Table, files: Any, seen: Any) -> pa.Table:
     return pa.Table.from_arrays([rows["path"], pa.array(kinds, pa.string()), rows["size"]], schema=UNREACHED)
 
 
-def _goes(root: Root, removed: Collection[int], tags: Collection[str]) -> bool:
+def _goes(root: Root, removed: Collection[int], tags: Collection[str], changelogs: Collection[int]) -> bool:
     if root.branch != MAIN:
         return False
-    return (root.kind == "snapshot" and root.id in removed) or (root.kind == "tag" and root.name in tags)
+    if root.kind == "tag":
+        return root.name in tags
+    return root.id in (removed if root.kind == "snapshot" else changelogs)
 
 
 def _kind(path: str) -> str:

@@ -43,13 +43,13 @@ class PaimonReader:
     _known: dict[bytes, str] = field(default_factory=dict)
 
     def lists(
-        self, paths: Sequence[str], io: Mapping[str, str], lengths: Mapping[str, int] | None = None
+        self, paths: Sequence[str], io: Mapping[str, str], lengths: Mapping[str, int]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
         """Of each list its manifests (manifest, length, live, encrypted), where `live` counts all entries.
 
         One that has another length than is told is not read.
         """
-        wanted = [(path, (lengths or {}).get(path, -1), -1) for path in paths]
+        wanted = [(path, lengths.get(path, -1), -1) for path in paths]
         decoded = self.decoder.decode("paimon-list", wanted, io)
         while together := list(islice(decoded, _TOGETHER)):
             yield from _shared(together, self._with_folder)

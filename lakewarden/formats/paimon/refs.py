@@ -30,9 +30,16 @@ def create_tag(
         )
     lock.check()
     try:
-        catalogs.bridge.createTag(catalogs.load(view.ref), name, snapshot_id, _retained(until))
+        table = catalogs.load(view.ref)
+        catalogs.bridge.createTag(table, name, snapshot_id, _retained(until))
+        kept = catalogs.bridge.hasSnapshot(table, snapshot_id)
+        # Whoever expired it meanwhile may have looked at the tags before there was this one: its files may be gone.
+        if not kept:
+            catalogs.bridge.dropTag(table, name, snapshot_id, None)
     except JavaError as error:
         raise CommitLost(table=view.ref, reason=java_reason(error)) from error
+    if not kept:
+        raise CommitLost(table=view.ref, reason=f"snapshot {snapshot_id} expired meanwhile")
 
 
 def retain_tag(catalogs: Catalogs, view: TableView, name: str, until: datetime | None, lock: Held) -> None:

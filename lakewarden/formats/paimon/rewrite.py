@@ -76,9 +76,9 @@ def commit_rewrite(
         raise CommitLost(table=rewrite.table, reason=java_reason(error)) from error
     identifier, summary = new_identifier(), json.dumps(dict(rewrite.summary))
 
-    def attempt() -> None:
+    def attempt() -> int:
         with catalogs.committing(rewrite.table) as fresh:
-            catalogs.commit.commit(fresh, messages, summary, identifier)
+            return int(catalogs.commit.commit(fresh, messages, summary, identifier))
 
     return commit(rewrite.table, rewrite.summary, attempt, find, lock)
 

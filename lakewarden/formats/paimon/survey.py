@@ -39,8 +39,8 @@ class _Part:
 
 def survey(view: TableView, reader: PaimonReader, store: Store, existing: Existing) -> Survey:
     metadata: Metadata = view.handle.metadata
-    kept = kept_lists(metadata, metadata.roots, existing)
-    named = [named_by(metadata, each, kept) for each in metadata.roots]
+    kept = kept_lists(view.handle, metadata.roots, existing)
+    named = [named_by(view.handle, each, kept) for each in metadata.roots]
     parts = list(_parts(metadata, named))
     register, broken = Register(), list[Broken]()
     paths = list(dict.fromkeys(path for each in parts for path in each.root.lists))

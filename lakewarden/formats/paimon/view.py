@@ -11,6 +11,7 @@ from typing import Any
 from lakewarden.clock import from_millis
 from lakewarden.formats.paimon.metadata import MAIN, Metadata, Root, newest_run
 from lakewarden.model import (
+    Changelogs,
     Counters,
     PartitionField,
     PartitionSpec,
@@ -29,6 +30,7 @@ class Handle:
 
     metadata: Metadata
     decoupled: bool
+    produces_changelogs: bool
     index_beside_data: bool
 
 
@@ -59,7 +61,13 @@ def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> Table
         in_order=True,
         keyed=bool(schema.get("primaryKeys")),
         version=metadata.version,
-        handle=Handle(metadata, bool(told["decoupled"]), bool(told["index_beside_data"])),
+        changelogs=_changelogs(metadata, told["changelogs"], decoupled=bool(told["decoupled"])),
+        handle=Handle(
+            metadata,
+            bool(told["decoupled"]),
+            bool(told["changelogs"]["produced"]),
+            bool(told["index_beside_data"]),
+        ),
     )
 
 
@@ -97,6 +105,21 @@ def _refs(metadata: Metadata, head: Root | None) -> list[Ref]:
             found.append(Ref(branch, "branch", max(heads), has_copy=True))
     found += [Ref(name, "consumer", following) for name, following in metadata.consumers.items()]
     return found
+
+
+def _changelogs(metadata: Metadata, told: Mapping[str, Any], *, decoupled: bool) -> Changelogs:
+    return Changelogs(
+        {
+            each.id: from_millis(each.content["timeMillis"])
+            for each in metadata.roots
+            if each.kind == "changelog" and each.branch == MAIN
+        },
+        decoupled,
+        timedelta(milliseconds=told["millis"]),
+        told["at_least"],
+        told["at_most"],
+        told["at_once"],
+    )
 
 
 def _ends(tag: Root) -> datetime | None:
