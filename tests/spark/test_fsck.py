@@ -453,7 +453,7 @@ def test_the_command_says_it_and_exits_with_3(
     Path(normal(path)).unlink()
     assert main([*words, "--deep"], spark=lab.spark) == 3
     said = capsys.readouterr()
-    assert "missing-file" in said.out and path.rsplit("/", 1)[1] in said.out.replace("\n", "")
+    assert "missing-file" in said.out and path.rsplit("/", 1)[1] in "".join(said.out.split())
     assert main([*words, "--json"], spark=lab.spark) == 3
     said = capsys.readouterr()
     document = json.loads(said.out)
