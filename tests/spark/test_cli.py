@@ -234,6 +234,8 @@ def test_ctrl_c_leaves_nothing_half_done(lab: Lab, tmp_path: Path) -> None:
         [sys.executable, "-m", "lakewarden.cli", "--config", str(slowly),
          "run", "compact", table],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "160"},
+        # A shell that runs the tests in the background lets them ignore Ctrl-C, and every child inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     with Lakewarden.open(tmp_path / "lakewarden.toml", spark=lab.spark) as lakewarden:
         wait_until(lambda: child.poll() is not None or any(lab.warehouse.rglob("lakewarden-*.parquet")))
