@@ -256,7 +256,7 @@ class IcebergLake(Lake):
 
     @property
     def folder(self) -> Path:
-        return Path(self.view().location.removeprefix("file:"))
+        return self.lab.warehouse / "db" / "events"
 
     def stray_names(self) -> list[str]:
         return ["data/dt=2024-01-01/00000-9-left-00001.parquet", "metadata/left-m0.avro"]
