@@ -64,7 +64,8 @@ def _row(lakewarden: Lakewarden, table: TableRef) -> TableRow:
 
 
 def show(ctx: typer.Context, table: TableName, as_json: JsonFlag = False) -> int:
-    """Show one table: its files, snapshots and newest commits, and what each job would do now.
+    """Show one table: its files, snapshots and newest commits, and what each job but sweep, which
+    would list it, would do now.
 
     Never changes it.
 

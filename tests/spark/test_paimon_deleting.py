@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lakewarden.errors import CommitLost, LakewardenError, Refused
+from lakewarden import Lakewarden
+from lakewarden.errors import CommitLost, LakewardenError, Refused, Unreachable
 from lakewarden.model import RunState
 from tests.support.paimon import PaimonLab, files_below
 
@@ -427,3 +428,15 @@ def test_a_table_that_was_rolled_back_to_a_tag_is_cleaned(paimon: PaimonLab) -> 
     expire(paimon, table)
     reap(paimon, table)
     assert len(paimon.rows(table, tag="then")) == 60
+
+
+def test_a_warehouse_that_is_not_there_is_named_and_not_made(paimon: PaimonLab, tmp_path: Path) -> None:
+    missing = tmp_path / "mistyped"
+    config = {
+        "state": {"url": f"sqlite:///{tmp_path}/other.db"},
+        "catalogs": {"pm": {"format": "paimon", "warehouse": str(missing)}},
+    }
+    with Lakewarden(config, spark=paimon.spark, environ={}) as lw, pytest.raises(Unreachable) as refused:
+        lw.tables("pm")
+    assert str(missing) in str(refused.value) and "warehouse" in refused.value.hint
+    assert not missing.exists()

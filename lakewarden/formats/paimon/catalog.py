@@ -10,7 +10,7 @@ from typing import Any
 
 from lakewarden.errors import LakewardenError, NoSuchTable
 from lakewarden.formats.jvm import JavaError, bridge, file_columns, is_java
-from lakewarden.formats.paimon.failures import cannot_open
+from lakewarden.formats.paimon.failures import cannot_open, refuse_missing_folder
 from lakewarden.formats.paimon.stores import io_properties
 from lakewarden.model import TableRef
 
@@ -90,6 +90,7 @@ class Catalogs:
 
     def _catalog(self, name: str) -> Any:
         if name not in self._open:
+            refuse_missing_folder(name, self._properties[name])
             try:
                 self._open[name] = self.bridge.open(json.dumps(dict(self._properties[name])))
             except JavaError as error:

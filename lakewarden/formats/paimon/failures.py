@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from lakewarden.errors import LakewardenError, Unreachable
 from lakewarden.formats.jvm import is_java, java_causes, java_reason
 from lakewarden.formats.paimon.stores import address
+from lakewarden.paths import normal
 
 # What S3 said, without the numbers of the request, which only its operator can look up.
 _S3_ANSWER = re.compile(r"\(Service: (\w+), Status Code: (\d+)[^)]*\).*")
@@ -25,6 +27,19 @@ def cannot_open(error: BaseException, catalog: str, properties: Mapping[str, str
     what = f"catalog {catalog} ({where})" if where else f"catalog {catalog}"
     hint = _hint_from_classes(error, properties) or _hint_from_s3(error)
     return Unreachable(what=what, reason=_reason(error), hint=hint)
+
+
+def refuse_missing_folder(catalog: str, properties: Mapping[str, str]) -> None:
+    """Paimon makes the folder of a warehouse that is not there: a name that was mistyped would be a lake without tables."""
+    folder = normal(properties.get("warehouse", ""))
+    if properties.get("metastore", "filesystem") != "filesystem" or not folder.startswith("/"):
+        return
+    if not Path(folder).is_dir():
+        raise Unreachable(
+            what=f"catalog {catalog} ({folder})",
+            reason="there is no such folder",
+            hint=f"check `warehouse` of [catalogs.{catalog}], or make the folder",
+        )
 
 
 def _reason(error: BaseException) -> str:
