@@ -10,10 +10,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lakewarden.errors import CommitLost, Refused
+from lakewarden.errors import CommitLost
 from lakewarden.formats.iceberg.catalog import Catalogs, catalog_error
 from lakewarden.formats.iceberg.commit import commit, find_commit
 from lakewarden.formats.jvm import JavaError
+from lakewarden.formats.refusals import not_adopted
 from lakewarden.formats.seam import Adoption
 from lakewarden.model import TableRef
 from lakewarden.paths import normal
@@ -26,14 +27,14 @@ def check_adoption(catalogs: Catalogs, table: TableRef, paths: Sequence[str]) ->
     candidates = catalogs.adoption.candidates(json.dumps(list(paths)))
     live = _live(catalogs, loaded, table, candidates, paths)
     if live:
-        raise _refused(table, live[0], "it is part of the table already", len(live) - 1)
+        raise not_adopted(table, live[0], "it is part of the table already", len(live) - 1)
     try:
         found = json.loads(catalogs.adoption.describe(loaded, candidates))
     except JavaError as error:
         raise catalog_error(error, f"the files to adopt into {table}") from error
     if found["unfit"]:
         first, *others = found["unfit"]
-        raise _refused(table, first["path"], first["reason"], len(others))
+        raise not_adopted(table, first["path"], first["reason"], len(others))
     return Adoption(tuple(paths), found["rows"], found["bytes"], tuple(found["partitions"]), candidates)
 
 
@@ -81,13 +82,3 @@ def _live(
         raise catalog_error(error, f"the metadata of {table}") from error
     named = {normal(each) for each in namesakes}
     return [path for path in paths if normal(path) in named]
-
-
-def _refused(table: TableRef, path: str, reason: str, others: int) -> Refused:
-    more = f"; {others} more file{'s' if others != 1 else ''} cannot be adopted either" if others else ""
-    return Refused(
-        action="adopt",
-        target=path,
-        reason=reason + more,
-        hint=f"nothing was changed in {table}; mend the files or leave them out, then adopt again",
-    )

@@ -25,6 +25,7 @@ from lakewarden.formats.paimon.failures import catalog_error
 from lakewarden.formats.paimon.guard import Held
 from lakewarden.formats.paimon.reach import Reach
 from lakewarden.formats.paimon.schema import left_alone, special_column
+from lakewarden.formats.refusals import not_adopted
 from lakewarden.formats.seam import Adoption
 from lakewarden.model import TableRef, TableView
 from lakewarden.paths import hashes, normal
@@ -35,11 +36,11 @@ def check_adoption(catalogs: Catalogs, view: TableView, reach: Reach, paths: Seq
     _refuse_table(view)
     live = live_among(view, reach, paths)
     if live:
-        raise _refused(view.ref, live[0], "it is part of the table already", len(live) - 1)
+        raise not_adopted(view.ref, live[0], "it is part of the table already", len(live) - 1)
     before = _ever_named(reach, paths)
     if before:
         reason = "it was part of the table before, and Paimon takes it for deleted"
-        raise _refused(view.ref, before[0], f"{reason}: give it another name", len(before) - 1)
+        raise not_adopted(view.ref, before[0], f"{reason}: give it another name", len(before) - 1)
     loaded = catalogs.load(view.ref)
     try:
         candidates = catalogs.adoption.candidates(loaded, json.dumps(list(paths)))
@@ -49,10 +50,10 @@ def check_adoption(catalogs: Catalogs, view: TableView, reach: Reach, paths: Seq
         raise catalog_error(error, f"the files to adopt into {view.ref}") from error
     if found["unfit"]:
         first, *others = found["unfit"]
-        raise _refused(view.ref, first["path"], first["reason"], len(others))
+        raise not_adopted(view.ref, first["path"], first["reason"], len(others))
     if namesakes:
         reason = "another file of its partition has the same name, by which deletion vectors know them"
-        raise _refused(view.ref, namesakes[0], reason, len(namesakes) - 1)
+        raise not_adopted(view.ref, namesakes[0], reason, len(namesakes) - 1)
     files = found["files"]
     return Adoption(
         tuple(paths),
@@ -120,14 +121,4 @@ def _refuse_table(view: TableView) -> None:
         target=view.ref,
         reason=reason,
         hint=f"nothing was changed; let Paimon write the rows: `INSERT INTO {'.'.join((*view.ref.namespace, view.ref.name))} SELECT … FROM parquet.`…``",
-    )
-
-
-def _refused(table: TableRef, path: str, reason: str, others: int) -> Refused:
-    more = f"; {others} more file{'s' if others != 1 else ''} cannot be adopted either" if others else ""
-    return Refused(
-        action="adopt",
-        target=path,
-        reason=reason + more,
-        hint=f"nothing was changed in {table}; mend the files or leave them out, then adopt again",
     )

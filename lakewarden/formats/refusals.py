@@ -1,0 +1,17 @@
+"""Refusals that read alike whatever the format."""
+
+from __future__ import annotations
+
+from lakewarden.errors import Refused
+from lakewarden.model import TableRef
+
+
+def not_adopted(table: TableRef, path: str, reason: str, others: int) -> Refused:
+    """A file that cannot become part of the table, and how many more there are like it."""
+    more = f"; {others} more file{'s' if others != 1 else ''} cannot be adopted either" if others else ""
+    return Refused(
+        action="adopt",
+        target=path,
+        reason=reason + more,
+        hint=f"nothing was changed in {table}; mend the files or leave them out, then adopt again",
+    )
