@@ -31,6 +31,8 @@ __all__ = [
     "CatalogConfig",
     "Config",
     "EngineConfig",
+    "GatewayConfig",
+    "LineageConfig",
     "PolicyConfig",
     "Setting",
     "SparkConfig",
@@ -105,6 +107,35 @@ class BudgetsConfig(_Shown):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class LineageConfig(_Shown):
+    """Where compacted history is kept, and who is told about runs as OpenLineage events."""
+
+    history: str = "state"
+    openlineage_url: str | None = None
+    openlineage_file: str | None = None
+    openlineage_namespace: str = "lakewarden"
+
+    def to_dict(self) -> dict[str, Any]:
+        url = None if self.openlineage_url is None else redact_url(self.openlineage_url)
+        return {**asdict(self), "openlineage_url": url}
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """What `lakewarden gateway` listens on, and which catalog it stands in front of."""
+
+    catalog: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 8181
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    timeout_seconds: int = 60
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class CatalogConfig(_Shown):
     """One catalog; `properties` are the format's own, as written. `hidden` are those an environment variable filled."""
 
@@ -140,6 +171,8 @@ class Config(_Shown):
     budgets: BudgetsConfig
     catalogs: Mapping[str, CatalogConfig]
     policy: PolicyConfig
+    lineage: LineageConfig = field(default_factory=LineageConfig)
+    gateway: GatewayConfig = field(default_factory=GatewayConfig)
     path: Path | None = None
 
     @classmethod
@@ -167,6 +200,8 @@ class Config(_Shown):
             "budgets": self.budgets.to_dict(),
             "catalogs": {name: each.to_dict() for name, each in self.catalogs.items()},
             "policy": self.policy.to_dict(),
+            "lineage": self.lineage.to_dict(),
+            "gateway": self.gateway.to_dict(),
         }
 
 
@@ -190,6 +225,8 @@ def _build(
         _budgets(settings),
         {name: _catalog(settings, name) for name in settings.catalogs()},
         _policy(settings, above),
+        _lineage(settings, base),
+        _gateway(settings, base),
         path,
     )
 
@@ -220,6 +257,26 @@ def _catalog(settings: Settings, name: str) -> CatalogConfig:
     format_ = properties.pop("format", "iceberg")
     settings.check_format(name, format_)
     return CatalogConfig(name, format_, properties, hidden - {"format"})
+
+
+def _lineage(settings: Settings, base: Path) -> LineageConfig:
+    return LineageConfig(
+        settings.one_of("lineage", "history", "state", "table"),
+        settings.maybe_server("lineage", "openlineage_url"),
+        settings.maybe_path("lineage", "openlineage_file", base),
+        settings.maybe_text("lineage", "openlineage_namespace") or "lakewarden",
+    )
+
+
+def _gateway(settings: Settings, base: Path) -> GatewayConfig:
+    return GatewayConfig(
+        settings.maybe_text("gateway", "catalog"),
+        settings.maybe_text("gateway", "host") or "127.0.0.1",
+        settings.count("gateway", "port"),
+        settings.maybe_path("gateway", "tls_certificate", base),
+        settings.maybe_path("gateway", "tls_key", base),
+        settings.count("gateway", "timeout_seconds"),
+    )
 
 
 def _policy(settings: Settings, environment: Mapping[tuple[str, ...], Found]) -> PolicyConfig:

@@ -9,6 +9,7 @@
     ├── Busy                       11    another run of this job holds the table
     ├── RunTaken                   11    the run ended, or another process drives it now
     ├── Refused                    12    a safety rule says no
+    │   ├── LineageRejected        12    a commit does not say what the table asks every commit to say
     │   └── StateTooNew            12    the state database was written by a newer Lakewarden
     ├── CommitLost                 13    someone else changed the same files first; nothing changed
     ├── CommitUnknown              14    the catalog did not say whether the commit happened
@@ -101,6 +102,15 @@ class Refused(LakewardenError):
     """refusing to {action} {target}: {reason}"""
 
     exit_code = 12
+
+
+class LineageRejected(Refused):
+    """refusing to commit to {target}: {reason}"""
+
+    hint = "give the commit the lineage the table asks for: see `lakewarden policy {target}`, keys lineage_*"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "violations": [each.to_dict() for each in self.parts["violations"]]}
 
 
 class StateTooNew(Refused):

@@ -18,7 +18,7 @@ from lakewarden.errors import ConfigError
 from lakewarden.redact import redact, redact_url
 
 PREFIX = "LAKEWARDEN_"
-SECTIONS = ("state", "spark", "engine", "budgets", "catalogs", "policy")
+SECTIONS = ("state", "spark", "engine", "budgets", "catalogs", "policy", "lineage", "gateway")
 FORMATS = ("iceberg", "paimon")
 
 
@@ -51,6 +51,16 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("budgets", "backoff_above", "number", None, "the value of backoff_query above which tasks wait"),
     Setting("budgets", "backoff_poll_seconds", "whole number", 15, "seconds between two questions to Prometheus"),
     Setting("budgets", "backoff_max_wait_seconds", "whole number", 600, "seconds after which a waiting task starts all the same, so that upkeep slows down and never stops"),
+    Setting("lineage", "history", "text", "state", "where the detail of compacted lineage history is kept: `state`, in the state database, or `table`, as files in each table's own metadata folder"),
+    Setting("lineage", "openlineage_url", "address", None, "a server that takes OpenLineage events about every run, as http://HOST:PORT/api/v1/lineage"),
+    Setting("lineage", "openlineage_file", "path", None, "a file that OpenLineage events are appended to, one a line; relative to the file's folder"),
+    Setting("lineage", "openlineage_namespace", "text", "lakewarden", "the namespace of the jobs in OpenLineage events"),
+    Setting("gateway", "catalog", "text", None, "the REST catalog of [catalogs] that the gateway stands in front of; not needed where there is only one"),
+    Setting("gateway", "host", "text", "127.0.0.1", "the address the gateway listens on"),
+    Setting("gateway", "port", "whole number", 8181, "the port the gateway listens on"),
+    Setting("gateway", "tls_certificate", "path", None, "a PEM certificate, to serve HTTPS; relative to the file's folder"),
+    Setting("gateway", "tls_key", "path", None, "the certificate's PEM key; relative to the file's folder"),
+    Setting("gateway", "timeout_seconds", "whole number", 60, "how long the catalog behind may take for an answer; a commit that takes longer is told as unknown, never as failed"),
     Setting("catalogs.NAME", "format", "iceberg or paimon", "iceberg", "the format of the catalog's tables"),
     Setting("catalogs.NAME", "PROPERTY", "text", None, "any other key is the format's own catalog property: type, uri, warehouse, io-impl, s3.endpoint …"),
     Setting("policy", "KEY", "policy value", None, "what a policy key is for every table, unless something more specific says otherwise"),
@@ -257,6 +267,24 @@ class Settings:
         if isinstance(found.value, bool | float) or not re.fullmatch(r"[1-9]\d{0,8}", text):
             found.expected("a whole number, at least 1")
         return int(text)
+
+    def one_of(self, section: str, name: str, *allowed: str) -> str:
+        found = self._get(section, name)
+        if found.value not in allowed:
+            found.expected(" or ".join(allowed))
+        return str(found.value)
+
+    def maybe_text(self, section: str, name: str) -> str | None:
+        found = self._get(section, name)
+        return None if found.value is None else _sentence(found)
+
+    def maybe_path(self, section: str, name: str, base: Path) -> str | None:
+        text = self.maybe_text(section, name)
+        return None if text is None else str(base / text)
+
+    def maybe_server(self, section: str, name: str) -> str | None:
+        found = self._get(section, name)
+        return None if found.value is None else self._server(found)
 
     def tasks(self) -> int | None:
         """At most so many at once; None for as many as there are cores."""

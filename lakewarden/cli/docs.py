@@ -137,9 +137,10 @@ def _policy_default(key: Key) -> str:
 
 @cache
 def keys_in_use() -> frozenset[str]:
-    """Keys the code that does the work asks for by name: in jobs/, api.py and policy/graces.py, and nowhere else."""
+    """Keys the code that does the work asks for by name: in jobs/, lineage/, api.py and policy/graces.py, and nowhere else."""
     names = {key.name for key in KEYS}
-    files = [*sorted((PACKAGE / "jobs").glob("*.py")), PACKAGE / "api.py", PACKAGE / "policy" / "graces.py"]
+    doing = [*(PACKAGE / "jobs").rglob("*.py"), *(PACKAGE / "lineage").rglob("*.py")]
+    files = [*sorted(doing), PACKAGE / "api.py", PACKAGE / "policy" / "graces.py"]
     return frozenset(names & {text for path in files for text in _strings(path)})
 
 

@@ -25,7 +25,7 @@ from sqlalchemy import (
 VERSION_TABLE = "lakewarden_version"
 
 # In order; the last is the one this code works with. Kept here so that opening needs no Alembic.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 HEAD = REVISIONS[-1]
 
 
@@ -230,4 +230,15 @@ commit_locks = Table(
     Column("pid", Integer, nullable=False),
     Column("taken_at", UtcTime, nullable=False),
     Column("until", UtcTime, nullable=False),
+)
+
+# Commits turned away for want of lineage, and the newest reason.
+lineage_rejections = Table(
+    "lineage_rejections",
+    metadata,
+    Column("table_name", Text, primary_key=True),
+    Column("door", Text, primary_key=True),
+    Column("total", BigInteger, nullable=False),
+    Column("last_at", UtcTime, nullable=False),
+    Column("last_reason", Text, nullable=False),
 )
