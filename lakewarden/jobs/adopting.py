@@ -21,6 +21,7 @@ from lakewarden.errors import Busy, CommitLost, CommitUnknown, LakewardenError, 
 from lakewarden.formats.seam import Adoption, TableFormat
 from lakewarden.jobs.context import DeletingStep, Outcome
 from lakewarden.jobs.driving import DRIVEN, beating, driving
+from lakewarden.jobs.lineaged import foresee, lineaged
 from lakewarden.jobs.recover import IN_FLIGHT, Settled, recover
 from lakewarden.jobs.staging import absolute, distinct, own_name
 from lakewarden.lineage.summary import Lineage
@@ -35,6 +36,7 @@ from lakewarden.state.verdicts import VerdictState
 
 JOB = "adopt"
 CAUSE = "failed-load"
+OPERATION = "append"
 # Of a table's newest runs, how many are looked through for earlier tries.
 _LOOK_BACK = 10_000
 
@@ -88,12 +90,14 @@ class Adopting:
         self, run: Run, owner: Owner, load: Load, paths: tuple[str, ...], view: TableView
     ) -> Outcome:
         self._refuse_unfit(load, paths, view)
-        format_ = self.format_for(view.ref)
+        policy = self.policy_of(view)
+        foresee(view.ref, OPERATION, run.id, policy, run.trigger, self.state)
+        format_ = lineaged(self.format_for(view.ref), policy, self.state)
         adoption = format_.check_adoption(view.ref, paths)
         # Only now: a path that cannot be adopted does not become one of the load's.
         if not self.loads.claim(load, run.id, paths):
             raise _meanwhile("adopt", load)
-        summary = _summary(run, load, adoption, view, self.policy_of(view))
+        summary = _summary(run, load, adoption, view, policy)
         detail = {"load": load.id, "paths": list(paths), "snapshot_id": view.current_snapshot_id}
         self.journal.step(run.id, owner, DeletingStep.ADOPTING, detail, clock.now())
         snapshot_id = format_.commit_adoption(view.ref, adoption, summary)
@@ -275,7 +279,7 @@ class Adopting:
 def _summary(run: Run, load: Load, adoption: Adoption, view: TableView, policy: Policy) -> Mapping[str, str]:
     head = view.current_snapshot_id
     lineage = Lineage(
-        operation="append",
+        operation=OPERATION,
         run_id=run.id,
         policy_hash=policy.hash(),
         trigger=run.trigger,

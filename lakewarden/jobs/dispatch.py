@@ -36,6 +36,7 @@ from lakewarden.jobs.clustering import clustering
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext, StepName
 from lakewarden.jobs.deleting import DELETING, settle_erasing, settle_run, settle_verdicts
 from lakewarden.jobs.grounds import Catalogs, Grounds
+from lakewarden.jobs.lineaged import OPERATIONS, foresee, lineaged
 from lakewarden.jobs.pauses import Windows
 from lakewarden.jobs.recover import recover
 from lakewarden.model import Job, Owner, Run, RunState, TableRef, TableView, Trigger
@@ -137,13 +138,17 @@ class Runner:
         policy = resolve(view)
         if job is Job.REAP:
             settle_erasing(self.grounds, format_, view)
+        run_id = new_run_id(clock.now())
         try:
             prepared = prepare(job, format_, view, policy, clock.now(), self.grounds)
+            if job in OPERATIONS and not prepared.plan.empty:
+                foresee(table, OPERATIONS[job], run_id, policy, trigger, self.journal.state)
         except Refused as error:
             self._journal_refusal(job, view, policy, owner, trigger, error)
             raise
-        with _driving(new_run_id(clock.now())) as run_id:
-            return self._drive(prepared, run_id, owner, trigger, format_)
+        asking = lineaged(format_, policy, self.journal.state)
+        with _driving(run_id):
+            return self._drive(prepared, run_id, owner, trigger, asking)
 
     def _journal_refusal(
         self, job: Job, view: TableView, policy: Policy, owner: Owner, trigger: Trigger, error: Refused

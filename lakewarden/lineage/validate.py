@@ -15,6 +15,8 @@ _TYPE, _OPERATOR, _TICKET = "trigger.type", "trigger.operator", "trigger.ticket"
 _OVERWRITE = "overwrite"
 # What the format's library says a commit is, where rows leave the table by it.
 _TAKES_ROWS = ("overwrite", "delete")
+# What says that every row stays.
+_KEEPS_ROWS = ("append", "compaction", "manifest-rewrite")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def _operation(summary: Mapping[str, str], requirements: Requirements) -> Iterat
     allowed = requirements.operations
     if allowed is not None and operation not in allowed:
         yield Violation(OPERATION, operation, f"the table allows {', '.join(sorted(allowed))}")
-    if operation == "append" and summary.get("operation") in _TAKES_ROWS:
+    if operation in _KEEPS_ROWS and summary.get("operation") in _TAKES_ROWS:
         yield Violation(
             OPERATION, operation, f"the commit itself is {summary['operation']}: say what it does"
         )
