@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lakewarden.api import Lakewarden
     from lakewarden.errors import LakewardenError
+    from lakewarden.lineage.writing import lineage
     from lakewarden.model import Run, RunState, TableRef, Trigger
 
-__all__ = ["Lakewarden", "LakewardenError", "Run", "RunState", "TableRef", "Trigger"]
+__all__ = ["Lakewarden", "LakewardenError", "Run", "RunState", "TableRef", "Trigger", "lineage"]
 
 _HOME = {
     "Lakewarden": "lakewarden.api",
@@ -24,6 +25,8 @@ _HOME = {
 
 def __getattr__(name: str) -> Any:
     """Public names are loaded when first used: every Spark worker imports this package, and needs only a kernel of it."""
+    if name == "lineage":  # the folder itself can be called
+        return import_module("lakewarden.lineage")
     if name not in _HOME:
         raise AttributeError(f"module 'lakewarden' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

@@ -1,1 +1,24 @@
-"""What produced a commit, written into the snapshot's summary by the one who commits."""
+"""What produced a commit, written into the snapshot's summary by the one who commits.
+
+The package can be called: `with lakewarden.lineage(writer_id=...)` is `lineage.writing.lineage`.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lakewarden.lineage.writing import WriterLineage
+
+
+class _Callable(ModuleType):
+    def __call__(self, *arguments: Any, **keys: Any) -> WriterLineage:
+        from lakewarden.lineage.writing import lineage
+
+        return lineage(*arguments, **keys)
+
+
+# The one public name that writers type is also this folder's: both are the same thing to them.
+sys.modules[__name__].__class__ = _Callable

@@ -27,11 +27,12 @@ class Key:
     choices: tuple[str, ...] = ()
     example: str = ""
     call_only: bool = False
+    may_be_none: bool = False
 
     @property
     def optional(self) -> bool:
         """Whether `none` is a value: the key is simply not set."""
-        return self.default is None
+        return self.default is None or self.may_be_none
 
     def parse(self, found: object, where: str) -> PolicyValue:
         """The value in its normal form, or a PolicyError that says what is allowed. `where` is the layer it came from."""
@@ -201,7 +202,7 @@ KEYS: tuple[Key, ...] = (
     _switch("snapshot_expiry_reserved", False, "whether only Lakewarden may expire snapshots; the gateway turns others away"),
     # lineage
     _switch("history_compaction_enabled", True, "whether old lineage history is summarised"),
-    Key("lineage_required_keys", Kind.NAMES, ("writer.id", "writer.commit_hash", "writer.invocation_id", "lineage.operation"), "summary keys every commit must carry"),
+    Key("lineage_required_keys", Kind.NAMES, ("writer.id", "writer.commit_hash", "writer.invocation_id", "lineage.operation"), "summary keys every commit must carry", may_be_none=True),
     Key("lineage_allowed_operations", Kind.NAMES, None, "values lineage.operation may have; any when not set", example="append, compaction"),
     Key("lineage_overwrite_operators", Kind.NAMES, None, "who may overwrite; any named operator when not set", example="ana, ben"),
 )  # fmt: skip

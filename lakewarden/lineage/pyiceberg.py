@@ -1,0 +1,121 @@
+"""A PyIceberg catalog that asks every commit for its lineage before the table's pointer moves.
+
+    catalog:
+      lake:
+        py-catalog-impl: lakewarden.lineage.pyiceberg.catalog
+        lakewarden.type: rest                      # what `type` would be without us; found out from `uri` when not said
+        lakewarden.config: /etc/lakewarden.toml    # policy, and where rejected commits are counted
+        uri: https://...                           # everything else is the catalog's own
+
+The catalog is PyIceberg's own, with one method more in front of its commit. Without a configuration the tables' own
+`lakewarden.*` properties and the defaults decide.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType, infer_catalog_type
+from pyiceberg.table.snapshots import Summary
+from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
+
+from lakewarden.config import Config
+from lakewarden.errors import ConfigError, UsageError
+from lakewarden.lineage.hook import Hook, requirements
+from lakewarden.lineage.writing import said
+from lakewarden.model import TableRef
+from lakewarden.policy.resolve import Layers, resolve
+from lakewarden.state.database import State
+from lakewarden.state.policies import Policies
+
+if TYPE_CHECKING:
+    from pyiceberg.table import CommitTableResponse, Table
+
+DOOR = "pyiceberg"
+_TYPE, _CONFIG, _NAME = "lakewarden.type", "lakewarden.config", "lakewarden.catalog"
+
+
+def catalog(name: str, **properties: str) -> Catalog:
+    """What `py-catalog-impl` names. `lakewarden.catalog` is the catalog's name in the configuration, where it has another."""
+    own = {key: value for key, value in properties.items() if key not in (_TYPE, _CONFIG, _NAME)}
+    plain = {key: value for key, value in own.items() if key != "py-catalog-impl"}
+    made = _plain(name, properties.get(_TYPE), plain)
+    made.__class__ = _with_lineage(type(made))
+    keeper: Any = made
+    keeper.lakewarden_door = _Door(properties.get(_NAME, name), *_configured(properties.get(_CONFIG)))
+    return made
+
+
+def _plain(name: str, kind: str | None, properties: dict[str, str]) -> Catalog:
+    known = ", ".join(each.value for each in AVAILABLE_CATALOGS)
+    try:
+        wanted = CatalogType(kind.lower()) if kind else infer_catalog_type(name, {**properties})
+    except ValueError:
+        wanted = None
+    if wanted is None or wanted not in AVAILABLE_CATALOGS:
+        reason = f"found {kind!r}; allowed: {known}"
+        raise ConfigError(key=_TYPE, where=f"the PyIceberg catalog {name}", reason=reason)
+    return AVAILABLE_CATALOGS[wanted](name, properties)
+
+
+def _configured(path: str | None) -> tuple[Config, State | None]:
+    if path is None:
+        return Config.from_dict({}, os.environ), None
+    config = Config.load(Path(path), os.environ)
+    return config, State.open(config.state.url)
+
+
+@cache
+def _with_lineage(kind: type[Catalog]) -> type[Catalog]:
+    """The catalog's class, with a commit that passes the door first: its tables commit through it."""
+
+    def commit_table(
+        self: Any, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        self.lakewarden_door.pass_through(table, updates)
+        return kind.commit_table(self, table, requirements, updates)
+
+    return type(f"Lineage{kind.__name__}", (kind,), {"commit_table": commit_table})
+
+
+@dataclass(frozen=True, slots=True)
+class _Door:
+    catalog: str
+    config: Config
+    state: State | None
+
+    def pass_through(self, table: Table, updates: tuple[TableUpdate, ...]) -> None:
+        """Every new snapshot is told what was said for it, and then asked: all of the commit, or nothing of it."""
+        new = [each.snapshot for each in updates if isinstance(each, AddSnapshotUpdate)]
+        if not new:
+            return
+        ref = self._ref(table)
+        asked = requirements(resolve(ref, self._layers(ref, table.metadata.properties)))
+        for snapshot in new:
+            if snapshot.summary is None:
+                raise UsageError(
+                    reason=f"commit to {ref}: snapshot {snapshot.snapshot_id} has no summary at all",
+                    hint="let PyIceberg's own table operations make the snapshot",
+                )
+            summary = said(_texts(snapshot.summary))
+            for key, value in summary.items():
+                if key != "operation":
+                    snapshot.summary[key] = value
+            Hook(DOOR, self.state).check(ref, summary, asked)
+
+    def _ref(self, table: Table) -> TableRef:
+        *namespace, name = table.name()
+        return TableRef(self.catalog, tuple(namespace), name)
+
+    def _layers(self, ref: TableRef, properties: Mapping[str, str]) -> Layers:
+        stored = Policies(self.state).get(str(ref)) if self.state is not None else {}
+        return Layers.of(self.config.policy, table_properties=properties, stored=stored)
+
+
+def _texts(summary: Summary) -> dict[str, str]:
+    return {"operation": summary.operation.value, **summary.additional_properties}

@@ -1,0 +1,174 @@
+"""Lineage of writers that are not Lakewarden: said once, and carried by every commit they make.
+
+with lakewarden.lineage(writer_id="ingest", commit_hash=SHA):           PyIceberg, in this thread
+    table.append(rows)
+
+lakewarden.lineage(writer_id="ingest", commit_hash=SHA).for_process()   PyIceberg, everywhere in this process
+lakewarden.lineage(writer_id="ingest", commit_hash=SHA).on(spark)       every write of a Spark session
+df.writeTo(name).options(**lakewarden.lineage(...).options()).append()  one write of Spark's
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar, Token
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from lakewarden.lineage.summary import checked
+from lakewarden.model import Trigger
+
+# Where build systems leave the commit that is being run.
+_COMMIT_VARIABLES = ("LAKEWARDEN_COMMIT_HASH", "GIT_COMMIT", "GITHUB_SHA", "CI_COMMIT_SHA")
+_OPTION, _SESSION = "snapshot-property.", "spark.sql.iceberg.snapshot-property."
+_OPERATION = "lineage.operation"
+_METADATA_OF_COMMITS = "org.apache.iceberg.spark.CommitMetadata"
+# The word for what Iceberg's library says a commit is, where the writer does not say it. A `replace` is for the writer to name.
+_BY_LIBRARY = {"append": "append", "overwrite": "overwrite", "delete": "delete"}
+
+_ambient: ContextVar[Mapping[str, str] | None] = ContextVar("lakewarden_lineage", default=None)
+_of_process: dict[str, str] = {}
+
+
+def lineage(
+    writer_id: str,
+    *,
+    commit_hash: str | None = None,
+    invocation_id: str | None = None,
+    operation: str | None = None,
+    inputs: Sequence[str | int] = (),
+    trigger: str | None = None,
+    operator: str | None = None,
+    ticket: str | None = None,
+    **more: str,
+) -> WriterLineage:
+    """What a writer says about its commits.
+
+    `commit_hash` is taken from GIT_COMMIT, GITHUB_SHA or CI_COMMIT_SHA where it is not said, `invocation_id` is new then.
+    `inputs` are snapshots it read: ids, or `catalog.namespace.table@id` for those of another table. `more` are further keys
+    of `lineage.`, such as `load="2024-03-11"`.
+    """
+    why = _trigger(trigger, operator, ticket)
+    found: dict[str, str | None] = {
+        "writer.id": writer_id,
+        "writer.host": socket.gethostname(),
+        "writer.commit_hash": commit_hash or _commit_of_build(),
+        "writer.invocation_id": invocation_id or uuid.uuid4().hex,
+        "input.snapshot_ids": ",".join(str(each) for each in inputs),
+        "trigger.type": why.type if why else None,
+        "trigger.operator": operator,
+        "trigger.ticket": ticket,
+        _OPERATION: operation,
+        **{f"lineage.{name}": value for name, value in more.items()},
+    }
+    return WriterLineage({key: str(value) for key, value in found.items() if value})
+
+
+def _trigger(kind: str | None, operator: str | None, ticket: str | None) -> Trigger | None:
+    if kind is None and not operator and not ticket:
+        return None
+    return checked(Trigger(kind or ("manual" if operator else "incident-response"), operator, ticket))
+
+
+def _commit_of_build() -> str | None:
+    return next((os.environ[name] for name in _COMMIT_VARIABLES if os.environ.get(name)), None)
+
+
+@dataclass
+class WriterLineage:
+    """Summary keys that are ready to be written, and the ways to have them written."""
+
+    keys: Mapping[str, str]
+    _token: Token[Mapping[str, str] | None] | None = None
+
+    def __enter__(self) -> Self:
+        self._token = _ambient.set({**(_ambient.get() or {}), **self.keys})
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            _ambient.reset(self._token)
+            self._token = None
+
+    def for_process(self) -> Self:
+        """For every commit of this process from now on; a `with` inside it says more, or something else."""
+        _of_process.clear()
+        _of_process.update(self.keys)
+        return self
+
+    def on(self, spark: Any) -> SessionLineage:
+        """Every Iceberg write of the session from now on; inside a `with`, until it is left."""
+        return SessionLineage(spark, self._named())
+
+    def options(self) -> dict[str, str]:
+        """For one write: `df.writeTo(name).options(**...)` or `df.write.options(**...)`."""
+        return {f"{_OPTION}{key}": value for key, value in self._named().items()}
+
+    def _named(self) -> Mapping[str, str]:
+        """Spark is told beforehand, so an operation that nobody named is the most common one."""
+        return {_OPERATION: "append", **self.keys}
+
+
+class SessionLineage:
+    """Set on making; the settings that were there before come back on leaving a `with`."""
+
+    def __init__(self, spark: Any, keys: Mapping[str, str]) -> None:
+        self._spark = spark
+        # What an earlier one set, and this one does not say, must not be taken for its own.
+        set_before = {name: value for name, value in spark.conf.getAll.items() if name.startswith(_SESSION)}
+        self._before = set_before
+        self._replace(set_before, {f"{_SESSION}{key}": value for key, value in keys.items()})
+        self._in_thread = _say_in_thread(spark, keys)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        mine = {name: "" for name in self._spark.conf.getAll if name.startswith(_SESSION)}
+        self._replace(mine, self._before)
+        if self._in_thread is not None:
+            self._in_thread()
+
+    def _replace(self, old: Mapping[str, str], new: Mapping[str, str]) -> None:
+        for name in old:
+            if name not in new:
+                self._spark.conf.unset(name)
+        for name, value in new.items():
+            self._spark.conf.set(name, value)
+
+
+def _say_in_thread(spark: Any, keys: Mapping[str, str]) -> Callable[[], None] | None:
+    """A DELETE of whole partitions makes no job, and Iceberg asks no session setting for it but a value of the thread.
+
+    The way back, or None where there is no JVM to tell: a Connect session.
+    """
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:
+        return None
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    field = loader.loadClass(_METADATA_OF_COMMITS).getDeclaredField("COMMIT_PROPERTIES")
+    field.setAccessible(True)
+    of_thread = field.get(None)
+    before = of_thread.get()
+    properties = jvm.java.util.HashMap()
+    for key, value in keys.items():
+        properties.put(key, value)
+    of_thread.set(properties)
+    return lambda: of_thread.set(before)
+
+
+def said(summary: Mapping[str, str]) -> dict[str, str]:
+    """The summary with what the process and this thread said about their commits; what the commit says itself stays."""
+    ambient = {**_of_process, **(_ambient.get() or {})}
+    by_library = _BY_LIBRARY.get(str(summary.get("operation", "")))
+    if ambient and by_library and _OPERATION not in ambient:
+        ambient[_OPERATION] = by_library
+    return {**ambient, **summary}

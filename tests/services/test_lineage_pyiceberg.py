@@ -1,0 +1,189 @@
+"""Python writers: PyIceberg's own catalogs, which ask every commit for its lineage before the pointer moves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+
+import lakewarden
+from lakewarden import Lakewarden, clock
+from lakewarden.errors import ConfigError, LineageRejected, UsageError
+from lakewarden.lineage import writing
+from lakewarden.state.policies import Policies
+from lakewarden.state.rejections import Rejections
+
+pytestmark = pytest.mark.services
+
+IMPL = "lakewarden.lineage.pyiceberg.catalog"
+ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
+SAID = {"writer_id": "ingest", "commit_hash": "ab12cd", "invocation_id": "run-7"}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lakewarden:
+    """Its configuration, as the writers' catalogs name it."""
+    (tmp_path / "lakewarden.toml").write_text(
+        '[[policy.tables]]\npattern = "lake.free.*"\nlineage_required_keys = "none"\n'
+    )
+    return Lakewarden.open(tmp_path / "lakewarden.toml")
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, lake: Lakewarden) -> Catalog:
+    properties = {
+        "py-catalog-impl": IMPL,
+        "lakewarden.type": "sql",
+        "lakewarden.config": str(tmp_path / "lakewarden.toml"),
+        "uri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": str(tmp_path / "warehouse"),
+    }
+    made = load_catalog("lake", **properties)
+    made.create_namespace("db")
+    made.create_namespace("free")
+    return made
+
+
+@pytest.fixture(autouse=True)
+def nothing_said() -> Iterator[None]:
+    yield
+    writing._of_process.clear()
+
+
+def pointer(catalog: Catalog) -> Any:
+    return catalog.load_table("db.events").metadata_location
+
+
+def test_a_commit_without_lineage_is_turned_away(catalog: Catalog, lake: Lakewarden) -> None:
+    table = catalog.create_table("db.events", ROWS.schema)
+    before = pointer(catalog)
+    with pytest.raises(LineageRejected) as caught:
+        table.append(ROWS)
+    assert pointer(catalog) == before
+    assert catalog.load_table("db.events").current_snapshot() is None
+    assert "refusing to commit to lake.db.events" in str(caught.value)
+    for key in ("writer.id", "writer.commit_hash", "writer.invocation_id", "lineage.operation"):
+        assert f"{key} is missing" in str(caught.value)
+    (counted,) = Rejections(lake.state).list()
+    assert (counted.table, counted.door, counted.count) == ("lake.db.events", "pyiceberg", 1)
+    assert counted.to_dict()["lineage_validation_failures_total"] == 1
+
+
+def test_what_is_said_once_is_in_every_commit(catalog: Catalog) -> None:
+    table = catalog.create_table("db.events", ROWS.schema)
+    with lakewarden.lineage(**SAID, inputs=[7, "lake.db.raw@8"]):
+        table.append(ROWS)
+        with lakewarden.lineage(**SAID, operation="erasure"):
+            table.delete("id = 2")
+    found = [each.summary for each in catalog.load_table("db.events").snapshots()]
+    assert [each["lineage.operation"] for each in found if each] == ["append", "erasure"]
+    for each in found:
+        assert each and each["writer.id"] == "ingest" and each["writer.commit_hash"] == "ab12cd"
+        assert each["writer.invocation_id"] == "run-7" and each["input.snapshot_ids"] == "7,lake.db.raw@8"
+    with pytest.raises(LineageRejected):
+        table.append(ROWS)
+
+
+def test_an_overwrite_needs_an_operator_and_a_ticket(catalog: Catalog, lake: Lakewarden) -> None:
+    table = catalog.create_table("db.events", ROWS.schema)
+    with lakewarden.lineage(**SAID):
+        table.append(ROWS)
+    Policies(lake.state).set("lake.db.events", {"lineage_overwrite_operators": ["ana"]}, "test", clock.now())
+    before = pointer(catalog)
+    with (
+        lakewarden.lineage(**SAID, operation="overwrite", operator="ben"),
+        pytest.raises(LineageRejected) as caught,
+    ):
+        table.overwrite(ROWS)
+    assert "overwrites are for ana" in str(caught.value) and "trigger.ticket is missing" in str(caught.value)
+    assert pointer(catalog) == before
+    with lakewarden.lineage(**SAID, operation="overwrite", operator="ana", ticket="INC-1"):
+        table.overwrite(ROWS)
+    assert pointer(catalog) != before
+
+
+def test_a_process_says_it_for_its_threads_and_a_with_for_its_own(catalog: Catalog) -> None:
+    lakewarden.lineage(**SAID).for_process()
+    table = catalog.create_table("db.events", ROWS.schema)
+    with lakewarden.lineage(writer_id="repair", commit_hash="ff00"):
+        thread = threading.Thread(target=lambda: catalog.load_table("db.events").append(ROWS))
+        thread.start()
+        thread.join()
+        table = catalog.load_table("db.events")
+        table.append(ROWS)
+    writers = [
+        each.summary["writer.id"] for each in catalog.load_table("db.events").snapshots() if each.summary
+    ]
+    assert writers == ["ingest", "repair"]
+
+
+def test_what_the_commit_says_itself_stays(catalog: Catalog) -> None:
+    table = catalog.create_table("db.events", ROWS.schema)
+    with lakewarden.lineage(**SAID):
+        table.append(ROWS, snapshot_properties={"writer.id": "by-hand", "mine": "1"})
+    summary = catalog.load_table("db.events").current_snapshot().summary  # type: ignore[union-attr]
+    assert summary and summary["writer.id"] == "by-hand" and summary["mine"] == "1"
+
+
+def test_policy_decides_by_table(catalog: Catalog) -> None:
+    catalog.create_table("free.events", ROWS.schema).append(ROWS)
+    own = catalog.create_table(
+        "db.events", ROWS.schema, properties={"lakewarden.lineage_required_keys": "writer.id, lineage.team"}
+    )
+    with lakewarden.lineage(**SAID), pytest.raises(LineageRejected, match=r"lineage\.team is missing"):
+        own.append(ROWS)
+    with lakewarden.lineage(**SAID, team="core"):
+        own.append(ROWS)
+
+
+def test_a_table_that_is_created_with_rows_is_asked_too(catalog: Catalog) -> None:
+    with (
+        pytest.raises(LineageRejected),
+        catalog.create_table_transaction("db.events", ROWS.schema) as creating,
+    ):
+        creating.append(ROWS)
+    assert not catalog.table_exists("db.events")
+    with lakewarden.lineage(**SAID), catalog.create_table_transaction("db.events", ROWS.schema) as creating:
+        creating.append(ROWS)
+    assert catalog.load_table("db.events").scan().to_arrow().num_rows == 3
+
+
+def test_without_a_configuration_the_defaults_hold(tmp_path: Path) -> None:
+    made = load_catalog(
+        "lake",
+        **{"py-catalog-impl": IMPL, "uri": f"sqlite:///{tmp_path}/c.db", "warehouse": str(tmp_path / "w")},
+    )
+    made.create_namespace("db")
+    table = made.create_table("db.events", ROWS.schema)
+    with pytest.raises(LineageRejected):
+        table.append(ROWS)
+    with lakewarden.lineage(**SAID):
+        table.append(ROWS)
+
+
+def test_mistakes_are_told(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"lakewarden\.type in the PyIceberg catalog lake: found 'sqll'; allowed: rest"
+    ):
+        load_catalog("lake", **{"py-catalog-impl": IMPL, "lakewarden.type": "sqll"})
+    with pytest.raises(ConfigError, match="there is no such file"):
+        load_catalog(
+            "lake",
+            **{
+                "py-catalog-impl": IMPL,
+                "lakewarden.type": "in-memory",
+                "lakewarden.config": str(tmp_path / "no.toml"),
+            },
+        )
+    with pytest.raises(UsageError, match="needs a ticket"):
+        lakewarden.lineage("w", trigger="incident-response")
+
+
+def test_the_commit_of_the_build_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_SHA", "0123abc")
+    assert lakewarden.lineage("w").keys["writer.commit_hash"] == "0123abc"
