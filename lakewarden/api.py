@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.jobs.checkup import Checkup
     from lakewarden.jobs.verdict import Verification
     from lakewarden.lake import Lake
+    from lakewarden.lineage.openlineage import Events
     from lakewarden.plan import Plan
     from lakewarden.safety.ownership import MetadataFile
     from lakewarden.state.database import State
@@ -62,6 +63,7 @@ class Lakewarden(Holding):
         self._made_lanes: list[Lanes | None] = []
         self._making_lanes = threading.Lock()
         self._strays: dict[tuple[str, str], MetadataFile] = {}
+        self._listening: Events | None = None
 
     @classmethod
     def open(cls, path: str | Path, *, spark: Any = None, overrides: Mapping[str, Any] | None = None) -> Self:
@@ -350,7 +352,13 @@ class Lakewarden(Holding):
         """Every run and its steps."""
         from lakewarden.state.runs import Journal
 
-        return Journal(self.state)
+        if self._listening is None and (
+            self.config.lineage.openlineage_url or self.config.lineage.openlineage_file
+        ):
+            from lakewarden.lineage.openlineage import Events
+
+            self._listening = Events(self.config.lineage)
+        return Journal(self.state, self._listening)
 
     @property
     def _policies(self) -> Policies:

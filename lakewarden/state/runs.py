@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -26,11 +26,20 @@ def new_run_id(now: datetime) -> str:
     return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
+class Listener(Protocol):
+    """Who is told about runs as they begin and end. Raises nothing."""
+
+    def started(self, run: Run) -> None: ...
+
+    def ended(self, run: Run) -> None: ...
+
+
 class Journal:
     """Every method is one transaction: a process that stops inside one has written all of it or nothing."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, listener: Listener | None = None) -> None:
         self._state = state
+        self._listener = listener
 
     @property
     def state(self) -> State:
@@ -70,7 +79,10 @@ class Journal:
             "last_step": 0,
         }
         self._insert(row)
-        return self._existing(run_id)
+        run = self._existing(run_id)
+        if self._listener is not None:
+            self._listener.started(run)
+        return run
 
     def _insert(self, row: Mapping[str, Any]) -> None:
         for attempt in range(1, _START_ATTEMPTS + 1):
@@ -133,11 +145,14 @@ class Journal:
             "ended_at": now,
         }
         with self._state.write() as connection:
-            connection.execute(update(runs).where(runs.c.id == run_id, _open(), *mine).values(ending))
+            change = update(runs).where(runs.c.id == run_id, _open(), *mine).values(ending)
+            first = connection.execute(change).rowcount == 1
             run = _get(connection, run_id)
             if run is None or run.ended_at is None:
                 raise _taken(connection, run_id)
-            return run
+        if first and self._listener is not None:
+            self._listener.ended(run)
+        return run
 
     def settle(
         self, run_id: str, state: RunState, reason: str, snapshot_ids: Sequence[int], now: datetime
@@ -146,10 +161,11 @@ class Journal:
         ending = {"state": state.value, "reason": reason, "snapshot_ids": list(snapshot_ids), "ended_at": now}
         unknown = runs.c.state == RunState.UNKNOWN.value
         with self._state.write() as connection:
-            return (
-                connection.execute(update(runs).where(runs.c.id == run_id, unknown).values(ending)).rowcount
-                == 1
-            )
+            change = update(runs).where(runs.c.id == run_id, unknown).values(ending)
+            settled = connection.execute(change).rowcount == 1
+        if settled and self._listener is not None:
+            self._listener.ended(self._existing(run_id))
+        return settled
 
     def unknown(self, table: str, job: str) -> tuple[Run, ...]:
         """Runs whose outcome is still open, oldest first."""

@@ -1,0 +1,183 @@
+"""Runs told to others as OpenLineage events: START when one begins, COMPLETE, FAIL or ABORT when it ends.
+
+A run whose commit's outcome is not known ends with OTHER, and with COMPLETE or FAIL once the table has told. Who listens
+never holds a run up: an event that cannot be delivered is logged, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from lakewarden import clock
+from lakewarden.config import LineageConfig
+from lakewarden.model import Run, RunState, TableRef
+from lakewarden.redact import redact_url
+from lakewarden.version import build
+
+if TYPE_CHECKING:
+    from openlineage.client import OpenLineageClient
+
+log = logging.getLogger(__name__)
+
+_SECONDS = 5.0
+_API_KEY = "OPENLINEAGE_API_KEY"  # the name OpenLineage's own clients read
+_ENDS = {
+    RunState.DONE: "COMPLETE",
+    RunState.NOTHING_TO_DO: "COMPLETE",
+    RunState.PARTIAL: "COMPLETE",
+    RunState.FAILED: "FAIL",
+    RunState.REFUSED: "FAIL",
+    RunState.LOST_RACE: "FAIL",
+    RunState.INTERRUPTED: "ABORT",
+    RunState.UNKNOWN: "OTHER",
+}
+
+
+def event_run_id(run_id: str) -> str:
+    """OpenLineage wants a UUID: the same one for all events of a run, whichever process sends them."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"lakewarden:{run_id}"))
+
+
+class Events:
+    def __init__(self, config: LineageConfig) -> None:
+        self._config = config
+
+    def started(self, run: Run) -> None:
+        self._tell(run, "START")
+
+    def ended(self, run: Run) -> None:
+        self._tell(run, _ENDS[run.state])
+
+    def _tell(self, run: Run, kind: str) -> None:
+        try:
+            event = _event(run, kind, self._config.openlineage_namespace)
+            for client in self._clients:
+                client.emit(event)
+        except Exception as error:  # whatever the listener's side does, it is not the run's concern
+            log.warning("OpenLineage did not hear of %s of run %s: %s", kind, run.id, redact_url(str(error)))
+
+    @cached_property
+    def _clients(self) -> list[OpenLineageClient]:
+        from openlineage.client import OpenLineageClient
+        from openlineage.client.transport.file import FileConfig, FileTransport
+        from openlineage.client.transport.http import (
+            ApiKeyTokenProvider,
+            HttpConfig,
+            HttpTransport,
+            TokenProvider,
+        )
+
+        found = []
+        if self._config.openlineage_file:
+            found.append(
+                OpenLineageClient(
+                    transport=FileTransport(FileConfig(self._config.openlineage_file, append=True))
+                )
+            )
+        if self._config.openlineage_url:
+            server, path = _split(self._config.openlineage_url)
+            key = os.environ.get(_API_KEY)
+            auth = ApiKeyTokenProvider({"api_key": key}) if key else TokenProvider({})
+            http = HttpConfig(url=server, endpoint=path, timeout=_SECONDS, auth=auth, retry={"total": 0})
+            found.append(OpenLineageClient(transport=HttpTransport(http)))
+        return found
+
+
+def _split(url: str) -> tuple[str, str]:
+    """`http://host/api/v1/lineage` as the client wants it: the server, and the path on it."""
+    scheme, _, rest = url.partition("://")
+    host, _, path = rest.partition("/")
+    return f"{scheme}://{host}", path or "api/v1/lineage"
+
+
+def _event(run: Run, kind: str, namespace: str) -> Any:
+    from openlineage.client import event_v2 as events
+    from openlineage.client.facet_v2 import error_message_run, job_type_job, processing_engine_run
+
+    facets: dict[str, Any] = {
+        "processing_engine": processing_engine_run.ProcessingEngineRunFacet(
+            version=build(), name="lakewarden", openlineageAdapterVersion=None
+        ),
+        "lakewarden": _own_facet(run),
+    }
+    if kind in ("FAIL", "ABORT"):
+        message = run.reason or str(run.state)
+        facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(message, "PYTHON")
+    job_type = job_type_job.JobTypeJobFacet(
+        processingType="BATCH", integration="LAKEWARDEN", jobType="MAINTENANCE"
+    )
+    table = TableRef.parse(run.table)
+    at = run.started_at if kind == "START" else run.ended_at or clock.now()
+    return events.RunEvent(
+        eventTime=at.isoformat(),
+        producer=_producer(),
+        run=events.Run(event_run_id(run.id), facets),
+        job=events.Job(namespace, f"{run.job}.{run.table}", {"jobType": job_type}),
+        eventType=events.RunState[kind],
+        inputs=[_input(run, table)],
+        outputs=[_output(run, table)] if run.snapshot_ids else [],
+    )
+
+
+def _producer() -> str:
+    return f"urn:lakewarden:{build()}"
+
+
+def _own_facet(run: Run) -> Any:
+    """What only Lakewarden's runs have: how it ended and why, who asked for it, what it counted."""
+    from openlineage.client.generated.base import RunFacet
+
+    told: dict[str, Any] = {
+        "runId": run.id,
+        "state": str(run.state),
+        "reason": run.reason,
+        "trigger": {
+            "type": run.trigger.type,
+            "operator": run.trigger.operator,
+            "ticket": run.trigger.ticket,
+        },
+        "counters": dict(run.counters),
+        "snapshotIds": list(run.snapshot_ids),
+    }
+    return RunFacet(producer=_producer()).with_additional_properties(**told)
+
+
+def _input(run: Run, table: TableRef) -> Any:
+    from openlineage.client import event_v2 as events
+
+    return events.InputDataset(
+        namespace=table.catalog, name=_name(table), facets=_version(run.plan.get("base_snapshot_id"))
+    )
+
+
+def _output(run: Run, table: TableRef) -> Any:
+    from openlineage.client import event_v2 as events
+    from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
+
+    counted = statistics.OutputStatisticsOutputDatasetFacet(
+        rowCount=run.counters.get("rows"),
+        size=run.counters.get("bytes_after"),
+        fileCount=run.counters.get("files_added"),
+    )
+    return events.OutputDataset(
+        namespace=table.catalog,
+        name=_name(table),
+        facets=_version(run.snapshot_ids[-1]),
+        outputFacets={"outputStatistics": counted},
+    )
+
+
+def _version(snapshot_id: int | None) -> dict[str, Any]:
+    from openlineage.client.facet_v2 import dataset_version_dataset
+
+    if snapshot_id is None:
+        return {}
+    return {"version": dataset_version_dataset.DatasetVersionDatasetFacet(str(snapshot_id))}
+
+
+def _name(table: TableRef) -> str:
+    return ".".join((*table.namespace, table.name))
