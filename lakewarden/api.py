@@ -405,7 +405,11 @@ class Lakewarden(Holding):
 
 
 # Jobs that a pass leaves out unless the policy switches them on.
-_WHERE_ASKED = {Job.EXPIRE_PARTITIONS: "partition_expiry_enabled", Job.SWEEP: "orphan_sweep_enabled"}
+_WHERE_ASKED = {
+    Job.EXPIRE_PARTITIONS: "partition_expiry_enabled",
+    Job.HANDOFF: "handoff_enabled",
+    Job.SWEEP: "orphan_sweep_enabled",
+}
 
 
 def _ref(table: str | TableRef) -> TableRef:

@@ -119,6 +119,7 @@ class Holding:
         forever: bool = False,
     ) -> TableView:
         """Give a snapshot (the current one, when not said) a name that keeps it: for `retain` from now, or `forever`."""
+        from lakewarden.jobs.frozen import refuse_frozen
         from lakewarden.jobs.pinning import refuse_going
 
         ref = _ref(table)
@@ -132,12 +133,16 @@ class Holding:
             raise UsageError(reason=f"tag {ref}: it has no snapshot yet", hint="write to it first")
         if view.snapshot(wanted) is not None:
             refuse_going(self.journal, view, wanted)
+        refuse_frozen("tag", view)
         self._format_for(ref).create_tag(ref, name, wanted, _end(duration(retain, "retain")))
         return self.view(ref)
 
     def untag(self, table: str | TableRef, name: str) -> TableView:
         """Take a tag away; its snapshot stays until it expires."""
+        from lakewarden.jobs.frozen import refuse_frozen
+
         ref = _ref(table)
+        refuse_frozen("untag", self.view(ref))
         self._format_for(ref).drop_tag(ref, name)
         return self.view(ref)
 

@@ -21,6 +21,7 @@ class Job(StrEnum):
     COMPACT_DELETES = "compact-deletes"
     COMPACT = "compact"
     REWRITE_MANIFESTS = "rewrite-manifests"
+    HANDOFF = "handoff"
     EXPIRE = "expire"
     REAP = "reap"
     SWEEP = "sweep"

@@ -339,6 +339,30 @@ class DropPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class HandOff:
+    """Copy what these snapshots need to the table of that name in another catalog. `present` files have a copy already."""
+
+    snapshot_ids: tuple[int, ...]
+    catalog: str
+    files: int
+    bytes: int
+    present: int
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "action": "hand-off",
+            "snapshots": len(self.snapshot_ids),
+            "snapshot_ids": list(self.snapshot_ids),
+            "catalog": self.catalog,
+            "files": self.files,
+            "bytes": self.bytes,
+            "files_present": self.present,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class DoomFiles:
     """Files of one kind that are marked; nothing is deleted by it."""
 
@@ -386,6 +410,7 @@ Action = (
     | ExpireRefs
     | ExpireChangelogs
     | DropPartition
+    | HandOff
     | DoomFiles
     | EraseFiles
 )

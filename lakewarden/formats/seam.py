@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -17,6 +17,7 @@ from lakewarden.model import (
     FileSet,
     LivePartition,
     Manifest,
+    Ref,
     TableRef,
     TableView,
 )
@@ -202,6 +203,37 @@ class BucketEngine(Protocol):
         """One atomic snapshot; its id. CommitLost: nothing changed. CommitUnknown: read the table before acting."""
 
 
+@dataclass(frozen=True, slots=True)
+class ColdHome:
+    """The table of the colder tier: where it lies, how its files are reached, and which snapshots it has."""
+
+    ref: TableRef
+    location: str
+    snapshots: frozenset[int]
+    io: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class ColdTier(Protocol):
+    """How a format keeps snapshots that were handed off: in another table, of another catalog."""
+
+    def find(self, view: TableView, catalog: str) -> ColdHome | None:
+        """None where there is none yet. Refused where the name is taken by something else."""
+
+    def make(self, view: TableView, catalog: str) -> ColdHome:
+        """The same, made empty where there was none."""
+
+    def closure(self, view: TableView, snapshot_ids: Collection[int]) -> pa.Table:
+        """Every file these snapshots need, the table's own metadata apart: path, kind, size. Complete, or raises."""
+
+    def rehome(self, view: TableView, home: ColdHome) -> Callable[[str], str]:
+        """Where a file of the table lies in the colder tier. Refused for one outside the table's folder."""
+
+    def register(
+        self, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Sequence[Ref]
+    ) -> None:
+        """One commit after which the cold table has these snapshots too, all their files being there. CommitLost, CommitUnknown."""
+
+
 class TableFormat(Protocol):
     def tables(self, catalog: str) -> list[TableRef]:
         """Every table the catalog lists now."""
@@ -253,6 +285,9 @@ class TableFormat(Protocol):
 
     def bucket_engine(self) -> BucketEngine:
         """For tables whose view says `keyed`."""
+
+    def cold_tier(self) -> ColdTier:
+        """Refused for a format that has none."""
 
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
         """The data files a snapshot that the table still has removed and added. Complete, or raises; never partial."""

@@ -21,6 +21,7 @@ from lakewarden.errors import Busy, CommitLost, CommitUnknown, LakewardenError, 
 from lakewarden.formats.seam import Adoption, TableFormat
 from lakewarden.jobs.context import DeletingStep, Outcome
 from lakewarden.jobs.driving import DRIVEN, beating, driving
+from lakewarden.jobs.frozen import refuse_frozen
 from lakewarden.jobs.lineaged import foresee, lineaged
 from lakewarden.jobs.recover import IN_FLIGHT, Settled, recover
 from lakewarden.jobs.staging import absolute, distinct, own_name
@@ -89,6 +90,7 @@ class Adopting:
     def _attempt(
         self, run: Run, owner: Owner, load: Load, paths: tuple[str, ...], view: TableView
     ) -> Outcome:
+        refuse_frozen("adopt files into", view)
         self._refuse_unfit(load, paths, view)
         policy = self.policy_of(view)
         foresee(view.ref, OPERATION, run.id, policy, run.trigger, self.state)

@@ -37,6 +37,8 @@ class DeletingStep(StrEnum):
     DOOMING = "dooming"  # a verdict with its files is in the state database; it counts for nothing yet
     EXPIRING = "expiring"  # snapshots may be gone from the metadata from here on
     DOOMED = "doomed"  # the verdict is in force: the grace has begun
+    HANDING = "handing"  # copies of files may exist in the colder tier from here on
+    HANDED = "handed"  # the cold table has the snapshots
     ERASING = "erasing"  # files of a batch may be gone from here on
     ERASED = "erased"  # a batch has its receipts
     ADOPTING = "adopting"  # a staged load's files may be part of the table from here on

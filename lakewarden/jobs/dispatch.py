@@ -26,6 +26,7 @@ from lakewarden.jobs import (
     compact_keyed,
     dropping,
     expiring,
+    handoff,
     manifests,
     merging,
     reap,
@@ -35,6 +36,7 @@ from lakewarden.jobs import (
 from lakewarden.jobs.clustering import clustering
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext, StepName
 from lakewarden.jobs.deleting import DELETING, settle_erasing, settle_run, settle_verdicts
+from lakewarden.jobs.frozen import refuse_frozen
 from lakewarden.jobs.grounds import Catalogs, Grounds
 from lakewarden.jobs.lineaged import OPERATIONS, foresee, lineaged
 from lakewarden.jobs.pauses import Windows
@@ -57,6 +59,8 @@ def prepare(
     match job:
         case Job.EXPIRE_PARTITIONS:
             return dropping.prepare(format_, view, policy, now)
+        case Job.HANDOFF:
+            return handoff.prepare(grounds, format_, view, policy, now)
         case Job.EXPIRE:
             return expiring.prepare(grounds, format_, view, policy, now)
         case Job.REAP:
@@ -136,6 +140,7 @@ class Runner:
         self._recover(job, format_, table, owner)
         view = format_.view(table)
         policy = resolve(view)
+        refuse_frozen(job, view)
         if job is Job.REAP:
             settle_erasing(self.grounds, format_, view)
         run_id = new_run_id(clock.now())
@@ -234,6 +239,8 @@ def _do(prepared: Prepared, context: RunContext, grounds: Grounds) -> Outcome:
         return Outcome(RunState.NOTHING_TO_DO, plan.reason)
     if plan.job is Job.EXPIRE:
         return expiring.execute(prepared, grounds, context)
+    if plan.job is Job.HANDOFF:
+        return handoff.execute(prepared, grounds, context)
     if plan.job is Job.REAP:
         return reap.execute(prepared, grounds, context)
     if plan.job is Job.SWEEP:

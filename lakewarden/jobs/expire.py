@@ -7,7 +7,7 @@ set over all snapshots: none of them is found by walking a chain that may be bro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -58,8 +58,17 @@ def refuse_without_gc(action: str, view: TableView) -> None:
         )
 
 
-def plan(view: TableView, policy: Policy, holds: Holds, now: datetime) -> Plan:
-    """Snapshots past the window that nothing holds; every other one is spared, with its reason."""
+def plan(
+    view: TableView,
+    policy: Policy,
+    holds: Holds,
+    now: datetime,
+    handed_off: Collection[int] | None = None,
+) -> Plan:
+    """Snapshots past the window that nothing holds; every other one is spared, with its reason.
+
+    Where some are told that were `handed_off` to the colder tier, no other expires.
+    """
     empty = Plan(
         job=Job.EXPIRE,
         table=view.ref,
@@ -72,6 +81,9 @@ def plan(view: TableView, policy: Policy, holds: Holds, now: datetime) -> Plan:
         return replace(empty, reason=f"switched off: {policy.explain('snapshot_expiry_enabled')}")
     refs, outlived = _split_refs(view, holds, now)
     kept = _kept(view, refs, policy, holds, now)
+    if handed_off is not None:
+        waits = f"waits for its hand-off to the colder tier: {policy.explain('handoff_enabled')}"
+        kept = {each.id: waits for each in view.snapshots if each.id not in handed_off} | kept
     if view.in_order:
         kept = _behind_the_first_kept(view, kept)
     order = _number if view.in_order else _age

@@ -26,6 +26,7 @@ from lakewarden.formats.seam import HeldByRef, TableFormat
 from lakewarden.jobs import expire
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.grounds import Grounds
+from lakewarden.jobs.handoff import handed_off
 from lakewarden.jobs.moved_on import moved_on
 from lakewarden.model import RunState, TableView
 from lakewarden.plan import DoomFiles, ManyDoomed, Plan
@@ -66,7 +67,8 @@ def _prepared(
     grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
 ) -> Prepared:
     expire.check(view, now)
-    plan = expire.plan(view, policy, gather(view, grounds.state, now), now)
+    handed = handed_off(format_, view, policy)
+    plan = expire.plan(view, policy, gather(view, grounds.state, now), now, handed)
     ids = expire.snapshots_to_drop(plan)
     refs, changelogs = expire.refs_to_drop(plan, view), expire.changelogs_to_drop(plan)
     if not ids and not refs and not changelogs:

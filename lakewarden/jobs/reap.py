@@ -5,7 +5,7 @@ This file decides what is due; `reaping.py` proves and deletes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -13,7 +13,9 @@ from lakewarden.errors import Refused
 from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs.context import Outcome, Prepared, RunContext
 from lakewarden.jobs.expire import refuse_without_gc
+from lakewarden.jobs.expiring import CAUSE as EXPIRE
 from lakewarden.jobs.grounds import Grounds
+from lakewarden.jobs.handoff import handed_off
 from lakewarden.jobs.reaping import Reaper, pin_on_what_is_gone
 from lakewarden.model import Job, TableView
 from lakewarden.plan import Bounds, EraseFiles, Plan, count_spared
@@ -39,9 +41,9 @@ def prepare(
     check(view, standings)
     holds = gather(view, grounds.state, now)
     held = _held(files, view, policy, standings, holds, now)
-    return Prepared(
-        plan(view, standings, policy, holds, held, now), view, policy, more=_graces(standings, policy)
-    )
+    handed = handed_off(format_, view, policy)
+    made = plan(view, standings, policy, holds, held, now, handed)
+    return Prepared(made, view, policy, more=_graces(standings, policy))
 
 
 def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
@@ -71,6 +73,7 @@ def plan(
     holds: Holds,
     held: Held,
     now: datetime,
+    handed_off: Collection[int] | None = None,
 ) -> Plan:
     """Files of verdicts whose grace is over and that nothing holds; every other doomed file is spared, with its reason."""
     actions: list[EraseFiles] = []
@@ -78,7 +81,7 @@ def plan(
     for each in standings:
         if not each.live.files:
             continue
-        why = _why_not(view, each.verdict, policy, holds, now)
+        why = _why_not(view, each.verdict, policy, holds, now, handed_off)
         if why:
             spared.append(("file", each.live.files, each.live.bytes, why))
             continue
@@ -101,13 +104,22 @@ def plan(
     return replace(empty, actions=tuple(actions), spared=count_spared(spared))
 
 
-def _why_not(view: TableView, verdict: Verdict, policy: Policy, holds: Holds, now: datetime) -> str:
+def _why_not(
+    view: TableView,
+    verdict: Verdict,
+    policy: Policy,
+    holds: Holds,
+    now: datetime,
+    handed_off: Collection[int] | None,
+) -> str:
     """Why none of a verdict's files may go now; empty where they may."""
     due = due_at(verdict, policy)
     if verdict.state is not VerdictState.ACTIVE or due is None:
         return f"the run that marked them, {verdict.id}, has not ended"
-    if policy.bool("handoff_enabled"):
-        return f"hand-off to the colder tier has not finished: {policy.explain('handoff_enabled')}"
+    if handed_off is not None and verdict.cause == EXPIRE:
+        waiting = [each for each in verdict.detail.get("snapshot_ids", ()) if each not in handed_off]
+        if waiting:
+            return f"snapshot {waiting[0]} is not in the colder tier: {policy.explain('handoff_enabled')}"
     if due > now:
         grace = policy.explain(grace_key(verdict.cause))
         return f"doomed until {due:%Y-%m-%d %H:%M} UTC: {grace}"

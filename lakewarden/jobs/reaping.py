@@ -24,6 +24,7 @@ from lakewarden.errors import Refused, Unreachable
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.expire import refuse_without_gc
 from lakewarden.jobs.grounds import Grounds
+from lakewarden.jobs.handoff import unproven
 from lakewarden.jobs.neighbours import Neighbours, strays_in_metadata_folders
 from lakewarden.model import Hold, HoldKind, RunState, TableView
 from lakewarden.paths import inside, normal, normals
@@ -86,6 +87,7 @@ class Reaper:
         self._files = DoomedFiles(grounds.state)
         self._neighbours = Neighbours("reap", grounds.lake, prepared.view)
         self._rate = Rate(grounds.deletes_per_s)
+        self._policy = prepared.policy
         self._outside_too = prepared.policy.bool("reap_outside_location")
         self._count = Count()
         self._folders: set[str] = set()
@@ -142,7 +144,8 @@ class Reaper:
         unnamed = self._keep_named(batch, proof)
         found = self._look(unnamed)
         holds = gather(view, self._grounds.state, clock.now())
-        free = self._leave_held(view, self._leave_outside(view, found), holds)
+        proven = self._leave_unproven(view, self._leave_outside(view, found))
+        free = self._leave_held(view, proven, holds)
         if free.num_rows:
             self._erase(free, proof, holds)
 
@@ -217,6 +220,20 @@ class Reaper:
             self._count.files_held += outside
             self._count.held_by["outside the table's folders, reap_outside_location=false"] += outside
         return found.filter(ours)
+
+    def _leave_unproven(self, view: TableView, found: pa.Table) -> pa.Table:
+        """What expired where the policy asks for a hand-off goes only if its copy in the colder tier is whole."""
+        if not self._policy.bool("handoff_enabled") or not found.num_rows:
+            return found
+        expired = [each for each in pc.unique(found["verdict"]).to_pylist() if self._cause(each) == "expire"]
+        asked = found.filter(pc.is_in(found["verdict"], pa.array(expired, pa.string())))["path"].to_pylist()
+        # Statistics speed queries up and are not needed for any: they are not copied.
+        paths = [each for each in asked if not each.endswith(".stats")]
+        failed = unproven(self._context, view, self._policy, self._grounds, paths)
+        for reason in failed.values():
+            self._count.files_held += 1
+            self._count.held_by[reason] += 1
+        return found.filter(pc.invert(pc.is_in(found["path"], pa.array(list(failed), pa.string()))))
 
     def _cause(self, verdict_id: str) -> str:
         verdict = self._files.verdict(verdict_id)

@@ -17,6 +17,7 @@ from lakewarden.plan import (
     ExpireChangelogs,
     ExpireRefs,
     ExpireSnapshots,
+    HandOff,
     ManifestRewrite,
     MergeBuckets,
     MergeDeletes,
@@ -217,6 +218,10 @@ def _line(action: Action) -> tuple[str, str, str, str, str]:
         case DropPartition():
             change = f"drop {counted(action.files, 'file')}"
             return action.partition, change, size(action.bytes), number(action.rows), action.reason
+        case HandOff():
+            snapshots = counted(len(action.snapshot_ids), "snapshot")
+            change = f"copy {counted(action.files, 'file')} of {snapshots} to {action.catalog}"
+            return "the table", change, size(action.bytes), "", action.reason
         case DoomFiles():
             change = f"doom {counted(action.files, 'file')}"
             return action.kind, change, size(action.bytes), "", action.reason
@@ -229,6 +234,7 @@ def _line(action: Action) -> tuple[str, str, str, str, str]:
 
 _VERBS = {
     Job.EXPIRE_PARTITIONS: "would drop",
+    Job.HANDOFF: "would copy",
     Job.EXPIRE: "would expire",
     Job.REAP: "would erase",
     Job.SWEEP: "would doom",

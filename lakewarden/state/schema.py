@@ -25,7 +25,7 @@ from sqlalchemy import (
 VERSION_TABLE = "lakewarden_version"
 
 # In order; the last is the one this code works with. Kept here so that opening needs no Alembic.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
 HEAD = REVISIONS[-1]
 
 
@@ -241,4 +241,17 @@ lineage_rejections = Table(
     Column("total", BigInteger, nullable=False),
     Column("last_at", UtcTime, nullable=False),
     Column("last_reason", Text, nullable=False),
+)
+
+# Where each file of a table was copied to in the colder tier, and what it was there.
+cold_files = Table(
+    "cold_files",
+    metadata,
+    Column("table_uuid", Text, primary_key=True),
+    Column("path", Text, primary_key=True),
+    Column("cold_path", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("checksum", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("copied_at", UtcTime, nullable=False),
 )

@@ -68,6 +68,10 @@ class Catalogs:
         return bridge(self.spark, source, "lakewarden.IcebergExpiry", beside=self.bridge)
 
     @cached_property
+    def cold(self) -> Any:
+        return bridge(self.spark, _HERE / "IcebergCold.java", "lakewarden.IcebergCold", beside=self.bridge)
+
+    @cached_property
     def partitions(self) -> Any:
         source = _HERE / "IcebergPartitions.java"
         return bridge(self.spark, source, "lakewarden.IcebergPartitions", beside=self.bridge)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lakewarden.formats.iceberg import adoption, partitions, refs
 from lakewarden.formats.iceberg.catalog import Catalogs
+from lakewarden.formats.iceberg.cold import IcebergCold
 from lakewarden.formats.iceberg.commit import commit, find_commit, prepare_rewrite
 from lakewarden.formats.iceberg.expiry import expire
 from lakewarden.formats.iceberg.history import read_replaced
@@ -31,6 +32,7 @@ from lakewarden.formats.remembered import MetadataReader, Remembered
 from lakewarden.formats.seam import (
     Adoption,
     BucketEngine,
+    ColdTier,
     Dropped,
     Incorporate,
     OutputFile,
@@ -115,6 +117,9 @@ class Iceberg:
 
     def bucket_engine(self) -> BucketEngine:
         raise AssertionError("no table of this format merges rows by primary keys")
+
+    def cold_tier(self) -> ColdTier:
+        return IcebergCold(self._catalogs, self._reach)
 
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
         return read_replaced(self._catalogs, table, snapshot_id)

@@ -79,6 +79,25 @@ class Reach:
         files = self._unreached_files(listed, gone, kept)
         return pa.concat_tables([files, _manifests(listed, gone), self._unreached_metadata(stay, go)])
 
+    def closure(self, snapshot_ids: Collection[int]) -> pa.Table:
+        """Every file that these snapshots need: their lists, manifests, data and delete files."""
+        chosen = [each for each in self.view.snapshots if each.id in snapshot_ids]
+        lists = [_list_of(each) for each in chosen]
+        listed = self.known.listed(lists)
+        every = np.arange(len(listed.paths))
+        files = [_files(table) for table in self.known.named(listed, every)]
+        table = pa.concat_tables([UNREACHED.empty_table(), *files])
+        _, first = np.unique(hashes(table["path"]), return_index=True)
+        own = pa.Table.from_arrays(
+            [
+                pa.array(dict.fromkeys(lists), pa.string()),
+                pa.array(["manifest-list"] * len(set(lists)), pa.string()),
+                pa.nulls(len(set(lists)), pa.int64()),
+            ],
+            schema=UNREACHED,
+        )
+        return pa.concat_tables([table.take(pa.array(np.sort(first))), _manifests(listed, every), own])
+
     def _unreached_files(self, listed: Listed, gone: Any, kept: Any) -> pa.Table:
         candidates = list(self.known.named(listed, gone))
         if not sum(each.num_rows for each in candidates):

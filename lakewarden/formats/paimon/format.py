@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakewarden.errors import PolicyError
+from lakewarden.errors import PolicyError, Refused
 from lakewarden.formats.jvm import JavaError
 from lakewarden.formats.paimon import adoption, partitions, refs
 from lakewarden.formats.paimon.catalog import Catalogs
@@ -43,6 +43,7 @@ from lakewarden.formats.remembered import Remembered
 from lakewarden.formats.seam import (
     Adoption,
     BucketEngine,
+    ColdTier,
     Dropped,
     Incorporate,
     OutputFile,
@@ -272,6 +273,14 @@ class Paimon:
         target_bytes: int,
     ) -> list[OutputFile]:
         return rewrite_natively(self._catalogs, table, files, group, target_bytes)
+
+    def cold_tier(self) -> ColdTier:
+        raise Refused(
+            action="hand off",
+            target="a Paimon table",
+            reason="Paimon's snapshots have no colder tier in this release",
+            hint="switch it off: handoff_enabled=false",
+        )
 
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
         return read_replaced(self._catalogs, self.view(table), snapshot_id)

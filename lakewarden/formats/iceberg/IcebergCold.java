@@ -1,0 +1,66 @@
+// The colder tier's table, inside the driver's JVM. Compiled by Janino like IcebergBridge.java; the same rules hold.
+package lakewarden;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.Map;
+import org.apache.iceberg.HasTableOperations;
+import org.apache.iceberg.Schema;
+import org.apache.iceberg.Table;
+import org.apache.iceberg.TableMetadata;
+import org.apache.iceberg.TableMetadataParser;
+import org.apache.iceberg.TableOperations;
+import org.apache.iceberg.catalog.Catalog;
+import org.apache.iceberg.catalog.Namespace;
+import org.apache.iceberg.catalog.SupportsNamespaces;
+import org.apache.iceberg.catalog.TableIdentifier;
+import org.apache.iceberg.exceptions.AlreadyExistsException;
+
+public final class IcebergCold {
+  private static final ObjectMapper JSON = new ObjectMapper();
+
+  /** An empty table where the catalog puts tables of that name, with the live one's columns; nothing where it is there. */
+  public boolean make(Catalog catalog, String identJson, Table live, String propertiesJson) throws Exception {
+    TableIdentifier ident = TableIdentifier.of((String[]) JSON.readValue(identJson, String[].class));
+    if (catalog.tableExists(ident)) {
+      return false;
+    }
+    makeNamespace(catalog, ident.namespace());
+    Map properties = (Map) JSON.readValue(propertiesJson, Map.class);
+    try {
+      catalog.buildTable(ident, live.schema()).withPartitionSpec(live.spec()).withProperties(properties).create();
+      return true;
+    } catch (AlreadyExistsException other) {
+      return false;
+    }
+  }
+
+  private void makeNamespace(Catalog catalog, Namespace namespace) {
+    if (!(catalog instanceof SupportsNamespaces)) {
+      return;
+    }
+    SupportsNamespaces namespaces = (SupportsNamespaces) catalog;
+    try {
+      if (!namespaces.namespaceExists(namespace)) {
+        namespaces.createNamespace(namespace);
+      }
+    } catch (AlreadyExistsException other) {
+      return;
+    }
+  }
+
+  /** Whether its catalog takes metadata as a whole. */
+  public boolean replaceable(Table table) {
+    return !((HasTableOperations) table).operations().getClass().getName().contains(".rest.");
+  }
+
+  /** All of the table's metadata replaced at once, if it still is what it was made from. */
+  public void replace(Table table, String baseLocation, String metadataJson) {
+    TableOperations ops = ((HasTableOperations) table).operations();
+    TableMetadata base = ops.refresh();
+    if (!base.metadataFileLocation().equals(baseLocation)) {
+      throw new org.apache.iceberg.exceptions.CommitFailedException(
+          "the cold table changed meanwhile: it is at " + base.metadataFileLocation(), new Object[0]);
+    }
+    ops.commit(base, TableMetadataParser.fromJson((String) null, metadataJson));
+  }
+}
