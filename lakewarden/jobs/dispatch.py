@@ -165,6 +165,10 @@ class Runner:
 
     def _recover(self, job: Job, format_: TableFormat, table: TableRef, owner: Owner) -> None:
         """What an earlier run of this job left open is settled before a new plan is made."""
+        if job is Job.HANDOFF:
+            settle_handoff = partial(handoff.settle, self.journal, format_, table)
+            recover(self.journal, format_, table, job, owner, driven=_DRIVEN, settle=settle_handoff)
+            return
         if job not in DELETING:
             recover(self.journal, format_, table, job, owner, driven=_DRIVEN)
             return

@@ -32,11 +32,13 @@ from lakewarden.formats.seam import ColdHome, TableFormat
 from lakewarden.jobs import expire
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.grounds import Grounds
-from lakewarden.model import Job, RunState, TableView
+from lakewarden.jobs.recover import IN_FLIGHT, Settled
+from lakewarden.model import Job, Run, RunState, TableRef, TableView
 from lakewarden.plan import Bounds, HandOff, Plan, count_spared
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import gather
 from lakewarden.state.cold_files import ColdFile, ColdFiles
+from lakewarden.state.runs import Journal
 
 _METADATA = ("manifest", "manifest-list")
 _DELETES = "position-deletes"
@@ -93,6 +95,20 @@ def handed_off(format_: TableFormat, view: TableView, policy: Policy) -> frozens
         return None
     home = format_.cold_tier().find(view, policy.text("handoff_catalog"))
     return home.snapshots if home else frozenset()
+
+
+def settle(journal: Journal, format_: TableFormat, table: TableRef, run: Run) -> Settled | None:
+    """How a hand-off that stopped really ended: the cold table has its snapshots or not. None while they may still come."""
+    told = [step for step in journal.steps(run.id) if step.name == DeletingStep.HANDING]
+    if not told:
+        return Settled(RunState.FAILED, "it had not begun to copy")
+    wanted = frozenset(told[-1].detail["snapshot_ids"])
+    home = format_.cold_tier().find(format_.view(table), TableRef.parse(told[-1].detail["cold"]).catalog)
+    if home is not None and home.snapshots >= wanted:
+        return Settled(RunState.DONE, f"{home.ref} has its snapshots")
+    if clock.now() - told[-1].at < IN_FLIGHT and run.state is RunState.UNKNOWN:
+        return None
+    return Settled(RunState.FAILED, "what it copied is known; the next run goes on from there")
 
 
 def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:

@@ -21,10 +21,12 @@ from sqlalchemy import Engine, event
 
 from lakewarden import Lakewarden
 from lakewarden.engine.stores import local
+from lakewarden.formats.iceberg.cold import IcebergCold
 from lakewarden.formats.iceberg.format import Iceberg
 from lakewarden.formats.paimon.format import Paimon
 from lakewarden.jobs import reaping
 from lakewarden.safety import permit
+from lakewarden.state.cold_files import ColdFiles
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.loads import Loads
 from lakewarden.state.runs import Journal
@@ -46,6 +48,9 @@ PLACES: dict[str, tuple[Any, str]] = {
     "claim": (Loads, "claim"),
     "adopt-commit": (Iceberg, "commit_adoption"),
     "end-load": (Loads, "end"),
+    "make-cold": (IcebergCold, "make"),
+    "copies": (ColdFiles, "add"),
+    "register": (IcebergCold, "register"),
     "finish": (Journal, "finish"),
 }
 
@@ -126,11 +131,14 @@ def main(told: str) -> None:
         permit.GOOD_SECONDS = (
             1.0  # what is half a minute for users, so that no test has to sleep for that long
         )
-    config = {
+    config: dict[str, Any] = {
         "state": {"url": f"sqlite:///{task.folder}/state.db"},
         "spark": {"master": "local[1]"},
         "catalogs": {task.table.split(".")[0]: catalog(task)},
     }
+    cold = dict(task.policy).get("handoff_catalog")
+    if cold is not None:
+        config["catalogs"][str(cold)] = {"type": "hadoop", "warehouse": f"{task.folder}/cold"}
     with Lakewarden(config, environ={}) as lw:
         if task.job != "restore":
             _ = lw.lake  # the session starts before anything is waited for

@@ -1,0 +1,99 @@
+"""kill -9 at every step of a hand-off: no snapshot half in the cold table, no live file gone without its proof."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakewarden.jobs.context import DeletingStep
+from lakewarden.model import RunState
+from tests.support.lab import Lab, lakewarden
+from tests.support.spark import add_catalog, remove_catalog
+
+pytestmark = pytest.mark.crash
+
+CHILD = Path(__file__).with_name("deleting_child.py")
+POLICY = {
+    "snapshot_retention_hours": 0,
+    "snapshot_min_retained": 1,
+    "delete_grace_hours": 0,
+    "handoff_enabled": True,
+}
+FAILED, DONE = RunState.FAILED, RunState.DONE
+# Where the process dies, and what its run is found to have been.
+DEATHS = [
+    ("make-cold", "before", 1, FAILED),
+    ("make-cold", "after", 1, FAILED),
+    (DeletingStep.HANDING, "before", 1, FAILED),
+    (DeletingStep.HANDING, "after", 1, FAILED),
+    ("copies", "before", 1, FAILED),
+    ("copies", "inside", 1, FAILED),
+    ("copies", "after", 1, FAILED),
+    ("copies", "inside", 2, FAILED),
+    ("copies", "after", 3, FAILED),
+    ("register", "before", 1, FAILED),
+    ("register", "after", 1, DONE),
+    (DeletingStep.HANDED, "before", 1, DONE),
+    (DeletingStep.HANDED, "after", 1, DONE),
+    ("finish", "before", 1, DONE),
+    ("finish", "after", 1, DONE),
+]
+ALWAYS = [("copies", "inside", 2, FAILED), ("register", "after", 1, DONE)]
+CHOSEN = DEATHS if os.environ.get("LAKEWARDEN_CRASH") == "every" else ALWAYS
+
+
+@pytest.fixture
+def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
+    catalog = add_catalog(spark, {"type": "hadoop", "warehouse": str(tmp_path / "warehouse")})
+    with lakewarden(spark, f"sqlite:///{tmp_path}/state.db") as lw:
+        yield Lab(spark, catalog, tmp_path / "warehouse", lw)
+    remove_catalog(spark, catalog)
+
+
+@pytest.mark.parametrize(
+    ("place", "when", "nth", "found"), CHOSEN, ids=[f"{when}-{place}-{nth}" for place, when, nth, _ in CHOSEN]
+)
+def test_the_next_run_goes_on_where_it_stopped(
+    lab: Lab, tmp_path: Path, place: str, when: str, nth: int, found: RunState
+) -> None:
+    table = lab.messy(files=3, days=1)
+    lab.lw.run("compact", table, {"rewrite_min_input_files": 2})
+    cold = add_catalog(lab.spark, {"type": "hadoop", "warehouse": str(tmp_path / "cold")})
+    policy = {**POLICY, "handoff_catalog": cold}
+    rows = {
+        row.snapshot_id: lab.rows(table, f"version as of {row.snapshot_id}") for row in lab.snapshots(table)
+    }
+    head = lab.lw.view(table).current_snapshot_id
+    task = {
+        "folder": str(tmp_path), "table": table, "job": "handoff", "place": place, "when": when, "nth": nth,
+        "policy": policy,
+    }  # fmt: skip
+    died = subprocess.run([sys.executable, str(CHILD), json.dumps(task)], capture_output=True, text=True)
+    assert died.returncode == -9, died.stdout + died.stderr[-2000:]
+
+    early = lab.lw.run("expire", table, policy)
+    assert (early.state is DONE) == (found is DONE), "nothing expires that is not in the cold table"
+    if found is not DONE:
+        again = lab.lw.run("handoff", table, policy)
+        assert again.state is DONE, again.reason
+        assert lab.lw.run("expire", table, policy).state is DONE
+    else:
+        again = lab.lw.run("handoff", table, policy)
+        assert again.state is RunState.NOTHING_TO_DO
+    dead = next(run for run in lab.lw.runs(table) if run.job == "handoff" and run.id != again.id)
+    assert dead.state is found, dead.reason
+    for path in lab.warehouse.rglob("*"):
+        os.utime(path, (0, 0))
+    reaped = lab.lw.run("reap", table, policy)
+    assert reaped.counters["files_erased"] and not reaped.counters["files_held"], reaped.reason
+    for snapshot_id, expected in rows.items():
+        where = table if snapshot_id == head else f"{cold}.db.events"
+        assert lab.rows(where, f"version as of {snapshot_id}") == expected
+    remove_catalog(lab.spark, cold)
