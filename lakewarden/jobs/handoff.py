@@ -119,7 +119,8 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
         home = context.format.cold_tier().make(prepared.view, action.catalog)
         detail = {"cold": str(home.ref), "location": home.location, "snapshot_ids": list(action.snapshot_ids)}
         context.step(DeletingStep.HANDING, detail)
-        handing = _Handing(prepared.view, home, grounds, context)
+        storage_class = prepared.policy.maybe_text("handoff_storage_class")
+        handing = _Handing(prepared.view, home, grounds, context, storage_class)
         handing.copy(files)
         handing.register(action.snapshot_ids)
         context.step(DeletingStep.HANDED, detail)
@@ -135,8 +136,15 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
 class _Handing:
     """One run's copying; lives as long as `execute`."""
 
-    def __init__(self, view: TableView, home: ColdHome, grounds: Grounds, context: RunContext) -> None:
-        self.view, self.home, self.context = view, home, context
+    def __init__(
+        self,
+        view: TableView,
+        home: ColdHome,
+        grounds: Grounds,
+        context: RunContext,
+        storage_class: str | None,
+    ) -> None:
+        self.view, self.home, self.context, self.storage_class = view, home, context, storage_class
         self.copies = ColdFiles(grounds.state)
         self.move = context.format.cold_tier().rehome(view, home)
         self.counters = {"files_copied": 0, "files_present": 0, "bytes_copied": 0}
@@ -182,7 +190,8 @@ class _Handing:
                     hint="apply its deletes first: `lakewarden run compact-deletes`",
                 )
             rehome = (f"{self.view.location.rstrip('/')}/", f"{self.home.location}/")
-        return CopyTask(path, self.move(path), self.view.io, self.home.io, pace(self.context), rehome)
+        moved, budget = self.move(path), pace(self.context)
+        return CopyTask(path, moved, self.view.io, self.home.io, budget, rehome, self.storage_class)
 
     def _rehome(self, files: pa.Table, kind: str, sizes: Mapping[str, int]) -> None:
         """On the driver: these are small, and few."""

@@ -12,8 +12,10 @@ from io import BytesIO
 from typing import Any
 
 import pyarrow as pa
+from botocore.exceptions import BotoCoreError, ClientError
 
 from lakewarden.engine.kernels.pace import Pace, Throttle
+from lakewarden.engine.kernels.s3_copy import copy_within, on_s3, upload, within
 from lakewarden.engine.kernels.storage import MissingSource, Store
 
 PIECE = 8 << 20
@@ -31,6 +33,7 @@ class CopyTask:
     target_io: Mapping[str, str]
     pace: Pace | None = None
     rehome: tuple[str, str] | None = None
+    storage_class: str | None = None  # on S3
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +56,14 @@ def copy(task: CopyTask) -> Copied:
         had = _there(target, task.target)
         if had is not None and had == _measured(source, task.source):
             return Copied(task.source, task.target, *had, written=False)
-        wanted = _streamed(source, target, task)
+        if within(task.source, task.source_io, task.target, task.target_io):
+            copy_within(task.source, task.target, task.target_io, task.storage_class)
+            wanted = _measured(source, task.source)
+        else:
+            wanted = _streamed(source, target, task)
         # Read back: what was handed to a store is not yet what it has.
         found = _measured(target, task.target)
-    except (MissingSource, OSError, pa.ArrowException) as error:
+    except (MissingSource, OSError, pa.ArrowException, BotoCoreError, ClientError) as error:
         return Copied(task.source, task.target, 0, "", False, str(error))
     finally:
         throttle.settle()
@@ -119,12 +126,21 @@ def _rewrite(task: CopyTask, source: Store, target: Store) -> Copied:
 def _streamed(source: Store, target: Store, task: CopyTask) -> tuple[int, str]:
     """Never more than a piece in memory, however large the file. The size and checksum of what was read."""
     size, found = 0, hashlib.blake2b(digest_size=16)
-    with target.create(task.target) as out:
+
+    def passing() -> Iterator[Any]:
+        nonlocal size
         for piece in _pieces(source, task.source):
             size += len(piece)
             found.update(piece)
-            out.write(piece)
+            yield piece
             target.throttle.wrote(len(piece))
+
+    if task.storage_class and on_s3(task.target):
+        upload(passing(), task.target, task.target_io, task.storage_class)
+        return size, found.hexdigest()
+    with target.create(task.target) as out:
+        for piece in passing():
+            out.write(piece)
     return size, found.hexdigest()
 
 
