@@ -1,0 +1,42 @@
+"""`lakewarden where`: which catalog and tier has a moment of a table's past."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from lakewarden.cli.invocation import invocation
+from lakewarden.cli.options import JsonFlag, TableName, moment_of, table_ref
+from lakewarden.cli.screen import Screen
+
+
+def register(app: typer.Typer) -> None:
+    app.command("where")(where)
+
+
+def where(
+    ctx: typer.Context,
+    table: TableName,
+    snapshot: Annotated[int | None, typer.Option("--snapshot", metavar="ID", help="That snapshot.")] = None,
+    as_of: Annotated[
+        str | None, typer.Option("--as-of", metavar="TIME", help="The table at that time, in UTC: 2026-01-31T12:00.")
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", metavar="NAME", help="What the tag names.")] = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Say where a moment of a table's past can be read, the table itself or its colder tier, and the query to run.
+
+    Never changes anything. The exit code is 1 where nobody has it any more.
+
+    Example: `lakewarden where lake.db.events --as-of 2026-01-31T12:00`
+    """
+    from lakewarden.report.where import GONE, WhereReport
+
+    screen, ref = Screen(as_json), table_ref(table)
+    moment: datetime | None = None if as_of is None else moment_of(as_of)
+    with invocation(ctx).open(screen, spark=True) as lakewarden:
+        found = lakewarden.where(ref, snapshot_id=snapshot, as_of=moment, tag=tag)
+    screen.show(WhereReport(str(ref), found))
+    return 1 if found.tier == GONE else 0

@@ -1,0 +1,103 @@
+"""Where a moment of a table's past can be read: in the table itself, in its colder tier, or nowhere any more. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from lakewarden.errors import UsageError
+from lakewarden.model import Snapshot, TableRef, TableView
+
+LIVE, COLD, GONE = "live", "cold", "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One of the three."""
+
+    snapshot_id: int | None = None
+    as_of: datetime | None = None
+    tag: str | None = None
+
+    def __post_init__(self) -> None:
+        if sum(each is not None for each in (self.snapshot_id, self.as_of, self.tag)) != 1:
+            raise UsageError(
+                reason="say which moment, in exactly one way",
+                hint="add --snapshot ID, --as-of TIME or --tag NAME",
+            )
+
+    def __str__(self) -> str:
+        if self.as_of is not None:
+            return f"the table as of {self.as_of:%Y-%m-%d %H:%M:%S} UTC"
+        return f"tag {self.tag}" if self.tag is not None else f"snapshot {self.snapshot_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """`table` is where to ask, None where nobody has it. `query` can be run as it is."""
+
+    asked: Asked
+    tier: str
+    table: TableRef | None
+    snapshot_id: int | None
+    committed_at: datetime | None
+    reason: str
+
+    @property
+    def query(self) -> str:
+        if self.table is None or self.snapshot_id is None:
+            return ""
+        return f"SELECT * FROM {self.table} VERSION AS OF {self.snapshot_id}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "asked": str(self.asked),
+            "tier": self.tier,
+            "table": None if self.table is None else str(self.table),
+            "snapshot_id": self.snapshot_id,
+            "committed_at": None if self.committed_at is None else self.committed_at.isoformat(),
+            "reason": self.reason,
+            "query": self.query,
+        }
+
+
+def where(
+    asked: Asked, live: TableView, cold: TableView | None, expired: Sequence[Snapshot] = ()
+) -> Whereabouts:
+    """`expired` are snapshots that are known to have been there: a moment that was one of theirs is nobody else's."""
+    tiers = [(LIVE, live)] + ([(COLD, cold)] if cold is not None else [])
+    wanted = _wanted(asked, tiers, expired)
+    if wanted is None:
+        return Whereabouts(asked, GONE, None, None, None, _never(asked, live))
+    for tier, view in tiers:
+        if view.snapshot(wanted.id) is not None:
+            reason = "the table has it" if tier == LIVE else f"it expired, and was handed off to {view.ref}"
+            return Whereabouts(asked, tier, view.ref, wanted.id, wanted.committed_at, reason)
+    reason = f"snapshot {wanted.id} expired, and was not handed off"
+    return Whereabouts(asked, GONE, None, wanted.id, wanted.committed_at, reason)
+
+
+def _wanted(
+    asked: Asked, tiers: Sequence[tuple[str, TableView]], expired: Sequence[Snapshot]
+) -> Snapshot | None:
+    if asked.tag is not None:
+        for _, view in tiers:
+            for ref in view.refs:
+                if ref.name == asked.tag and ref.kind == "tag":
+                    return view.snapshot(ref.snapshot_id)
+        return None
+    every = {each.id: each for each in expired}
+    every |= {each.id: each for _, view in tiers for each in view.snapshots}
+    if asked.snapshot_id is not None:
+        return every.get(asked.snapshot_id)
+    assert asked.as_of is not None
+    then = [each for each in every.values() if each.committed_at <= asked.as_of]
+    return max(then, key=lambda each: (each.committed_at, each.sequence_number), default=None)
+
+
+def _never(asked: Asked, live: TableView) -> str:
+    if asked.as_of is not None:
+        return f"{live.ref} had no snapshot then that anyone knows of"
+    return f"neither {live.ref} nor its colder tier has {asked}"

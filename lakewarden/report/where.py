@@ -1,0 +1,36 @@
+"""Where a moment of a table's past can be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from lakewarden.jobs.where import GONE, Whereabouts
+from lakewarden.report import look
+from lakewarden.report.words import moment
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True, slots=True)
+class WhereReport:
+    table: str
+    found: Whereabouts
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"of": self.table, **self.found.to_dict()}
+
+    def render(self, width: int) -> RenderableType:
+        found = self.found
+        rows: list[tuple[str, str | Text]] = [("asked for", str(found.asked)), ("tier", found.tier)]
+        if found.table is not None:
+            rows.append(("table", str(found.table)))
+        if found.snapshot_id is not None and found.committed_at is not None:
+            rows.append(("snapshot", f"{found.snapshot_id}, committed {moment(found.committed_at)}"))
+        rows.append(("why", found.reason))
+        if found.tier != GONE:
+            rows.append(("query", found.query))
+        return look.stack(look.title("where", self.table), look.facts(rows))
