@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakewarden import clock
 from lakewarden.config import Config
-from lakewarden.errors import Refused, UsageError
+from lakewarden.errors import NoSuchTable, Refused, UsageError
 from lakewarden.holding import Holding
 from lakewarden.model import Job, Manifest, Run, RunState, Step, TableRef, TableView, Trigger
 from lakewarden.policy.keys import key as known_key
@@ -120,7 +120,7 @@ class Lakewarden(Holding):
 
     def runs(self, table: str | TableRef | None = None, limit: int = 50) -> tuple[Run, ...]:
         """The journal, newest first."""
-        return self.journal.list(None if table is None else str(_ref(table)), limit)
+        return self.journal.list(None if table is None else str(self._named(table)), limit)
 
     def run_by_id(self, run_id: str) -> tuple[Run, tuple[Step, ...]]:
         """A run and every step it journaled."""
@@ -138,7 +138,7 @@ class Lakewarden(Holding):
         from lakewarden.policy.graces import due_at
         from lakewarden.state.verdicts import LIVE, DoomedList, VerdictState
 
-        ref = _ref(table)
+        ref = self._named(table)
         seen = self._seen.get(ref)
         uuid = seen.uuid if seen else None
         policy = self._resolve(ref, seen.properties if seen else {}, None)
@@ -162,7 +162,7 @@ class Lakewarden(Holding):
         """
         from lakewarden.jobs.restore import restore
 
-        ref = _ref(table)
+        ref = self._named(table)
         seen = self._seen.get(ref)
         return restore(
             self._doomed,
@@ -177,7 +177,7 @@ class Lakewarden(Holding):
 
     def receipts(self, table: str | TableRef, limit: int = 50) -> tuple[DoomedFile, ...]:
         """What was deleted of the table, when, why and by which run; the newest first. Needs no Spark."""
-        ref = _ref(table)
+        ref = self._named(table)
         seen = self._seen.get(ref)
         return self._doomed.receipts(str(ref), limit, table_uuid=seen.uuid if seen else None)
 
@@ -335,6 +335,23 @@ class Lakewarden(Holding):
 
     def _trigger(self, trigger: Trigger | Mapping[str, str] | None) -> Trigger:
         return _trigger(trigger)
+
+    def _named(self, table: str | TableRef) -> TableRef:
+        """For questions that only the database is asked: of a name that nobody knows it would have nothing to tell."""
+        ref = _ref(table)
+        of_spark = {
+            key.split(".")[3] for key in self.config.spark.conf if key.startswith("spark.sql.catalog.")
+        }
+        known = {*self.config.catalogs, *of_spark}
+        if self._spark is not None or ref.catalog in known or self._remembered(ref):
+            return ref
+        there = ", ".join(sorted(known)) or "none"
+        raise NoSuchTable(table=ref, reason=f"no catalog {ref.catalog} is configured; configured: {there}")
+
+    def _remembered(self, ref: TableRef) -> bool:
+        """Its catalog may have left the configuration since."""
+        seen = self._seen.get(ref)
+        return bool(seen or self.journal.list(str(ref), 1) or self._doomed.standings(str(ref), None))
 
     # ------------------------------------------------------------ parts
 

@@ -246,3 +246,19 @@ def test_light_commands_load_nothing_heavy(words: str, unwanted: tuple[str, ...]
     )
     ran = subprocess.run([sys.executable, "-c", code, words], capture_output=True, text=True, check=True)
     assert ran.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", ["doomed", "receipts", "runs"])
+def test_a_table_that_nobody_knows_is_said_to_be_none(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lakewarden.toml").write_text('[catalogs.lake]\ntype = "hadoop"\nwarehouse = "w"\n')
+    assert main([command, "lakee.db.events"]) == 10
+    assert "no catalog lakee is configured; configured: lake" in capsys.readouterr().err
+    assert main([command, "lake.db.events"]) == 0
+
+
+def test_a_group_of_commands_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stage"]) == 0
+    shown = capsys.readouterr()
+    assert "Usage: lakewarden stage" in shown.out and not shown.err
