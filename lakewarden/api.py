@@ -262,6 +262,7 @@ class Lakewarden(Holding):
             self.config.budgets,
             self._lanes(),
             self._strays,
+            self.config.lineage.history,
         )
 
         def resolved(view: TableView) -> Policy:
@@ -276,8 +277,8 @@ class Lakewarden(Holding):
         trigger: Trigger | Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> tuple[Run, ...]:
-        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, reap; expire-partitions before and sweep after
-        them where the policy asks for it.
+        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, reap, compact-history; expire-partitions before
+        and sweep after reap where the policy asks for it.
 
         Stops at a run whose outcome is unknown. A job that safety refuses is told as such, and the pass goes on.
         """
@@ -397,7 +398,11 @@ class Lakewarden(Holding):
 
 
 # Jobs that a pass leaves out unless the policy switches them on.
-_WHERE_ASKED = {Job.EXPIRE_PARTITIONS: "partition_expiry_enabled", Job.SWEEP: "orphan_sweep_enabled"}
+_WHERE_ASKED = {
+    Job.EXPIRE_PARTITIONS: "partition_expiry_enabled",
+    Job.SWEEP: "orphan_sweep_enabled",
+    Job.COMPACT_HISTORY: "history_compaction_enabled",
+}
 
 
 def _ref(table: str | TableRef) -> TableRef:
