@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lakewarden import clock
+from lakewarden.auditing import Auditing
 from lakewarden.config import Config
 from lakewarden.errors import Refused, UsageError
 from lakewarden.holding import Holding
@@ -42,7 +43,7 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.state.verdicts import DoomedFile, DoomedList, Restored
 
 
-class Lakewarden(Holding):
+class Lakewarden(Holding, Auditing):
     """A lake to look after: its configuration, its state and, once a table is touched, its Spark session."""
 
     def __init__(

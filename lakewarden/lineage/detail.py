@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -133,25 +133,25 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def read(detail: Detail, content: bytes, snapshot_id: int | None = None) -> list[Archived]:
-    """Every snapshot of the detail, or the one. Bytes that are not those that were written are an error, never an answer."""
-    found = sha256(content)
-    if found != detail.sha256:
+def read(detail: Detail, content: bytes, ids: Collection[int] | None = None) -> list[Archived]:
+    """Every snapshot of the detail, or these. Bytes that are not those that were written are an error, never an answer."""
+    digest = sha256(content)
+    if digest != detail.sha256:
         where = detail.path or "the state database"
         raise LakewardenError(
             reason=f"read the history of {detail.table} in {detail.month}: detail {detail.id} in {where} has "
-            f"sha256 {found}, written was {detail.sha256}",
+            f"sha256 {digest}, written was {detail.sha256}",
             hint="bring it back from a backup of where it is kept",
         )
     source = pq.ParquetFile(pa.BufferReader(content))
-    if snapshot_id is None:
+    if ids is None:
         return _archived(source.read())
+    wanted, found = pa.array(list(ids), pa.int64()), []
     for number in range(source.num_row_groups):
-        ids = source.read_row_group(number, ["snapshot_id"])["snapshot_id"]
-        place = pc.index(ids, snapshot_id).as_py()
-        if place >= 0:
-            return _archived(source.read_row_group(number).slice(place, 1))
-    return []
+        among = pc.is_in(source.read_row_group(number, ["snapshot_id"])["snapshot_id"], wanted)
+        if pc.any(among).as_py():
+            found += _archived(source.read_row_group(number).filter(among))
+    return found
 
 
 def _archived(table: pa.Table) -> list[Archived]:

@@ -6,7 +6,7 @@ twice and never missed; of what is met twice the first counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -76,7 +76,7 @@ class Wanted:
     An operation is met by what a commit says of itself, or by the format's own word for it.
     """
 
-    snapshot_id: int | None = None
+    ids: frozenset[int] | None = None
     operation: str | None = None
     since: datetime | None = None
     until: datetime | None = None
@@ -84,7 +84,7 @@ class Wanted:
 
     def meets(self, snapshot: Snapshot) -> bool:
         return (
-            (self.snapshot_id is None or snapshot.id == self.snapshot_id)
+            (self.ids is None or snapshot.id in self.ids)
             and (
                 self.operation is None
                 or self.operation in (details.operation_of(snapshot), snapshot.operation)
@@ -97,7 +97,7 @@ class Wanted:
     def may_meet(self, range_: Range) -> bool:
         """Whether a snapshot of the range can be among them: else its detail stays closed."""
         return (
-            (self.snapshot_id is None or range_.min_id <= self.snapshot_id <= range_.max_id)
+            (self.ids is None or any(range_.min_id <= each <= range_.max_id for each in self.ids))
             and (self.operation is None or self.operation in (range_.operation, range_.format_operation))
             and (self.since is None or range_.last_at >= self.since)
             and (self.until is None or range_.first_at < self.until)
@@ -136,34 +136,40 @@ class History:
                 found = list(self._found(table, table_uuid, view, wanted))
             except _Replaced:
                 continue
-            once = {each.snapshot.id: each for each in reversed(found)}
-            return sorted(once.values(), key=_newest_first)
+            return _once(found)
         raise LakewardenError(
             reason=f"read the history of {table}: it was folded anew {_ATTEMPTS} times meanwhile",
             hint="ask again",
         )
 
-    def _found(self, table: str, table_uuid: str, view: TableView | None, wanted: Wanted) -> Iterator[Entry]:
+    def unfolded(self, table: str, table_uuid: str, view: TableView | None) -> list[Entry]:
+        """The newest first, without what is folded: no detail is opened."""
+        return _once(list(self._near(table, table_uuid, view, EVERYTHING)))
+
+    def _near(self, table: str, table_uuid: str, view: TableView | None, wanted: Wanted) -> Iterator[Entry]:
         for snapshot in view.snapshots if view is not None else ():
             if wanted.meets(snapshot):
                 yield Entry(table, snapshot, Source.LIVE)
         for each in self._archive.rows(table_uuid, since=wanted.since, until=wanted.until):
             if wanted.meets(each.snapshot):
                 yield Entry(table, each.snapshot, Source.ARCHIVE)
+
+    def _found(self, table: str, table_uuid: str, view: TableView | None, wanted: Wanted) -> Iterator[Entry]:
+        yield from self._near(table, table_uuid, view, wanted)
         for detail in self._index.details(table_uuid):
             if not any(wanted.may_meet(each) for each in detail.ranges):
                 continue
-            for each in self.read(detail, wanted.snapshot_id):
+            for each in self.read(detail, wanted.ids):
                 if wanted.meets(each.snapshot):
                     yield Entry(table, each.snapshot, Source.DETAIL, detail.id)
 
-    def read(self, detail: Detail, snapshot_id: int | None = None) -> list[Archived]:
+    def read(self, detail: Detail, ids: Collection[int] | None = None) -> list[Archived]:
         """What a detail holds."""
         self.opened += 1
         content = self._content(detail)
         if content is None:
             raise _Replaced
-        return details.read(detail, content, snapshot_id)
+        return details.read(detail, content, ids)
 
     def _content(self, detail: Detail) -> bytes | None:
         if detail.path is None:
@@ -240,6 +246,11 @@ class Folded:
     entries: int
     detail: Detail
     replaced: Detail | None
+
+
+def _once(found: Sequence[Entry]) -> list[Entry]:
+    """Each snapshot as it was met first, the newest first."""
+    return sorted({each.snapshot.id: each for each in reversed(found)}.values(), key=_newest_first)
 
 
 def _newest_first(entry: Entry) -> tuple[float, int]:

@@ -135,7 +135,7 @@ def test_questions_open_only_details_that_can_answer(state: State, made: list[Sn
     history.entries(TABLE, UUID, None, Wanted(operation="nobody-did-this"))
     assert history.opened == 1
     for each in made[::17]:
-        (one,) = history.entries(TABLE, UUID, None, Wanted(snapshot_id=each.id))
+        (one,) = history.entries(TABLE, UUID, None, Wanted(ids=frozenset({each.id})))
         assert one.snapshot == each
 
 
