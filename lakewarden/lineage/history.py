@@ -156,33 +156,38 @@ class History:
 
     def _found(self, table: str, table_uuid: str, view: TableView | None, wanted: Wanted) -> Iterator[Entry]:
         yield from self._near(table, table_uuid, view, wanted)
-        for detail in self._index.details(table_uuid):
-            if not any(wanted.may_meet(each) for each in detail.ranges):
-                continue
-            for each in self.read(detail, wanted.ids):
+        chosen = [
+            each
+            for each in self._index.details(table_uuid)
+            if any(wanted.may_meet(range_) for range_ in each.ranges)
+        ]
+        for detail, members in self.read(chosen, wanted.ids):
+            for each in members:
                 if wanted.meets(each.snapshot):
                     yield Entry(table, each.snapshot, Source.DETAIL, detail.id)
 
-    def read(self, detail: Detail, ids: Collection[int] | None = None) -> list[Archived]:
-        """What a detail holds."""
-        self.opened += 1
-        content = self._content(detail)
-        if content is None:
-            raise _Replaced
-        return details.read(detail, content, ids)
+    def read(
+        self, chosen: Sequence[Detail], ids: Collection[int] | None = None
+    ) -> Iterator[tuple[Detail, list[Archived]]]:
+        """What details hold, or these snapshots of it."""
+        contents = self._index.contents(each for each in chosen if each.path is None)
+        for detail in chosen:
+            self.opened += 1
+            content = next(contents) if detail.path is None else self._fetched(detail, detail.path)
+            if content is None:
+                raise _Replaced
+            yield detail, details.read(detail, content, ids)
 
-    def _content(self, detail: Detail) -> bytes | None:
-        if detail.path is None:
-            return self._index.content(detail)
+    def _fetched(self, detail: Detail, path: str) -> bytes | None:
         if self._fetch is None:
             raise LakewardenError(
-                reason=f"read the history of {detail.table} in {detail.month}: its detail is the file {detail.path}",
+                reason=f"read the history of {detail.table} in {detail.month}: its detail is the file {path}",
                 hint="ask without --history-only: the table's own credentials are needed",
             )
-        content = self._fetch(detail.path)
+        content = self._fetch(path)
         if content is None and any(each.id == detail.id for each in self._index.details(detail.table_uuid)):
             raise LakewardenError(
-                reason=f"read the history of {detail.table} in {detail.month}: its detail {detail.path} is gone",
+                reason=f"read the history of {detail.table} in {detail.month}: its detail {path} is gone",
                 hint="bring the file back from a backup; what its ranges say is in `lakewarden history`",
             )
         return content
@@ -215,7 +220,7 @@ class History:
         if not new:
             raise FoldLost(f"the entries of {month} were folded meanwhile")
         try:
-            before = [] if old is None else self.read(old)
+            before = [each for _, members in self.read([old] if old else []) for each in members]
         except _Replaced:
             raise FoldLost(f"the detail of {month} was replaced meanwhile") from None
         entries = details.merged(before, new)

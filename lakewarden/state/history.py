@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -90,12 +90,13 @@ class HistoryIndex:
             rows = connection.execute(found.order_by(history_details.c.month.desc())).all()
         return tuple(_detail(row, tuple(ranges[row.id])) for row in rows)
 
-    def content(self, detail: Detail) -> bytes | None:
-        """The bytes the database has of it; None where it has another detail of that month by now."""
-        wanted = select(history_details.c.content).where(history_details.c.id == detail.id)
+    def contents(self, details: Iterable[Detail]) -> Iterator[bytes | None]:
+        """The bytes the database has of each; None where it has another detail of that month by now."""
         with self._state.read() as connection:
-            found = connection.execute(wanted).scalar_one_or_none()
-        return None if found is None else bytes(found)
+            for each in details:
+                wanted = select(history_details.c.content).where(history_details.c.id == each.id)
+                found = connection.execute(wanted).scalar_one_or_none()
+                yield None if found is None else bytes(found)
 
     def made_by(self, run_id: str) -> int:
         """How many details a run left behind."""

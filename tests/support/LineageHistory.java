@@ -8,13 +8,27 @@ import java.util.Map;
 import org.apache.iceberg.AppendFiles;
 import org.apache.iceberg.DataFiles;
 import org.apache.iceberg.Table;
+import org.apache.iceberg.Transaction;
 
 public final class LineageHistory {
   private static final ObjectMapper JSON = new ObjectMapper();
 
+  private Transaction open;
+
+  /** Many snapshots and one metadata file: a commit for each would write all those before it again. */
+  public void begin(Table table) {
+    open = table.newTransaction();
+  }
+
+  public void commit() {
+    open.commitTransaction();
+    open = null;
+  }
+
   /** One append of a file that exists in metadata only; its snapshot's id. */
-  public long append(Table table, int number, String summary) throws Exception {
-    AppendFiles append = table.newAppend();
+  public long append(int number, String summary) throws Exception {
+    Table table = open.table();
+    AppendFiles append = open.newAppend();
     Iterator keys = JSON.readTree(summary).fields();
     while (keys.hasNext()) {
       Map.Entry each = (Map.Entry) keys.next();
@@ -27,6 +41,6 @@ public final class LineageHistory {
         .withFormat("parquet")
         .build());
     append.commit();
-    return table.currentSnapshot().snapshotId();
+    return open.table().currentSnapshot().snapshotId();
   }
 }

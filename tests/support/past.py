@@ -31,13 +31,15 @@ def commit_all(spark: Any, table: str, folder: Path, count: int, days: float) ->
     dice, made = random.Random(3), list[Told]()
     writer = bridge(spark, Path(__file__).with_name("LineageHistory.java"), "tests.LineageHistory")
     java = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, table)
+    writer.begin(java)
     for number in range(count):
         inputs = [each.id for each in dice.sample(made, 2)] if number % 7 == 6 else []
         summary = _summary(number, inputs)
-        id_ = writer.append(java, number, json.dumps(summary))
+        id_ = writer.append(number, json.dumps(summary))
         at = START + timedelta(days=days) * number / count
         inputs = inputs if summary else []
         made.append(Told(id_, at.replace(microsecond=at.microsecond // 1000 * 1000), number, summary, inputs))
+    writer.commit()
     _move(folder, {each.id: int(each.at.timestamp() * 1000) for each in made})
     return made
 
