@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,6 +27,7 @@ from tests.support.lineage import START, snapshots, view_of
 
 pytestmark = pytest.mark.services
 
+ROOT = Path(__file__).parents[2]
 NOW = START + timedelta(days=800)
 UUID, TABLE = "u", "lake.db.events"
 
@@ -177,8 +183,6 @@ def test_a_fold_that_takes_what_is_not_there_changes_nothing(state: State, made:
 
 def test_an_id_that_was_given_again_is_told_as_the_newer_commit(state: State, made: list[Snapshot]) -> None:
     """Paimon counts on from where a table was rolled back to."""
-    from dataclasses import replace
-
     other = replace(
         made[-1], committed_at=made[-1].committed_at + timedelta(hours=1), summary={"writer.id": "x"}
     )
@@ -196,3 +200,50 @@ def test_a_damaged_detail_is_an_error_and_never_an_answer(state: State, made: li
         told(state)
     with state.read() as connection:
         assert connection.execute(text("select count(*) from history_ranges")).scalar_one() > 0
+
+
+# Folds a month in a process of its own, which dies before the transaction, when all of it is written, or after it.
+CHILD = """
+import os, signal, sys
+from sqlalchemy import Engine, event
+from lakewarden.lineage.history import History
+from lakewarden.state.database import State
+from lakewarden.state.history import HistoryIndex
+from tests.services.test_history_state import NOW, TABLE, UUID
+url, when, ids = sys.argv[1], sys.argv[2], [int(each) for each in sys.argv[3].split(",")]
+state, real = State.open(url), HistoryIndex.fold
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+def fold(self, *arguments):
+    if when == "before":
+        die()
+    if when == "inside":
+        event.listen(Engine, "commit", die)
+    real(self, *arguments)
+    die()
+HistoryIndex.fold = fold
+History(state).fold("2024-01", ids, table=TABLE, table_uuid=UUID, run_id="fold-1", now=NOW)
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "inside", "after"])
+def test_a_process_that_dies_leaves_the_archive_or_the_detail(
+    state: State, made: list[Snapshot], when: str
+) -> None:
+    url = state.engine.url.render_as_string(hide_password=False).replace("+psycopg", "")
+    ids = ",".join(str(each.id) for each in made if month_of(each.committed_at) == "2024-01")
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, url, when, ids],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert told(state) == made[::-1]
+    assert len(HistoryIndex(state).details(UUID)) == (when == "after")
+    if when != "after":
+        fold(state, made, "2024-01", "fold-2")
+    assert told(state) == made[::-1]
