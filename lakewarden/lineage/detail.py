@@ -125,7 +125,10 @@ def write(entries: Sequence[Archived]) -> bytes:
             column.append(value)
     out = io.BytesIO()
     table = pa.Table.from_pydict(columns, schema=_SCHEMA)
-    pq.write_table(table, out, compression="zstd", row_group_size=_ROW_GROUP)
+    # A detail is read whole or by a list of ids: statistics and a second copy of the schema would only make it larger.
+    pq.write_table(
+        table, out, compression="zstd", row_group_size=_ROW_GROUP, write_statistics=False, store_schema=False
+    )
     return out.getvalue()
 
 

@@ -53,7 +53,7 @@ def check_every_answer(lw: Lakewarden, table: str, made: list[Told]) -> None:
 
 def test_every_snapshot_answers_after_two_years_of_expiry_and_folding(lab: Lab) -> None:
     table = lab.create("id bigint", "")
-    made = commit_all(lab.spark, table, lab.warehouse / "db" / "events", 96, days=730)
+    made = commit_all(lab.spark, table, 96, days=730)
     for months in range(24, -1, -6):  # as if a pass had been made every half year
         policy = {"snapshot_retention_hours": f"{max(months * 30, 1)}d", "snapshot_min_retained": 1}
         with at(made[-1].at + timedelta(hours=1)):

@@ -26,7 +26,7 @@ class Told:
     inputs: list[int] = field(default_factory=list)
 
 
-def commit_all(spark: Any, table: str, folder: Path, count: int, days: float) -> list[Told]:
+def commit_all(spark: Any, table: str, count: int, days: float, start: datetime = START) -> list[Told]:
     """So many appends, spread over the days. One in thirteen has no lineage, one in eleven is an overwrite by its own word."""
     dice, made = random.Random(3), list[Told]()
     writer = bridge(spark, Path(__file__).with_name("LineageHistory.java"), "tests.LineageHistory")
@@ -36,11 +36,13 @@ def commit_all(spark: Any, table: str, folder: Path, count: int, days: float) ->
         inputs = [each.id for each in dice.sample(made, 2)] if number % 7 == 6 else []
         summary = _summary(number, inputs)
         id_ = writer.append(number, json.dumps(summary))
-        at = START + timedelta(days=days) * number / count
+        at = start + timedelta(days=days) * number / count
         inputs = inputs if summary else []
         made.append(Told(id_, at.replace(microsecond=at.microsecond // 1000 * 1000), number, summary, inputs))
     writer.commit()
-    _move(folder, {each.id: int(each.at.timestamp() * 1000) for each in made})
+    java.refresh()
+    newest = java.operations().current().metadataFileLocation().removeprefix("file:")
+    _move(Path(newest), {each.id: round(each.at.timestamp() * 1000) for each in made})
     return made
 
 
@@ -67,10 +69,8 @@ def _summary(number: int, inputs: Sequence[int]) -> dict[str, str]:
     return summary
 
 
-def _move(folder: Path, moments: dict[int, int]) -> None:
-    """The newest metadata file of a table in a Hadoop catalog, with other moments in it."""
-    version = (folder / "metadata" / "version-hint.text").read_text("utf-8").strip()
-    path = folder / "metadata" / f"v{version}.metadata.json"
+def _move(path: Path, moments: dict[int, int]) -> None:
+    """A metadata file with other moments in it, in the same place."""
     metadata = json.loads(path.read_text("utf-8"))
     for each in metadata["snapshots"]:
         each["timestamp-ms"] = moments[each["snapshot-id"]]

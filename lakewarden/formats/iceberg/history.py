@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from lakewarden.formats.iceberg.catalog import Catalogs, catalog_error
-from lakewarden.formats.iceberg.view import read_delete
+from lakewarden.formats.iceberg.view import quoted, read_delete
 from lakewarden.formats.jvm import JavaError, is_java, java_reason
 from lakewarden.formats.seam import DataFile, Files, Replaced
 from lakewarden.model import TableRef, TableView
@@ -33,27 +32,21 @@ _DELETED = 2
 
 
 def read_additions(catalogs: Catalogs, view: TableView, snapshot_id: int | None, name: str) -> pa.Table:
-    """From Iceberg's own tables of manifest entries: the tasks of Spark read them, in bulk."""
-    kinds = catalogs.spark._jvm.org.apache.iceberg.MetadataTableType
-    options = catalogs.spark._jvm.java.util.HashMap()
-    if snapshot_id is not None:
-        options.put("snapshot-id", str(snapshot_id))
+    """From Iceberg's own tables of manifest entries, which Spark's tasks read in bulk."""
+    spark, name_in_sql = catalogs.spark, quoted(view.ref)
     try:
-        entries = catalogs.spark._jvm.org.apache.iceberg.spark.SparkTableUtil.loadMetadataTable(
-            catalogs.spark._jsparkSession,
-            catalogs.load(view.ref),
-            kinds.ALL_ENTRIES if snapshot_id is None else kinds.ENTRIES,
-            options,
-        )
-        found = DataFrame(entries, catalogs.spark).where("data_file.content = 0")
-        if snapshot_id is not None:
+        spark.catalog.refreshTable(name_in_sql)  # a session that was handed to us may remember an older one
+        if snapshot_id is None:
+            found = spark.table(f"{name_in_sql}.all_entries")
+        else:
+            found = spark.sql(f"select * from {name_in_sql}.entries version as of {snapshot_id}")
             found = found.where(f"status <> {_DELETED}")
+        path = sf.col("data_file.file_path")
         return (
-            found.where(sf.col("data_file.file_path").endswith(name))
+            found.where(sf.col("data_file.content") == 0)
+            .where(path.endswith(name))
             .select(
-                sf.col("data_file.file_path").alias("path"),
-                sf.col("snapshot_id"),
-                (sf.col("status") == _DELETED).alias("removed"),
+                path.alias("path"), sf.col("snapshot_id"), (sf.col("status") == _DELETED).alias("removed")
             )
             .toArrow()
         )
