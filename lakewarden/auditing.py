@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -87,13 +87,12 @@ class Auditing:
         self, table: str | TableRef, limit: int | None = 50, *, history_only: bool = False
     ) -> HistoryView:
         """The table's history: the newest entries of it, and what is folded. `limit` None: every entry, out of the details too."""
-        from lakewarden.lineage.history import Source
+        from lakewarden.lineage.history import Source, Wanted
 
         past = self._past(table, history_only)
         details = past.history.ranges(past.uuid)
         near = past.history.unfolded(str(past.ref), past.uuid, past.view)
-        enough = limit is not None and len(near) >= limit
-        entries = near if enough else past.entries()
+        entries = past.entries(Wanted(since=_since(details, limit)))
         counts = {
             "live": sum(each.source is Source.LIVE for each in near),
             "archived": sum(each.source is Source.ARCHIVE for each in near),
@@ -221,6 +220,16 @@ class Auditing:
 
         format_ = None if past.view is None else self.lake.format_for(past.ref)
         return Asking(str(past.ref), past.known, format_, past.view)
+
+
+def _since(details: Sequence[Detail], limit: int | None) -> datetime | None:
+    """A moment since which there are so many folded entries: older months stay closed. None where all have to be asked."""
+    found = 0
+    for each in details if limit is not None else ():
+        found += each.entries
+        if limit is not None and found >= limit:
+            return min(range_.first_at for range_ in each.ranges)
+    return None
 
 
 def _ref(table: str | TableRef) -> TableRef:

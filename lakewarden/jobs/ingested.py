@@ -20,8 +20,8 @@ from lakewarden.model import TableView
 from lakewarden.paths import normal
 
 _MANIFESTS = "manifests"
-# Rewrites of rewrites are followed so far.
-_MOST_REWRITES = 50
+# Rewrites of rewrites are followed by manifests so far, a second or so each; further back by what they wrote down.
+_BY_MANIFESTS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +122,8 @@ class Asking:
         """The commits that data of rewrites first came with, through rewrites of rewrites."""
         waiting = [each for each in entries if rewrites(each)]
         seen, found = {each.snapshot.id for each in waiting}, list[Commit]()
-        while waiting and len(seen) <= _MOST_REWRITES:
-            for each in self._behind(waiting.pop()):
+        while waiting:
+            for each in self._behind(waiting.pop(), look=len(seen) <= _BY_MANIFESTS):
                 if each.entry is None or not rewrites(each.entry) or each.node.table != self.table:
                     found.append(each)
                 elif each.node.snapshot_id not in seen:
@@ -131,11 +131,12 @@ class Asking:
                     waiting.append(each.entry)
         return _once(found)
 
-    def _behind(self, rewrite: Entry) -> tuple[Commit, ...]:
+    def _behind(self, rewrite: Entry, *, look: bool) -> tuple[Commit, ...]:
         """By the manifests, as long as the table has the snapshot before it; else by what it wrote down itself."""
         format_, view, parent = self.format, self.view, rewrite.snapshot.parent_id
         if (
-            format_ is None
+            not look
+            or format_ is None
             or view is None
             or view.format != "iceberg"
             or rewrite.source is not Source.LIVE

@@ -21,7 +21,7 @@ from lakewarden.lineage.history import History, Source, Wanted
 from lakewarden.model import Snapshot
 from lakewarden.state.archive import Archive
 from lakewarden.state.database import State
-from lakewarden.state.history import FoldLost, HistoryIndex
+from lakewarden.state.history import Detail, FoldLost, HistoryIndex
 from lakewarden.state.schema import archived_snapshots, history_details
 from tests.support.lineage import START, snapshots, view_of
 
@@ -143,6 +143,26 @@ def test_questions_open_only_details_that_can_answer(state: State, made: list[Sn
     for each in made[::17]:
         (one,) = history.entries(TABLE, UUID, None, Wanted(ids=frozenset({each.id})))
         assert one.snapshot == each
+
+
+def test_a_month_that_is_folded_anew_while_it_is_read_is_read_again(
+    state: State, made: list[Snapshot]
+) -> None:
+    first = [each for each in made if month_of(each.committed_at) == "2024-01"]
+    fold(state, first[:10], "2024-01", "fold-1")
+    history, times = History(state), list[int]()
+
+    class Late(HistoryIndex):
+        def details(self, table_uuid: str) -> tuple[Detail, ...]:
+            found = super().details(table_uuid)
+            times.append(1)
+            if len(times) == 1:
+                fold(state, first[10:], "2024-01", "fold-2")
+            return found
+
+    history._index = Late(state)
+    assert [each.snapshot for each in history.entries(TABLE, UUID, None)] == made[::-1]
+    assert len(times) == 2
 
 
 def test_two_who_fold_at_once_lose_and_double_nothing(state: State, made: list[Snapshot]) -> None:

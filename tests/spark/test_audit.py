@@ -118,6 +118,8 @@ def test_the_past_of_a_paimon_table(paimon: PaimonLab, tmp_path: Path, kept: str
     for path in paimon.folder(table).rglob("*"):
         os.utime(path, (time.time() - OLD, time.time() - OLD))
     paimon.lw.run("sweep", table, {"orphan_max_percent": 100})
+    assert not [path for path in paimon.own_orphans(table) if PREFIX in path]
+    assert len(list(paimon.folder(table).glob(f"metadata/{PREFIX}*"))) == (kept == "table")
     found = paimon.lw.history(table, limit=None)
     assert [(each.snapshot.id, each.snapshot.summary) for each in found.entries] == [
         (each.id, each.summary) for each in reversed(before)
