@@ -15,6 +15,7 @@ from bench.findings import Check, Found, Machine, Report, Turn, warm
 from bench.fixed_memory import fixed_memory
 from bench.growth import Growth
 from bench.lab import Lab
+from bench.lineage import lineage
 from bench.paimon_binpack import binpack_case
 from bench.reap_s3 import reap_s3
 from bench.report import line
@@ -243,6 +244,13 @@ CASES: tuple[Case, ...] = (
         "a quarter, half and a whole million of file entries: the driver's memory while it learns what a table needs",
         "none: shown as it is",
         reach_memory,
+        compares=False,
+    ),
+    Case(
+        "lineage",
+        "2,000 snapshots over two years, expired and folded month by month: the audit's questions for every one of them",
+        "no wrong answer; 1,000 snapshots read in less than a second; a blast radius over 10,000 in less than 2",
+        lineage,
         compares=False,
     ),
     Case(

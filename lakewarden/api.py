@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lakewarden import clock
+from lakewarden.auditing import Auditing
 from lakewarden.config import Config
 from lakewarden.errors import NoSuchTable, Refused, UsageError
 from lakewarden.holding import Holding
@@ -43,7 +44,7 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.state.verdicts import DoomedFile, DoomedList, Restored
 
 
-class Lakewarden(Holding):
+class Lakewarden(Holding, Auditing):
     """A lake to look after: its configuration, its state and, once a table is touched, its Spark session."""
 
     def __init__(
@@ -264,6 +265,7 @@ class Lakewarden(Holding):
             self.config.budgets,
             self._lanes(),
             self._strays,
+            self.config.lineage.history,
         )
 
         def resolved(view: TableView) -> Policy:
@@ -278,8 +280,8 @@ class Lakewarden(Holding):
         trigger: Trigger | Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> tuple[Run, ...]:
-        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, reap; expire-partitions before and sweep after
-        them where the policy asks for it.
+        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, reap, compact-history; expire-partitions before
+        and sweep after reap where the policy asks for it.
 
         Stops at a run whose outcome is unknown. A job that safety refuses is told as such, and the pass goes on.
         """
@@ -422,7 +424,11 @@ class Lakewarden(Holding):
 
 
 # Jobs that a pass leaves out unless the policy switches them on.
-_WHERE_ASKED = {Job.EXPIRE_PARTITIONS: "partition_expiry_enabled", Job.SWEEP: "orphan_sweep_enabled"}
+_WHERE_ASKED = {
+    Job.EXPIRE_PARTITIONS: "partition_expiry_enabled",
+    Job.SWEEP: "orphan_sweep_enabled",
+    Job.COMPACT_HISTORY: "history_compaction_enabled",
+}
 
 
 def _ref(table: str | TableRef) -> TableRef:

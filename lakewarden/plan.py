@@ -376,6 +376,29 @@ class EraseFiles:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class FoldHistory:
+    """Archived entries of one month that become ranges with a detail. `folded` is what the month's detail has already."""
+
+    month: str
+    snapshot_ids: tuple[int, ...]
+    folded: int
+    reason: str
+
+    @property
+    def entries(self) -> int:
+        return len(self.snapshot_ids)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "action": "fold-history",
+            "month": self.month,
+            "entries": self.entries,
+            "folded_before": self.folded,
+            "reason": self.reason,
+        }
+
+
 Action = (
     RewriteGroup
     | MergeBuckets
@@ -388,6 +411,7 @@ Action = (
     | DropPartition
     | DoomFiles
     | EraseFiles
+    | FoldHistory
 )
 
 

@@ -18,7 +18,7 @@ PACKAGE = ROOT / "lakewarden"
 LAYERS = (
     ("cli",),
     ("report", "demo"),
-    ("api", "holding"),
+    ("api", "holding", "auditing"),
     ("lake",),
     ("jobs",),
     ("engine",),

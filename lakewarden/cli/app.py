@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from lakewarden.cli import (
+    audit,
     demo,
     doctor,
     doomed,
@@ -73,5 +74,20 @@ def lakewarden(
         typer.echo(ctx.get_help())
 
 
-for family in (demo, tables, plan, run, verify, fsck, policy, holds, stage, doomed, runs, migrate, doctor):
+for family in (
+    demo,
+    tables,
+    plan,
+    run,
+    verify,
+    fsck,
+    policy,
+    holds,
+    stage,
+    doomed,
+    runs,
+    audit,
+    migrate,
+    doctor,
+):
     family.register(app)

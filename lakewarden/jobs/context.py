@@ -43,6 +43,13 @@ class DeletingStep(StrEnum):
     ADOPTED = "adopted"
 
 
+class HistoryStep(StrEnum):
+    """The journaled moments of compact-history, month by month."""
+
+    FOLDING = "folding"  # entries may be in a detail from here on, or a file that nothing names may be left
+    FOLDED = "folded"
+
+
 @dataclass(frozen=True, slots=True)
 class RunContext:
     """One run's surroundings. Everything it does to the outside goes through here."""
@@ -58,7 +65,7 @@ class RunContext:
     budgets: BudgetsConfig = field(default_factory=BudgetsConfig)
     lanes: Lanes | None = None
 
-    def step(self, name: StepName | DeletingStep, detail: Mapping[str, Any]) -> None:
+    def step(self, name: StepName | DeletingStep | HistoryStep, detail: Mapping[str, Any]) -> None:
         """Journal the step, or RunTaken: a run that another process took over must not go on."""
         self.journal.step(self.run_id, self.owner, name, detail, clock.now())
 

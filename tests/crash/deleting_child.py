@@ -26,6 +26,7 @@ from lakewarden.formats.paimon.format import Paimon
 from lakewarden.jobs import reaping
 from lakewarden.safety import permit
 from lakewarden.state.doomed import DoomedFiles
+from lakewarden.state.history import HistoryIndex
 from lakewarden.state.loads import Loads
 from lakewarden.state.runs import Journal
 
@@ -46,6 +47,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "claim": (Loads, "claim"),
     "adopt-commit": (Iceberg, "commit_adoption"),
     "end-load": (Loads, "end"),
+    "fold": (HistoryIndex, "fold"),
     "finish": (Journal, "finish"),
 }
 
@@ -64,6 +66,7 @@ class Task:
     load: str = ""
     policy: tuple[tuple[str, object], ...] = ()
     format: str = "iceberg"
+    history: str = "state"
 
 
 def end(task: Task) -> None:
@@ -129,6 +132,7 @@ def main(told: str) -> None:
     config = {
         "state": {"url": f"sqlite:///{task.folder}/state.db"},
         "spark": {"master": "local[1]"},
+        "lineage": {"history": task.history},
         "catalogs": {task.table.split(".")[0]: catalog(task)},
     }
     with Lakewarden(config, environ={}) as lw:

@@ -38,6 +38,8 @@ ARGUMENTS = {
     "untag": ["lake.db.t", "t"],
     "heartbeat": ["lake.db.t", "--writer", "w"],
     "stage": ["begin", "lake.db.t", "--holder", "h", "--path", "/x"],
+    "audit": ["gaps", "lake.db.t"],
+    "history": ["lake.db.t"],
 }
 
 
@@ -51,7 +53,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_program_has_its_commands() -> None:
     assert COMMANDS == [
-        "demo", "doctor", "doomed", "fsck", "heartbeat", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy", "receipts",
+        "audit", "demo", "doctor", "doomed", "fsck", "heartbeat", "history", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy", "receipts",
         "restore", "run", "run-show", "runs", "show", "stage", "tables", "tag", "unpin", "untag", "verify",
     ]  # fmt: skip
 

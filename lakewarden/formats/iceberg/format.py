@@ -14,7 +14,7 @@ from lakewarden.formats.iceberg import adoption, partitions, refs
 from lakewarden.formats.iceberg.catalog import Catalogs
 from lakewarden.formats.iceberg.commit import commit, find_commit, prepare_rewrite
 from lakewarden.formats.iceberg.expiry import expire
-from lakewarden.formats.iceberg.history import read_replaced
+from lakewarden.formats.iceberg.history import read_additions, read_replaced
 from lakewarden.formats.iceberg.reach import Reach
 from lakewarden.formats.iceberg.rewrite_commit import RewriteCommit
 from lakewarden.formats.iceberg.schema import arrow_schema, unfit_types
@@ -118,6 +118,9 @@ class Iceberg:
 
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
         return read_replaced(self._catalogs, table, snapshot_id)
+
+    def additions(self, view: TableView, snapshot_id: int | None, name: str = "") -> pa.Table:
+        return read_additions(self._catalogs, view, snapshot_id, name)
 
     def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
         return self._reach(view).reached(snapshot_ids)

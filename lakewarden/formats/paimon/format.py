@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakewarden.errors import PolicyError
+from lakewarden.errors import PolicyError, UsageError
 from lakewarden.formats.jvm import JavaError
 from lakewarden.formats.paimon import adoption, partitions, refs
 from lakewarden.formats.paimon.catalog import Catalogs
@@ -272,6 +272,12 @@ class Paimon:
         target_bytes: int,
     ) -> list[OutputFile]:
         return rewrite_natively(self._catalogs, table, files, group, target_bytes)
+
+    def additions(self, view: TableView, snapshot_id: int | None, name: str = "") -> pa.Table:
+        raise UsageError(
+            reason=f"tell which snapshot added a file of {view.ref}: the manifests of Paimon do not say it",
+            hint=f"ask about a commit: `lakewarden audit ingested {view.ref} --snapshot ID`; `lakewarden history {view.ref}` has the ids",
+        )
 
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
         return read_replaced(self._catalogs, self.view(table), snapshot_id)
