@@ -57,10 +57,10 @@ def lineage(lab: Lab) -> Found:
     )
     checks = (
         Check("snapshots that are missing, doubled or answered wrongly", len(wrong) + (not told), most=0),
-        Check("reading 1,000 snapshots of the past", reading.wall * 1_000 / count, most=1, unit=" s"),
-        Check("asking when one snapshot came in", asking.wall * 1_000 / count, unit=" ms"),
+        Check("reading 1,000 snapshots of the past", reading.wall * 1_000 / count, most=1, unit="s"),
+        Check("asking when one snapshot came in", asking.wall * 1_000 / count, unit="ms"),
         Check(
-            f"blast radius over {_RADIUS:,} snapshots of {_TABLES} tables", spreading.wall, most=2, unit=" s"
+            f"blast radius over {_RADIUS:,} snapshots of {_TABLES} tables", spreading.wall, most=2, unit="s"
         ),
         Check("snapshots in that radius", radius),
     )

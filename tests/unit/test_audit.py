@@ -70,8 +70,8 @@ def brute_force(entries: list[Entry], start: Node) -> dict[str, int]:
 
 
 def test_the_blast_radius_is_that_of_a_brute_force_search() -> None:
-    entries = tangle(5, 2_000, seed=4)
-    for each in entries[::97]:
+    entries = tangle(5, 10_000, seed=4)
+    for each in entries[::1_237]:
         start = Node(each.table, each.snapshot.id)
         found = downstream(entries, start)
         assert steps(found) == brute_force(entries, start)
