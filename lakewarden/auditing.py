@@ -121,16 +121,24 @@ class Auditing:
         return asking.rows(row_filter) if file is None else asking.file(file)
 
     def audit_downstream(
-        self, table: str | TableRef, snapshot_id: int, *, history_only: bool = False
+        self,
+        table: str | TableRef,
+        snapshot_id: int,
+        *,
+        carried: bool = False,
+        history_only: bool = False,
     ) -> Downstream:
-        """Everything made from a snapshot, at any remove, in any table of any catalog."""
+        """Everything made from a snapshot, at any remove, in any table of any catalog.
+
+        `carried`: also what was made from later snapshots of the same table, which held its rows until something removed them.
+        """
         from lakewarden.lineage.audit import Node, downstream
 
         ref = _ref(table)
         unread: list[tuple[str, str]] = []
         pasts = self._pasts(ref, history_only, unread)
         entries = [entry for past in pasts for entry in past.entries()]
-        found = downstream(entries, Node(str(ref), snapshot_id), unread)
+        found = downstream(entries, Node(str(ref), snapshot_id), unread, carried=carried)
         if found.entry is None and not found.affected:
             raise UsageError(
                 reason=f"find snapshot {snapshot_id} of {ref}: neither the table nor its history has it, and no commit names it",

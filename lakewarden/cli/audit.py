@@ -101,6 +101,13 @@ def downstream(
         Literal["text", "dot", "mermaid"],
         typer.Option("--format", help="As text, or as a graph for Graphviz or Mermaid."),
     ] = "text",
+    carried: Annotated[
+        bool,
+        typer.Option(
+            "--carried",
+            help="Also what was made from later snapshots of the table, which still held the rows.",
+        ),
+    ] = False,
     history_only: HistoryOnly = False,
     as_json: JsonFlag = False,
 ) -> int:
@@ -119,7 +126,7 @@ def downstream(
         invocation(ctx).open(screen, spark=not history_only) as lakewarden,
         screen.waiting("reading what every commit was made from"),
     ):
-        found = lakewarden.audit_downstream(ref, snapshot, history_only=history_only)
+        found = lakewarden.audit_downstream(ref, snapshot, carried=carried, history_only=history_only)
     if drawn == "text":
         screen.show(DownstreamReport(found))
     else:

@@ -17,7 +17,7 @@ from datetime import datetime
 
 from lakewarden import clock
 from lakewarden.engine.kernels.storage import MissingSource, Store
-from lakewarden.errors import Refused
+from lakewarden.errors import Refused, Unreachable
 from lakewarden.jobs.context import HistoryStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.discard import discard_replaced_history
 from lakewarden.jobs.grounds import Grounds
@@ -175,7 +175,7 @@ def _fetch(store: Store, path: str) -> bytes | None:
     except MissingSource as error:
         if error.gone:
             return None
-        raise
+        raise Unreachable(what=path, reason=error.reason) from error
 
 
 def _discard(state: State, view: TableView, made: Folded) -> None:

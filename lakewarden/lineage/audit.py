@@ -11,6 +11,7 @@ are too large to be counted, as Iceberg's random ones are: snapshot 7 of one Pai
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -104,22 +105,36 @@ class Downstream:
         }
 
 
-def downstream(entries: Iterable[Entry], start: Node, unread: Sequence[tuple[str, str]] = ()) -> Downstream:
-    """Every snapshot that was made from `start`, at any remove. Each is told once, by one of its shortest ways."""
+def downstream(
+    entries: Iterable[Entry],
+    start: Node,
+    unread: Sequence[tuple[str, str]] = (),
+    *,
+    carried: bool = False,
+) -> Downstream:
+    """Every snapshot that was made from `start`, at any remove. Each is told once, by one of its shortest ways.
+
+    `carried`: what was made from a later snapshot of the same table counts too, because that one still held the rows,
+    unless something had removed them by then. The answer is then too large rather than too small.
+    """
     known = {Node(each.table, each.snapshot.id): each for each in entries}
     children, unreadable = _children(known)
-    depths, via = {start: 0}, {}
+    later = _Later(known, children if carried else {})
+    depths, via = {start: 0}, dict[Node, Node]()
+    edges: dict[tuple[Node, Node], None] = {}
     waiting = deque([start])
     while waiting:
         parent = waiting.popleft()
-        for child in children.get(parent, ()):
+        direct = children.get(parent, [])
+        edges.update(dict.fromkeys((parent, child) for child in direct))
+        for child in (*direct, *later.made_since(parent)):
             if child not in depths:
                 depths[child], via[child] = depths[parent] + 1, parent
+                edges[parent, child] = None
                 waiting.append(child)
     reached = sorted(
         via, key=lambda node: (depths[node], node.table, known[node].snapshot.committed_at, node)
     )
-    edges = [(node, child) for node in (start, *reached) for child in children.get(node, ())]
     return Downstream(
         start,
         known.get(start),
@@ -130,6 +145,35 @@ def downstream(entries: Iterable[Entry], start: Node, unread: Sequence[tuple[str
         len({node.table for node in known}),
         len(known),
     )
+
+
+class _Later:
+    """What was made from later snapshots of a table. Each is handed out once: a search by distance meets it first by its shortest way."""
+
+    def __init__(self, known: Mapping[Node, Entry], children: Mapping[Node, Sequence[Node]]) -> None:
+        self._known = known
+        self._made: dict[str, list[tuple[_Order, list[Node]]]] = defaultdict(list)
+        for node, made in children.items():
+            if node in known:
+                self._made[node.table].append((_order(known[node]), list(made)))
+        for used in self._made.values():
+            used.sort(key=lambda each: each[0])
+
+    def made_since(self, node: Node) -> list[Node]:
+        used = self._made.get(node.table)
+        if not used or node not in self._known:
+            return []
+        first = bisect_right(used, _order(self._known[node]), key=lambda each: each[0])
+        found = [child for _, made in used[first:] for child in made]
+        del used[first:]
+        return found
+
+
+_Order = tuple[datetime, int]
+
+
+def _order(entry: Entry) -> _Order:
+    return entry.snapshot.committed_at, entry.snapshot.sequence_number
 
 
 def _children(

@@ -82,7 +82,7 @@ def _move(path: Path, moments: dict[int, int]) -> None:
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
 
-def below(made: list[Told], start: int) -> dict[int, int]:
+def below(made: Sequence[Told], start: int) -> dict[int, int]:
     """Everything made from a snapshot with how many steps it is away, by going over all commits until nothing changes."""
     found = {start: 0}
     while True:
