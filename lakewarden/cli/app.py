@@ -14,6 +14,7 @@ from lakewarden.cli import (
     doctor,
     doomed,
     fsck,
+    gateway,
     holds,
     migrate,
     plan,
@@ -73,5 +74,20 @@ def lakewarden(
         typer.echo(ctx.get_help())
 
 
-for family in (demo, tables, plan, run, verify, fsck, policy, holds, stage, doomed, runs, migrate, doctor):
+for family in (
+    demo,
+    tables,
+    plan,
+    run,
+    verify,
+    fsck,
+    policy,
+    holds,
+    stage,
+    doomed,
+    runs,
+    gateway,
+    migrate,
+    doctor,
+):
     family.register(app)

@@ -51,7 +51,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_program_has_its_commands() -> None:
     assert COMMANDS == [
-        "demo", "doctor", "doomed", "fsck", "heartbeat", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy", "receipts",
+        "demo", "doctor", "doomed", "fsck", "gateway", "heartbeat", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy", "receipts",
         "restore", "run", "run-show", "runs", "show", "stage", "tables", "tag", "unpin", "untag", "verify",
     ]  # fmt: skip
 

@@ -1,0 +1,128 @@
+"""Building the gateway from the settings, and serving it until it is told to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import uvicorn
+
+from lakewarden.config import CatalogConfig, Config
+from lakewarden.errors import ConfigError
+from lakewarden.lineage.gateway.app import Gateway
+from lakewarden.lineage.gateway.counts import Counts
+from lakewarden.lineage.gateway.door import Door
+from lakewarden.lineage.gateway.facts import Facts
+from lakewarden.lineage.gateway.policies import Policies
+from lakewarden.lineage.gateway.turns import Turns
+from lakewarden.lineage.gateway.upstream import Upstream
+from lakewarden.redact import redact_url
+from lakewarden.state.database import State
+from lakewarden.state.locks import TTL, Locks
+from lakewarden.state.owner import current_owner
+
+# Beyond the time a commit may take: what was forwarded is answered before the process ends.
+_LAST_SECONDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a gateway listens, and for which catalog."""
+
+    address: str
+    catalog: str
+    upstream: str
+
+
+def gateway(config: Config, state: State) -> tuple[Gateway, CatalogConfig]:
+    """The application, in front of the catalog the settings name."""
+    catalog = catalog_behind(config)
+    settings = config.gateway
+    upstream = Upstream(catalog.properties["uri"], settings.timeout_seconds)
+    # A lock outlives what may still be happening at a catalog that fell silent.
+    ttl = max(TTL, timedelta(seconds=settings.timeout_seconds))
+    facts, counts = Facts(state), Counts(state)
+    turns = Turns(Locks(state, current_owner(), ttl, wait=3 * ttl))
+    policies = Policies(config.policy, facts.stored)
+    door = Door(catalog.name, upstream, policies, facts, turns, counts)
+
+    def closing() -> None:
+        turns.close()
+        facts.close()
+
+    about = {"catalog": catalog.name}
+    return Gateway(door, upstream, policies, counts, about, closing), catalog
+
+
+def catalog_behind(config: Config) -> CatalogConfig:
+    """The one `[gateway] catalog` names, or the only REST catalog there is."""
+    named = config.gateway.catalog
+    rest = {name: each for name, each in config.catalogs.items() if _is_rest(each)}
+    if named is None and len(rest) == 1:
+        return next(iter(rest.values()))
+    if named in rest:
+        return rest[named]
+    there = ", ".join(sorted(rest)) or "none"
+    if named is None:
+        reason = f"nothing says which catalog to stand in front of; REST catalogs are: {there}"
+    elif named in config.catalogs:
+        reason = f"found {named!r}, which is no REST catalog with a uri; those are: {there}"
+    else:
+        reason = f"found {named!r}, but there is no such catalog; REST catalogs are: {there}"
+    raise ConfigError(key="gateway.catalog", where=str(config.path or "the configuration"), reason=reason)
+
+
+def _is_rest(catalog: CatalogConfig) -> bool:
+    kind, made_by = catalog.properties.get("type", ""), catalog.properties.get("catalog-impl", "")
+    rest = kind.lower() == "rest" or made_by.endswith(".RESTCatalog")
+    return catalog.format == "iceberg" and rest and catalog.properties.get("uri", "").startswith("http")
+
+
+def serve(
+    config: Config, state: State, host: str | None, port: int | None, ready: Callable[[Listening], None]
+) -> None:
+    """Until SIGINT or SIGTERM; requests on their way are answered first. `ready` is told once it listens."""
+    settings = config.gateway
+    if (settings.tls_certificate is None) is not (settings.tls_key is None):
+        where = str(config.path or "the configuration")
+        raise ConfigError(
+            key="gateway.tls_certificate", where=where, reason="it needs tls_key, and tls_key needs it"
+        )
+    app, catalog = gateway(config, state)
+    host, port = host or settings.host, port or settings.port
+    scheme = "http" if settings.tls_certificate is None else "https"
+    shown = f"[{host}]" if ":" in host else host
+    listening = Listening(f"{scheme}://{shown}:{port}", catalog.name, redact_url(catalog.properties["uri"]))
+    server = _Server(
+        uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            http="httptools",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_graceful_shutdown=settings.timeout_seconds + _LAST_SECONDS,
+            ssl_certfile=settings.tls_certificate,
+            ssl_keyfile=settings.tls_key,
+        ),
+        lambda: ready(listening),
+    )
+    server.run()
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens: a script that starts it has something to wait for."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        await super().startup(sockets=sockets)  # type: ignore[arg-type]
+        if self.started:
+            self._ready()
