@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lakewarden.lineage.gateway.routes import Kind, Route, Unreadable
+from lakewarden.lineage.gateway.routes import Kind, Route, Unreadable, plain_name
 
 # As Iceberg's specification lists them. One that is not here may do anything, so it does not pass.
 KNOWN = frozenset(
@@ -149,8 +149,8 @@ def _identifier(document: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     found = _object(document.get("identifier"), "an identifier")
     levels = [_text(each, "a namespace") for each in _list(found, "namespace")]
     name = _text(found.get("name"), "a table's name")
-    if not levels or not name or not all(levels):
-        raise Unreadable("a table is not named")
+    if not levels or not all(plain_name(each) for each in (*levels, name)):
+        raise Unreadable("a table is not named, or by a name that no path can have")
     return tuple(levels), name
 
 

@@ -6,6 +6,7 @@ import logging
 import threading
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from sqlalchemy.exc import SQLAlchemyError
 
 from lakewarden import clock
 from lakewarden.errors import LakewardenError
@@ -73,7 +74,7 @@ class Counts:
         for table, (count, reason) in waiting.items():
             try:
                 self._rejections.add(table, DOOR, reason, clock.now(), count)
-            except LakewardenError as error:
+            except (LakewardenError, SQLAlchemyError) as error:
                 log.warning("%d rejected commits to %s are not counted yet: %s", count, table, error)
                 with self._lock:
                     later, newest = self._waiting.get(table, (0, reason))

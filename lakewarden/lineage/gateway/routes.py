@@ -19,7 +19,7 @@ OVERRIDES = frozenset({b"x-http-method-override", b"x-http-method", b"x-method-o
 _ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 # Raw: parameters, backslashes, bytes outside of ASCII. Decoded: what would be a path again, or the end of one.
 _UNPLAIN = re.compile(rb"[;\\\x00-\x20\x7f-\xff]")
-_HIDDEN = re.compile(r"[/\\\x00]")
+_HIDDEN = re.compile(r"[/\\\x00\ud800-\udfff]")
 
 
 class Unreadable(Exception):
@@ -62,6 +62,11 @@ def route(method: str, path: bytes) -> Route:
     return Route(Kind.TABLES if changes else Kind.OTHER)
 
 
+def plain_name(name: str) -> bool:
+    """Whether it is one segment of a path for every server, once it is escaped."""
+    return bool(name) and name not in (".", "..") and not _HIDDEN.search(name)
+
+
 def table_path(before: bytes, namespace: tuple[str, ...], table: str) -> bytes:
     """The path of a table, where `before` is what goes ahead of `namespaces`."""
     return before + b"namespaces/" + _escaped(LEVELS.join(namespace)) + b"/tables/" + _escaped(table)
@@ -75,7 +80,7 @@ def _segments(path: bytes) -> list[str]:
         names = [unquote_to_bytes(each).decode("utf-8") for each in parts]
     except UnicodeDecodeError:
         raise Unreadable("the path is not UTF-8") from None
-    if any(not each or each in (".", "..") or _HIDDEN.search(each) for each in names) and names != [""]:
+    if not all(plain_name(each) for each in names) and names != [""]:
         raise Unreadable("the path has an empty segment, or one that leads elsewhere")
     return names
 

@@ -6,8 +6,10 @@ that was idle is looked at before it is used, and from the first byte on an erro
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import ssl
+import sys
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +29,10 @@ _CONNECT_SECONDS = 10
 # Shorter than servers close idle connections after: one that is closing at that moment would leave a commit unknown.
 _IDLE_SECONDS = 4
 _CONNECTIONS = 500
+
+# The transport looks for this optional module at every request, on the whole path; told once that it is not there, it stops.
+if importlib.util.find_spec("sniffio") is None:
+    sys.modules["sniffio"] = None  # type: ignore[assignment]
 
 # Nothing of the request was sent: the connection was never there.
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
