@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -41,6 +42,7 @@ def gateway(
 
     def ready(listening: Listening) -> None:
         screen.show(GatewayReport(listening))
+        sys.stdout.flush()  # a script that waits for it reads a pipe
 
     with invocation(ctx).open(screen, spark=False) as lakewarden:
         lakewarden.serve_gateway(host, port, ready)

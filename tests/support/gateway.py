@@ -35,8 +35,13 @@ class Running:
     config: dict[str, Any]
     process: subprocess.Popen[bytes]
 
-    def state(self) -> State:
-        return State.open(Config.from_dict(self.config, {}).state.url)
+    @contextmanager
+    def state(self) -> Iterator[State]:
+        opened = State.open(Config.from_dict(self.config, {}).state.url)
+        try:
+            yield opened
+        finally:
+            opened.close()
 
 
 @contextmanager
@@ -46,14 +51,15 @@ def gateway(
     state_url: str | None = None,
     policy: Mapping[str, object] | None = None,
     settings: Mapping[str, object] | None = None,
+    catalog: str = CATALOG,
 ) -> Iterator[Running]:
     """Started on entering, stopped on leaving as an operator would: it answers what is on its way, and flushes its counts."""
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     config: dict[str, Any] = {
         "state": {"url": state_url or f"sqlite:///{folder}/state.db"},
-        "catalogs": {CATALOG: {"type": "rest", "uri": upstream}},
-        "gateway": {"port": port, "catalog": CATALOG, **(settings or {})},
+        "catalogs": {catalog: {"type": "rest", "uri": upstream}},
+        "gateway": {"port": port, "catalog": catalog, **(settings or {})},
         "policy": dict(policy or {}),
     }
     path = folder / f"gateway-{port}.toml"
@@ -90,12 +96,19 @@ def _toml(config: Mapping[str, Mapping[str, Any]]) -> str:
 
 @dataclass
 class Wire:
-    """Carries bytes between the gateway and the catalog. Once `cut_at` was seen in a request, the answer to it is lost."""
+    """Carries bytes between the gateway and the catalog. Once `cut_at` was seen in a request, the answer to it is lost.
+
+    A request that has `hold_at` in it waits, undelivered, for `go_on`.
+    """
 
     target: int
     port: int = field(default_factory=free_port)
     cut_at: bytes = b""
     was_cut: threading.Event = field(default_factory=threading.Event)
+    hold_at: bytes = b""
+    holding: threading.Event = field(default_factory=threading.Event)
+    go_on: threading.Event = field(default_factory=threading.Event)
+    carried: list[bytes] = field(default_factory=list)
 
     @property
     def uri(self) -> str:
@@ -106,8 +119,12 @@ class Wire:
             threading.Thread(target=self._back, args=(server, client), daemon=True).start()
             with suppress(OSError):
                 while part := client.recv(1 << 16):
+                    self.carried.append(part)
                     if self.cut_at and self.cut_at in part:
                         self.was_cut.set()
+                    if self.hold_at and self.hold_at in part:
+                        self.holding.set()
+                        self.go_on.wait(30)
                     server.sendall(part)
 
     def _back(self, server: socket.socket, client: socket.socket) -> None:

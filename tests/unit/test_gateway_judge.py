@@ -16,6 +16,7 @@ from lakewarden.lineage.gateway.commits import Change, RefChange
 from lakewarden.lineage.gateway.judge import Now, Objection, Ref, Rule, Rules, judge, looks_at_table
 from lakewarden.lineage.gateway.routes import Kind, Route, Unreadable, route, table_path
 from lakewarden.lineage.validate import Requirements
+from lakewarden.state.expiries import Going
 from lakewarden.state.pins import MIRROR, Pin
 
 MOMENT = datetime(2026, 3, 1, tzinfo=UTC)
@@ -70,6 +71,9 @@ def rules_of(objections: tuple[Objection, ...]) -> list[Rule]:
         ("POST", b"/v1/namespaces/db/tables/t", Kind.COMMIT),
         ("POST", b"/v1/main/namespaces/a%1Fb/tables/t", Kind.COMMIT),
         ("POST", b"/v1/catalogs/x/namespaces/db/tables/t", Kind.COMMIT),
+        ("POST", b"/v1/arn%3Aaws%3Abucket%2Fmine/namespaces/db/tables/t", Kind.COMMIT),
+        ("POST", b"/v1/main%7Cs3%3A%2F%2Fb%2Fw/transactions/commit", Kind.TRANSACTION),
+        ("POST", b"/v1/namespaces/a%2Fb/properties", Kind.OTHER),
         ("PUT", b"/v1/namespaces/db/tables/t", Kind.COMMIT),
         ("POST", b"/v1/namespaces/db/t%61bles/t", Kind.COMMIT),
         ("POST", b"/v1/transactions/commit", Kind.TRANSACTION),
@@ -100,6 +104,9 @@ def test_a_request_is_known_by_its_path(method: str, path: bytes, kind: Kind) ->
         b"/v1/namespaces/db/views/%2e%2E/tables/t",
         b"/v1/namespaces/db%2Ftables%2Ft",
         b"/v1/namespaces%2fdb/tables/t",
+        b"/v1/namespaces/a%2Fb/tables/t",
+        b"/v1/x/namespaces/db%2Ftables/t",
+        b"/v1/x%2F../namespaces/db/tables/t",
         b"/v1/namespaces/db/tables/t%00",
         b"/v1/namespaces/db/tables\\t",
         b"/v1/namespaces/db/tables%5Ct",
@@ -291,8 +298,10 @@ def test_a_ref_the_commit_drops_or_moves_itself_protects_nothing() -> None:
 
 def test_where_expiry_is_reserved_only_what_lakewarden_is_expiring_goes() -> None:
     reserved = Rules(Requirements(), expiry_reserved=True)
-    assert rules_of(judge(read(remove(1, 2)), reserved, Now(expiring=frozenset({1})))) == [Rule.RESERVED]
-    assert judge(read(remove(1, 2)), reserved, Now(expiring=frozenset({1, 2, 3}))) == ()
+    assert rules_of(judge(read(remove(1, 2)), reserved, Now(expiring=Going(frozenset({1}))))) == [
+        Rule.RESERVED
+    ]
+    assert judge(read(remove(1, 2)), reserved, Now(expiring=Going(frozenset({1, 2, 3})))) == ()
     assert judge(read(remove(1, 2)), FREE, Now()) == ()
 
 
@@ -310,6 +319,13 @@ def test_a_protected_tag_is_neither_dropped_nor_moved_and_may_be_kept_longer(tag
         assert rules_of(judge(read(*changes), rules, now)) == [Rule.TAG]
     assert judge(read(name(tag, 2, "tag")), rules, now) == ()
     assert judge(read(drop(tag)), rules, Now({"main": Ref("branch", 9)})) == ()
+
+
+def test_a_protected_tag_whose_age_is_over_goes_with_lakewardens_own_expiry() -> None:
+    rules = Rules(Requirements(), protected_tags=("audit-*",))
+    now = Now({"audit-1": Ref("tag", 2)}, expiring=Going(frozenset({2}), frozenset({"audit-1"})))
+    assert judge(read(drop("audit-1"), remove(2)), rules, now) == ()
+    assert rules_of(judge(read(name("audit-1", 3, "tag")), rules, now)) == [Rule.TAG]
 
 
 def test_an_append_needs_no_look_at_the_table_and_no_turn() -> None:
@@ -339,7 +355,7 @@ NOWS = st.builds(
     Now,
     refs=st.dictionaries(NAMES, st.builds(Ref, st.sampled_from(["tag", "branch"]), IDS)),
     pins=st.lists(IDS.map(lambda each: pin(each, f"{MIRROR}p1")), max_size=2).map(tuple),
-    expiring=st.frozensets(IDS),
+    expiring=st.builds(Going, st.frozensets(IDS), st.frozensets(NAMES)),
 )
 
 
@@ -352,4 +368,4 @@ def test_nothing_that_is_held_goes(change: Change, now: Now, reserved: bool) -> 
     assert not change.removed & {each.snapshot_id for each in now.pins}
     dropped = {each.name for each in change.refs}
     assert not change.removed & {ref.snapshot_id for name, ref in now.refs.items() if name not in dropped}
-    assert not reserved or change.removed <= now.expiring
+    assert not reserved or change.removed <= now.expiring.snapshots

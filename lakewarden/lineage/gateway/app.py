@@ -160,7 +160,7 @@ class Gateway:
             answer = await self._upstream.whole(method, target, asked, None)
         except httpx.HTTPError as error:
             return _failed(error)
-        return _without_address(answer)
+        return without_address(answer)
 
 
 def _routed(method: str, path: bytes, headers: Headers) -> Route:
@@ -215,7 +215,8 @@ def _failed(error: httpx.HTTPError) -> Answer:
     return answers.failed(f"the catalog did not answer: {words}")
 
 
-def _without_address(answer: Answer) -> Answer:
+def without_address(answer: Answer) -> Answer:
+    """The configuration answer without `uri`; any other answer as it is."""
     try:
         content = json.loads(answer.body) if answer.status == 200 else None
     except ValueError:

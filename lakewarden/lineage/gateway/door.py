@@ -24,7 +24,7 @@ from lakewarden.lineage.gateway.counts import Counts
 from lakewarden.lineage.gateway.facts import Facts
 from lakewarden.lineage.gateway.judge import Now, Objection, Rules, judge, looks_at_table
 from lakewarden.lineage.gateway.policies import Policies
-from lakewarden.lineage.gateway.routes import Route, Unreadable, table_path
+from lakewarden.lineage.gateway.routes import Kind, Route, Unreadable, table_path
 from lakewarden.lineage.gateway.turns import Turn, Turns
 from lakewarden.lineage.gateway.upstream import NOT_SENT, TableNow, Upstream, forwarded
 from lakewarden.model import TableRef
@@ -82,10 +82,7 @@ class Door:
             )
 
     async def _judged(self, request: Request, route: Route, changes: Sequence[Change]) -> Answer:
-        cases = [
-            _Case(self._ref(each), each, table_path(route.before, each.namespace, each.table))
-            for each in changes
-        ]
+        cases = [_Case(self._ref(each), each, _path(request, route, each)) for each in changes]
         rules = {each.ref: await self._rules(each, request.headers) for each in cases if each.change.judged}
         looking = [
             each for each in cases if each.ref in rules and looks_at_table(each.change, rules[each.ref])
@@ -184,6 +181,13 @@ class _Case:
     ref: TableRef
     change: Change
     path: bytes
+
+
+def _path(request: Request, route: Route, change: Change) -> bytes:
+    """Where the table is: as the client wrote it, or as a transaction names it."""
+    if route.kind is Kind.COMMIT:
+        return request.target.partition(b"?")[0]
+    return table_path(route.before, change.namespace, change.table)
 
 
 def _sized(headers: Headers) -> list[tuple[bytes, bytes]]:

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 from lakewarden.lineage.gateway.commits import Change
 from lakewarden.lineage.validate import Requirements, validate
+from lakewarden.state.expiries import Going
 from lakewarden.state.pins import MIRROR, Pin
 
 _SHOWN = 5
@@ -46,7 +47,7 @@ class Now:
 
     refs: Mapping[str, Ref] = field(default_factory=dict)
     pins: tuple[Pin, ...] = ()
-    expiring: frozenset[int] = frozenset()
+    expiring: Going = field(default_factory=Going)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def _removal(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
     for name, ref in sorted(_afterwards(change, now).items()):
         if ref.snapshot_id in change.removed:
             yield Objection(Rule.REF, f"{ref.kind} {name} names snapshot {ref.snapshot_id}")
-    foreign = change.removed - now.expiring
+    foreign = change.removed - now.expiring.snapshots
     if rules.expiry_reserved and foreign:
         yield Objection(
             Rule.RESERVED,
@@ -115,7 +116,8 @@ def _tags(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
             yield Objection(
                 Rule.TAG, f"it {does} tag {each.name}, which mirrors the pin of {pin.holder} (pin {pin.id})"
             )
-        elif _matches(each.name, rules):
+        elif _matches(each.name, rules) and not (each.kind is None and each.name in now.expiring.refs):
+            # One whose own age is over goes with Lakewarden's expiry.
             yield Objection(Rule.TAG, f"it {does} tag {each.name}, which is protected (protected_tags)")
 
 

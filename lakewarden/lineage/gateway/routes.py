@@ -19,7 +19,7 @@ OVERRIDES = frozenset({b"x-http-method-override", b"x-http-method", b"x-method-o
 _ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 # Raw: parameters, backslashes, bytes outside of ASCII. Decoded: what would be a path again, or the end of one.
 _UNPLAIN = re.compile(rb"[;\\\x00-\x20\x7f-\xff]")
-_HIDDEN = re.compile(r"[/\\\x00\ud800-\udfff]")
+_HIDDEN = re.compile(r"[\\\x00\ud800-\udfff]")
 
 
 class Unreadable(Exception):
@@ -45,26 +45,38 @@ class Route:
 
 
 def route(method: str, path: bytes) -> Route:
-    """What the request is for. Unreadable where it may change something and its path can be read in two ways."""
+    """What the request is for. Unreadable where it may change a table and its path can be read in two ways."""
     if method in READING:
         return Route(Kind.CONFIG if path.endswith(b"/v1/config") else Kind.OTHER)
     names = _segments(path)
+    # As a server reads it that takes an escaped slash for a slash: some prefixes have one, and mean nothing by it.
+    flat = [part for each in names for part in each.split("/") if part not in ("", ".")]
+    kind = _kind(method, names)
+    if _kind(method, flat) is not kind:
+        raise Unreadable("its path is one thing with its slashes escaped, and another without")
+    if kind is Kind.TRANSACTION:
+        _plain(names[-2:])
+        return Route(kind, _before(path, 2))
+    if kind is Kind.COMMIT:
+        _plain(names[-4::2])
+        return Route(kind, _before(path, 4), tuple(names[-3].split(LEVELS)), names[-1])
+    return Route(kind)
+
+
+def _kind(method: str, names: list[str]) -> Kind:
     words = [each.lower() for each in names]
-    if words[-2:] == ["transactions", "commit"] and method != "DELETE":
-        _plain(names[-2:], words[-2:])
-        return Route(Kind.TRANSACTION, _before(path, 2))
-    if len(words) >= 4 and words[-4] == "namespaces" and words[-2] == "tables":
-        _plain(names[-4::2], words[-4::2])
-        if method == "DELETE":
-            return Route(Kind.TABLES)
-        return Route(Kind.COMMIT, _before(path, 4), tuple(names[-3].split(LEVELS)), names[-1])
-    changes = words[-1:] in (["tables"], ["register"]) or words[-2:] == ["tables", "rename"]
-    return Route(Kind.TABLES if changes else Kind.OTHER)
+    of_table = len(words) >= 4 and words[-4] == "namespaces" and words[-2] == "tables"
+    if words[-2:] == ["transactions", "commit"]:
+        return Kind.TRANSACTION
+    if of_table and method != "DELETE":
+        return Kind.COMMIT
+    changes = of_table or words[-1:] in (["tables"], ["register"]) or words[-2:] == ["tables", "rename"]
+    return Kind.TABLES if changes else Kind.OTHER
 
 
 def plain_name(name: str) -> bool:
     """Whether it is one segment of a path for every server, once it is escaped."""
-    return bool(name) and name not in (".", "..") and not _HIDDEN.search(name)
+    return bool(name) and name not in (".", "..") and "/" not in name and not _HIDDEN.search(name)
 
 
 def table_path(before: bytes, namespace: tuple[str, ...], table: str) -> bytes:
@@ -80,12 +92,14 @@ def _segments(path: bytes) -> list[str]:
         names = [unquote_to_bytes(each).decode("utf-8") for each in parts]
     except UnicodeDecodeError:
         raise Unreadable("the path is not UTF-8") from None
-    if not all(plain_name(each) for each in names) and names != [""]:
+    elsewhere = any(each in ("", ".") or ".." in each.split("/") or _HIDDEN.search(each) for each in names)
+    if elsewhere and names != [""]:
         raise Unreadable("the path has an empty segment, or one that leads elsewhere")
     return names
 
 
-def _plain(names: list[str], words: list[str]) -> None:
+def _plain(names: list[str]) -> None:
+    words = [each.lower() for each in names]
     if names != words:
         raise Unreadable(f"the path says {'/'.join(names)} where {'/'.join(words)} is meant")
 

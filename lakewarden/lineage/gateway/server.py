@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,7 +11,7 @@ from datetime import timedelta
 import uvicorn
 
 from lakewarden.config import CatalogConfig, Config
-from lakewarden.errors import ConfigError
+from lakewarden.errors import ConfigError, UsageError
 from lakewarden.lineage.gateway.app import Gateway
 from lakewarden.lineage.gateway.counts import Counts
 from lakewarden.lineage.gateway.door import Door
@@ -84,13 +86,10 @@ def serve(
 ) -> None:
     """Until SIGINT or SIGTERM; requests on their way are answered first. `ready` is told once it listens."""
     settings = config.gateway
-    if (settings.tls_certificate is None) is not (settings.tls_key is None):
-        where = str(config.path or "the configuration")
-        raise ConfigError(
-            key="gateway.tls_certificate", where=where, reason="it needs tls_key, and tls_key needs it"
-        )
+    _check_tls(config)
     app, catalog = gateway(config, state)
     host, port = host or settings.host, port or settings.port
+    listener = _listener(host, port)
     scheme = "http" if settings.tls_certificate is None else "https"
     shown = f"[{host}]" if ":" in host else host
     listening = Listening(f"{scheme}://{shown}:{port}", catalog.name, redact_url(catalog.properties["uri"]))
@@ -112,7 +111,36 @@ def serve(
         ),
         lambda: ready(listening),
     )
-    server.run()
+    with listener:
+        server.run(sockets=[listener])
+
+
+def _check_tls(config: Config) -> None:
+    """Told before anything listens."""
+    certificate, key = config.gateway.tls_certificate, config.gateway.tls_key
+    if certificate is None and key is None:
+        return
+    reason = "it needs tls_key, and tls_key needs it"
+    if certificate is not None and key is not None:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+            return
+        except OSError as error:  # ssl.SSLError is one
+            reason = f"cannot use {certificate} with {key}: {error}"
+    raise ConfigError(
+        key="gateway.tls_certificate", where=str(config.path or "the configuration"), reason=reason
+    )
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise UsageError(
+            reason=f"listen on {host} port {port}: {error.strerror or error}",
+            hint="choose another with --host and --port, or in [gateway]",
+        ) from None
 
 
 class _Server(uvicorn.Server):
@@ -122,7 +150,7 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._ready = ready
 
-    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
-        await super().startup(sockets=sockets)  # type: ignore[arg-type]
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
         if self.started:
             self._ready()
