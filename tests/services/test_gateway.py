@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import httpx
@@ -263,6 +264,22 @@ def test_a_commit_without_lineage_is_turned_away_in_words_its_user_reads(
     wait_until(lambda: written().get(f"{site.name}.db.refused") == 2, "the counts are written down", 5)
     table.refresh().append(ROWS, snapshot_properties=LINEAGE)
     assert len(ids(site.load("refused"))) == 2
+
+
+def test_many_refusals_are_each_answered_at_once_and_counted(site: Site) -> None:
+    site.table("busy")
+    body = {"updates": [{"action": "add-snapshot", "snapshot": {"snapshot-id": 1, "summary": {}}}]}
+
+    def refusals(count: int) -> list[float]:
+        with httpx.Client(base_url=site.running.uri) as client:
+            answers = [client.post(f"{TABLES}/busy", json=body) for _ in range(count)]
+        assert {each.status_code for each in answers} == {403}
+        return [each.elapsed.total_seconds() for each in answers]
+
+    assert median(refusals(50)) < 0.03, "an answer that waits for its other half takes 0.04"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(refusals, [50] * 8))
+    assert site.counted("busy") == 450
 
 
 def test_a_transaction_is_judged_table_by_table_and_passes_whole_or_not_at_all(site: Site) -> None:

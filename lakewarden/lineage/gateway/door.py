@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import httpx
+from sqlalchemy.exc import SQLAlchemyError
 
 from lakewarden import clock
 from lakewarden.errors import LakewardenError, PolicyError
@@ -76,9 +77,10 @@ class Door:
             return ended.answer
         except PolicyError as error:
             return answers.forbidden(f"refusing to commit: {error.message}; {error.hint}")
-        except LakewardenError as error:
+        except (LakewardenError, SQLAlchemyError) as error:
+            # Both come from the state database, which is asked before anything is forwarded and never after.
             return answers.unavailable(
-                f"Lakewarden's gateway cannot judge the commit now, so nothing was forwarded: {error.message}"
+                f"Lakewarden's gateway cannot judge the commit now, so nothing was forwarded: {error}"
             )
 
     async def _judged(self, request: Request, route: Route, changes: Sequence[Change]) -> Answer:
