@@ -9,7 +9,7 @@ from __future__ import annotations
 import getpass
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.jobs.checkup import Checkup
     from lakewarden.jobs.verdict import Verification
     from lakewarden.lake import Lake
+    from lakewarden.lineage.gateway.server import Listening
     from lakewarden.lineage.openlineage import Events
     from lakewarden.plan import Plan
     from lakewarden.safety.ownership import MetadataFile
@@ -334,6 +335,17 @@ class Lakewarden(Holding, Auditing):
             grounds, self.lake.format_for(ref), self.lake.spark, resolved, progress or Silent()
         )
         return examiner.examine(ref, deep=deep)
+
+    def serve_gateway(
+        self,
+        host: str | None = None,
+        port: int | None = None,
+        ready: Callable[[Listening], None] = lambda _: None,
+    ) -> None:
+        """Stand in front of the REST catalog `[gateway]` names until the process is told to stop; `ready` hears where."""
+        from lakewarden.lineage.gateway.server import serve
+
+        serve(self.config, self.state, host, port, ready)
 
     def _trigger(self, trigger: Trigger | Mapping[str, str] | None) -> Trigger:
         return _trigger(trigger)

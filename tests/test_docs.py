@@ -133,7 +133,7 @@ def test_every_policy_key_has_its_line(key: Any) -> None:
 
 
 def test_a_key_is_called_acted_on_only_where_its_job_exists() -> None:
-    jobs = {*Job, "the whole pass", "the commit hook"}
+    jobs = {*Job, "the whole pass", "the commit hook", "the gateway"}
     apart = {"handoff_enabled": True}  # reap waits for a hand-off that a policy asks for
     for key in KEYS:
         expected = apart.get(key.name, docs.job_of(key) in jobs)
@@ -237,7 +237,9 @@ def documents() -> Iterator[dict[str, Any]]:
 def holding() -> Iterator[dict[str, Any]]:
     from datetime import timedelta
 
+    from lakewarden.lineage.gateway.server import Listening
     from lakewarden.model import Hold, HoldKind
+    from lakewarden.report.gateway import GatewayReport
     from lakewarden.report.holds import (
         HeartbeatsReport,
         HoldsReport,
@@ -252,6 +254,7 @@ def holding() -> Iterator[dict[str, Any]]:
 
     pin = Pin("p", str(TABLE), "u", 2, "h", "", MOMENT)
     yield HoldsReport(str(TABLE), (Hold(HoldKind.PIN, "p", "h"),), MOMENT).to_dict()
+    yield GatewayReport(Listening("a", "c", "u")).to_dict()
     yield PinsReport((pin,), MOMENT).to_dict()
     yield PinReport(pin, MOMENT).to_dict()
     yield TagReport(str(TABLE), "t", (Ref("t", "tag", 2),)).to_dict()

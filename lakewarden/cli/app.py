@@ -15,6 +15,7 @@ from lakewarden.cli import (
     doctor,
     doomed,
     fsck,
+    gateway,
     holds,
     migrate,
     plan,
@@ -87,6 +88,7 @@ for family in (
     doomed,
     runs,
     audit,
+    gateway,
     migrate,
     doctor,
 ):

@@ -15,6 +15,7 @@ from lakewarden.formats.seam import TableFormat
 from lakewarden.model import FileSet, Owner, RunState, TableView, Trigger
 from lakewarden.plan import Plan
 from lakewarden.policy.resolve import Policy
+from lakewarden.state import expiries
 from lakewarden.state.runs import Journal
 
 
@@ -35,8 +36,8 @@ class DeletingStep(StrEnum):
     """The journaled moments of jobs that mark and delete. Each may be the last thing a process did."""
 
     DOOMING = "dooming"  # a verdict with its files is in the state database; it counts for nothing yet
-    EXPIRING = "expiring"  # snapshots may be gone from the metadata from here on
-    DOOMED = "doomed"  # the verdict is in force: the grace has begun
+    EXPIRING = expiries.EXPIRING  # snapshots may be gone from the metadata from here on
+    DOOMED = expiries.DOOMED  # the verdict is in force: the grace has begun
     ERASING = "erasing"  # files of a batch may be gone from here on
     ERASED = "erased"  # a batch has its receipts
     ADOPTING = "adopting"  # a staged load's files may be part of the table from here on

@@ -53,7 +53,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_program_has_its_commands() -> None:
     assert COMMANDS == [
-        "audit", "demo", "doctor", "doomed", "fsck", "heartbeat", "history", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy", "receipts",
+        "audit", "demo", "doctor", "doomed", "fsck", "gateway", "heartbeat", "history", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy", "receipts",
         "restore", "run", "run-show", "runs", "show", "stage", "tables", "tag", "unpin", "untag", "verify",
     ]  # fmt: skip
 
