@@ -13,8 +13,10 @@ from bench.compare import Comparison
 from bench.deleting import expire_case, history_growth, reach_memory, sweep_case
 from bench.findings import Check, Found, Machine, Report, Turn, warm
 from bench.fixed_memory import fixed_memory
+from bench.gateway import gateway_case
 from bench.growth import Growth
 from bench.lab import Lab
+from bench.lineage import lineage
 from bench.paimon_binpack import binpack_case
 from bench.reap_s3 import reap_s3
 from bench.report import line
@@ -246,6 +248,13 @@ CASES: tuple[Case, ...] = (
         compares=False,
     ),
     Case(
+        "lineage",
+        "2,000 snapshots over two years, expired and folded month by month: the audit's questions for every one of them",
+        "no wrong answer; 1,000 snapshots read in less than a second; a blast radius over 10,000 in less than 2",
+        lineage,
+        compares=False,
+    ),
+    Case(
         "growth",
         "one, two and four times the rows: how Lakewarden's time grows",
         "seconds per row grow by at most 10 %",
@@ -281,5 +290,12 @@ CASES: tuple[Case, ...] = (
         budget,
         compares=False,
         master="local[4]",
+    ),
+    Case(
+        "gateway",
+        "commits to a REST catalog, directly and through the gateway; and commits the gateway turns away",
+        "p50 grows by less than 3 ms; 500 refusals a second without an error",
+        gateway_case,
+        compares=False,
     ),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import getpass
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +17,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lakewarden import clock
+from lakewarden.auditing import Auditing
 from lakewarden.config import Config
-from lakewarden.errors import Refused, UsageError
+from lakewarden.errors import NoSuchTable, Refused, UsageError
 from lakewarden.holding import Holding
 from lakewarden.model import Job, Manifest, Run, RunState, Step, TableRef, TableView, Trigger
 from lakewarden.policy.keys import key as known_key
 from lakewarden.policy.origin import Layer, Origin
 from lakewarden.policy.resolve import Layers, Policy, read_layer, resolve, validate
+from lakewarden.tiering import Tiering
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.engine.lanes import Lanes
@@ -31,6 +33,7 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.jobs.checkup import Checkup
     from lakewarden.jobs.verdict import Verification
     from lakewarden.lake import Lake
+    from lakewarden.lineage.gateway.server import Listening
     from lakewarden.lineage.openlineage import Events
     from lakewarden.plan import Plan
     from lakewarden.safety.ownership import MetadataFile
@@ -43,7 +46,7 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.state.verdicts import DoomedFile, DoomedList, Restored
 
 
-class Lakewarden(Holding):
+class Lakewarden(Holding, Auditing, Tiering):
     """A lake to look after: its configuration, its state and, once a table is touched, its Spark session."""
 
     def __init__(
@@ -120,7 +123,7 @@ class Lakewarden(Holding):
 
     def runs(self, table: str | TableRef | None = None, limit: int = 50) -> tuple[Run, ...]:
         """The journal, newest first."""
-        return self.journal.list(None if table is None else str(_ref(table)), limit)
+        return self.journal.list(None if table is None else str(self._named(table)), limit)
 
     def run_by_id(self, run_id: str) -> tuple[Run, tuple[Step, ...]]:
         """A run and every step it journaled."""
@@ -138,7 +141,7 @@ class Lakewarden(Holding):
         from lakewarden.policy.graces import due_at
         from lakewarden.state.verdicts import LIVE, DoomedList, VerdictState
 
-        ref = _ref(table)
+        ref = self._named(table)
         seen = self._seen.get(ref)
         uuid = seen.uuid if seen else None
         policy = self._resolve(ref, seen.properties if seen else {}, None)
@@ -162,7 +165,7 @@ class Lakewarden(Holding):
         """
         from lakewarden.jobs.restore import restore
 
-        ref = _ref(table)
+        ref = self._named(table)
         seen = self._seen.get(ref)
         return restore(
             self._doomed,
@@ -177,7 +180,7 @@ class Lakewarden(Holding):
 
     def receipts(self, table: str | TableRef, limit: int = 50) -> tuple[DoomedFile, ...]:
         """What was deleted of the table, when, why and by which run; the newest first. Needs no Spark."""
-        ref = _ref(table)
+        ref = self._named(table)
         seen = self._seen.get(ref)
         return self._doomed.receipts(str(ref), limit, table_uuid=seen.uuid if seen else None)
 
@@ -264,6 +267,7 @@ class Lakewarden(Holding):
             self.config.budgets,
             self._lanes(),
             self._strays,
+            self.config.lineage.history,
         )
 
         def resolved(view: TableView) -> Policy:
@@ -278,8 +282,8 @@ class Lakewarden(Holding):
         trigger: Trigger | Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> tuple[Run, ...]:
-        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, reap; expire-partitions before and sweep after
-        them where the policy asks for it.
+        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, reap, compact-history; expire-partitions before
+        and sweep after reap where the policy asks for it.
 
         Stops at a run whose outcome is unknown. A job that safety refuses is told as such, and the pass goes on.
         """
@@ -333,8 +337,36 @@ class Lakewarden(Holding):
         )
         return examiner.examine(ref, deep=deep)
 
+    def serve_gateway(
+        self,
+        host: str | None = None,
+        port: int | None = None,
+        ready: Callable[[Listening], None] = lambda _: None,
+    ) -> None:
+        """Stand in front of the REST catalog `[gateway]` names until the process is told to stop; `ready` hears where."""
+        from lakewarden.lineage.gateway.server import serve
+
+        serve(self.config, self.state, host, port, ready)
+
     def _trigger(self, trigger: Trigger | Mapping[str, str] | None) -> Trigger:
         return _trigger(trigger)
+
+    def _named(self, table: str | TableRef) -> TableRef:
+        """For questions that only the database is asked: of a name that nobody knows it would have nothing to tell."""
+        ref = _ref(table)
+        of_spark = {
+            key.split(".")[3] for key in self.config.spark.conf if key.startswith("spark.sql.catalog.")
+        }
+        known = {*self.config.catalogs, *of_spark}
+        if self._spark is not None or ref.catalog in known or self._remembered(ref):
+            return ref
+        there = ", ".join(sorted(known)) or "none"
+        raise NoSuchTable(table=ref, reason=f"no catalog {ref.catalog} is configured; configured: {there}")
+
+    def _remembered(self, ref: TableRef) -> bool:
+        """Its catalog may have left the configuration since."""
+        seen = self._seen.get(ref)
+        return bool(seen or self.journal.list(str(ref), 1) or self._doomed.standings(str(ref), None))
 
     # ------------------------------------------------------------ parts
 
@@ -409,6 +441,7 @@ _WHERE_ASKED = {
     Job.EXPIRE_PARTITIONS: "partition_expiry_enabled",
     Job.HANDOFF: "handoff_enabled",
     Job.SWEEP: "orphan_sweep_enabled",
+    Job.COMPACT_HISTORY: "history_compaction_enabled",
 }
 
 

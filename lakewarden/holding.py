@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.state.loads import Load
     from lakewarden.state.pins import Pin
     from lakewarden.state.runs import Journal
+
+# Longer than any commit of a tag takes; a process that dies meanwhile keeps its snapshot no longer than this.
+_TAGGING = timedelta(minutes=10)
 
 
 class Holding:
@@ -120,7 +124,7 @@ class Holding:
     ) -> TableView:
         """Give a snapshot (the current one, when not said) a name that keeps it: for `retain` from now, or `forever`."""
         from lakewarden.jobs.frozen import refuse_frozen
-        from lakewarden.jobs.pinning import refuse_going
+        from lakewarden.jobs.pinning import Wish
 
         ref = _ref(table)
         if (retain is None) is not forever:
@@ -131,10 +135,12 @@ class Holding:
         wanted = view.current_snapshot_id if snapshot_id is None else snapshot_id
         if wanted is None:
             raise UsageError(reason=f"tag {ref}: it has no snapshot yet", hint="write to it first")
-        if view.snapshot(wanted) is not None:
-            refuse_going(self.journal, view, wanted)
         refuse_frozen("tag", view)
-        self._format_for(ref).create_tag(ref, name, wanted, _end(duration(retain, "retain")))
+        with ExitStack() as pinned:
+            if view.snapshot(wanted) is not None:
+                # Until the tag is there, a pin keeps the snapshot: others who expire look for pins right before they commit.
+                pinned.enter_context(self._pinning.pin(Wish(ref, wanted, f"tag {name}", ttl=_TAGGING)))
+            self._format_for(ref).create_tag(ref, name, wanted, _end(duration(retain, "retain")))
         return self.view(ref)
 
     def untag(self, table: str | TableRef, name: str) -> TableView:

@@ -25,6 +25,7 @@ class Job(StrEnum):
     EXPIRE = "expire"
     REAP = "reap"
     SWEEP = "sweep"
+    COMPACT_HISTORY = "compact-history"  # last: what expired in this pass is written down by then
 
 
 class RunState(StrEnum):

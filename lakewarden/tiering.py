@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from lakewarden.model import TableRef, TableView
+from lakewarden.policy.duration import moment
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.jobs.where import Whereabouts
@@ -37,14 +38,14 @@ class Tiering:
         table: str | TableRef,
         *,
         snapshot_id: int | None = None,
-        as_of: datetime | None = None,
+        as_of: str | datetime | None = None,
         tag: str | None = None,
     ) -> Whereabouts:
         """Which table of which catalog has that snapshot, the table as of that time, or that tag; and the query to run."""
         from lakewarden.jobs.where import Asked, where
         from lakewarden.state.archive import Archive
 
-        asked = Asked(snapshot_id, as_of, tag)
+        asked = Asked(snapshot_id, moment(as_of, "as-of"), tag)
         live = self.view(table)
         expired = Archive(self.state).list(live.uuid, limit=1_000_000)
         return where(asked, live, self._cold(live), expired)

@@ -18,14 +18,14 @@ PACKAGE = ROOT / "lakewarden"
 LAYERS = (
     ("cli",),
     ("report", "demo"),
-    ("api", "holding"),
+    ("api", "holding", "auditing", "tiering"),
     ("lake",),
     ("jobs",),
     ("engine",),
     ("formats",),
     ("safety", "policy", "lineage"),
     ("state",),
-    ("plan", "model", "errors", "clock", "config", "sources", "redact", "version", "paths"),
+    ("plan", "actions", "model", "errors", "clock", "config", "sources", "redact", "version", "paths"),
 )
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}
 

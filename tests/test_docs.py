@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from lakewarden.actions import Bin, DropPartition, ManifestRewrite, MergeBuckets, RewriteGroup, Source
 from lakewarden.cli import docs
 from lakewarden.config import Config
 from lakewarden.errors import UsageError
@@ -32,16 +33,7 @@ from lakewarden.model import (
     TableView,
     Trigger,
 )
-from lakewarden.plan import (
-    Bin,
-    Bounds,
-    DropPartition,
-    ManifestRewrite,
-    MergeBuckets,
-    Plan,
-    RewriteGroup,
-    Source,
-)
+from lakewarden.plan import Bounds, Plan
 from lakewarden.policy.keys import KEYS
 from lakewarden.policy.resolve import Layers, resolve, validate
 from lakewarden.sources import SETTINGS
@@ -133,8 +125,8 @@ def test_every_policy_key_has_its_line(key: Any) -> None:
 
 
 def test_a_key_is_called_acted_on_only_where_its_job_exists() -> None:
-    jobs = {*Job, "the whole pass", "the commit hook"}
-    apart = {"handoff_enabled": True}  # reap waits for a hand-off that a policy asks for
+    jobs = {*Job, "the whole pass", "the commit hook", "the gateway"}
+    apart = {"handoff_retention_hours": False}  # what was handed off stays, so far
     for key in KEYS:
         expected = apart.get(key.name, docs.job_of(key) in jobs)
         assert (key.name in docs.keys_in_use()) == expected, key.name
@@ -237,7 +229,9 @@ def documents() -> Iterator[dict[str, Any]]:
 def holding() -> Iterator[dict[str, Any]]:
     from datetime import timedelta
 
+    from lakewarden.lineage.gateway.server import Listening
     from lakewarden.model import Hold, HoldKind
+    from lakewarden.report.gateway import GatewayReport
     from lakewarden.report.holds import (
         HeartbeatsReport,
         HoldsReport,
@@ -252,6 +246,7 @@ def holding() -> Iterator[dict[str, Any]]:
 
     pin = Pin("p", str(TABLE), "u", 2, "h", "", MOMENT)
     yield HoldsReport(str(TABLE), (Hold(HoldKind.PIN, "p", "h"),), MOMENT).to_dict()
+    yield GatewayReport(Listening("a", "c", "u")).to_dict()
     yield PinsReport((pin,), MOMENT).to_dict()
     yield PinReport(pin, MOMENT).to_dict()
     yield TagReport(str(TABLE), "t", (Ref("t", "tag", 2),)).to_dict()

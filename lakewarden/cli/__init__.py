@@ -33,6 +33,8 @@ def main(arguments: Sequence[str] | None = None, *, spark: Any = None) -> int:
     except LakewardenError as error:
         return _failed(error, error, words)
     except typer.TyperException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            return 0  # a group of commands without one of them: its help has been shown, and nothing failed
         return _failed(_usage(error, words), error, words)
     except (KeyboardInterrupt, typer.Abort) as error:
         return _failed(Interrupted(), error, words)

@@ -10,10 +10,12 @@ import typer
 from typer.core import TyperGroup
 
 from lakewarden.cli import (
+    audit,
     demo,
     doctor,
     doomed,
     fsck,
+    gateway,
     holds,
     migrate,
     plan,
@@ -23,6 +25,7 @@ from lakewarden.cli import (
     stage,
     tables,
     verify,
+    where,
 )
 from lakewarden.cli.invocation import VARIABLE, invocation
 from lakewarden.cli.screen import Interrupted
@@ -73,5 +76,22 @@ def lakewarden(
         typer.echo(ctx.get_help())
 
 
-for family in (demo, tables, plan, run, verify, fsck, policy, holds, stage, doomed, runs, migrate, doctor):
+for family in (
+    demo,
+    tables,
+    plan,
+    run,
+    verify,
+    fsck,
+    policy,
+    holds,
+    stage,
+    doomed,
+    runs,
+    audit,
+    where,
+    gateway,
+    migrate,
+    doctor,
+):
     family.register(app)

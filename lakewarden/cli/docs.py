@@ -43,6 +43,7 @@ JOBS_OF_KEYS = (
     ("reap_", "reap"),
     ("delete_grace_", "reap"),
     ("handoff_", "handoff"),
+    ("protected_", "the gateway"),
     ("history_", "compact-history"),
     ("lineage_", "the commit hook"),
 )
@@ -267,7 +268,7 @@ def errors() -> str:
 def api() -> str:
     """Signatures and docstrings of `Lakewarden`, in the order of the source."""
     parts = []
-    sources = (("api", "Lakewarden"), ("holding", "Holding"))
+    sources = (("api", "Lakewarden"), ("holding", "Holding"), ("auditing", "Auditing"))
     for node in (each for module, name in sources for each in _class(PACKAGE / f"{module}.py", name).body):
         if isinstance(node, ast.FunctionDef) and (node.name == "__init__" or not node.name.startswith("_")):
             words = " ".join((ast.get_docstring(node) or "").split())

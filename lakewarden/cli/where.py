@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from lakewarden.cli.invocation import invocation
-from lakewarden.cli.options import JsonFlag, TableName, moment_of, table_ref
+from lakewarden.cli.options import JsonFlag, TableName, table_ref
 from lakewarden.cli.screen import Screen
 
 
@@ -21,7 +20,12 @@ def where(
     table: TableName,
     snapshot: Annotated[int | None, typer.Option("--snapshot", metavar="ID", help="That snapshot.")] = None,
     as_of: Annotated[
-        str | None, typer.Option("--as-of", metavar="TIME", help="The table at that time, in UTC: 2026-01-31T12:00.")
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="TIME",
+            help="The table at that time: 2026-01-31T12:00 (UTC), or how long ago: 90d.",
+        ),
     ] = None,
     tag: Annotated[str | None, typer.Option("--tag", metavar="NAME", help="What the tag names.")] = None,
     as_json: JsonFlag = False,
@@ -32,11 +36,11 @@ def where(
 
     Example: `lakewarden where lake.db.events --as-of 2026-01-31T12:00`
     """
-    from lakewarden.report.where import GONE, WhereReport
+    from lakewarden.jobs.where import GONE
+    from lakewarden.report.where import WhereReport
 
     screen, ref = Screen(as_json), table_ref(table)
-    moment: datetime | None = None if as_of is None else moment_of(as_of)
     with invocation(ctx).open(screen, spark=True) as lakewarden:
-        found = lakewarden.where(ref, snapshot_id=snapshot, as_of=moment, tag=tag)
+        found = lakewarden.where(ref, snapshot_id=snapshot, as_of=as_of, tag=tag)
     screen.show(WhereReport(str(ref), found))
     return 1 if found.tier == GONE else 0

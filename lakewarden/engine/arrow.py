@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from lakewarden.actions import Bin, RewriteGroup
 from lakewarden.engine import shuffle
 from lakewarden.engine.kernels.cluster import looks_too_large
 from lakewarden.engine.kernels.delete_files import DeleteFile
@@ -34,7 +35,6 @@ from lakewarden.engine.spark import Meter, cancel, fan_out
 from lakewarden.formats.seam import OutputFile
 from lakewarden.model import DeleteFile as TableDelete
 from lakewarden.model import TableView
-from lakewarden.plan import Bin, RewriteGroup
 
 
 class ArrowEngine:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lakewarden.actions import RewriteGroup
 from lakewarden.engine.seam import Order, Trouble, Written
 from lakewarden.engine.spark import cancel
 from lakewarden.formats.jvm import JavaError, is_java, java_reason
 from lakewarden.formats.seam import TableFormat
-from lakewarden.plan import RewriteGroup
 
 
 class NativeEngine:

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from lakewarden.actions import RewriteGroup
 from lakewarden.engine.kernels.digest import Digest
 from lakewarden.engine.kernels.sortkeys import Ordering
 from lakewarden.engine.kernels.task import Part
 from lakewarden.formats.seam import OutputFile
 from lakewarden.model import FileSet, TableView
-from lakewarden.plan import Plan, RewriteGroup
+from lakewarden.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

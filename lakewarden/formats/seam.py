@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from lakewarden.actions import MergeBuckets, RewriteGroup
 from lakewarden.formats.survey import Survey
 from lakewarden.model import (
     Bucket,
@@ -21,7 +22,7 @@ from lakewarden.model import (
     TableRef,
     TableView,
 )
-from lakewarden.plan import Bounds, MergeBuckets, RewriteGroup
+from lakewarden.plan import Bounds
 from lakewarden.safety.reached import Reached
 
 
@@ -291,6 +292,13 @@ class TableFormat(Protocol):
 
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
         """The data files a snapshot that the table still has removed and added. Complete, or raises; never partial."""
+
+    def additions(self, view: TableView, snapshot_id: int | None, name: str = "") -> pa.Table:
+        """Which snapshot added each data file: path, snapshot_id, removed. Of those whose path ends with `name`.
+
+        Of one snapshot its live files; of all (None) every addition and, with `removed`, every removal that manifests still
+        tell, each maybe several times. Complete, or raises; UsageError where the format's metadata does not say it.
+        """
 
     def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
         """Every file these snapshots (all, when not said) and the table itself need. Complete, or raises; never partial."""

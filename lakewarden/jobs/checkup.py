@@ -25,6 +25,7 @@ class Fault(StrEnum):
 
     UNREADABLE_TABLE = "unreadable-table"
     MISSING_METADATA = "missing-metadata"
+    UNBOUNDED_LOG = "unbounded-metadata-log"
     VERSION_HINT = "version-hint"
     FOREIGN_METADATA = "foreign-metadata"
     BROKEN_REF = "broken-ref"

@@ -17,6 +17,7 @@ from typing import NoReturn
 
 import pyarrow.compute as pc
 
+from lakewarden.actions import Bin, RewriteGroup
 from lakewarden.errors import PolicyError
 from lakewarden.jobs.clustering import Clustering, choose_members, clustering, expected_shares, outputs_of
 from lakewarden.jobs.packing import (
@@ -41,7 +42,7 @@ from lakewarden.jobs.packing import (
 from lakewarden.jobs.read_cost import Shares, cost_after, cost_before
 from lakewarden.jobs.sealed import sealed
 from lakewarden.model import FileSet, Job, Partition, TableView
-from lakewarden.plan import Bin, Bounds, Plan, RewriteGroup, count_spared
+from lakewarden.plan import Bounds, Plan, count_spared
 from lakewarden.policy.resolve import Policy
 
 _ROW_GROUP_BYTES = 128 << 20

@@ -14,6 +14,7 @@ from itertools import groupby
 
 import pyarrow.compute as pc
 
+from lakewarden.actions import Bin, DropDeletes, MergeDeletes, RewriteGroup
 from lakewarden.jobs.clustering import clustering
 from lakewarden.jobs.compact import Work, default_engine, empty_plan, finish_plan, make_group
 from lakewarden.jobs.packing import (
@@ -30,7 +31,7 @@ from lakewarden.jobs.packing import (
 )
 from lakewarden.jobs.sealed import sealed
 from lakewarden.model import FileSet, Job, Partition, TableView
-from lakewarden.plan import Bin, DropDeletes, MergeDeletes, Plan, RewriteGroup
+from lakewarden.plan import Plan
 from lakewarden.policy.resolve import Policy
 
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
+from lakewarden.actions import MergeBuckets
 from lakewarden.errors import PolicyError
 from lakewarden.formats.seam import Buckets, TableFormat
 from lakewarden.jobs.clustering import CURVES
 from lakewarden.jobs.context import Prepared
 from lakewarden.jobs.packing import SparedRow, limit_reason, unit_bound
 from lakewarden.model import Bucket, Job, TableView
-from lakewarden.plan import Bounds, MergeBuckets, Plan, count_spared
+from lakewarden.plan import Bounds, Plan, count_spared
 from lakewarden.policy.resolve import Policy
 
 # A full merge pays where at least one part in so many of the bucket is new.

@@ -15,6 +15,7 @@ from lakewarden.formats.seam import TableFormat
 from lakewarden.model import FileSet, Owner, RunState, TableView, Trigger
 from lakewarden.plan import Plan
 from lakewarden.policy.resolve import Policy
+from lakewarden.state import expiries
 from lakewarden.state.runs import Journal
 
 
@@ -35,14 +36,21 @@ class DeletingStep(StrEnum):
     """The journaled moments of jobs that mark and delete. Each may be the last thing a process did."""
 
     DOOMING = "dooming"  # a verdict with its files is in the state database; it counts for nothing yet
-    EXPIRING = "expiring"  # snapshots may be gone from the metadata from here on
-    DOOMED = "doomed"  # the verdict is in force: the grace has begun
+    EXPIRING = expiries.EXPIRING  # snapshots may be gone from the metadata from here on
+    DOOMED = expiries.DOOMED  # the verdict is in force: the grace has begun
     HANDING = "handing"  # copies of files may exist in the colder tier from here on
     HANDED = "handed"  # the cold table has the snapshots
     ERASING = "erasing"  # files of a batch may be gone from here on
     ERASED = "erased"  # a batch has its receipts
     ADOPTING = "adopting"  # a staged load's files may be part of the table from here on
     ADOPTED = "adopted"
+
+
+class HistoryStep(StrEnum):
+    """The journaled moments of compact-history, month by month."""
+
+    FOLDING = "folding"  # entries may be in a detail from here on, or a file that nothing names may be left
+    FOLDED = "folded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,7 @@ class RunContext:
     budgets: BudgetsConfig = field(default_factory=BudgetsConfig)
     lanes: Lanes | None = None
 
-    def step(self, name: StepName | DeletingStep, detail: Mapping[str, Any]) -> None:
+    def step(self, name: StepName | DeletingStep | HistoryStep, detail: Mapping[str, Any]) -> None:
         """Journal the step, or RunTaken: a run that another process took over must not go on."""
         self.journal.step(self.run_id, self.owner, name, detail, clock.now())
 

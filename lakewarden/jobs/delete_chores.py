@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lakewarden.actions import DropDeletes, MergeDeletes
 from lakewarden.errors import CommitLost, CommitUnknown
 from lakewarden.formats.seam import Rewrite
 from lakewarden.jobs.context import RunContext, StepName
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model import FileSet, RunState, TableView
-from lakewarden.plan import DropDeletes, MergeDeletes, Plan
+from lakewarden.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,17 @@
-"""Removing the outputs of a rewrite that did not become part of the table. OSError where a store keeps any of them."""
+"""Removing files of ours that nothing names: outputs that did not become part of a table, details of history that were replaced.
+
+OSError where a store keeps any of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from lakewarden.engine.erase import erase
 from lakewarden.engine.kernels.storage import Store
 from lakewarden.formats.seam import TableFormat
 from lakewarden.model import TableRef
-from lakewarden.safety.permit import Permit, for_native_outputs, for_uncommitted_outputs
+from lakewarden.safety.permit import Permit, for_native_outputs, for_replaced_history, for_uncommitted_outputs
 
 
 def discard_planned(
@@ -39,6 +42,11 @@ def discard_native(
         return 0
     permit = for_native_outputs(run_id, paths, commit_lost=commit_lost)
     return _erase_all(permit, format_.write_properties(table))
+
+
+def discard_replaced_history(io: Mapping[str, str], paths: Sequence[str], named: Collection[str]) -> int:
+    """Details in files that the index of the history names no more; `named` are those it does."""
+    return _erase_all(for_replaced_history(paths, named=named), io)
 
 
 def _erase_all(permit: Permit, io: Mapping[str, str]) -> int:

@@ -23,6 +23,7 @@ from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs import (
     compact,
     compact_deletes,
+    compact_history,
     compact_keyed,
     dropping,
     expiring,
@@ -79,6 +80,8 @@ def prepare(
             head = view.current_snapshot_id
             found = [] if head is None else format_.manifests(view.ref, head)
             return Prepared(manifests.plan(view, found, policy, now), view, policy)
+        case Job.COMPACT_HISTORY:
+            return compact_history.prepare(grounds, view, policy, now)
         case _:
             assert_never(job)
 
@@ -130,10 +133,11 @@ class Runner:
     budgets: BudgetsConfig = field(default_factory=BudgetsConfig)
     lanes: Lanes | None = None
     strays: dict[tuple[str, str], MetadataFile] = field(default_factory=dict)
+    history: str = "state"
 
     @property
     def grounds(self) -> Grounds:
-        return Grounds(self.journal.state, self.lake, self.budgets.deletes_per_s, self.strays)
+        return Grounds(self.journal.state, self.lake, self.budgets.deletes_per_s, self.strays, self.history)
 
     def run(self, job: Job, table: TableRef, resolve: Callable[[TableView], Policy], trigger: Trigger) -> Run:
         format_, owner = self.lake.format_for(table), current_owner()
@@ -168,6 +172,10 @@ class Runner:
         if job is Job.HANDOFF:
             settle_handoff = partial(handoff.settle, self.journal, format_, table)
             recover(self.journal, format_, table, job, owner, driven=_DRIVEN, settle=settle_handoff)
+            return
+        if job is Job.COMPACT_HISTORY:
+            folded = partial(compact_history.settle, self.grounds)
+            recover(self.journal, format_, table, job, owner, driven=_DRIVEN, settle=folded)
             return
         if job not in DELETING:
             recover(self.journal, format_, table, job, owner, driven=_DRIVEN)
@@ -249,6 +257,8 @@ def _do(prepared: Prepared, context: RunContext, grounds: Grounds) -> Outcome:
         return reap.execute(prepared, grounds, context)
     if plan.job is Job.SWEEP:
         return sweeping.execute(prepared, grounds, context)
+    if plan.job is Job.COMPACT_HISTORY:
+        return compact_history.execute(prepared, grounds, context)
     if plan.job is Job.EXPIRE_PARTITIONS:
         return dropping.execute(prepared, context)
     if plan.job is Job.REWRITE_MANIFESTS:

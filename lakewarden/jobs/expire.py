@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from lakewarden.actions import ExpireChangelogs, ExpireRefs, ExpireSnapshots
 from lakewarden.errors import Refused
 from lakewarden.jobs.changelogs import Outlived, outlived_changelogs
 from lakewarden.model import Hold, HoldKind, Job, Ref, Snapshot, TableView
-from lakewarden.plan import Bounds, ExpireChangelogs, ExpireRefs, ExpireSnapshots, Plan, count_spared
+from lakewarden.plan import Bounds, Plan, count_spared
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import Holds
 

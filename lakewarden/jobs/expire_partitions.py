@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from lakewarden.actions import DropPartition
 from lakewarden.errors import PolicyError, Refused
 from lakewarden.formats.seam import PartitionSet
 from lakewarden.model import Job, KeyKind, LivePartition, PartitionKey, TableView
-from lakewarden.plan import Bounds, DropPartition, Plan, count_spared
+from lakewarden.plan import Bounds, Plan, count_spared
 from lakewarden.policy.periods import (
     Formatter,
     NoTime,

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewarden import clock
+from lakewarden.actions import DoomFiles
 from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, PolicyError, Refused
 from lakewarden.formats.seam import HeldByRef, TableFormat
 from lakewarden.jobs import expire
@@ -29,7 +30,7 @@ from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.handoff import handed_off
 from lakewarden.jobs.moved_on import moved_on
 from lakewarden.model import RunState, TableView
-from lakewarden.plan import DoomFiles, ManyDoomed, Plan
+from lakewarden.plan import ManyDoomed, Plan
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import gather
 from lakewarden.state.archive import Archive

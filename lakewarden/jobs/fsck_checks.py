@@ -40,6 +40,7 @@ class Evidence:
 def check_metadata(evidence: Evidence) -> Iterator[Finding]:
     """The table's own files: the log of earlier metadata files, manifest lists, manifests, statistics."""
     yield from _check_log(evidence)
+    yield from check_log_bound(evidence.view)
     yield from _check_broken(evidence)
     yield from _check_lost(evidence)
     yield from _check_consumers(evidence)
@@ -71,6 +72,37 @@ def _check_log(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(
                 Fault.MISSING_METADATA, Severity.WARNING, what, repair, len(paths), tuple(paths[:NAMED])
             )
+
+
+# Iceberg keeps so many earlier metadata files in the log unless told otherwise; several times that is a mistake.
+_LOG_DEFAULT, _LOG_MOST = 100, 300
+
+
+def check_log_bound(view: TableView) -> Iterator[Finding]:
+    """Iceberg's own log of metadata files: every commit writes it anew, and what leaves it has to be deleted by someone."""
+    if view.format != "iceberg":
+        return
+    most = _whole(view.properties.get("write.metadata.previous-versions-max"), _LOG_DEFAULT)
+    deletes = view.properties.get("write.metadata.delete-after-commit.enabled", "false").lower() == "true"
+    entries = len(view.metadata_log)
+    bounded = (
+        "'write.metadata.delete-after-commit.enabled'='true', 'write.metadata.previous-versions-max'='100'"
+    )
+    if most > _LOG_MOST or entries > _LOG_MOST:
+        what = f"the log of earlier metadata files has {entries:,} entries and may have {most:,}: every commit writes them all"
+    elif entries >= most and not deletes:
+        what = f"the log of earlier metadata files is full ({entries:,}): every commit leaves a metadata file behind that nothing names"
+    else:
+        return
+    repair = f"ALTER TABLE {view.ref} SET TBLPROPERTIES ({bounded}); what lies there already goes by sweep"
+    yield Finding(Fault.UNBOUNDED_LOG, Severity.NOTE, what, repair, max(entries, 1))
+
+
+def _whole(text: str | None, default: int) -> int:
+    try:
+        return default if text is None else int(text)
+    except ValueError:  # Iceberg would not take it either
+        return default
 
 
 def _check_broken(evidence: Evidence) -> Iterator[Finding]:

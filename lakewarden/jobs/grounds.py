@@ -28,3 +28,5 @@ class Grounds:
     deletes_per_s: float | None = None
     # Whose metadata files are, as far as they were read before: (path, stamp) to what it said of itself.
     strays: dict[tuple[str, str], MetadataFile] = field(default_factory=dict)
+    # Where details of folded history go: `state` or `table`.
+    history: str = "state"

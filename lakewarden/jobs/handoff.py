@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewarden import clock
+from lakewarden.actions import HandOff
 from lakewarden.engine.kernels.avro_paths import rehomed_list, rehomed_manifest
 from lakewarden.engine.kernels.copying import Copied, CopyTask, checksum, copy, measure
 from lakewarden.engine.kernels.pace import Pace
@@ -34,7 +35,7 @@ from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.recover import IN_FLIGHT, Settled
 from lakewarden.model import Job, Run, RunState, TableRef, TableView
-from lakewarden.plan import Bounds, HandOff, Plan, count_spared
+from lakewarden.plan import Bounds, Plan, count_spared
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import gather
 from lakewarden.state.cold_files import ColdFile, ColdFiles

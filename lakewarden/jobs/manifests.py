@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from lakewarden.actions import ManifestRewrite
 from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError
 from lakewarden.jobs.context import Outcome, RunContext, StepName
 from lakewarden.jobs.packing import outputs_for
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model import Job, Manifest, RunState, TableView
-from lakewarden.plan import Bounds, ManifestRewrite, Plan, count_spared
+from lakewarden.plan import Bounds, Plan, count_spared
 from lakewarden.policy.resolve import Policy
 
 log = logging.getLogger(__name__)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
+from lakewarden.actions import MergeBuckets
 from lakewarden.engine.spark import cancel, parallelism
 from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, Refused
 from lakewarden.formats.seam import Merged
@@ -20,7 +21,7 @@ from lakewarden.jobs.context import Outcome, RunContext, StepName
 from lakewarden.jobs.discard import discard_native
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model import RunState, TableView
-from lakewarden.plan import MergeBuckets, Plan
+from lakewarden.plan import Plan
 from lakewarden.policy.resolve import Policy
 
 log = logging.getLogger(__name__)

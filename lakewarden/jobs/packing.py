@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakewarden.actions import Bin, RewriteGroup, Source
 from lakewarden.model import DeleteFile, Partition, TableView
-from lakewarden.plan import Bin, RewriteGroup, Source
 from lakewarden.policy.resolve import Policy
 
 _COLUMNS = (

@@ -3,12 +3,16 @@
 A pin's row is committed first; only then are the table and the journal looked at. Expiry does it the other way round: it
 journals which snapshots are going, then looks for pins. So of a pin and an expiry that meet, at least one sees the other,
 and a pin that was granted holds.
+
+Others expire through the gateway, which journals nothing. It holds the table's removal lock while it looks for pins and until the
+catalog has answered; whoever pins takes the same lock between writing the row and looking at the table. So a removal that did
+not see the row is over by the time the table is looked at, and the snapshot is seen to be gone.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -16,16 +20,17 @@ from typing import TYPE_CHECKING, Self
 
 from lakewarden import clock
 from lakewarden.errors import LakewardenError, Refused, UsageError
-from lakewarden.model import Job, Run, Step, TableRef, TableView
+from lakewarden.model import TableRef, TableView
 from lakewarden.policy.duration import duration
 from lakewarden.state.database import State
-from lakewarden.state.pins import Pin, Pins
+from lakewarden.state.expiries import taking
+from lakewarden.state.locks import Locks, removal
+from lakewarden.state.owner import current_owner
+from lakewarden.state.pins import MIRROR, Pin, Pins
 from lakewarden.state.runs import Journal
 
 if TYPE_CHECKING:  # listing pins and most unpinning load no Spark
     from lakewarden.formats.seam import TableFormat
-
-_MIRROR = "lakewarden-pin-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,7 @@ class Pinning:
     def __init__(self, state: State, format_for: Callable[[TableRef], TableFormat]) -> None:
         self.pins = Pins(state)
         self._journal = Journal(state)
+        self._locks = Locks(state, current_owner())
         self._format_for = format_for
 
     def pin(self, wish: Wish) -> PinHandle:
@@ -85,13 +91,14 @@ class Pinning:
         return renewed
 
     def unpin(self, pin_id: str) -> Pin:
-        """The mirror goes first: while it is there the pin stays, so that the next try can take both away."""
+        """The mirror goes first: while it is there the pin is listed, so that the next try can take both away."""
         pin = self.pins.get(pin_id)
         if pin is None:
             raise UsageError(
                 reason=f"find pin {pin_id!r}: there is no such pin", hint="see `lakewarden pins`"
             )
         if pin.tag is not None:
+            self.pins.end(pin)  # the gateway lets nobody drop the mirror of a pin that counts
             self._drop_mirror(pin, pin.tag)
         self.pins.remove(pin_id)
         return pin
@@ -99,8 +106,9 @@ class Pinning:
     def _check(self, pin: Pin, format_: TableFormat) -> None:
         table = TableRef.parse(pin.table)
         # The journal before the table: an expiry that ends between the two is over by the second look, and is seen there.
-        run = _taking(self._journal, str(table), pin.snapshot_id)
-        view = format_.view(table)
+        run = taking(self._journal, str(table), pin.snapshot_id)
+        with self._locks.held(table, removal(pin.table_uuid)):
+            view = format_.view(table)
         if run is not None:
             raise _refused(view, pin.snapshot_id, f"expire run {run.id} is removing it now")
         refuse_going(self._journal, view, pin.snapshot_id, pin.table_uuid)
@@ -114,7 +122,7 @@ class Pinning:
         except LakewardenError as error:
             raise LakewardenError(
                 reason=f"take away tag {tag} of {table}, which mirrors pin {pin.id}: {error.message}",
-                hint=f"the pin stays until the tag is gone; try `lakewarden unpin {pin.id}` again",
+                hint=f"the pin is listed, and the snapshot kept, until the tag is gone; try `lakewarden unpin {pin.id}` again",
             ) from error
 
 
@@ -179,7 +187,7 @@ def _asked(wish: Wish, view: TableView, now: datetime) -> Pin:
         now,
         _after(now, wish.ttl),
     )
-    return replace(pin, tag=_MIRROR + pin.id) if wish.mirror else pin
+    return replace(pin, tag=MIRROR + pin.id) if wish.mirror else pin
 
 
 def refuse_going(journal: Journal, view: TableView, snapshot_id: int, table_uuid: str | None = None) -> None:
@@ -187,7 +195,7 @@ def refuse_going(journal: Journal, view: TableView, snapshot_id: int, table_uuid
     if table_uuid is not None and view.uuid != table_uuid:
         raise _refused(view, snapshot_id, "the table was dropped and made anew meanwhile")
     _refuse_unknown(view, snapshot_id)
-    run = _taking(journal, str(view.ref), snapshot_id)
+    run = taking(journal, str(view.ref), snapshot_id)
     if run is not None:
         raise _refused(view, snapshot_id, f"expire run {run.id} is removing it now")
 
@@ -204,23 +212,3 @@ def _refused(view: TableView, snapshot_id: int, reason: str) -> Refused:
         reason=reason,
         hint=f"do not read it; take one that `lakewarden show {view.ref}` lists",
     )
-
-
-def _taking(journal: Journal, table: str, snapshot_id: int) -> Run | None:
-    """The expiry that said it takes this snapshot and has not said how that ended."""
-    under_way = journal.open_run(table, Job.EXPIRE)
-    undecided = [*journal.unknown(table, Job.EXPIRE), *([under_way] if under_way else [])]
-    return next((run for run in undecided if snapshot_id in _going(journal.steps(run.id))), None)
-
-
-def _going(steps: Sequence[Step]) -> set[int]:
-    """A later attempt of the same run replaces the one before, which changed nothing; a verdict in force settles it."""
-    from lakewarden.jobs.context import DeletingStep
-
-    going: set[int] = set()
-    for step in steps:
-        if step.name == DeletingStep.EXPIRING:
-            going = set(step.detail["snapshot_ids"])
-        elif step.name == DeletingStep.DOOMED:
-            going = set()
-    return going

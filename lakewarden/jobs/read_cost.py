@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow.compute as pc
 
+from lakewarden.actions import RewriteGroup
 from lakewarden.model import FileSet
-from lakewarden.plan import ReadCost, RewriteGroup
+from lakewarden.plan import ReadCost
 
 Shares = Mapping[int, Mapping[str, float]]
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from lakewarden.actions import EraseFiles
 from lakewarden.errors import Refused
 from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs.context import Outcome, Prepared, RunContext
@@ -18,7 +19,7 @@ from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.handoff import handed_off
 from lakewarden.jobs.reaping import Reaper, pin_on_what_is_gone
 from lakewarden.model import Job, TableView
-from lakewarden.plan import Bounds, EraseFiles, Plan, count_spared
+from lakewarden.plan import Bounds, Plan, count_spared
 from lakewarden.policy.graces import due_at, grace_key
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import Holds, gather

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakewarden.actions import RewriteGroup
 from lakewarden.jobs.context import RunContext
 from lakewarden.jobs.packing import Candidate, candidates
 from lakewarden.jobs.tally import Result
 from lakewarden.model import FileSet, RunState, TableView
-from lakewarden.plan import Plan, RewriteGroup
+from lakewarden.plan import Plan
 from lakewarden.policy.resolve import Policy
 
 

@@ -16,6 +16,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from lakewarden import clock
+from lakewarden.actions import RewriteGroup
 from lakewarden.engine.arrow import ArrowEngine
 from lakewarden.engine.kernels.digest import Digest
 from lakewarden.engine.kernels.remap import RemapTask
@@ -36,7 +37,7 @@ from lakewarden.jobs.redo import redo
 from lakewarden.jobs.tally import Result, outcome, speed
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model import FileSet, Job, RunState, TableView
-from lakewarden.plan import Plan, RewriteGroup
+from lakewarden.plan import Plan
 from lakewarden.policy.resolve import Policy
 
 log = logging.getLogger(__name__)

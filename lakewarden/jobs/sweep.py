@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakewarden.actions import DoomFiles
 from lakewarden.errors import Refused
 from lakewarden.formats.names import Names, names_of
 from lakewarden.model import Hold, HoldKind, Job, TableView
 from lakewarden.paths import hashes, normal
-from lakewarden.plan import Bounds, DoomFiles, ManyDoomed, Plan, count_spared
+from lakewarden.plan import Bounds, ManyDoomed, Plan, count_spared
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import Holds
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lakewarden.actions import RewriteGroup
 from lakewarden.engine.seam import Written
 from lakewarden.jobs.context import Outcome
 from lakewarden.jobs.delete_chores import Chore
 from lakewarden.model import RunState
-from lakewarden.plan import Plan, RewriteGroup
+from lakewarden.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from rich.text import Text
 
-from lakewarden.model import Job, Spared
-from lakewarden.plan import (
+from lakewarden.actions import (
     Action,
     DoomFiles,
     DropDeletes,
@@ -17,14 +16,15 @@ from lakewarden.plan import (
     ExpireChangelogs,
     ExpireRefs,
     ExpireSnapshots,
+    FoldHistory,
     HandOff,
     ManifestRewrite,
     MergeBuckets,
     MergeDeletes,
-    Plan,
-    ReadCost,
     RewriteGroup,
 )
+from lakewarden.model import Job, Spared
+from lakewarden.plan import Plan, ReadCost
 from lakewarden.report import look
 from lakewarden.report.words import counted, number, size, some
 
@@ -93,6 +93,10 @@ def totals(plan: Plan) -> dict[str, int]:
     snapshots = [action for action in plan.actions if isinstance(action, ExpireSnapshots)]
     if snapshots:
         counted_["snapshots"] = sum(len(each.snapshot_ids) for each in snapshots)
+    folded = [action for action in plan.actions if isinstance(action, FoldHistory)]
+    if folded:
+        counted_["months"] = len(folded)
+        counted_["entries"] = sum(each.entries for each in folded)
     partitions = [action for action in plan.actions if isinstance(action, DropPartition)]
     if partitions:
         counted_["partitions"] = len(partitions)
@@ -228,6 +232,10 @@ def _line(action: Action) -> tuple[str, str, str, str, str]:
         case EraseFiles():
             change = f"erase {counted(action.files, 'file')}"
             return action.verdict_id, change, size(action.bytes), "", action.reason
+        case FoldHistory():
+            before = f" with {number(action.folded)} folded before" if action.folded else ""
+            change = f"fold {counted(action.entries, 'entry', 'entries')}{before}"
+            return action.month, change, "", "", action.reason
         case _:
             assert_never(action)
 
@@ -243,6 +251,9 @@ _VERBS = {
 
 def _total(plan: Plan) -> tuple[Text, str]:
     all_ = totals(plan)
+    if plan.job is Job.COMPACT_HISTORY:
+        told = f"{counted(all_['entries'], 'entry', 'entries')} of {counted(all_['months'], 'month')}"
+        return Text("would fold", style="bold"), told
     if plan.job in _VERBS:
         parts = [
             counted(all_[f"{noun}s"], noun)

@@ -138,6 +138,9 @@ def _cleaned(counters: Mapping[str, Any]) -> str:
         )
     if counters.get("files_missing"):
         parts.append(f"{counted(counters['files_missing'], 'file')} gone already")
+    if counters.get("entries_folded"):
+        entries, months = counters["entries_folded"], counters["months_folded"]
+        parts.append(f"{counted(entries, 'entry', 'entries')} of {counted(months, 'month')} folded")
     return ", ".join(parts)
 
 

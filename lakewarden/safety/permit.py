@@ -1,14 +1,14 @@
 """The only key to deletion. `erase` accepts a Permit, and only the functions here make one, each from its own proof.
 
-There are two kinds: files a run of ours wrote and that never became part of the table, and doomed files that, at this
-moment, no table names and no hold covers.
+There are three kinds: files a run of ours wrote and that never became part of the table, details of history that our own
+index names no more, and doomed files that, at this moment, no table names and no hold covers.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -70,6 +70,17 @@ def for_native_outputs(run_id: str, outputs: Iterable[str], *, commit_lost: bool
     return Permit(
         tuple(outputs), f"written for run {run_id} by the format's own writer and never committed", _KEY
     )
+
+
+def for_replaced_history(paths: Sequence[str], *, named: Collection[str]) -> Permit:
+    """Details of folded history that others stand for now; `named` are all that the index names at this moment."""
+    own = re.compile(r"/_lakewarden-history-[^/]+\.parquet$")
+    for path in paths:
+        if path in named:
+            raise Refused(action="erase", target=path, reason="the index of the history names it")
+        if not own.search(path):
+            raise Refused(action="erase", target=path, reason="it is no detail of a history")
+    return Permit(tuple(paths), "details of folded history that newer ones stand for", _KEY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +15,16 @@ from lakewarden.state.database import State
 from lakewarden.state.schema import archived_snapshots
 
 
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """A snapshot as it was written down: the table's name at that time, the run that expired it, and when."""
+
+    snapshot: Snapshot
+    table: str
+    run_id: str
+    archived_at: datetime
+
+
 class Archive:
     """Snapshots are added before they expire: one that then stays after all is simply known twice."""
 
@@ -21,24 +32,56 @@ class Archive:
         self._state = state
 
     def add(self, view: TableView, snapshots: Iterable[Snapshot], run_id: str, now: datetime) -> None:
-        """All of them or none. One that is there already stays as it was first written down."""
+        """All of them or none. One that is there already stays as it was first written down.
+
+        Unless its id was given again: a Paimon table that was rolled back counts on from there, and its newest is the one.
+        """
         rows = [_row(view, each, run_id, now) for each in snapshots]
         if not rows:
             return
         with self._state.write() as connection:
             dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
-            connection.execute(dialect.insert(archived_snapshots).on_conflict_do_nothing(), rows)
+            new = dialect.insert(archived_snapshots)
+            keys = ("table_uuid", "snapshot_id")
+            changes = {
+                each.name: new.excluded[each.name] for each in archived_snapshots.c if each.name not in keys
+            }
+            other = archived_snapshots.c.committed_at != new.excluded.committed_at
+            connection.execute(
+                new.on_conflict_do_update(index_elements=list(keys), set_=changes, where=other), rows
+            )
 
-    def list(self, table_uuid: str, limit: int = 1000) -> Sequence[Snapshot]:
+    def list(self, table_uuid: str, limit: int | None = 1000) -> Sequence[Snapshot]:
         """The newest first."""
+        return [each.snapshot for each in self.rows(table_uuid, limit)]
+
+    def rows(
+        self,
+        table_uuid: str,
+        limit: int | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Sequence[Archived]:
+        """The newest first; those committed at `since` or later, and before `until`."""
         wanted = (
             select(archived_snapshots)
             .where(archived_snapshots.c.table_uuid == table_uuid)
             .order_by(archived_snapshots.c.committed_at.desc(), archived_snapshots.c.sequence_number.desc())
             .limit(limit)
         )
+        if since is not None:
+            wanted = wanted.where(archived_snapshots.c.committed_at >= since)
+        if until is not None:
+            wanted = wanted.where(archived_snapshots.c.committed_at < until)
         with self._state.read() as connection:
-            return [_snapshot(row) for row in connection.execute(wanted)]
+            return [_archived(row) for row in connection.execute(wanted)]
+
+    def moments(self, table_uuid: str) -> dict[int, datetime]:
+        """When each was committed, by id."""
+        columns = archived_snapshots.c
+        wanted = select(columns.snapshot_id, columns.committed_at).where(columns.table_uuid == table_uuid)
+        with self._state.read() as connection:
+            return {row.snapshot_id: row.committed_at for row in connection.execute(wanted)}
 
 
 def _row(view: TableView, snapshot: Snapshot, run_id: str, now: datetime) -> dict[str, Any]:
@@ -56,7 +99,8 @@ def _row(view: TableView, snapshot: Snapshot, run_id: str, now: datetime) -> dic
     }
 
 
-def _snapshot(row: Row[Any]) -> Snapshot:
-    return Snapshot(
+def _archived(row: Row[Any]) -> Archived:
+    snapshot = Snapshot(
         row.snapshot_id, row.parent_id, row.sequence_number, row.committed_at, row.operation, row.summary
     )
+    return Archived(snapshot, row.table_name, row.run_id, row.archived_at)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import logging
 import secrets
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, select, update
@@ -33,6 +34,11 @@ WAIT = timedelta(seconds=90)
 _POLL_SECONDS = 0.1
 
 
+def removal(table_uuid: str) -> str:
+    """The place of the lock under which snapshots leave a table through the gateway."""
+    return f"removal:{table_uuid}"
+
+
 @dataclass(frozen=True, slots=True)
 class Lock:
     """A lock as its holder knows it."""
@@ -42,6 +48,11 @@ class Lock:
     place: str
     token: str
     ttl: timedelta
+    _stays: threading.Event = field(default_factory=threading.Event, repr=False)
+
+    def leave(self) -> None:
+        """Not let go in the end, but kept for its time: what was begun under it may still be happening."""
+        self._stays.set()
 
     def check(self) -> None:
         """Still ours, and for its whole time from now on; else CommitLost. Asked right before a commit begins."""
@@ -77,7 +88,8 @@ class Locks:
             with clock.repeating(lambda: _keep(lock), self._ttl.total_seconds() / 3, "lakewarden-lock"):
                 yield lock
         finally:
-            self._release(lock)
+            if not lock._stays.is_set():
+                self._release(lock)
 
     def _take(self, lock: Lock) -> None:
         give_up = clock.monotonic() + self._wait.total_seconds()

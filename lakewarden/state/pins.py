@@ -11,6 +11,9 @@ from sqlalchemy import ColumnElement, Row, delete, insert, or_, select, update
 from lakewarden.state.database import State
 from lakewarden.state.schema import pins
 
+# What the tag that mirrors a pin is called, before the pin's id.
+MIRROR = "lakewarden-pin-"
+
 
 @dataclass(frozen=True, slots=True)
 class Pin:
@@ -72,6 +75,11 @@ class Pins:
         with self._state.write() as connection:
             row = connection.execute(change.returning(*pins.c)).one_or_none()
         return _pin(row) if row else None
+
+    def end(self, pin: Pin) -> None:
+        """Over, on every host's clock; the row stays until what belongs to it is gone too."""
+        with self._state.write() as connection:
+            connection.execute(update(pins).where(pins.c.id == pin.id).values(expires_at=pin.created_at))
 
     def remove(self, pin_id: str) -> bool:
         with self._state.write() as connection:

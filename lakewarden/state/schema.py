@@ -15,6 +15,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -218,6 +219,47 @@ archived_snapshots = Table(
 )
 
 Index("archived_by_table", archived_snapshots.c.table_name, archived_snapshots.c.committed_at)
+
+# Archived snapshots that were folded: one Parquet file per table and month, with the rows `archived_snapshots` had. It is
+# in `content`, or where `path` says.
+history_details = Table(
+    "history_details",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("table_uuid", Text, nullable=False),
+    Column("table_name", Text, nullable=False),
+    Column("month", Text, nullable=False),
+    Column("entries", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("made_at", UtcTime, nullable=False),
+    Column("path", Text),
+    Column("content", LargeBinary),  # the last: SQLite reads the others without it
+    UniqueConstraint("table_uuid", "month", name="one_detail_per_month"),
+)
+
+# What a detail holds, in a few lines: enough to know whether a question has to open it.
+history_ranges = Table(
+    "history_ranges",
+    metadata,
+    Column("detail_id", Text, ForeignKey("history_details.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("operation", Text, nullable=False),
+    Column("format_operation", Text, nullable=False),
+    Column("writer", Text, nullable=False),
+    Column("entries", BigInteger, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("with_operator", BigInteger, nullable=False),
+    Column("with_inputs", BigInteger, nullable=False),
+    Column("first_id", BigInteger, nullable=False),
+    Column("last_id", BigInteger, nullable=False),
+    Column("min_id", BigInteger, nullable=False),
+    Column("max_id", BigInteger, nullable=False),
+    Column("first_at", UtcTime, nullable=False),
+    Column("last_at", UtcTime, nullable=False),
+)
 
 # Who may commit to a table right now, by where the table lies. The row goes when its holder is done.
 commit_locks = Table(

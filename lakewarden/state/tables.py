@@ -37,3 +37,9 @@ class SeenTables:
         with self._state.read() as connection:
             row = connection.execute(wanted).one_or_none()
         return Seen(row.uuid, row.properties, row.seen_at) if row else None
+
+    def all(self) -> dict[str, Seen]:
+        """Every table that was ever read, by name."""
+        with self._state.read() as connection:
+            rows = connection.execute(select(seen_tables).order_by(seen_tables.c.table_name)).all()
+        return {row.table_name: Seen(row.uuid, row.properties, row.seen_at) for row in rows}

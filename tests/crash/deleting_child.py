@@ -28,6 +28,7 @@ from lakewarden.jobs import reaping
 from lakewarden.safety import permit
 from lakewarden.state.cold_files import ColdFiles
 from lakewarden.state.doomed import DoomedFiles
+from lakewarden.state.history import HistoryIndex
 from lakewarden.state.loads import Loads
 from lakewarden.state.runs import Journal
 
@@ -51,6 +52,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "make-cold": (IcebergCold, "make"),
     "copies": (ColdFiles, "add"),
     "register": (IcebergCold, "register"),
+    "fold": (HistoryIndex, "fold"),
     "finish": (Journal, "finish"),
 }
 
@@ -69,6 +71,7 @@ class Task:
     load: str = ""
     policy: tuple[tuple[str, object], ...] = ()
     format: str = "iceberg"
+    history: str = "state"
 
 
 def end(task: Task) -> None:
@@ -134,6 +137,7 @@ def main(told: str) -> None:
     config: dict[str, Any] = {
         "state": {"url": f"sqlite:///{task.folder}/state.db"},
         "spark": {"master": "local[1]"},
+        "lineage": {"history": task.history},
         "catalogs": {task.table.split(".")[0]: catalog(task)},
     }
     cold = dict(task.policy).get("handoff_catalog")

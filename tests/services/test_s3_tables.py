@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from lakewarden.engine.kernels.storage import Store
 from lakewarden.engine.objects import Objects
+from lakewarden.jobs.compact_history import PREFIX
 from lakewarden.model import RunState
 from tests.support.lab import Lab, lakewarden
 from tests.support.s3 import S3, Bucket
@@ -53,6 +55,21 @@ def test_compacts(lab: Lab, s3_bucket: Bucket) -> None:
     after = lab.data_files(table)
     assert len(after) == 2 and all(path.startswith(f"{s3_bucket.url}/wh/") for path in after)
     assert set(after) <= in_store(s3_bucket)
+
+
+def test_details_of_its_history_are_kept_beside_it(lab: Lab, s3_bucket: Bucket) -> None:
+    config = lab.lw.config
+    lab.lw.config = replace(config, lineage=replace(config.lineage, history="table"))
+    table = lab.messy(files=4, rows=5, days=1)
+    before = {each.id: each.summary for each in lab.lw.view(table).snapshots}
+    for kept in (2, 1):  # the second fold takes the first one's detail in, and its file away
+        policy = {"snapshot_retention_hours": 0, "snapshot_min_retained": kept}
+        lab.lw.run("expire", table, policy)
+        assert lab.lw.run("compact-history", table, policy).state is RunState.DONE
+    found = lab.lw.history(table, limit=None)
+    assert {each.snapshot.id: each.snapshot.summary for each in found.entries} == before
+    assert found.counts == {"live": 1, "archived": 0, "folded": 3}
+    assert [path for path in in_store(s3_bucket) if PREFIX in path] == [each.path for each in found.details]
 
 
 def test_odd_partition_values(lab: Lab, s3_bucket: Bucket) -> None:

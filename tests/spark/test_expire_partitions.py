@@ -246,6 +246,7 @@ def test_a_pass_begins_with_it_where_the_policy_asks(lab: Lab) -> None:
     lab.lw.set_policy(table, ON)
     runs = lab.lw.maintain(table)
     assert (runs[0].job, runs[0].state) == (JOB, RunState.DONE)
+    assert runs[-1].job == "compact-history"
     assert days_of(lab, table) == {TODAY: 10}
 
 

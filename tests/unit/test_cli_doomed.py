@@ -31,7 +31,9 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lakewarden
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
-    Path("lakewarden.toml").write_text("[policy]\ndelete_grace_hours = 48\n")
+    Path("lakewarden.toml").write_text(
+        '[catalogs.lake]\ntype = "hadoop"\n[policy]\ndelete_grace_hours = 48\n'
+    )
     with Lakewarden.open("lakewarden.toml") as lakewarden:
         yield lakewarden
 

@@ -27,7 +27,9 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lakewarden
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    Path("lakewarden.toml").write_text("[policy]\nrewrite_min_input_files = 4\n")
+    Path("lakewarden.toml").write_text(
+        '[catalogs.lake]\ntype = "hadoop"\n[policy]\nrewrite_min_input_files = 4\n'
+    )
     with Lakewarden.open("lakewarden.toml") as lakewarden:
         seen = view(properties={"lakewarden.snapshot_min_retained": "7"})
         SeenTables(lakewarden.state).saw(seen, NOW)

@@ -28,6 +28,7 @@ ARGUMENTS = {
     "policy": ["lake.db.t"],
     "run-show": ["x"],
     "verify": ["lake.db.t", "1"],
+    "where": ["lake.db.t", "--tag", "t"],
     "doomed": ["lake.db.t"],
     "restore": ["lake.db.t", "--all"],
     "receipts": ["lake.db.t"],
@@ -38,6 +39,8 @@ ARGUMENTS = {
     "untag": ["lake.db.t", "t"],
     "heartbeat": ["lake.db.t", "--writer", "w"],
     "stage": ["begin", "lake.db.t", "--holder", "h", "--path", "/x"],
+    "audit": ["gaps", "lake.db.t"],
+    "history": ["lake.db.t"],
 }
 
 
@@ -51,8 +54,8 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_program_has_its_commands() -> None:
     assert COMMANDS == [
-        "demo", "doctor", "doomed", "fsck", "heartbeat", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy", "receipts",
-        "restore", "run", "run-show", "runs", "show", "stage", "tables", "tag", "unpin", "untag", "verify",
+        "audit", "demo", "doctor", "doomed", "fsck", "gateway", "heartbeat", "history", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy", "receipts",
+        "restore", "run", "run-show", "runs", "show", "stage", "tables", "tag", "unpin", "untag", "verify", "where",
     ]  # fmt: skip
 
 
@@ -246,3 +249,19 @@ def test_light_commands_load_nothing_heavy(words: str, unwanted: tuple[str, ...]
     )
     ran = subprocess.run([sys.executable, "-c", code, words], capture_output=True, text=True, check=True)
     assert ran.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("command", ["doomed", "receipts", "runs"])
+def test_a_table_that_nobody_knows_is_said_to_be_none(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lakewarden.toml").write_text('[catalogs.lake]\ntype = "hadoop"\nwarehouse = "w"\n')
+    assert main([command, "lakee.db.events"]) == 10
+    assert "no catalog lakee is configured; configured: lake" in capsys.readouterr().err
+    assert main([command, "lake.db.events"]) == 0
+
+
+def test_a_group_of_commands_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stage"]) == 0
+    shown = capsys.readouterr()
+    assert "Usage: lakewarden stage" in shown.out and not shown.err

@@ -8,9 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakewarden.actions import DropDeletes, MergeDeletes
 from lakewarden.jobs.compact_deletes import plan
 from lakewarden.model import DeleteFile, FileSet, Job
-from lakewarden.plan import DropDeletes, MergeDeletes, Plan
+from lakewarden.plan import Plan
 from tests.support.tables import MB, NOW, file, files, policy, view
 
 

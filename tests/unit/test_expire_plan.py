@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakewarden.actions import ExpireRefs
 from lakewarden.errors import Refused
 from lakewarden.jobs import expire
 from lakewarden.model import Hold, HoldKind, Ref, Snapshot, TableView
-from lakewarden.plan import ExpireRefs
 from lakewarden.safety.holds import Holds
 from tests.support.tables import NOW, policy, view
 

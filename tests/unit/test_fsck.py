@@ -17,7 +17,14 @@ from rich.console import Console
 from lakewarden.engine.objects import LISTING
 from lakewarden.formats.survey import DATA, VECTOR, Broken, Files, Lists, Manifests, Root, Survey
 from lakewarden.jobs.checkup import NAMED, Checkup, Fault, Finding, Looked, Severity, ordered
-from lakewarden.jobs.fsck_checks import Evidence, check_files, check_metadata, needed_by, went
+from lakewarden.jobs.fsck_checks import (
+    Evidence,
+    check_files,
+    check_log_bound,
+    check_metadata,
+    needed_by,
+    went,
+)
 from lakewarden.jobs.fsck_history import (
     check_history,
     check_pins,
@@ -197,6 +204,25 @@ def test_a_whole_table_has_no_findings() -> None:
     view = history(None, 1, **{"total-data-files": "3", "total-delete-files": "0"})
     found = evidence(view, surveyed({1: ["/m1"], 2: ["/m1", "/m2"]}, TWO))
     assert not list(check_metadata(found)) and not list(check_files(found))
+
+
+@pytest.mark.parametrize(
+    ("entries", "properties", "told"),
+    [
+        (99, {}, ""),
+        (100, {}, "leaves a metadata file behind"),
+        (100, {"write.metadata.delete-after-commit.enabled": "true"}, ""),
+        (5, {"write.metadata.previous-versions-max": "5"}, "leaves a metadata file behind"),
+        (5, {"write.metadata.previous-versions-max": "5000"}, "may have 5,000"),
+        (301, {"write.metadata.previous-versions-max": "nonsense"}, "has 301 entries"),
+    ],
+)
+def test_the_log_of_metadata_files_is_bounded(entries: int, properties: dict[str, str], told: str) -> None:
+    log = tuple(f"/v{number}.json" for number in range(entries))
+    view = replace(history(None), metadata_log=log, properties=properties)
+    found = list(check_log_bound(view))
+    assert [told in each.what for each in found] == ([True] if told else [])
+    assert not list(check_log_bound(replace(view, format="paimon")))
 
 
 def test_earlier_metadata_files_that_are_gone_or_empty() -> None:

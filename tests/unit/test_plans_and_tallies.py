@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from lakewarden.actions import Bin, DropDeletes, RewriteGroup, Source
 from lakewarden.config import BudgetsConfig
 from lakewarden.errors import UsageError
 from lakewarden.jobs import compact, manifests
@@ -17,7 +18,7 @@ from lakewarden.jobs.sealed import period_end
 from lakewarden.jobs.tally import Result, outcome
 from lakewarden.lineage.summary import checked
 from lakewarden.model import Manifest, PartitionField, PartitionSpec, RunState, TableRef, Trigger
-from lakewarden.plan import Bin, DropDeletes, Plan, RewriteGroup, Source
+from lakewarden.plan import Plan
 from tests.support.tables import NOW, file, files, policy, view
 
 

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakewarden.actions import EraseFiles
 from lakewarden.engine.objects import Stat
 from lakewarden.errors import Refused
 from lakewarden.jobs.reap import check, plan
 from lakewarden.jobs.reaping import Due, by_root, change
 from lakewarden.model import Hold, HoldKind
-from lakewarden.plan import EraseFiles, Plan
+from lakewarden.plan import Plan
 from lakewarden.safety.holds import Holds
 from lakewarden.state.verdicts import FAILED_LOAD, FileState, Standing, Tally, Verdict, VerdictState
 from tests.support.tables import NOW, TABLE, policy, view
@@ -38,8 +39,10 @@ def standing(
     return Standing(verdict, {FileState(name): Tally(files, files * 10) for name, files in counted.items()})
 
 
-def made(*standings: Standing, holds: Holds | None = None, **call: object) -> Plan:
-    return plan(view(), standings, policy(**call), holds or Holds(), {}, NOW)
+def made(
+    *standings: Standing, holds: Holds | None = None, handed_off: set[int] | None = None, **call: object
+) -> Plan:
+    return plan(view(), standings, policy(**call), holds or Holds(), {}, NOW, handed_off)
 
 
 def erased(made: Plan) -> int:
@@ -62,8 +65,10 @@ def test_a_failed_load_waits_as_long_as_an_orphan() -> None:
 def test_what_is_not_in_force_or_waits_for_hand_off_stays() -> None:
     pending = made(standing(900 * HOUR, state=VerdictState.PENDING))
     assert pending.empty and "has not ended" in pending.spared[0].reason
-    waiting = made(standing(900 * HOUR), handoff_enabled=True, handoff_catalog="cold")
-    assert waiting.empty and "hand-off" in waiting.spared[0].reason
+    asked = {"handoff_enabled": True, "handoff_catalog": "cold"}
+    waiting = made(standing(900 * HOUR, snapshots=[7, 8]), handed_off={8}, **asked)
+    assert waiting.empty and "snapshot 7 is not in the colder tier" in waiting.spared[0].reason
+    assert not made(standing(900 * HOUR, snapshots=[7, 8]), handed_off={7, 8}, **asked).empty
 
 
 def test_what_is_settled_is_not_looked_at() -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakewarden.actions import RewriteGroup
 from lakewarden.engine.kernels import cluster, collecting, exchange, spreading
 from lakewarden.engine.kernels.blobs import Record
 from lakewarden.engine.kernels.project import Projection
@@ -26,7 +27,6 @@ from lakewarden.engine.kernels.rewrite import (
 from lakewarden.engine.kernels.sortkeys import Ordering, SortKey
 from lakewarden.engine.kernels.task import Reading
 from lakewarden.engine.seam import Written
-from lakewarden.plan import RewriteGroup
 
 ROWS, FILES = 50, 3
 

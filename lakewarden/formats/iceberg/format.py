@@ -10,12 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakewarden.actions import RewriteGroup
 from lakewarden.formats.iceberg import adoption, partitions, refs
 from lakewarden.formats.iceberg.catalog import Catalogs
 from lakewarden.formats.iceberg.cold import IcebergCold
 from lakewarden.formats.iceberg.commit import commit, find_commit, prepare_rewrite
 from lakewarden.formats.iceberg.expiry import expire
-from lakewarden.formats.iceberg.history import read_replaced
+from lakewarden.formats.iceberg.history import read_additions, read_replaced
 from lakewarden.formats.iceberg.reach import Reach
 from lakewarden.formats.iceberg.rewrite_commit import RewriteCommit
 from lakewarden.formats.iceberg.schema import arrow_schema, unfit_types
@@ -42,7 +43,6 @@ from lakewarden.formats.seam import (
 )
 from lakewarden.formats.survey import Survey
 from lakewarden.model import Counters, FileSet, Manifest, TableRef, TableView
-from lakewarden.plan import RewriteGroup
 from lakewarden.safety.reached import Reached
 
 # What all tables together may take of the cache folder: about 100 million files.
@@ -123,6 +123,9 @@ class Iceberg:
 
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
         return read_replaced(self._catalogs, table, snapshot_id)
+
+    def additions(self, view: TableView, snapshot_id: int | None, name: str = "") -> pa.Table:
+        return read_additions(self._catalogs, view, snapshot_id, name)
 
     def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
         return self._reach(view).reached(snapshot_ids)

@@ -1,4 +1,4 @@
-"""What a past snapshot replaced: the files it removed, as its parent had them, and the files it added."""
+"""What past snapshots did: the files one removed, as its parent had them, and added; and which one a file came with."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
+from pyspark.sql import functions as sf
+
 from lakewarden.formats.iceberg.catalog import Catalogs, catalog_error
-from lakewarden.formats.iceberg.view import read_delete
+from lakewarden.formats.iceberg.view import quoted, read_delete
 from lakewarden.formats.jvm import JavaError, is_java, java_reason
 from lakewarden.formats.seam import DataFile, Files, Replaced
-from lakewarden.model import TableRef
+from lakewarden.model import TableRef, TableView
 
 
 def read_replaced(catalogs: Catalogs, ref: TableRef, snapshot_id: int) -> Replaced:
@@ -22,6 +25,33 @@ def read_replaced(catalogs: Catalogs, ref: TableRef, snapshot_id: int) -> Replac
         raise catalog_error(error, f"snapshot {snapshot_id} of {ref}") from error
     removed, missing = _removed(catalogs, table, snapshot_id, changes["removed"])
     return Replaced(changes["schema"], removed, added, missing)
+
+
+# How an entry of a manifest says that its file left with the entry's snapshot.
+_DELETED = 2
+
+
+def read_additions(catalogs: Catalogs, view: TableView, snapshot_id: int | None, name: str) -> pa.Table:
+    """From Iceberg's own tables of manifest entries, which Spark's tasks read in bulk."""
+    spark, name_in_sql = catalogs.spark, quoted(view.ref)
+    try:
+        spark.catalog.refreshTable(name_in_sql)  # a session that was handed to us may remember an older one
+        if snapshot_id is None:
+            found = spark.table(f"{name_in_sql}.all_entries")
+        else:
+            found = spark.sql(f"select * from {name_in_sql}.entries version as of {snapshot_id}")
+            found = found.where(f"status <> {_DELETED}")
+        path = sf.col("data_file.file_path")
+        return (
+            found.where(sf.col("data_file.content") == 0)
+            .where(path.endswith(name))
+            .select(
+                path.alias("path"), sf.col("snapshot_id"), (sf.col("status") == _DELETED).alias("removed")
+            )
+            .toArrow()
+        )
+    except JavaError as error:
+        raise catalog_error(error, f"the manifests of {view.ref}") from error
 
 
 def _removed(

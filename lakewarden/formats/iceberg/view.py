@@ -176,7 +176,7 @@ def read_manifests(catalogs: Catalogs, ref: TableRef, snapshot_id: int) -> list[
 
 def filter_expression(catalogs: Catalogs, ref: TableRef, where: str) -> Any:
     try:
-        return catalogs.bridge.where(catalogs.spark._jsparkSession, _quoted(ref), where)
+        return catalogs.bridge.where(catalogs.spark._jsparkSession, quoted(ref), where)
     except JavaError as error:
         raise PolicyError(
             key="rewrite_where",
@@ -190,7 +190,7 @@ def filter_expression(catalogs: Catalogs, ref: TableRef, where: str) -> Any:
         raise
 
 
-def _quoted(ref: TableRef) -> str:
+def quoted(ref: TableRef) -> str:
     """The name as SQL takes it, whatever letters it holds."""
     parts = (ref.catalog, *ref.namespace, ref.name)
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)

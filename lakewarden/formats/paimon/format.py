@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakewarden.errors import PolicyError, Refused
+from lakewarden.actions import RewriteGroup
+from lakewarden.errors import PolicyError, Refused, UsageError
 from lakewarden.formats.jvm import JavaError
 from lakewarden.formats.paimon import adoption, partitions, refs
 from lakewarden.formats.paimon.catalog import Catalogs
@@ -54,7 +55,6 @@ from lakewarden.formats.seam import (
 from lakewarden.formats.survey import Survey
 from lakewarden.model import Counters, FileSet, Manifest, TableRef, TableView
 from lakewarden.paths import normal
-from lakewarden.plan import RewriteGroup
 from lakewarden.safety.reached import Reached
 
 
@@ -280,6 +280,12 @@ class Paimon:
             target="a Paimon table",
             reason="Paimon's snapshots have no colder tier in this release",
             hint="switch it off: handoff_enabled=false",
+        )
+
+    def additions(self, view: TableView, snapshot_id: int | None, name: str = "") -> pa.Table:
+        raise UsageError(
+            reason=f"tell which snapshot added a file of {view.ref}: the manifests of Paimon do not say it",
+            hint=f"ask about a commit: `lakewarden audit ingested {view.ref} --snapshot ID`; `lakewarden history {view.ref}` has the ids",
         )
 
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:

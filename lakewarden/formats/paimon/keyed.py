@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lakewarden.actions import MergeBuckets
 from lakewarden.errors import LakewardenError
 from lakewarden.formats.jvm import JavaError, bridge, java_reason, shipped
 from lakewarden.formats.paimon.catalog import Catalogs
@@ -17,7 +18,6 @@ from lakewarden.formats.paimon.failures import catalog_error
 from lakewarden.formats.paimon.guard import Held
 from lakewarden.formats.seam import Buckets, Merged
 from lakewarden.model import Bucket, TableRef, TableView
-from lakewarden.plan import MergeBuckets
 
 _HERE = Path(__file__).parent
 # In the others a bucket is not where a key's rows are, or rows have no bucket yet.

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from lakewarden.actions import RewriteGroup
 from lakewarden.errors import CommitLost, LakewardenError
 from lakewarden.formats.jvm import JavaError, java_reason
 from lakewarden.formats.paimon.catalog import Catalogs
@@ -14,7 +15,6 @@ from lakewarden.formats.paimon.commit import Find, commit, new_identifier
 from lakewarden.formats.paimon.guard import Held
 from lakewarden.formats.seam import OutputFile, Rewrite
 from lakewarden.model import FileSet, TableRef
-from lakewarden.plan import RewriteGroup
 
 # By source its least and largest sequence number.
 _Numbers = Mapping[str, tuple[int, int]]

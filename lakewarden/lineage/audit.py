@@ -1,0 +1,342 @@
+"""The questions of an audit, asked of history entries. Pure: entries in, answers out.
+
+What a commit was made from is its `input.snapshot_ids`, separated by commas:
+
+    lake.db.events@123     snapshot 123 of that table, in whichever catalog and format
+    123                    snapshot 123 of the same table, if it ever had one; else of the one other table that has it
+
+The second form is meant for a commit's own table. An id that this table never had is looked for in the others only where ids
+are too large to be counted, as Iceberg's random ones are: snapshot 7 of one Paimon table is not snapshot 7 of the next.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from lakewarden.lineage.history import Entry
+from lakewarden.lineage.validate import Requirements, Violation, validate
+from lakewarden.state.rejections import Rejected
+
+INPUTS = "input.snapshot_ids"
+# Paimon counts its snapshots from one; an id above this is a random one.
+_RANDOM = 1 << 32
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Node:
+    """One snapshot of one table; prints as `lake.db.events@123`."""
+
+    table: str
+    snapshot_id: int
+
+    def __str__(self) -> str:
+        return f"{self.table}@{self.snapshot_id}"
+
+
+def inputs_of(text: str | None) -> tuple[list[tuple[str | None, int]], list[str]]:
+    """Table (None: the commit's own) and id of every input; and what could not be read as one."""
+    found: list[tuple[str | None, int]] = []
+    unreadable: list[str] = []
+    for part in (each.strip() for each in (text or "").split(",")):
+        if not part:
+            continue
+        table, at, number = part.rpartition("@")
+        try:
+            found.append((table.strip() if at else None, int(number)))
+        except ValueError:
+            unreadable.append(part)
+    return found, unreadable
+
+
+# ------------------------------------------------------------ downstream
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """A snapshot that was made from the one in question: `depth` steps away, the last of them from `via`."""
+
+    node: Node
+    depth: int
+    via: Node
+    entry: Entry
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.entry.to_dict(), "depth": self.depth, "via": str(self.via)}
+
+
+@dataclass(frozen=True, slots=True)
+class Downstream:
+    """Everything made from one snapshot, the nearest first. `edges` are all steps between those, several ways included.
+
+    `unreadable` are inputs that name no snapshot, each with the commit that has it; `unread` are tables that could not be
+    read, with the reason: what is downstream there is not known.
+    """
+
+    start: Node
+    entry: Entry | None
+    affected: tuple[Affected, ...]
+    edges: tuple[tuple[Node, Node], ...]
+    unreadable: tuple[tuple[Node, str], ...] = ()
+    unread: tuple[tuple[str, str], ...] = ()
+    tables: int = 0
+    snapshots: int = 0
+
+    @property
+    def depth(self) -> int:
+        return max((each.depth for each in self.affected), default=0)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "table": self.start.table,
+            "snapshot_id": self.start.snapshot_id,
+            "entry": None if self.entry is None else self.entry.to_dict(),
+            "affected": [each.to_dict() for each in self.affected],
+            "depth": self.depth,
+            "edges": [{"from": str(parent), "to": str(child)} for parent, child in self.edges],
+            "unreadable": [{"commit": str(node), "input": text} for node, text in self.unreadable],
+            "unread": [{"table": table, "reason": reason} for table, reason in self.unread],
+            "tables_read": self.tables,
+            "snapshots_read": self.snapshots,
+        }
+
+
+def downstream(
+    entries: Iterable[Entry],
+    start: Node,
+    unread: Sequence[tuple[str, str]] = (),
+    *,
+    carried: bool = False,
+) -> Downstream:
+    """Every snapshot that was made from `start`, at any remove. Each is told once, by one of its shortest ways.
+
+    `carried`: what was made from a later snapshot of the same table counts too, because that one still held the rows,
+    unless something had removed them by then. The answer is then too large rather than too small.
+    """
+    known = {Node(each.table, each.snapshot.id): each for each in entries}
+    children, unreadable = _children(known)
+    later = _Later(known, children if carried else {})
+    depths, via = {start: 0}, dict[Node, Node]()
+    edges: dict[tuple[Node, Node], None] = {}
+    waiting = deque([start])
+    while waiting:
+        parent = waiting.popleft()
+        direct = children.get(parent, [])
+        edges.update(dict.fromkeys((parent, child) for child in direct))
+        for child in (*direct, *later.made_since(parent)):
+            if child not in depths:
+                depths[child], via[child] = depths[parent] + 1, parent
+                edges[parent, child] = None
+                waiting.append(child)
+    reached = sorted(
+        via, key=lambda node: (depths[node], node.table, known[node].snapshot.committed_at, node)
+    )
+    return Downstream(
+        start,
+        known.get(start),
+        tuple(Affected(node, depths[node], via[node], known[node]) for node in reached),
+        tuple(edges),
+        unreadable,
+        tuple(unread),
+        len({node.table for node in known}),
+        len(known),
+    )
+
+
+class _Later:
+    """What was made from later snapshots of a table. Each is handed out once: a search by distance meets it first by its shortest way."""
+
+    def __init__(self, known: Mapping[Node, Entry], children: Mapping[Node, Sequence[Node]]) -> None:
+        self._known = known
+        self._made: dict[str, list[tuple[_Order, list[Node]]]] = defaultdict(list)
+        for node, made in children.items():
+            if node in known:
+                self._made[node.table].append((_order(known[node]), list(made)))
+        for used in self._made.values():
+            used.sort(key=lambda each: each[0])
+
+    def made_since(self, node: Node) -> list[Node]:
+        used = self._made.get(node.table)
+        if not used or node not in self._known:
+            return []
+        first = bisect_right(used, _order(self._known[node]), key=lambda each: each[0])
+        found = [child for _, made in used[first:] for child in made]
+        del used[first:]
+        return found
+
+
+_Order = tuple[datetime, int]
+
+
+def _order(entry: Entry) -> _Order:
+    return entry.snapshot.committed_at, entry.snapshot.sequence_number
+
+
+def _children(
+    known: Mapping[Node, Entry],
+) -> tuple[dict[Node, list[Node]], tuple[tuple[Node, str], ...]]:
+    """What was made from each snapshot directly."""
+    owners: dict[int, list[str]] = defaultdict(list)
+    for node in known:
+        owners[node.snapshot_id].append(node.table)
+    children: dict[Node, list[Node]] = defaultdict(list)
+    unreadable: list[tuple[Node, str]] = []
+    for node, entry in known.items():
+        found, bad = inputs_of(entry.told(INPUTS))
+        unreadable += [(node, text) for text in bad]
+        for parent in dict.fromkeys(_resolve(node.table, *each, owners) for each in found):
+            if parent != node:
+                children[parent].append(node)
+    return children, tuple(unreadable)
+
+
+def _resolve(own: str, named: str | None, id_: int, owners: Mapping[int, Sequence[str]]) -> Node:
+    if named is not None:
+        return Node(named, id_)
+    having = owners.get(id_, ())
+    if own not in having and len(having) == 1 and id_ >= _RANDOM:
+        return Node(having[0], id_)
+    return Node(own, id_)
+
+
+# ------------------------------------------------------------ ingested
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit that brought data in. `entry` None: neither the table nor its history knows the snapshot any more.
+
+    `files`, `rows` and `bytes` are what of it the question is about; None where that is not known. `how` is by what it was
+    found: `manifests`, or `input.snapshot_ids` as the commit that used it wrote them.
+    """
+
+    node: Node
+    entry: Entry | None
+    how: str
+    files: int | None = None
+    rows: int | None = None
+    bytes: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        told = {} if self.entry is None else self.entry.to_dict()
+        return {
+            **told,
+            "table": self.node.table,
+            "snapshot_id": self.node.snapshot_id,
+            "known": self.entry is not None,
+            "found_by": self.how,
+            "files": self.files,
+            "rows": told.get("rows") if self.rows is None else self.rows,
+            "bytes": told.get("bytes") if self.bytes is None else self.bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """When data came in, and by whom. `commits` wrote the files that hold it now; `origins` are the commits it first came with,
+    where the former are rewrites. `removed_by` took a file away again."""
+
+    table: str
+    question: str
+    commits: tuple[Commit, ...]
+    origins: tuple[Commit, ...] = ()
+    removed_by: tuple[Commit, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "question": self.question,
+            "commits": [each.to_dict() for each in self.commits],
+            "origins": [each.to_dict() for each in self.origins],
+            "removed_by": [each.to_dict() for each in self.removed_by],
+        }
+
+
+def rewrites(entry: Entry | None) -> bool:
+    """Whether the commit only wrote anew what was there: then its data came in earlier."""
+    if entry is None:
+        return False
+    return entry.operation == "compaction" or entry.snapshot.operation in ("replace", "compact")
+
+
+def recorded_origins(entry: Entry, known: Mapping[int, Entry]) -> list[Commit]:
+    """What a commit says it was made from; `known` are entries of its own table."""
+    found, _ = inputs_of(entry.told(INPUTS))
+    return [
+        Commit(
+            Node(table or entry.table, id_),
+            known.get(id_) if table in (None, entry.table) else None,
+            INPUTS,
+        )
+        for table, id_ in found
+    ]
+
+
+# ------------------------------------------------------------ who
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Commits and who triggered each, the newest first."""
+
+    table: str
+    operation: str | None
+    since: datetime | None
+    until: datetime | None
+    entries: tuple[Entry, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "operation": self.operation,
+            "since": self.since.isoformat() if self.since else None,
+            "until": self.until.isoformat() if self.until else None,
+            "commits": [each.to_dict() for each in self.entries],
+        }
+
+
+# ------------------------------------------------------------ gaps
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A commit without the lineage that the table's policy asks for."""
+
+    entry: Entry
+    violations: tuple[Violation, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.entry.to_dict(), "violations": [each.to_dict() for each in self.violations]}
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """`commits` is how many were looked at; `rejected` are those that never became commits."""
+
+    table: str
+    commits: int
+    gaps: tuple[Gap, ...]
+    rejected: tuple[Rejected, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "commits": self.commits,
+            "gaps": [each.to_dict() for each in self.gaps],
+            "rejected": [each.to_dict() for each in self.rejected],
+        }
+
+
+def gaps(entries: Iterable[Entry], asked: Requirements) -> tuple[Gap, ...]:
+    """In the order of the entries."""
+    found = ((each, validate(_as_committed(each), asked)) for each in entries)
+    return tuple(Gap(entry, violations) for entry, violations in found if violations)
+
+
+def _as_committed(entry: Entry) -> dict[str, str]:
+    """The summary with the format's own operation, as the hook sees it at the commit."""
+    return {**entry.snapshot.summary, "operation": entry.snapshot.operation}

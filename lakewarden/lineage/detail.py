@@ -1,0 +1,167 @@
+"""A detail of folded history: snapshots of one month as a Parquet file, and the ranges that tell what is in it. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakewarden.errors import LakewardenError
+from lakewarden.model import Snapshot
+from lakewarden.state.archive import Archived
+from lakewarden.state.history import Detail, Range
+
+_MOMENT = pa.timestamp("us", "UTC")
+_SCHEMA = pa.schema(
+    [
+        pa.field("snapshot_id", pa.int64(), nullable=False),
+        pa.field("parent_id", pa.int64()),
+        pa.field("sequence_number", pa.int64(), nullable=False),
+        pa.field("committed_at", _MOMENT, nullable=False),
+        pa.field("operation", pa.string(), nullable=False),
+        pa.field("summary", pa.map_(pa.string(), pa.string()), nullable=False),
+        pa.field("table_name", pa.string(), nullable=False),
+        pa.field("run_id", pa.string(), nullable=False),
+        pa.field("archived_at", _MOMENT, nullable=False),
+    ]
+)
+# A question for one snapshot decodes one row group.
+_ROW_GROUP = 5_000
+
+
+def month_of(at: datetime) -> str:
+    """`2024-03`, in UTC."""
+    return f"{at.astimezone(UTC):%Y-%m}"
+
+
+def month_span(month: str) -> tuple[datetime, datetime]:
+    """When it begins, and when the next one does."""
+    year, number = (int(part) for part in month.split("-"))
+    following = (year + 1, 1) if number == 12 else (year, number + 1)
+    return datetime(year, number, 1, tzinfo=UTC), datetime(*following, 1, tzinfo=UTC)
+
+
+def operation_of(snapshot: Snapshot) -> str:
+    """What the commit says it was, or the format's own word for it."""
+    return snapshot.summary.get("lineage.operation") or snapshot.operation
+
+
+def rows_of(summary: Mapping[str, str]) -> int:
+    """Rows a commit brought; of Paimon's, how many more there were after it."""
+    return _number(summary.get("added-records") or summary.get("delta-records"))
+
+
+def bytes_of(summary: Mapping[str, str]) -> int:
+    """Bytes a commit brought, where its format tells."""
+    return _number(summary.get("added-files-size"))
+
+
+def _number(text: str | None) -> int:
+    try:
+        return int(text or 0)
+    except ValueError:  # other writers may put anything there, and an audit is not about that
+        return 0
+
+
+def merged(old: Sequence[Archived], new: Sequence[Archived]) -> list[Archived]:
+    """Each snapshot once, in the order of their commits. What is in both was written down again: the newer counts."""
+    by_id = {each.snapshot.id: each for each in (*old, *new)}
+    return sorted(
+        by_id.values(), key=lambda each: (each.snapshot.committed_at, each.snapshot.sequence_number)
+    )
+
+
+def ranges_of(entries: Sequence[Archived]) -> tuple[Range, ...]:
+    """What the entries, in the order of their commits, are in a few lines."""
+    groups: dict[tuple[str, str, str], list[Snapshot]] = defaultdict(list)
+    for each in entries:
+        snapshot = each.snapshot
+        writer = snapshot.summary.get("writer.id", "")
+        groups[operation_of(snapshot), snapshot.operation, writer].append(snapshot)
+    return tuple(_range(key, members) for key, members in groups.items())
+
+
+def _range(key: tuple[str, str, str], members: Sequence[Snapshot]) -> Range:
+    ids = [each.id for each in members]
+    return Range(
+        *key,
+        entries=len(members),
+        rows=sum(rows_of(each.summary) for each in members),
+        bytes=sum(bytes_of(each.summary) for each in members),
+        with_operator=sum(1 for each in members if each.summary.get("trigger.operator")),
+        with_inputs=sum(1 for each in members if each.summary.get("input.snapshot_ids")),
+        first_id=ids[0],
+        last_id=ids[-1],
+        min_id=min(ids),
+        max_id=max(ids),
+        first_at=members[0].committed_at,
+        last_at=members[-1].committed_at,
+    )
+
+
+def write(entries: Sequence[Archived]) -> bytes:
+    columns: dict[str, list[Any]] = {name: [] for name in _SCHEMA.names}
+    for each in entries:
+        snapshot = each.snapshot
+        values = (
+            snapshot.id,
+            snapshot.parent_id,
+            snapshot.sequence_number,
+            snapshot.committed_at,
+            snapshot.operation,
+            list(snapshot.summary.items()),
+            each.table,
+            each.run_id,
+            each.archived_at,
+        )
+        for column, value in zip(columns.values(), values, strict=True):
+            column.append(value)
+    out = io.BytesIO()
+    table = pa.Table.from_pydict(columns, schema=_SCHEMA)
+    # A detail is read whole or by a list of ids: statistics and a second copy of the schema would only make it larger.
+    pq.write_table(
+        table, out, compression="zstd", row_group_size=_ROW_GROUP, write_statistics=False, store_schema=False
+    )
+    return out.getvalue()
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def read(detail: Detail, content: bytes, ids: Collection[int] | None = None) -> list[Archived]:
+    """Every snapshot of the detail, or these. Bytes that are not those that were written are an error, never an answer."""
+    digest = sha256(content)
+    if digest != detail.sha256:
+        where = detail.path or "the state database"
+        raise LakewardenError(
+            reason=f"read the history of {detail.table} in {detail.month}: detail {detail.id} in {where} has "
+            f"sha256 {digest}, written was {detail.sha256}",
+            hint="bring it back from a backup of where it is kept",
+        )
+    source = pq.ParquetFile(pa.BufferReader(content))
+    if ids is None:
+        return _archived(source.read())
+    wanted, found = pa.array(list(ids), pa.int64()), []
+    for number in range(source.num_row_groups):
+        among = pc.is_in(source.read_row_group(number, ["snapshot_id"])["snapshot_id"], wanted)
+        if pc.any(among).as_py():
+            found += _archived(source.read_row_group(number).filter(among))
+    return found
+
+
+def _archived(table: pa.Table) -> list[Archived]:
+    columns = [table[name].to_pylist() for name in _SCHEMA.names]
+    return [
+        Archived(Snapshot(id_, parent, sequence, at, operation, dict(summary)), name, run, archived_at)
+        for id_, parent, sequence, at, operation, summary, name, run, archived_at in zip(
+            *columns, strict=True
+        )
+    ]

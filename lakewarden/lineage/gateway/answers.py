@@ -1,0 +1,79 @@
+"""What the gateway itself answers, in the words of Iceberg's REST protocol, so that every client shows it to its user.
+
+403 ForbiddenException             the commit is turned away. Clients show the message, do not retry, and know that nothing happened
+400 BadRequestException            the request cannot be understood for certain
+503 ServiceUnavailableException    nothing was forwarded, and trying again may help; clients do, after `Retry-After`
+500 CommitStateUnknownException    the commit was forwarded and its outcome is not known. Not 502 or 504: older clients send the
+                                   request again after these, and take the conflict with their own commit for a failure
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Headers = Sequence[tuple[bytes, bytes]]
+_JSON = (b"content-type", b"application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class Answered(Exception):
+    """The request ends here, with this answer."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+
+
+def forbidden(message: str) -> Answer:
+    return _error(403, "ForbiddenException", message)
+
+
+def bad_request(message: str) -> Answer:
+    return _error(400, "BadRequestException", message)
+
+
+def too_large(message: str) -> Answer:
+    return _error(413, "BadRequestException", message)
+
+
+def conflict(message: str) -> Answer:
+    return _error(409, "CommitFailedException", message)
+
+
+def unavailable(message: str) -> Answer:
+    return _error(503, "ServiceUnavailableException", message, ((b"retry-after", b"1"),))
+
+
+def unknown(message: str) -> Answer:
+    return _error(500, "CommitStateUnknownException", message)
+
+
+def failed(message: str) -> Answer:
+    """For what is no commit. 500 too: a rename or a create is not to be sent again either."""
+    return _error(500, "ServiceFailureException", message)
+
+
+def document(content: object) -> Answer:
+    return _whole(200, json.dumps(content).encode())
+
+
+def text(content: bytes, kind: str) -> Answer:
+    headers = ((b"content-type", kind.encode()), (b"content-length", str(len(content)).encode()))
+    return Answer(200, headers, content)
+
+
+def _error(status: int, kind: str, message: str, headers: Headers = ()) -> Answer:
+    body = {"error": {"message": message, "type": kind, "code": status}}
+    return _whole(status, json.dumps(body).encode(), headers)
+
+
+def _whole(status: int, body: bytes, headers: Headers = ()) -> Answer:
+    return Answer(status, (_JSON, (b"content-length", str(len(body)).encode()), *headers), body)

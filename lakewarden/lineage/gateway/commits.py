@@ -1,0 +1,230 @@
+"""What a commit would change, read from its body. Pure.
+
+Read strictly: the same bytes are forwarded, and a body that another parser could read differently (a key twice, another
+encoding, something after the end) would be judged as one commit and carried out as another.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakewarden.lineage.gateway.routes import Kind, Route, Unreadable, plain_name
+
+# As Iceberg's specification lists them. One that is not here may do anything, so it does not pass.
+KNOWN = frozenset(
+    [
+        "assign-uuid",
+        "upgrade-format-version",
+        "add-schema",
+        "set-current-schema",
+        "remove-schemas",
+        "add-spec",
+        "set-default-spec",
+        "remove-partition-specs",
+        "add-sort-order",
+        "set-default-sort-order",
+        "add-snapshot",
+        "set-snapshot-ref",
+        "remove-snapshots",
+        "remove-snapshot-ref",
+        "set-location",
+        "set-properties",
+        "remove-properties",
+        "set-statistics",
+        "remove-statistics",
+        "set-partition-statistics",
+        "remove-partition-statistics",
+        "add-encryption-key",
+        "remove-encryption-key",
+        "enable-row-lineage",
+    ]
+)
+MAX_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RefChange:
+    """A tag or branch that is set, or (with no kind and no snapshot) dropped."""
+
+    name: str
+    kind: str | None = None
+    snapshot_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One table's part of a commit, as far as it is judged."""
+
+    namespace: tuple[str, ...]
+    table: str
+    creates: bool = False
+    added: frozenset[int] = frozenset()
+    summaries: tuple[Mapping[str, str], ...] = ()
+    removed: frozenset[int] = frozenset()
+    refs: tuple[RefChange, ...] = ()
+    properties: Mapping[str, str] | None = None
+
+    @property
+    def judged(self) -> bool:
+        return bool(self.summaries or self.removed or self.refs)
+
+    @property
+    def takes_turn(self) -> bool:
+        """Whether it removes snapshots, or names one that was there before: these two must not pass each other."""
+        named = (ref.snapshot_id for ref in self.refs if ref.kind is not None)
+        return bool(self.removed) or any(each not in self.added for each in named)
+
+
+def read(body: bytes, route: Route, encoding: str = "", charset: str = "") -> tuple[Change, ...]:
+    """Every table the commit would change. Unreadable where it cannot be told for certain."""
+    if charset and charset.lower() not in ("utf-8", "utf8"):
+        raise Unreadable(f"the body is {charset}, not UTF-8")
+    document = _object(_parsed(_plain(body, encoding)), "the body")
+    if route.kind is Kind.COMMIT:
+        return (_change(document, _same(document, route)),)
+    changes = _list(document, "table-changes")
+    read = tuple(
+        _change(each, _identifier(each)) for each in (_object(one, "a table change") for one in changes)
+    )
+    if len({(each.namespace, each.table) for each in read}) != len(read):
+        raise Unreadable("a table is named twice")
+    return read
+
+
+def _plain(body: bytes, encoding: str) -> bytes:
+    match encoding.strip().lower():
+        case "" | "identity":
+            return body
+        case "gzip":
+            return _gunzipped(body)
+        case other:
+            raise Unreadable(f"the body is encoded as {other}")
+
+
+def _gunzipped(body: bytes) -> bytes:
+    whole = zlib.decompressobj(wbits=31)
+    try:
+        plain = whole.decompress(body, MAX_BYTES)
+    except zlib.error as error:
+        raise Unreadable(f"the body is not gzip: {error}") from None
+    if not whole.eof or whole.unused_data:
+        raise Unreadable("the body is more, or less, than one piece of gzip, or too large")
+    return plain
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
+        raise Unreadable(f"the body is not JSON: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Unreadable("an object of the body has the same key twice")
+    return found
+
+
+def _no_number(text: str) -> None:
+    raise Unreadable(f"{text} is not a number in JSON")
+
+
+def _same(document: Mapping[str, Any], route: Route) -> tuple[tuple[str, ...], str]:
+    """The table of the path; a body that names another one is for nobody to guess."""
+    if document.get("identifier") is not None:
+        namespace, name = _identifier(document)
+        # Some clients write their own name of the catalog first; a server may have other separators in the path.
+        told, meant = ".".join(namespace), ".".join(route.namespace)
+        if name != route.table or not (told == meant or told.endswith(f".{meant}")):
+            raise Unreadable(f"the body is about {told}.{name}, the path about {meant}.{route.table}")
+    return route.namespace, route.table
+
+
+def _identifier(document: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    found = _object(document.get("identifier"), "an identifier")
+    levels = [_text(each, "a namespace") for each in _list(found, "namespace")]
+    name = _text(found.get("name"), "a table's name")
+    if not levels or not all(plain_name(each) for each in (*levels, name)):
+        raise Unreadable("a table is not named, or by a name that no path can have")
+    return tuple(levels), name
+
+
+def _change(document: Mapping[str, Any], table: tuple[tuple[str, ...], str]) -> Change:
+    requirements = [_object(each, "a requirement") for each in _list(document, "requirements", missing=True)]
+    updates = [_object(each, "an update") for each in _list(document, "updates", missing=True)]
+    acting = [(_text(each.get("action"), "an action").lower(), each) for each in updates]
+    for action, _ in acting:
+        if action not in KNOWN:
+            raise Unreadable(f"{action!r} is no update this version of Lakewarden knows; a newer one may")
+    snapshots = [
+        _object(each.get("snapshot"), "a snapshot") for name, each in acting if name == "add-snapshot"
+    ]
+    gone = [each for name, each in acting if name == "remove-snapshots"]
+    return Change(
+        *table,
+        creates=any(str(each.get("type")).lower() == "assert-create" for each in requirements),
+        added=frozenset(_id(each.get("snapshot-id")) for each in snapshots),
+        summaries=tuple(_texts(each.get("summary"), "a summary") for each in snapshots),
+        removed=frozenset(_id(one) for each in gone for one in _list(each, "snapshot-ids")),
+        refs=tuple(
+            _ref(name, each) for name, each in acting if name in ("set-snapshot-ref", "remove-snapshot-ref")
+        ),
+        properties=_properties(acting),
+    )
+
+
+def _ref(action: str, update: Mapping[str, Any]) -> RefChange:
+    name = _text(update.get("ref-name"), "a ref's name")
+    if action == "remove-snapshot-ref":
+        return RefChange(name)
+    return RefChange(name, _text(update.get("type"), "a ref's type").lower(), _id(update.get("snapshot-id")))
+
+
+def _properties(acting: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, str] | None:
+    """What is set; None where no property changes. Older clients write `updated` where the specification says `updates`."""
+    changed, found = False, dict[str, str]()
+    for action, update in acting:
+        if action == "set-properties":
+            changed = True
+            for key in ("updated", "updates"):
+                found.update(_texts(update.get(key), "properties"))
+        elif action == "remove-properties":
+            changed = True
+    return found if changed else None
+
+
+def _object(found: Any, what: str) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise Unreadable(f"{what} is not an object")
+    return found
+
+
+def _list(document: Mapping[str, Any], key: str, missing: bool = False) -> list[Any]:
+    found = document.get(key, [] if missing else None)
+    if not isinstance(found, list):
+        raise Unreadable(f"{key} is not a list")
+    return found
+
+
+def _texts(found: Any, what: str) -> dict[str, str]:
+    texts = {} if found is None else _object(found, what)
+    if not all(isinstance(each, str) for each in texts.values()):
+        raise Unreadable(f"{what} has a value that is not text")
+    return texts
+
+
+def _text(found: Any, what: str) -> str:
+    if not isinstance(found, str):
+        raise Unreadable(f"{what} is not text")
+    return found
+
+
+def _id(found: Any) -> int:
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise Unreadable("a snapshot's id is not a whole number")
+    return found

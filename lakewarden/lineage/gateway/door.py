@@ -1,0 +1,213 @@
+"""A commit at the door: read, judged, and forwarded once or turned away.
+
+What the client hears follows from how far the commit came:
+
+    not understood, or something speaks against it      400, 403: nothing was forwarded
+    the catalog, or the state database, is not there     503: nothing was forwarded
+    forwarded                                            the catalog's own answer, whatever it is
+    forwarded, and no whole answer came                  500, unknown: never told as failed, never sent again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import httpx
+from sqlalchemy.exc import SQLAlchemyError
+
+from lakewarden import clock
+from lakewarden.errors import LakewardenError, PolicyError
+from lakewarden.lineage.gateway import answers, commits
+from lakewarden.lineage.gateway.answers import Answer, Answered, Headers
+from lakewarden.lineage.gateway.commits import Change
+from lakewarden.lineage.gateway.counts import Counts
+from lakewarden.lineage.gateway.facts import Facts
+from lakewarden.lineage.gateway.judge import Now, Objection, Rules, judge, looks_at_table
+from lakewarden.lineage.gateway.policies import Policies
+from lakewarden.lineage.gateway.routes import Kind, Route, Unreadable, table_path
+from lakewarden.lineage.gateway.turns import Turn, Turns
+from lakewarden.lineage.gateway.upstream import NOT_SENT, TableNow, Upstream, forwarded
+from lakewarden.model import TableRef
+
+_HINT = "see `lakewarden policy {table}` and `lakewarden holds {table}`"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request whose body is all there. `target` is path and query, as sent."""
+
+    method: str
+    target: bytes
+    headers: Headers
+    body: bytes
+
+    def header(self, name: bytes) -> str:
+        """Its value; several are one list, as HTTP has it."""
+        return ",".join(value.decode("latin-1") for each, value in self.headers if each.lower() == name)
+
+
+class Door:
+    """`catalog` is the name Lakewarden knows the tables of the catalog behind by."""
+
+    def __init__(
+        self, catalog: str, upstream: Upstream, policies: Policies, facts: Facts, turns: Turns, counts: Counts
+    ) -> None:
+        self._catalog = catalog
+        self._upstream = upstream
+        self._policies = policies
+        self._facts = facts
+        self._turns = turns
+        self._counts = counts
+
+    async def commit(self, request: Request, route: Route) -> Answer:
+        try:
+            changes = commits.read(
+                request.body,
+                route,
+                request.header(b"content-encoding"),
+                _charset(request.header(b"content-type")),
+            )
+            return await self._judged(request, route, changes)
+        except Unreadable as error:
+            return answers.bad_request(
+                f"Lakewarden's gateway does not let through what it cannot judge: {error}"
+            )
+        except Answered as ended:
+            return ended.answer
+        except PolicyError as error:
+            return answers.forbidden(f"refusing to commit: {error.message}; {error.hint}")
+        except (LakewardenError, SQLAlchemyError) as error:
+            # Both come from the state database, which is asked before anything is forwarded and never after.
+            return answers.unavailable(
+                f"Lakewarden's gateway cannot judge the commit now, so nothing was forwarded: {error}"
+            )
+
+    async def _judged(self, request: Request, route: Route, changes: Sequence[Change]) -> Answer:
+        cases = [_Case(self._ref(each), each, _path(request, route, each)) for each in changes]
+        rules = {each.ref: await self._rules(each, request.headers) for each in cases if each.change.judged}
+        looking = [
+            each for each in cases if each.ref in rules and looks_at_table(each.change, rules[each.ref])
+        ]
+        waiting = [each for each in looking if each.change.takes_turn]
+        before = {each.ref: await self._seen(each, request.headers) for each in waiting}
+        tables = [(ref, seen.uuid) for ref, seen in before.items() if seen is not None]
+        async with self._turns.taken(tables) as turn:
+            now = {each.ref: await self._now(each, request.headers, dict(tables)) for each in looking}
+            self._refuse_objections(
+                [
+                    (each, judge(each.change, rules[each.ref], now.get(each.ref, Now())))
+                    for each in cases
+                    if each.ref in rules
+                ]
+            )
+            answer = await self._forward(request, turn, any(each.change.removed for each in cases))
+        for each in cases:
+            if each.change.properties is not None or each.change.creates:
+                self._policies.forget(each.ref)
+        return answer
+
+    def _ref(self, change: Change) -> TableRef:
+        return TableRef(self._catalog, change.namespace, change.table)
+
+    async def _rules(self, case: _Case, headers: Headers) -> Rules:
+        async def properties() -> Mapping[str, str]:
+            seen = await self._seen(case, headers)
+            return seen.properties if seen is not None else case.change.properties or {}
+
+        return await self._policies.rules(case.ref, properties)
+
+    async def _now(self, case: _Case, headers: Headers, uuids: Mapping[TableRef, str]) -> Now:
+        seen = await self._seen(case, headers)
+        if seen is None:
+            return Now()
+        if uuids.get(case.ref, seen.uuid) != seen.uuid:
+            raise Answered(answers.conflict(f"{case.ref} was dropped and made anew while the commit waited"))
+        return await self._facts.now(case.ref, seen)
+
+    async def _seen(self, case: _Case, headers: Headers) -> TableNow | None:
+        """The table, as its catalog shows it to this client; None where it is to be created.
+
+        What keeps it from us is answered as the catalog does: a client that may not see the table changes nothing in it.
+        """
+        try:
+            found = await self._upstream.table(case.path, headers)
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            raise Answered(_unseen(case.ref, f"{type(error).__name__}: {error}")) from error
+        if isinstance(found, TableNow):
+            return found
+        if found.status == 404 and case.change.creates:
+            return None
+        raise Answered(
+            found if 400 <= found.status < 500 else _unseen(case.ref, f"it answered {found.status}")
+        )
+
+    def _refuse_objections(self, judged: Sequence[tuple[_Case, tuple[Objection, ...]]]) -> None:
+        reasons = []
+        for case, objections in judged:
+            if not objections:
+                continue
+            reason = "; ".join(each.reason for each in objections)
+            told = f"refusing to commit to {case.ref}: {reason}"
+            reasons.append(f"{told} ({_HINT.format(table=case.ref)})")
+            self._counts.refused(str(case.ref), {each.rule for each in objections}, told)
+        if reasons:
+            raise Answered(answers.forbidden("; ".join(reasons)))
+
+    async def _forward(self, request: Request, turn: Turn, removes: bool) -> Answer:
+        await turn.forwarding(removes)
+        began = clock.monotonic()
+        try:
+            answer = await self._upstream.whole(
+                request.method, request.target, _sized(request.headers), request.body
+            )
+        except NOT_SENT as error:
+            turn.settled()
+            return answers.unavailable(
+                f"the catalog cannot be reached, nothing was sent to it: {_words(error)}"
+            )
+        except httpx.HTTPError as error:
+            return answers.unknown(
+                f"the catalog did not say whether the commit happened ({_words(error)}); look at the table before trying again"
+            )
+        finally:
+            self._counts.catalog_seconds.observe(clock.monotonic() - began)
+        # An answer that says the outcome is open leaves it open here too.
+        if answer.status < 500:
+            turn.settled()
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    ref: TableRef
+    change: Change
+    path: bytes
+
+
+def _path(request: Request, route: Route, change: Change) -> bytes:
+    """Where the table is: as the client wrote it, or as a transaction names it."""
+    if route.kind is Kind.COMMIT:
+        return request.target.partition(b"?")[0]
+    return table_path(route.before, change.namespace, change.table)
+
+
+def _sized(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """The length is that of the bytes that were judged, and the only one there is."""
+    return [each for each in forwarded(headers) if each[0].lower() != b"content-length"]
+
+
+def _charset(content_type: str) -> str:
+    for part in content_type.split(";")[1:]:
+        name, _, value = part.partition("=")
+        if name.strip().lower() == "charset":
+            return value.strip().strip('"')
+    return ""
+
+
+def _unseen(table: TableRef, reason: str) -> Answer:
+    return answers.unavailable(f"the catalog did not show {table} ({reason}); the commit was not forwarded")
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,49 @@
+"""What the state database knows about a table, asked on threads: a slow database holds up commits, never the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from lakewarden import clock
+from lakewarden.lineage.gateway.judge import Now
+from lakewarden.lineage.gateway.upstream import TableNow
+from lakewarden.model import TableRef
+from lakewarden.state.database import State
+from lakewarden.state.expiries import expiring_now
+from lakewarden.state.pins import Pins
+from lakewarden.state.policies import Policies
+from lakewarden.state.runs import Journal
+
+_THREADS = 8
+
+T = TypeVar("T")
+
+
+class Facts:
+    def __init__(self, state: State) -> None:
+        self._pins = Pins(state)
+        self._journal = Journal(state)
+        self._policies = Policies(state)
+        self._threads = ThreadPoolExecutor(_THREADS, "lakewarden-facts")
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+    async def stored(self, table: str) -> Mapping[str, object]:
+        """The table's stored policy."""
+        return await self._ask(lambda: self._policies.get(table))
+
+    async def now(self, table: TableRef, seen: TableNow) -> Now:
+        """The table as its catalog shows it, with the pins that count and what Lakewarden is expiring at this moment."""
+
+        def found() -> Now:
+            pins = self._pins.live(seen.uuid, clock.now())
+            return Now(seen.refs, pins, expiring_now(self._journal, str(table)))
+
+        return await self._ask(found)
+
+    async def _ask(self, question: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, question)

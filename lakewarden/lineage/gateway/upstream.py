@@ -1,0 +1,139 @@
+"""The catalog behind the gateway: requests go to it as they came, and nothing is ever sent to it twice.
+
+No client with cookies, redirects or credentials of its own stands in between, only the transport. It never retries: a connection
+that was idle is looked at before it is used, and from the first byte on an error means that the outcome is not known.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import ssl
+import sys
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from lakewarden.lineage.gateway.answers import Answer, Headers
+from lakewarden.lineage.gateway.judge import Ref
+
+# Between two neighbours only (RFC 9110), and what the next connection says anew.
+_HOP = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-connection proxy-authorization te trailer transfer-encoding upgrade host expect".split()
+)
+# About this body, this answer or this delegation; a look at the table is another request.
+_OF_ANOTHER = ("content-", "if-", "accept", "idempotency-key", "x-iceberg-access-delegation", "range")
+_CONNECT_SECONDS = 10
+# Shorter than servers close idle connections after: one that is closing at that moment would leave a commit unknown.
+_IDLE_SECONDS = 4
+_CONNECTIONS = 500
+
+# The transport looks for this optional module at every request, on the whole path; told once that it is not there, it stops.
+if importlib.util.find_spec("sniffio") is None:
+    sys.modules["sniffio"] = None  # type: ignore[assignment]
+
+# Nothing of the request was sent: the connection was never there.
+NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+
+
+@dataclass(frozen=True, slots=True)
+class TableNow:
+    """A table as the catalog describes it at this moment."""
+
+    uuid: str
+    properties: dict[str, str]
+    refs: dict[str, Ref]
+
+
+class Upstream:
+    """`uri` is the catalog's; paths that clients send are below it."""
+
+    def __init__(self, uri: str, timeout_seconds: int) -> None:
+        self._url = httpx.URL(uri.rstrip("/"))
+        self._base = self._url.raw_path.rstrip(b"/")
+        self._timeout = {
+            "connect": min(_CONNECT_SECONDS, timeout_seconds),
+            "read": timeout_seconds,
+            "write": timeout_seconds,
+            "pool": timeout_seconds,
+        }
+        self._transport = httpx.AsyncHTTPTransport(
+            verify=ssl.create_default_context(),
+            limits=httpx.Limits(
+                max_connections=_CONNECTIONS,
+                max_keepalive_connections=_CONNECTIONS,
+                keepalive_expiry=_IDLE_SECONDS,
+            ),
+            retries=0,
+        )
+
+    async def close(self) -> None:
+        await self._transport.aclose()
+
+    async def send(
+        self, method: str, target: bytes, headers: Headers, body: bytes | AsyncIterator[bytes] | None
+    ) -> httpx.Response:
+        """The answer with its body still to come. Whoever asks closes it."""
+        request = httpx.Request(
+            method,
+            self._url,
+            headers=list(headers),
+            content=body,
+            extensions={"target": self._base + target, "timeout": self._timeout},
+        )
+        return await self._transport.handle_async_request(request)
+
+    async def whole(self, method: str, target: bytes, headers: Headers, body: bytes | None) -> Answer:
+        """The answer when all of it is there; an error on the way is the caller's."""
+        response = await self.send(method, target, headers, body)
+        try:
+            parts = [part async for part in response.aiter_raw()]
+        finally:
+            await response.aclose()
+        return Answer(response.status_code, returned(response.headers.raw), b"".join(parts))
+
+    async def table(self, path: bytes, headers: Headers) -> TableNow | Answer:
+        """The table, seen with the client's own credentials; the catalog's answer where that is not a table."""
+        answer = await self.whole("GET", path + b"?snapshots=refs", _looking(headers), None)
+        if answer.status != 200:
+            return answer
+        return _table(json.loads(answer.body))
+
+
+def forwarded(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """What of a request's headers goes on: all but those between two neighbours."""
+    dropped = _HOP | _named_in_connection(headers)
+    return [(name, value) for name, value in headers if name.lower() not in dropped]
+
+
+def returned(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """What of an answer's headers goes back."""
+    told = list(headers)
+    dropped = _HOP | _named_in_connection(told)
+    return [(name.lower(), value) for name, value in told if name.lower() not in dropped]
+
+
+def _named_in_connection(headers: Headers) -> frozenset[bytes]:
+    named = (value for name, value in headers if name.lower() == b"connection")
+    return frozenset(each.strip().lower() for value in named for each in value.split(b","))
+
+
+def _looking(headers: Headers) -> list[tuple[bytes, bytes]]:
+    kept = [
+        (name, value)
+        for name, value in forwarded(headers)
+        if not name.decode("latin-1").lower().startswith(_OF_ANOTHER)
+    ]
+    return [*kept, (b"accept", b"application/json")]
+
+
+def _table(loaded: Any) -> TableNow:
+    metadata = loaded["metadata"]
+    refs = metadata.get("refs") or {}
+    current = metadata.get("current-snapshot-id")
+    found = {name: Ref(str(each["type"]).lower(), int(each["snapshot-id"])) for name, each in refs.items()}
+    if "main" not in found and current not in (None, -1):
+        found["main"] = Ref("branch", int(current))  # metadata from before there were refs
+    return TableNow(str(metadata["table-uuid"]), dict(metadata.get("properties") or {}), found)

@@ -1,0 +1,338 @@
+"""Answers about the past on the screen: history, when data came in, what came of it, who did it, what says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from lakewarden.auditing import HistoryView
+from lakewarden.lineage.audit import Commit, Downstream, Gaps, Ingested, Node, Who
+from lakewarden.lineage.history import Entry
+from lakewarden.report import look
+from lakewarden.report.words import counted, moment, number, size, some
+from lakewarden.state.history import Detail, Range
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+# A person reads so many lines; `--json` has them all.
+SHOWN = 50
+_NOT_TOLD = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryReport:
+    history: HistoryView
+
+    def to_dict(self) -> dict[str, Any]:
+        found = self.history
+        return {
+            "table": found.table,
+            "counts": dict(found.counts),
+            "entries": [each.to_dict() for each in found.entries],
+            "months": [_month(each) for each in found.details],
+        }
+
+    def render(self, width: int) -> RenderableType:
+        found = self.history
+        counts = found.counts
+        where = f"{number(counts['live'])} live, {number(counts['archived'])} archived, {number(counts['folded'])} folded"
+        kept = sum(each.bytes for each in found.details)
+        facts: list[tuple[str, str | Text]] = [("entries", where)]
+        if found.details:
+            ranges = sum(len(each.ranges) for each in found.details)
+            facts.append(("folded into", f"{counted(ranges, 'range')}, details of {size(kept)}"))
+        return look.stack(
+            look.title("history", found.table),
+            look.facts(facts),
+            Text(),
+            _entries(found.entries) if found.entries else look.dim("  nothing is known of its past"),
+            *_folded(found.details),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class IngestedReport:
+    ingested: Ingested
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.ingested.to_dict()
+
+    def render(self, width: int) -> RenderableType:
+        found = self.ingested
+        return look.stack(
+            look.title("audit ingested", found.table),
+            look.facts([("asked", found.question)]),
+            Text(),
+            _commits(found.commits) if found.commits else look.dim("  no commit brought any"),
+            *_more("these rewrote what came with", found.origins),
+            *_more("removed again by", found.removed_by),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DownstreamReport:
+    downstream: Downstream
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.downstream.to_dict()
+
+    def render(self, width: int) -> RenderableType:
+        found = self.downstream
+        facts: list[tuple[str, str | Text]] = [
+            (
+                "snapshot",
+                str(found.start.snapshot_id) if found.entry else f"{found.start.snapshot_id}, not known",
+            ),
+            ("read", f"{counted(found.snapshots, 'snapshot')} of {counted(found.tables, 'table')}"),
+            ("made from it", _radius(found)),
+        ]
+        if found.unread:
+            told = [f"{table}: {reason}" for table, reason in found.unread]
+            facts.append(("not read", Text(some(told), style="bold yellow")))
+        if found.unreadable:
+            told = [f"{text!r} of {node}" for node, text in found.unreadable]
+            facts.append(("unreadable", Text(some(told), style="bold yellow")))
+        rows = [
+            (
+                number(each.depth),
+                str(each.node),
+                moment(each.entry.snapshot.committed_at),
+                each.entry.operation,
+                each.entry.told("writer.id") or _NOT_TOLD,
+                look.dim(str(each.via)),
+            )
+            for each in found.affected[:SHOWN]
+        ]
+        headings = ("step", "snapshot", "committed", "operation", "writer", "made from")
+        return look.stack(
+            look.title("audit downstream", str(found.start)),
+            look.facts(facts),
+            *_lines(rows, ("right", *look.left(5)), headings, wraps=(1, 5)),
+            _rest(len(found.affected)),
+        )
+
+
+def _radius(found: Downstream) -> str:
+    if not found.affected:
+        return "nothing"
+    tables = {each.node.table for each in found.affected}
+    return (
+        f"{counted(len(found.affected), 'snapshot')} of {counted(len(tables), 'table')}, "
+        f"up to {counted(found.depth, 'step')} away"
+    )
+
+
+def dot(found: Downstream) -> str:
+    """The graph for Graphviz: `… --format dot | dot -Tsvg`."""
+    lines = [f"  {_quoted(str(node))} [label={_quoted(label)}];" for node, label in _labels(found)]
+    lines += [f"  {_quoted(str(parent))} -> {_quoted(str(child))};" for parent, child in found.edges]
+    return "\n".join(["digraph downstream {", "  rankdir=LR;", "  node [shape=box];", *lines, "}"])
+
+
+def mermaid(found: Downstream) -> str:
+    """The graph as a Mermaid flowchart, which many pages and viewers draw."""
+    labels = _labels(found)
+    names = {node: f"n{place}" for place, (node, _) in enumerate(labels)}
+    lines = [f'  {names[node]}["{_escaped(label)}"]' for node, label in labels]
+    lines += [f"  {names[parent]} --> {names[child]}" for parent, child in found.edges]
+    return "\n".join(["flowchart LR", *lines])
+
+
+def _labels(found: Downstream) -> list[tuple[Node, str]]:
+    known = {each.node: each.entry.operation for each in found.affected}
+    known = {found.start: found.entry.operation if found.entry else "not known", **known}
+    return [(node, f"{node} {operation}") for node, operation in known.items()]
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
+
+
+@dataclass(frozen=True, slots=True)
+class WhoReport:
+    who: Who
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.who.to_dict()
+
+    def render(self, width: int) -> RenderableType:
+        found = self.who
+        facts: list[tuple[str, str | Text]] = [
+            ("commits", f"{number(len(found.entries))}{f' of {found.operation}' if found.operation else ''}")
+        ]
+        if found.since or found.until:
+            begin = moment(found.since) if found.since else "the beginning"
+            facts.append(("from", f"{begin} to {moment(found.until) if found.until else 'now'}"))
+        rows = [
+            (
+                moment(each.snapshot.committed_at),
+                each.operation,
+                each.told("trigger.type") or _NOT_TOLD,
+                each.told("trigger.operator") or _NOT_TOLD,
+                each.told("trigger.ticket") or _NOT_TOLD,
+                each.told("writer.id") or _NOT_TOLD,
+                str(each.snapshot.id),
+            )
+            for each in found.entries[:SHOWN]
+        ]
+        headings = ("committed", "operation", "trigger", "operator", "ticket", "writer", "snapshot")
+        return look.stack(
+            look.title("audit who", found.table),
+            look.facts(facts),
+            *_lines(rows, look.left(7), headings),
+            _rest(len(found.entries)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GapsReport:
+    gaps: Gaps
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.gaps.to_dict()
+
+    def render(self, width: int) -> RenderableType:
+        found = self.gaps
+        share = (
+            f"{number(len(found.gaps))} of {counted(found.commits, 'commit')} lack what the policy asks for"
+        )
+        rows = [
+            (
+                str(each.entry.snapshot.id),
+                moment(each.entry.snapshot.committed_at),
+                each.entry.operation,
+                look.dim("; ".join(str(violation) for violation in each.violations)),
+            )
+            for each in found.gaps[:SHOWN]
+        ]
+        turned = [
+            (each.door, number(each.count), moment(each.at), look.dim(each.reason)) for each in found.rejected
+        ]
+        headings = ("snapshot", "committed", "operation", "what is wrong")
+        return look.stack(
+            look.title("audit gaps", found.table),
+            look.facts([("gaps", share)]),
+            *_lines(rows, look.left(4), headings),
+            _rest(len(found.gaps)),
+            *_lines(
+                turned,
+                ("left", "right", "left", "left"),
+                ("door", "commits", "last", "reason"),
+                "turned away before they became commits",
+            ),
+        )
+
+
+# ------------------------------------------------------------ parts
+
+
+def _lines(
+    rows: Sequence[Sequence[str | Text]],
+    sides: Sequence[look.Justify],
+    headings: Sequence[str],
+    title: str = "",
+    wraps: Sequence[int] = (),
+) -> list[RenderableType]:
+    """An empty line, a title where there is one, and the rows; nothing without rows."""
+    if not rows:
+        return []
+    above: list[RenderableType] = [look.dim(f"  {title}")] if title else []
+    return [Text(), *above, look.lines(rows, sides, headings, wraps=wraps)]
+
+
+def _entries(entries: Iterable[Entry]) -> RenderableType:
+    rows = [
+        (
+            str(each.snapshot.id),
+            moment(each.snapshot.committed_at),
+            each.operation,
+            each.told("writer.id") or _NOT_TOLD,
+            each.told("trigger.operator") or each.told("trigger.type") or _NOT_TOLD,
+            str(each.source),
+        )
+        for each in entries
+    ]
+    return look.lines(rows, look.left(6), ("snapshot", "committed", "operation", "writer", "trigger", "from"))
+
+
+def _folded(details: Sequence[Detail]) -> list[RenderableType]:
+    rows = [
+        (
+            detail.month,
+            each.operation,
+            each.writer or _NOT_TOLD,
+            number(each.entries),
+            number(each.rows),
+            size(each.bytes),
+            look.dim(detail.id),
+        )
+        for detail in details
+        for each in detail.ranges
+    ]
+    if not rows:
+        return []
+    sides: tuple[look.Justify, ...] = ("left", "left", "left", "right", "right", "right", "left")
+    headings = ("month", "operation", "writer", "entries", "rows", "size", "detail")
+    return [
+        Text(),
+        look.lines(rows[:SHOWN], sides, headings),
+        *([rest] if (rest := _rest(len(rows))) else []),
+    ]
+
+
+def _commits(commits: Sequence[Commit]) -> RenderableType:
+    rows = [
+        (
+            str(each.node.snapshot_id),
+            moment(each.entry.snapshot.committed_at) if each.entry else "not known any more",
+            each.entry.operation if each.entry else _NOT_TOLD,
+            _told(each, "writer.id"),
+            _told(each, "writer.commit_hash")[:12],
+            _told(each, "writer.invocation_id"),
+            _NOT_TOLD if each.files is None else number(each.files),
+        )
+        for each in commits[:SHOWN]
+    ]
+    headings = ("snapshot", "committed", "operation", "writer", "version", "invocation", "files")
+    lines = look.lines(rows, (*look.left(6), "right"), headings, wraps=(5,))
+    return look.stack(lines, _rest(len(commits)))
+
+
+def _told(commit: Commit, key: str) -> str:
+    return (commit.entry.told(key) if commit.entry else None) or _NOT_TOLD
+
+
+def _more(title: str, commits: Sequence[Commit]) -> list[RenderableType]:
+    return [Text(), look.dim(f"  {title}"), _commits(commits)] if commits else []
+
+
+def _rest(count: int) -> Text | None:
+    return look.dim(f"  and {count - SHOWN:,} more: --json has them all") if count > SHOWN else None
+
+
+def _month(detail: Detail) -> dict[str, Any]:
+    return {
+        "month": detail.month,
+        "detail": detail.id,
+        "kept_in": detail.path or "state",
+        "entries": detail.entries,
+        "bytes": detail.bytes,
+        "sha256": detail.sha256,
+        "folded_at": detail.made_at.isoformat(),
+        "run_id": detail.run_id,
+        "ranges": [_range(each) for each in detail.ranges],
+    }
+
+
+def _range(each: Range) -> dict[str, Any]:
+    told = {name: getattr(each, name) for name in Range.__slots__}
+    return {**told, "first_at": each.first_at.isoformat(), "last_at": each.last_at.isoformat()}

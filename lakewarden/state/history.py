@@ -1,0 +1,159 @@
+"""The index of folded history: ranges of old snapshots, each pointing to the detail that has them one by one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from lakewarden.state.archive import Archived
+from lakewarden.state.database import State
+from lakewarden.state.schema import archived_snapshots, history_details, history_ranges
+
+_INDEX = [
+    each.label("table") if each.name == "table_name" else each
+    for each in history_details.c
+    if each.name != "content"
+]
+
+
+class FoldLost(Exception):
+    """Somebody else folded the same entries first: nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Snapshots of one month that did the same, by one writer.
+
+    `operation` is `lineage.operation`, or the format's own where a commit had none; that one is `format_operation`. Ids of
+    Iceberg are random: `first_id` and `last_id` are by time, `min_id` and `max_id` by number.
+    """
+
+    operation: str
+    format_operation: str
+    writer: str
+    entries: int
+    rows: int
+    bytes: int
+    with_operator: int
+    with_inputs: int
+    first_id: int
+    last_id: int
+    min_id: int
+    max_id: int
+    first_at: datetime
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """Where the snapshots of one table and month are kept: in the state database, or in the file `path`."""
+
+    id: str
+    table_uuid: str
+    table: str
+    month: str
+    entries: int
+    bytes: int
+    sha256: str
+    run_id: str
+    made_at: datetime
+    path: str | None = None
+    ranges: tuple[Range, ...] = ()
+
+
+class HistoryIndex:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def details(self, table_uuid: str) -> tuple[Detail, ...]:
+        """With their ranges, the newest month first; no detail is opened for it."""
+        found = select(*_INDEX).where(history_details.c.table_uuid == table_uuid)
+        of_them = (
+            select(history_ranges)
+            .join(history_details, history_details.c.id == history_ranges.c.detail_id)
+            .where(history_details.c.table_uuid == table_uuid)
+            .order_by(history_ranges.c.detail_id, history_ranges.c.number)
+        )
+        ranges: dict[str, list[Range]] = defaultdict(list)
+        with self._state.read() as connection:
+            for row in connection.execute(of_them):
+                told = dict(row._mapping)
+                detail = told.pop("detail_id")
+                told.pop("number")
+                ranges[detail].append(Range(**told))
+            rows = connection.execute(found.order_by(history_details.c.month.desc())).all()
+        return tuple(_detail(row, tuple(ranges[row.id])) for row in rows)
+
+    def contents(self, details: Iterable[Detail]) -> Iterator[bytes | None]:
+        """The bytes the database has of each; None where it has another detail of that month by now."""
+        with self._state.read() as connection:
+            for each in details:
+                wanted = select(history_details.c.content).where(history_details.c.id == each.id)
+                found = connection.execute(wanted).scalar_one_or_none()
+                yield None if found is None else bytes(found)
+
+    def made_by(self, run_id: str) -> int:
+        """How many details a run left behind."""
+        wanted = select(history_details.c.id).where(history_details.c.run_id == run_id)
+        with self._state.read() as connection:
+            return len(connection.execute(wanted).all())
+
+    def fold(
+        self, made: Detail, content: bytes | None, old: Detail | None, folded: Sequence[Archived]
+    ) -> None:
+        """The new detail stands for the old one and for these archived snapshots, which leave: all of it, or FoldLost.
+
+        One transaction. Whoever comes second finds the old detail or a snapshot gone, or the month taken.
+        """
+        try:
+            with self._state.write() as connection:
+                if old is not None:
+                    _take_away(connection, old)
+                _put(connection, made, content)
+                _take_out(connection, made.table_uuid, folded)
+        except IntegrityError:
+            raise FoldLost(f"the month {made.month} was folded meanwhile") from None
+
+
+def _take_away(connection: Connection, old: Detail) -> None:
+    connection.execute(delete(history_ranges).where(history_ranges.c.detail_id == old.id))
+    gone = connection.execute(delete(history_details).where(history_details.c.id == old.id))
+    if gone.rowcount != 1:
+        raise FoldLost(f"the detail of {old.month} was replaced meanwhile")
+
+
+def _put(connection: Connection, made: Detail, content: bytes | None) -> None:
+    row = {each.name: getattr(made, each.name) for each in _INDEX if each.name != "table"}
+    connection.execute(insert(history_details).values(**row, table_name=made.table, content=content))
+    ranges = [
+        {"detail_id": made.id, "number": number, **_values(each)} for number, each in enumerate(made.ranges)
+    ]
+    connection.execute(insert(history_ranges), ranges)
+
+
+def _take_out(connection: Connection, table_uuid: str, folded: Sequence[Archived]) -> None:
+    """Exactly those that were read: one that was written anew since then has another moment."""
+    columns = archived_snapshots.c
+    gone = delete(archived_snapshots).where(
+        columns.table_uuid == table_uuid,
+        columns.snapshot_id == bindparam("gone_id"),
+        columns.committed_at == bindparam("gone_at"),
+    )
+    rows = [{"gone_id": each.snapshot.id, "gone_at": each.snapshot.committed_at} for each in folded]
+    found = connection.execute(gone, rows).rowcount
+    if found != len(rows):
+        raise FoldLost(f"{len(rows) - found} of {len(rows)} entries were folded meanwhile")
+
+
+def _values(range_: Range) -> dict[str, Any]:
+    return {name: getattr(range_, name) for name in Range.__slots__}
+
+
+def _detail(row: Any, ranges: tuple[Range, ...]) -> Detail:
+    return Detail(**dict(row._mapping), ranges=ranges)

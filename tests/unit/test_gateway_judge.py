@@ -1,0 +1,371 @@
+"""What the gateway makes of a request's path and body, and what it holds against a commit. Pure, and fuzzed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakewarden.lineage.gateway import commits
+from lakewarden.lineage.gateway.commits import Change, RefChange
+from lakewarden.lineage.gateway.judge import Now, Objection, Ref, Rule, Rules, judge, looks_at_table
+from lakewarden.lineage.gateway.routes import Kind, Route, Unreadable, route, table_path
+from lakewarden.lineage.validate import Requirements
+from lakewarden.state.expiries import Going
+from lakewarden.state.pins import MIRROR, Pin
+
+MOMENT = datetime(2026, 3, 1, tzinfo=UTC)
+TABLE = Route(Kind.COMMIT, b"/v1/", ("db",), "t")
+TRANSACTION = Route(Kind.TRANSACTION, b"/v1/")
+FREE = Rules(Requirements())
+ASKING = Rules(Requirements(("writer.id",)))
+
+
+def body(*updates: dict[str, Any], **more: Any) -> bytes:
+    return json.dumps({"requirements": [], "updates": list(updates), **more}).encode()
+
+
+def add(snapshot_id: int, **summary: str) -> dict[str, Any]:
+    return {
+        "action": "add-snapshot",
+        "snapshot": {"snapshot-id": snapshot_id, "summary": {"operation": "append", **summary}},
+    }
+
+
+def name(ref: str, snapshot_id: int, kind: str = "branch") -> dict[str, Any]:
+    return {"action": "set-snapshot-ref", "ref-name": ref, "type": kind, "snapshot-id": snapshot_id}
+
+
+def drop(ref: str) -> dict[str, Any]:
+    return {"action": "remove-snapshot-ref", "ref-name": ref}
+
+
+def remove(*ids: int) -> dict[str, Any]:
+    return {"action": "remove-snapshots", "snapshot-ids": list(ids)}
+
+
+def read(*updates: dict[str, Any], **more: Any) -> Change:
+    (change,) = commits.read(body(*updates, **more), TABLE)
+    return change
+
+
+def pin(snapshot_id: int, tag: str | None = None) -> Pin:
+    return Pin("p1", "lake.db.t", "u", snapshot_id, "bi", "", MOMENT, tag=tag)
+
+
+def rules_of(objections: tuple[Objection, ...]) -> list[Rule]:
+    return [each.rule for each in objections]
+
+
+# ------------------------------------------------------------ paths
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "kind"),
+    [
+        ("POST", b"/v1/namespaces/db/tables/t", Kind.COMMIT),
+        ("POST", b"/v1/main/namespaces/a%1Fb/tables/t", Kind.COMMIT),
+        ("POST", b"/v1/catalogs/x/namespaces/db/tables/t", Kind.COMMIT),
+        ("POST", b"/v1/arn%3Aaws%3Abucket%2Fmine/namespaces/db/tables/t", Kind.COMMIT),
+        ("POST", b"/v1/main%7Cs3%3A%2F%2Fb%2Fw/transactions/commit", Kind.TRANSACTION),
+        ("POST", b"/v1/namespaces/a%2Fb/properties", Kind.OTHER),
+        ("PUT", b"/v1/namespaces/db/tables/t", Kind.COMMIT),
+        ("POST", b"/v1/namespaces/db/t%61bles/t", Kind.COMMIT),
+        ("POST", b"/v1/transactions/commit", Kind.TRANSACTION),
+        ("POST", b"/v1/main/transactions/commit", Kind.TRANSACTION),
+        ("GET", b"/v1/namespaces/db/tables/t", Kind.OTHER),
+        ("GET", b"/v1/config", Kind.CONFIG),
+        ("DELETE", b"/v1/namespaces/db/tables/t", Kind.TABLES),
+        ("POST", b"/v1/tables/rename", Kind.TABLES),
+        ("POST", b"/v1/namespaces/db/tables", Kind.TABLES),
+        ("POST", b"/v1/namespaces/db/register", Kind.TABLES),
+        ("POST", b"/v1/namespaces/db/views/v", Kind.OTHER),
+        ("POST", b"/v1/namespaces/db/tables/t/metrics", Kind.OTHER),
+        ("POST", b"/v1/oauth/tokens", Kind.OTHER),
+        ("POST", b"/", Kind.OTHER),
+    ],
+)
+def test_a_request_is_known_by_its_path(method: str, path: bytes, kind: Kind) -> None:
+    assert route(method, path).kind is kind
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        b"/v1//namespaces/db/tables/t",
+        b"/v1/namespaces/db/tables/t/",
+        b"/v1/namespaces/db/tables/t;x=1",
+        b"/v1/namespaces/db/views/../tables/t",
+        b"/v1/namespaces/db/views/%2e%2E/tables/t",
+        b"/v1/namespaces/db%2Ftables%2Ft",
+        b"/v1/namespaces%2fdb/tables/t",
+        b"/v1/namespaces/a%2Fb/tables/t",
+        b"/v1/x/namespaces/db%2Ftables/t",
+        b"/v1/x%2F../namespaces/db/tables/t",
+        b"/v1/namespaces/db/tables/t%00",
+        b"/v1/namespaces/db/tables\\t",
+        b"/v1/namespaces/db/tables%5Ct",
+        b"/v1/Namespaces/db/tables/t",
+        b"/v1/namespaces/db/TABLES/t",
+        b"/v1/transactions/Commit",
+        b"/v1/namespaces/db/tables/%zz",
+        b"/v1/namespaces/db/tables/%ff",
+        b"/v1/namespaces/db/tables/\xc3\xa9",
+        b"v1/namespaces/db/tables/t",
+    ],
+)
+def test_a_path_that_can_be_read_in_two_ways_is_refused(path: bytes) -> None:
+    with pytest.raises(Unreadable):
+        route("POST", path)
+
+
+def test_the_table_of_a_path_is_found_again_under_it() -> None:
+    found = route("POST", b"/v1/main/namespaces/a%1Fb%20c/tables/t%C3%A9")
+    assert (found.namespace, found.table) == (("a", "b c"), "té")
+    assert table_path(found.before, found.namespace, found.table) == (
+        b"/v1/main/namespaces/a%1Fb%20c/tables/t%C3%A9"
+    )
+
+
+@given(st.sampled_from(["POST", "PUT", "DELETE", "GET"]), st.binary(max_size=80))
+def test_any_path_is_read_or_refused(method: str, path: bytes) -> None:
+    try:
+        route(method, path)
+    except Unreadable as error:
+        assert str(error)
+
+
+# ------------------------------------------------------------ bodies
+
+
+def test_a_commit_is_read() -> None:
+    change = read(
+        add(7, **{"writer.id": "etl"}),
+        name("main", 7),
+        remove(1, 2),
+        drop("old"),
+        {"action": "SET-PROPERTIES", "updates": {"lakewarden.protected_tags": "a"}},
+    )
+    assert change.added == {7} and change.removed == {1, 2}
+    assert change.summaries == ({"operation": "append", "writer.id": "etl"},)
+    assert change.refs == (RefChange("main", "branch", 7), RefChange("old"))
+    assert change.properties == {"lakewarden.protected_tags": "a"}
+
+
+def test_a_transaction_names_its_tables() -> None:
+    changes = [
+        {"identifier": {"namespace": ["db"], "name": each}, "requirements": [], "updates": [add(1)]}
+        for each in ("a", "b")
+    ]
+    found = commits.read(json.dumps({"table-changes": changes}).encode(), TRANSACTION)
+    assert [(each.namespace, each.table) for each in found] == [(("db",), "a"), (("db",), "b")]
+    with pytest.raises(Unreadable, match="twice"):
+        commits.read(json.dumps({"table-changes": [changes[0], changes[0]]}).encode(), TRANSACTION)
+    for wrong in ("", "a/b", "..", "\x00", "\ud800"):
+        told = {"identifier": {"namespace": ["db"], "name": wrong}, "updates": []}
+        with pytest.raises(Unreadable, match="named"):
+            commits.read(json.dumps({"table-changes": [told]}).encode(), TRANSACTION)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b'{"updates": {}}',
+        b'{"updates": [], "updates": []}',
+        b'{"updates": [{"action": "add-snapshot", "snapshot": {"snapshot-id": 1, "summary": {"a": "1", "a": "2"}}}]}',
+        b'{"updates": []} {"updates": []}',
+        b'{"updates": [{"action": "remove-snapshots", "snapshot-ids": [1.0]}]}',
+        b'{"updates": [{"action": "remove-snapshots", "snapshot-ids": [true]}]}',
+        b'{"updates": [{"action": "remove-snapshots", "snapshot-ids": ["1"]}]}',
+        b'{"updates": [{"action": "remove-snapshots"}]}',
+        b'{"updates": [{"action": "add-snapshot"}]}',
+        b'{"updates": [{"action": "add-snapshot", "snapshot": {"snapshot-id": 1, "summary": {"a": 1}}}]}',
+        b'{"updates": [{"action": "forget-everything"}]}',
+        b'{"updates": [{}]}',
+        b'{"updates": [NaN]}',
+        b'{"updates": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        '{"updates": []}'.encode("utf-16"),
+        b"\xef\xbb\xbf" + b'{"updates": []}',
+        b'{"identifier": {"namespace": ["other"], "name": "t"}, "updates": []}',
+        b'{"identifier": {"namespace": ["db"], "name": "other"}, "updates": []}',
+    ],
+)
+def test_a_body_that_is_not_understood_is_refused(sent: bytes) -> None:
+    with pytest.raises(Unreadable):
+        commits.read(sent, TABLE)
+
+
+def test_encodings_are_undone_and_what_is_more_is_refused() -> None:
+    packed = gzip.compress(body(remove(1)))
+    assert commits.read(packed, TABLE, "gzip")[0].removed == {1}
+    for sent, encoding, charset in (
+        (packed + packed, "gzip", ""),
+        (packed[:-4], "gzip", ""),
+        (packed, "", ""),
+        (body(), "gzip", ""),
+        (body(), "br", ""),
+        (body(), "", "utf-16"),
+        (gzip.compress(b" " * (commits.MAX_BYTES + 1)), "gzip", ""),
+    ):
+        with pytest.raises(Unreadable):
+            commits.read(sent, TABLE, encoding, charset)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+KEYS = st.sampled_from(
+    [
+        "action",
+        "snapshot",
+        "snapshot-id",
+        "snapshot-ids",
+        "summary",
+        "ref-name",
+        "type",
+        "updates",
+        "namespace",
+        "name",
+    ]
+)
+UPDATE = st.dictionaries(
+    KEYS, JSON | st.sampled_from(sorted(commits.KNOWN)) | st.dictionaries(KEYS, JSON, max_size=3), max_size=6
+)
+
+
+@given(
+    st.one_of(st.binary(), JSON.map(lambda each: json.dumps(each).encode())), st.sampled_from(["", "gzip"])
+)
+def test_any_body_is_read_or_refused(sent: bytes, encoding: str) -> None:
+    for where in (TABLE, TRANSACTION):
+        try:
+            commits.read(sent, where, encoding)
+        except Unreadable as error:
+            assert str(error)
+
+
+@given(st.lists(UPDATE, max_size=4), JSON)
+def test_any_updates_are_read_or_refused(updates: list[Any], requirements: Any) -> None:
+    sent = {
+        "identifier": {"namespace": ["db"], "name": "t"},
+        "requirements": requirements,
+        "updates": updates,
+    }
+    for where, document in ((TABLE, sent), (TRANSACTION, {"table-changes": [sent]})):
+        try:
+            commits.read(json.dumps(document).encode(), where)
+        except Unreadable as error:
+            assert str(error)
+
+
+# ------------------------------------------------------------ judging
+
+
+def test_every_violation_of_every_snapshot_is_told_at_once() -> None:
+    change = read(add(1), add(2, **{"trigger.type": "manual"}))
+    found = judge(change, Rules(Requirements(("writer.id", "writer.host"))), Now())
+    assert rules_of(found) == [Rule.LINEAGE] * 3
+    told = " ".join(each.reason for each in found)
+    assert "writer.id is missing" in told and "writer.host is missing" in told and "trigger.operator" in told
+    assert judge(read(add(1, **{"writer.id": "etl"})), ASKING, Now()) == ()
+
+
+def test_what_a_pin_a_tag_or_a_branch_names_is_not_removed() -> None:
+    now = Now({"main": Ref("branch", 9), "q1": Ref("tag", 2), "dev": Ref("branch", 3)}, (pin(1),))
+    found = judge(read(remove(1, 2, 3, 4)), FREE, now)
+    assert rules_of(found) == [Rule.PIN, Rule.REF, Rule.REF]
+    assert "pinned by bi" in found[0].reason and "dev" in found[1].reason and "q1" in found[2].reason
+    assert judge(read(remove(4)), FREE, now) == ()
+
+
+def test_a_ref_the_commit_drops_or_moves_itself_protects_nothing() -> None:
+    now = Now({"main": Ref("branch", 9), "q1": Ref("tag", 2), "dev": Ref("branch", 3)})
+    assert judge(read(drop("q1"), name("dev", 9), remove(2, 3)), FREE, now) == ()
+    guarded = Rules(Requirements(), protected_tags=("q*",))
+    assert rules_of(judge(read(drop("q1"), remove(2)), guarded, now)) == [Rule.TAG]
+    assert rules_of(judge(read(name("new", 4, "tag"), remove(4)), FREE, now)) == [Rule.REF]
+
+
+def test_where_expiry_is_reserved_only_what_lakewarden_is_expiring_goes() -> None:
+    reserved = Rules(Requirements(), expiry_reserved=True)
+    assert rules_of(judge(read(remove(1, 2)), reserved, Now(expiring=Going(frozenset({1}))))) == [
+        Rule.RESERVED
+    ]
+    assert judge(read(remove(1, 2)), reserved, Now(expiring=Going(frozenset({1, 2, 3})))) == ()
+    assert judge(read(remove(1, 2)), FREE, Now()) == ()
+
+
+@pytest.mark.parametrize("tag", ["audit-2026", f"{MIRROR}p1"])
+def test_a_protected_tag_is_neither_dropped_nor_moved_and_may_be_kept_longer(tag: str) -> None:
+    rules = Rules(Requirements(), protected_tags=("audit-*",))
+    now = Now({"main": Ref("branch", 9), tag: Ref("tag", 2)}, (pin(2, f"{MIRROR}p1"),))
+    for changes in (
+        [drop(tag)],
+        [name(tag, 3, "tag")],
+        [name(tag, 2, "branch")],
+        [add(5), name(tag, 5, "tag")],
+    ):
+        assert looks_at_table(read(*changes), rules)
+        assert rules_of(judge(read(*changes), rules, now)) == [Rule.TAG]
+    assert judge(read(name(tag, 2, "tag")), rules, now) == ()
+    assert judge(read(drop(tag)), rules, Now({"main": Ref("branch", 9)})) == ()
+
+
+def test_a_protected_tag_whose_age_is_over_goes_with_lakewardens_own_expiry() -> None:
+    rules = Rules(Requirements(), protected_tags=("audit-*",))
+    now = Now({"audit-1": Ref("tag", 2)}, expiring=Going(frozenset({2}), frozenset({"audit-1"})))
+    assert judge(read(drop("audit-1"), remove(2)), rules, now) == ()
+    assert rules_of(judge(read(name("audit-1", 3, "tag")), rules, now)) == [Rule.TAG]
+
+
+def test_an_append_needs_no_look_at_the_table_and_no_turn() -> None:
+    everything = Rules(Requirements(), protected_tags=("*",))
+    append = read(add(7), name("main", 7))
+    assert not append.takes_turn and not looks_at_table(append, everything)
+    for changes in ([remove(1)], [name("main", 1)], [add(7), name("main", 7), name("q1", 6, "tag")]):
+        assert read(*changes).takes_turn and looks_at_table(read(*changes), FREE)
+    assert not read({"action": "add-schema"}, drop("q1")).takes_turn
+
+
+IDS = st.integers(1, 6)
+NAMES = st.sampled_from(["main", "q1", "audit-1", f"{MIRROR}p1"])
+CHANGES = st.builds(
+    Change,
+    namespace=st.just(("db",)),
+    table=st.just("t"),
+    added=st.frozensets(IDS),
+    summaries=st.lists(st.dictionaries(st.text(max_size=5), st.text(max_size=5)), max_size=2).map(tuple),
+    removed=st.frozensets(IDS),
+    refs=st.lists(
+        st.builds(RefChange, NAMES) | st.builds(RefChange, NAMES, st.sampled_from(["tag", "branch"]), IDS),
+        max_size=3,
+    ).map(tuple),
+)
+NOWS = st.builds(
+    Now,
+    refs=st.dictionaries(NAMES, st.builds(Ref, st.sampled_from(["tag", "branch"]), IDS)),
+    pins=st.lists(IDS.map(lambda each: pin(each, f"{MIRROR}p1")), max_size=2).map(tuple),
+    expiring=st.builds(Going, st.frozensets(IDS), st.frozensets(NAMES)),
+)
+
+
+@given(CHANGES, NOWS, st.booleans())
+def test_nothing_that_is_held_goes(change: Change, now: Now, reserved: bool) -> None:
+    found = judge(change, Rules(Requirements(), reserved, ("audit-*",)), now)
+    if found:
+        assert all(each.reason for each in found)
+        return
+    assert not change.removed & {each.snapshot_id for each in now.pins}
+    dropped = {each.name for each in change.refs}
+    assert not change.removed & {ref.snapshot_id for name, ref in now.refs.items() if name not in dropped}
+    assert not reserved or change.removed <= now.expiring.snapshots
