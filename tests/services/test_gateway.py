@@ -26,6 +26,7 @@ from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 from sqlalchemy import select
 
+import bench.gateway
 from lakewarden import Lakewarden, clock
 from lakewarden.errors import Refused
 from lakewarden.model import RunState
@@ -280,6 +281,15 @@ def test_many_refusals_are_each_answered_at_once_and_counted(site: Site) -> None
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(refusals, [50] * 8))
     assert site.counted("busy") == 450
+
+
+def test_what_it_costs_can_be_measured(site: Site) -> None:
+    site.table("measured", 0)
+    uuid = site.load("measured")["table-uuid"]
+    where = bench.gateway.Site(site.rest.uri, site.running.uri, uuid, f"{TABLES}/measured")
+    found = {each.name: each for each in bench.gateway.measure(where, commits=30, seconds=0.5, rate=50)}
+    assert found["a commit directly, p50"].found > 0
+    assert found["answers that were no refusal"].met and found["refusals a second, as fast as they go"].met
 
 
 def test_a_transaction_is_judged_table_by_table_and_passes_whole_or_not_at_all(site: Site) -> None:
