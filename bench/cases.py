@@ -13,7 +13,6 @@ from bench.compare import Comparison
 from bench.deleting import expire_case, history_growth, reach_memory, sweep_case
 from bench.findings import Check, Found, Machine, Report, Turn, warm
 from bench.fixed_memory import fixed_memory
-from bench.gateway import gateway_case
 from bench.growth import Growth
 from bench.lab import Lab
 from bench.lineage import lineage
@@ -290,12 +289,5 @@ CASES: tuple[Case, ...] = (
         budget,
         compares=False,
         master="local[4]",
-    ),
-    Case(
-        "gateway",
-        "commits to a REST catalog, directly and through the gateway; and commits the gateway turns away",
-        "p50 grows by less than 3 ms; 500 refusals a second without an error",
-        gateway_case,
-        compares=False,
     ),
 )

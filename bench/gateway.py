@@ -1,4 +1,4 @@
-"""What the gateway adds to a commit, and how many it can turn away.
+"""`python -m bench.gateway`: what the gateway adds to a commit, and how many it can turn away.
 
 The catalog is Iceberg's reference server on this machine; the client speaks HTTP/1.1 over sockets of its own, because a client
 library would take longer than what is measured. Commits go directly and through the gateway in turns, to the same table.
@@ -6,29 +6,26 @@ library would take longer than what is measured. Commits go directly and through
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
-from bench.findings import Check, Found, Grid
-from bench.lab import Lab
-from bench.telemetry import Totals
+from bench.findings import Check
 from lakewarden import clock
 from tests.support.gateway import LINEAGE, gateway
 from tests.support.rest_catalog import rest_catalog
 
-_PATH = "/v1/namespaces/db/tables/t"
 _CONNECTIONS = 16
-_RATE = 500
-_SECONDS = 20
 _EVERY = 25  # commits after which old snapshots go, so that the table does not grow while it is measured
 
 
@@ -37,6 +34,7 @@ class Site:
     direct: str
     through: str
     uuid: str
+    path: str = "/v1/namespaces/db/tables/t"
 
     def commit(self, number: int, **summary: str) -> bytes:
         snapshot = {
@@ -58,29 +56,40 @@ class Site:
         return json.dumps({"requirements": [same], "updates": list(updates)}).encode()
 
 
-def gateway_case(lab: Lab) -> Found:
+def measure(site: Site, commits: int, seconds: float, rate: float) -> tuple[Check, ...]:
     """Latency by turns, then refusals at a steady rate and as fast as they go."""
-    with _site() as site:
-        direct, through = asyncio.run(_latencies(site, max(50, lab.scale.commits // 2)))
-        paced = asyncio.run(_refusals(site, _RATE))
-        full = asyncio.run(_refusals(site, None))
-    rows = tuple(
-        (words, *(f"{1000 * _at(times, share):.2f} ms" for share in (0.5, 0.99)))
-        for words, times in (("directly", direct), ("through the gateway", through))
-    )
-    for row in rows:
-        lab.say("  ".join(row))
-    checks = (
-        Check("added to a commit, p50", 1000 * (_at(through, 0.5) - _at(direct, 0.5)), most=3, unit=" ms"),
-        Check("added to a commit, p99", 1000 * (_at(through, 0.99) - _at(direct, 0.99)), unit=" ms"),
-        Check(f"refusals a second, of {_RATE} sent", paced.rate, least=0.99 * _RATE),
-        Check("their p99", 1000 * _at(paced.seconds, 0.99), unit=" ms"),
-        Check("refusals a second, as fast as they go", full.rate, least=_RATE),
+    direct, through = asyncio.run(_latencies(site, commits))
+    paced = asyncio.run(_refusals(site, seconds, rate))
+    full = asyncio.run(_refusals(site, seconds, None))
+    return (
+        Check("a commit directly, p50", 1000 * _at(direct, 0.5), unit=" ms"),
+        Check("a commit directly, p99", 1000 * _at(direct, 0.99), unit=" ms"),
+        Check("added by the gateway, p50", 1000 * (_at(through, 0.5) - _at(direct, 0.5)), most=3, unit=" ms"),
+        Check("added by the gateway, p99", 1000 * (_at(through, 0.99) - _at(direct, 0.99)), unit=" ms"),
+        Check(f"refusals a second, where {rate:g} are sent", paced.rate, least=0.99 * rate),
+        Check("such a refusal, p99", 1000 * _at(paced.seconds, 0.99), unit=" ms"),
+        Check("refusals a second, as fast as they go", full.rate, least=rate),
         Check("answers that were no refusal", paced.errors + full.errors, most=0),
     )
-    for each in checks:
-        lab.say(f"{each.name}: {each.found:.2f}{each.unit}")
-    return Found(Totals(0, 0, 0), (), checks, (Grid(("a commit", "p50", "p99"), rows),))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.gateway", description=__doc__)
+    parser.add_argument(
+        "--commits", type=int, default=500, help="how many, directly and through the gateway each"
+    )
+    parser.add_argument("--seconds", type=float, default=20, help="how long refusals go on")
+    parser.add_argument("--rate", type=float, default=500, help="refusals a second that must be kept up")
+    parser.add_argument("--out", type=Path, help="write the figures into this file, as JSON")
+    options = parser.parse_args(arguments)
+    with _site() as site:
+        found = measure(site, options.commits, options.seconds, options.rate)
+    for each in found:
+        goal = "" if each.least is None and each.most is None else f"   {'met' if each.met else 'missed'}"
+        print(f"{each.name:<45}{each.found:>10.2f}{each.unit}{goal}")
+    if options.out:
+        options.out.write_text(json.dumps([asdict(each) for each in found], indent=2), "utf-8")
+    return 0 if all(each.met for each in found) else 1
 
 
 @contextmanager
@@ -100,8 +109,9 @@ def _site() -> Iterator[Site]:
 class _Line:
     """One connection that is kept open."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, path: str) -> None:
         self._address = urlsplit(uri)
+        self._path = path
 
     async def open(self) -> _Line:
         self._reader, self._writer = await asyncio.open_connection(self._address.hostname, self._address.port)
@@ -109,7 +119,7 @@ class _Line:
 
     async def post(self, body: bytes) -> tuple[int, float]:
         """The status, and how long the whole answer took."""
-        head = f"POST {_PATH} HTTP/1.1\r\nHost: {self._address.netloc}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST {self._path} HTTP/1.1\r\nHost: {self._address.netloc}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         began = clock.monotonic()
         self._writer.write(head.encode() + body)
         told = await self._reader.readuntil(b"\r\n\r\n")
@@ -129,7 +139,7 @@ class _Line:
 
 
 async def _latencies(site: Site, pairs: int) -> tuple[list[float], list[float]]:
-    lines = [await _Line(uri).open() for uri in (site.direct, site.through)]
+    lines = [await _Line(uri, site.path).open() for uri in (site.direct, site.through)]
     times: tuple[list[float], list[float]] = ([], [])
     number, last = 0, 0
     for pair in range(-_EVERY, pairs):  # the first ones warm all three processes
@@ -155,15 +165,15 @@ class _Load:
     errors: int
 
 
-async def _refusals(site: Site, rate: float | None) -> _Load:
+async def _refusals(site: Site, lasting: float, rate: float | None) -> _Load:
     """At this rate, each sent at its moment whether or not others were answered; None: each as soon as the one before was."""
     body, found, errors = site.commit(1, **{"writer.id": ""}), list[float](), 0
     began = clock.monotonic()
 
     async def sender(first: int) -> None:
         nonlocal errors
-        line, number = await _Line(site.through).open(), first
-        while clock.monotonic() - began < _SECONDS:
+        line, number = await _Line(site.through, site.path).open(), first
+        while clock.monotonic() - began < lasting:
             if rate is not None:
                 await asyncio.sleep(max(0.0, began + number / rate - clock.monotonic()))
                 number += _CONNECTIONS
@@ -178,3 +188,7 @@ async def _refusals(site: Site, rate: float | None) -> _Load:
 
 def _at(times: list[float], share: float) -> float:
     return sorted(times)[min(len(times) - 1, int(share * len(times)))]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,7 +10,7 @@ import signal
 import ssl
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 from sqlalchemy import select
 
+import bench.gateway
 from lakewarden import Lakewarden, clock
 from lakewarden.errors import Refused
 from lakewarden.model import RunState
@@ -35,6 +36,7 @@ from lakewarden.state.rejections import Rejections
 from lakewarden.state.schema import commit_locks
 from tests.support.gateway import LINEAGE, Running, gateway, wire
 from tests.support.ports import wait_until
+from tests.support.postgres import Database
 from tests.support.rest_catalog import RestCatalog, rest_catalog
 from tests.support.spark import add_catalog, rest_catalog_properties
 
@@ -282,6 +284,15 @@ def test_many_refusals_are_each_answered_at_once_and_counted(site: Site) -> None
     assert site.counted("busy") == 450
 
 
+def test_what_it_costs_can_be_measured(site: Site) -> None:
+    site.table("measured", 0)
+    uuid = site.load("measured")["table-uuid"]
+    where = bench.gateway.Site(site.rest.uri, site.running.uri, uuid, f"{TABLES}/measured")
+    found = {each.name: each for each in bench.gateway.measure(where, commits=30, seconds=0.5, rate=50)}
+    assert found["a commit directly, p50"].found > 0
+    assert found["answers that were no refusal"].met and found["refusals a second, as fast as they go"].met
+
+
 def test_a_transaction_is_judged_table_by_table_and_passes_whole_or_not_at_all(site: Site) -> None:
     for name in ("one", "two"):
         site.table(name, 0)
@@ -395,26 +406,34 @@ def test_lakewardens_own_work_passes_and_others_do_not_undo_it(spark: SparkSessi
         run = lw.run("expire", name, policy=NOW)
         assert run.state is RunState.DONE, run.reason
         assert ids(site.load("own")) == [first, last]
+        run = lw.run("compact", name, policy={"rewrite_min_input_files": 2})
+        assert run.state is RunState.DONE, run.reason
+        assert site.load("own")["current-snapshot-id"] == run.snapshot_ids[-1]
 
 
-def test_of_a_tag_and_a_removal_that_meet_at_two_gateways_never_both_happen(site: Site) -> None:
+def test_of_a_tag_and_a_removal_that_meet_at_two_gateways_never_both_happen(
+    site: Site, pg_database: Database, tmp_path: Path
+) -> None:
     """Without the turns a catalog takes the tag, and then drops it together with its snapshot."""
     count = 12
     site.table("meeting", count + 1)
     doomed = ids(site.load("meeting"))[:count]
-    url = site.running.config["state"]["url"]
     with (
-        gateway(site.folder / "second", site.rest.uri, url, catalog=site.name) as second,
+        gateway(tmp_path / "one", site.rest.uri, pg_database.url, catalog=site.name) as one,
+        gateway(tmp_path / "two", site.rest.uri, pg_database.url, catalog=site.name) as two,
         ThreadPoolExecutor(8) as pool,
     ):
-        removals = [pool.submit(site.commit, "meeting", remove(each)) for each in doomed[::2]]
+
+        def removals(some: list[int]) -> list[Future[httpx.Response]]:
+            return [pool.submit(site.commit, "meeting", remove(each), uri=one.uri) for each in some]
+
+        removed = removals(doomed[::2])
         tags = {
-            each: pool.submit(site.commit, "meeting", tag(f"t{each}", each), uri=second.uri)
-            for each in doomed
+            each: pool.submit(site.commit, "meeting", tag(f"t{each}", each), uri=two.uri) for each in doomed
         }
-        removals += [pool.submit(site.commit, "meeting", remove(each)) for each in doomed]
+        removed += removals(doomed)
         answered = {each: future.result().status_code for each, future in tags.items()}
-        assert {future.result().status_code for future in removals} <= {200, 400, 403, 404, 409}
+        assert {future.result().status_code for future in removed} <= {200, 400, 403, 404, 409}
     left = site.load("meeting")
     kept = {each for each in doomed if answered[each] == 200}
     assert kept, "some tag was made"

@@ -18,6 +18,7 @@ from lakewarden.safety.permit import (
     Permit,
     for_doomed,
     for_native_outputs,
+    for_replaced_history,
     for_uncommitted_outputs,
 )
 from lakewarden.safety.proof import Proof, Term
@@ -126,3 +127,13 @@ def test_a_proof_that_is_too_old_gives_no_permit() -> None:
     stale = Proof(made.reached, clock.now() - timedelta(minutes=5))
     with pytest.raises(Refused, match="too long ago"):
         for_doomed(BATCH, proof=stale, holds=Holds(), term=term())
+
+
+def test_a_detail_of_history_goes_only_once_the_index_names_it_no_more() -> None:
+    old, new = (f"/wh/db/t/metadata/_lakewarden-history-{RUN}{each}-2024-01.parquet" for each in "12")
+    assert for_replaced_history([old], named=[new]).paths == (old,)
+    with pytest.raises(Refused, match="the index of the history names it"):
+        for_replaced_history([old, new], named=[new])
+    for other in (OWN, "/wh/db/t/metadata/v1.metadata.json", f"{old}/x"):
+        with pytest.raises(Refused, match="no detail of a history"):
+            for_replaced_history([other], named=[])

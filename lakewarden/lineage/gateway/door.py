@@ -10,7 +10,7 @@ What the client hears follows from how far the commit came:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import httpx
@@ -78,7 +78,7 @@ class Door:
         except PolicyError as error:
             return answers.forbidden(f"refusing to commit: {error.message}; {error.hint}")
         except (LakewardenError, SQLAlchemyError) as error:
-            # Both come from the state database, which is asked before anything is forwarded and never after.
+            # Both come from the state database, of which nothing is asked once the commit was forwarded.
             return answers.unavailable(
                 f"Lakewarden's gateway cannot judge the commit now, so nothing was forwarded: {error}"
             )
@@ -94,16 +94,14 @@ class Door:
         tables = [(ref, seen.uuid) for ref, seen in before.items() if seen is not None]
         async with self._turns.taken(tables) as turn:
             now = {each.ref: await self._now(each, request.headers, dict(tables)) for each in looking}
-            self._refuse_objections(
-                [
-                    (each, judge(each.change, rules[each.ref], now.get(each.ref, Now())))
-                    for each in cases
-                    if each.ref in rules
-                ]
+            self._refuse(
+                (each, judge(each.change, rules[each.ref], now.get(each.ref, Now())))
+                for each in cases
+                if each.ref in rules
             )
             answer = await self._forward(request, turn, any(each.change.removed for each in cases))
         for each in cases:
-            if each.change.properties is not None or each.change.creates:
+            if each.change.properties is not None:
                 self._policies.forget(each.ref)
         return answer
 
@@ -115,7 +113,10 @@ class Door:
             seen = await self._seen(case, headers)
             return seen.properties if seen is not None else case.change.properties or {}
 
-        return await self._policies.rules(case.ref, properties)
+        found = await self._policies.rules(case.ref, properties)
+        if case.change.creates:
+            self._policies.forget(case.ref)  # the properties of a table that may never be made
+        return found
 
     async def _now(self, case: _Case, headers: Headers, uuids: Mapping[TableRef, str]) -> Now:
         seen = await self._seen(case, headers)
@@ -142,7 +143,8 @@ class Door:
             found if 400 <= found.status < 500 else _unseen(case.ref, f"it answered {found.status}")
         )
 
-    def _refuse_objections(self, judged: Sequence[tuple[_Case, tuple[Objection, ...]]]) -> None:
+    def _refuse(self, judged: Iterable[tuple[_Case, tuple[Objection, ...]]]) -> None:
+        """Ends the request where something speaks against a table's part of it; all of it is told."""
         reasons = []
         for case, objections in judged:
             if not objections:
@@ -166,7 +168,7 @@ class Door:
             return answers.unavailable(
                 f"the catalog cannot be reached, nothing was sent to it: {_words(error)}"
             )
-        except httpx.HTTPError as error:
+        except Exception as error:  # whatever it is, the commit is on its way: nothing else may be told
             return answers.unknown(
                 f"the catalog did not say whether the commit happened ({_words(error)}); look at the table before trying again"
             )

@@ -27,6 +27,8 @@ from lakewarden.state.owner import current_owner
 # Beyond the time a commit may take: what was forwarded is answered before the process ends.
 _LAST_SECONDS = 5
 _BACKLOG = 2048
+# Longer than clients keep idle connections: a request on one that is just being closed would fail without having arrived.
+_IDLE_SECONDS = 75
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ def serve(
             access_log=False,
             server_header=False,
             date_header=False,
+            timeout_keep_alive=_IDLE_SECONDS,
             timeout_graceful_shutdown=settings.timeout_seconds + _LAST_SECONDS,
             ssl_certfile=settings.tls_certificate,
             ssl_keyfile=settings.tls_key,

@@ -8,14 +8,17 @@ who waits in this process waits here, and only the first of them there.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from lakewarden.model import TableRef
 from lakewarden.state.locks import Lock, Locks, removal
+
+log = logging.getLogger(__name__)
 
 _THREADS = 32
 
@@ -55,8 +58,8 @@ class Turns:
         """The turn at these tables, each with its uuid. CommitLost when it cannot be had in time."""
         async with AsyncExitStack() as stack:
             turn = Turn([])
-            # In one order everywhere, so that two transactions never wait for each other.
-            for table, uuid in sorted(tables, key=lambda each: each[1]):
+            # In one order everywhere, so that two transactions never wait for each other; a table with two names has one lock.
+            for uuid, table in sorted({uuid: table for table, uuid in tables}.items()):
                 turn.locks.append(await stack.enter_async_context(self._one(table, uuid)))
             try:
                 yield turn
@@ -76,4 +79,12 @@ class Turns:
             try:
                 yield lock
             finally:
-                await asyncio.shield(loop.run_in_executor(self._threads, held.__exit__, None, None, None))
+                await asyncio.shield(loop.run_in_executor(self._threads, _let_go, held, table))
+
+
+def _let_go(held: AbstractContextManager[Lock], table: TableRef) -> None:
+    try:
+        held.__exit__(None, None, None)
+    except Exception as error:
+        # The commit's outcome is known by now, and nothing may take its place; the lock ends by itself.
+        log.warning("the lock on %s stays until its time is over: %s", table, error)
