@@ -9,6 +9,7 @@ import secrets
 import signal
 import ssl
 import subprocess
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -532,7 +533,13 @@ def test_a_catalog_that_stands_still_or_is_gone(tmp_path: Path) -> None:
                 python.append(ROWS, snapshot_properties=LINEAGE)
         finally:
             os.kill(site.rest.pid, signal.SIGCONT)
-        site.rest.kill()
+        # Killed while it has the commit: nobody can say what became of it.
+        os.kill(site.rest.pid, signal.SIGSTOP)
+        death = threading.Timer(0.4, site.rest.kill)
+        death.start()
+        with pytest.raises(CommitStateUnknownException, match="did not say whether the commit happened"):
+            python.append(ROWS, snapshot_properties=LINEAGE)
+        death.join()
         refused = site.commit("still", {"action": "set-properties", "updates": {"a": "b"}})
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert "nothing was sent" in refused.json()["error"]["message"]
