@@ -22,6 +22,7 @@ from typing import Any
 
 from lakewarden import sources
 from lakewarden.errors import ConfigError
+from lakewarden.prices import PRICES, Price
 from lakewarden.redact import MASK, redact, redact_url
 from lakewarden.sources import SETTINGS, Found, Setting, Settings
 
@@ -173,6 +174,7 @@ class Config(_Shown):
     policy: PolicyConfig
     lineage: LineageConfig = field(default_factory=LineageConfig)
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
+    prices: Mapping[str, Price] = field(default_factory=lambda: PRICES)
     path: Path | None = None
 
     @classmethod
@@ -202,6 +204,7 @@ class Config(_Shown):
             "policy": self.policy.to_dict(),
             "lineage": self.lineage.to_dict(),
             "gateway": self.gateway.to_dict(),
+            "prices": {name: each.to_dict() for name, each in self.prices.items()},
         }
 
 
@@ -227,6 +230,7 @@ def _build(
         _policy(settings, above),
         _lineage(settings, base),
         _gateway(settings, base),
+        settings.prices(),
         path,
     )
 

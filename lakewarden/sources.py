@@ -9,16 +9,17 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
 from lakewarden.errors import ConfigError
+from lakewarden.prices import FIELDS, PRICES, Price
 from lakewarden.redact import redact, redact_url
 
 PREFIX = "LAKEWARDEN_"
-SECTIONS = ("state", "spark", "engine", "budgets", "catalogs", "policy", "lineage", "gateway")
+SECTIONS = ("state", "spark", "engine", "budgets", "catalogs", "policy", "lineage", "gateway", "prices")
 FORMATS = ("iceberg", "paimon")
 
 
@@ -61,6 +62,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("gateway", "tls_certificate", "path", None, "a PEM certificate, to serve HTTPS; relative to the file's folder"),
     Setting("gateway", "tls_key", "path", None, "the certificate's PEM key; relative to the file's folder"),
     Setting("gateway", "timeout_seconds", "whole number", 60, "how long the catalog behind may take for an answer; a commit that takes longer is told as unknown, never as failed"),
+    Setting("prices.CLASS", "storage_gb_month", "number", None, "dollars for a GiB of that storage class, a month; the defaults are Amazon's list prices for us-east-1"),
+    Setting("prices.CLASS", "put_per_1000", "number", None, "dollars for a thousand objects that are written"),
+    Setting("prices.CLASS", "get_per_1000", "number", None, "dollars for a thousand objects that are read"),
+    Setting("prices.CLASS", "retrieval_gb", "number", None, "dollars for a GiB that is read"),
+    Setting("prices.CLASS", "minimum_days", "number", None, "days an object is billed for at least"),
+    Setting("prices.CLASS", "minimum_bytes", "number", None, "bytes an object is billed for at least"),
     Setting("catalogs.NAME", "format", "iceberg or paimon", "iceberg", "the format of the catalog's tables"),
     Setting("catalogs.NAME", "PROPERTY", "text", None, "any other key is the format's own catalog property: type, uri, warehouse, io-impl, s3.endpoint …"),
     Setting("policy", "KEY", "policy value", None, "what a policy key is for every table, unless something more specific says otherwise"),
@@ -130,6 +137,8 @@ def _section(here: Found) -> Iterator[Found]:
             yield each
         elif here.key == ("catalogs",):
             yield from _catalog(each)
+        elif here.key == ("prices",):
+            yield from _prices(each)
         else:
             yield from _known(each)
 
@@ -148,6 +157,14 @@ def _catalog(each: Found) -> Iterator[Found]:
         )
     yield each
     yield from _dotted(each, each.key)
+
+
+def _prices(each: Found) -> Iterator[Found]:
+    for name, value in _table(each).items():
+        found = Found((*each.key, name), value, each.where)
+        if name not in FIELDS:
+            found.refuse(f"no such price; {_closest(name, FIELDS)}")
+        yield found
 
 
 def _dotted(here: Found, prefix: Key) -> Iterator[Found]:
@@ -285,6 +302,18 @@ class Settings:
     def maybe_server(self, section: str, name: str) -> str | None:
         found = self._get(section, name)
         return None if found.value is None else self._server(found)
+
+    def prices(self) -> dict[str, Price]:
+        """The defaults, with what the settings say; a class that has none needs at least what its storage costs."""
+        made = dict(PRICES)
+        for key, found in self.found.items():
+            if key[0] != "prices":
+                continue
+            value = _number(found)
+            if value is None or value < 0:
+                found.expected("a number, at least 0")
+            made[key[1]] = replace(made.get(key[1], Price(0.0)), **{key[2]: value})
+        return made
 
     def tasks(self) -> int | None:
         """At most so many at once; None for as many as there are cores."""

@@ -25,7 +25,19 @@ LAYERS = (
     ("formats",),
     ("safety", "policy", "lineage"),
     ("state",),
-    ("plan", "actions", "model", "errors", "clock", "config", "sources", "redact", "version", "paths"),
+    (
+        "plan",
+        "actions",
+        "model",
+        "errors",
+        "clock",
+        "config",
+        "prices",
+        "sources",
+        "redact",
+        "version",
+        "paths",
+    ),
 )
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}
 

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from lakewarden.cli import (
     audit,
+    cost,
     demo,
     doctor,
     doomed,
@@ -90,6 +91,7 @@ for family in (
     runs,
     audit,
     where,
+    cost,
     gateway,
     migrate,
     doctor,

@@ -15,10 +15,10 @@ import pytest
 from lakewarden import clock
 from lakewarden.errors import Refused
 from lakewarden.model import RunState
-from tests.support.lab import Lab
+from tests.support.lab import Lab, lakewarden
 from tests.support.spark import add_catalog, remove_catalog
 
-KEEP = {
+KEEP: dict[str, object] = {
     "snapshot_retention_hours": 0,
     "snapshot_min_retained": 1,
     "delete_grace_hours": 0,
@@ -81,6 +81,15 @@ def test_every_snapshot_reads_the_same_when_the_live_files_are_gone(
         and not reaped.counters["files_held"]
     )
     assert at(lab, table, head) == rows[head]
+
+    of_lake = {key: value for key, value in policy.items() if key != "delete_grace_hours"}
+    with lakewarden(lab.spark, f"sqlite:///{tmp_path}/state.db", of_lake) as told:
+        found = told.where(table, snapshot_id=next(each for each in rows if each != head))
+        assert (found.tier, str(found.table)) == ("cold", f"{cold}.db.events")
+        assert told.where(table, snapshot_id=head).tier == "live"
+        cost = told.cost(table)
+        assert [each.tier for each in cost.tiers] == ["live", "cold"] and cost.snapshots == 0
+        assert all(each.bytes > 0 for each in cost.tiers)
 
     shutil.move(lab.warehouse, tmp_path / "away")
     frozen = table.replace(lab.catalog, cold)

@@ -28,6 +28,7 @@ ARGUMENTS = {
     "policy": ["lake.db.t"],
     "run-show": ["x"],
     "verify": ["lake.db.t", "1"],
+    "cost": ["lake.db.t"],
     "where": ["lake.db.t", "--tag", "t"],
     "doomed": ["lake.db.t"],
     "restore": ["lake.db.t", "--all"],
@@ -54,7 +55,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_program_has_its_commands() -> None:
     assert COMMANDS == [
-        "audit", "demo", "doctor", "doomed", "fsck", "gateway", "heartbeat", "history", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy", "receipts",
+        "audit", "cost", "demo", "doctor", "doomed", "fsck", "gateway", "heartbeat", "history", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy", "receipts",
         "restore", "run", "run-show", "runs", "show", "stage", "tables", "tag", "unpin", "untag", "verify", "where",
     ]  # fmt: skip
 

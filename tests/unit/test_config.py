@@ -173,7 +173,11 @@ def test_a_missing_reference_names_file_key_and_variable(tmp_path: Path) -> None
     [
         ("[sprak]\nmaster = 'yarn'", "sprak", "did you mean spark"),
         ("[spark]\nmastr = 'yarn'", "spark.mastr", "did you mean master"),
-        ("[xyz]\na = 4", "xyz", "known: budgets, catalogs, engine, gateway, lineage, policy, spark, state"),
+        (
+            "[xyz]\na = 4",
+            "xyz",
+            "known: budgets, catalogs, engine, gateway, lineage, policy, prices, spark, state",
+        ),
         ("[budgets]\nmax_task = 4", "budgets.max_task", "did you mean max_tasks"),
         ("[spark]\nmaster = 'sc://host'", "spark.master", "found 'sc://host'; allowed: local[N]"),
         ("[spark]\nmaster = 'local[0]'", "spark.master", "allowed"),

@@ -1,0 +1,67 @@
+"""Where a moment of a table's past can be read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from lakewarden.errors import UsageError
+from lakewarden.jobs.where import Asked, where
+from lakewarden.model import Ref, Snapshot, TableRef
+from tests.support.tables import NOW, view
+
+COLD = TableRef("cold", ("db",), "events")
+
+
+def snapshot(id_: int) -> Snapshot:
+    return Snapshot(id_, None, id_, NOW - timedelta(days=100 - id_), "append", {})
+
+
+LIVE = replace(view(), snapshots=tuple(map(snapshot, (30, 40))), refs=(Ref("now", "tag", 40),))
+TIER = replace(LIVE, ref=COLD, snapshots=tuple(map(snapshot, (10, 20))), refs=(Ref("old", "tag", 10),))
+EXPIRED = tuple(map(snapshot, (10, 15, 20)))
+
+
+def at(days: float) -> datetime:
+    return NOW - timedelta(days=100 - days)
+
+
+@pytest.mark.parametrize(
+    ("asked", "tier", "id_"),
+    [
+        (Asked(snapshot_id=40), "live", 40),
+        (Asked(snapshot_id=20), "cold", 20),
+        (Asked(snapshot_id=15), "gone", 15),
+        (Asked(snapshot_id=99), "gone", None),
+        (Asked(as_of=at(35)), "live", 30),
+        (Asked(as_of=at(25)), "cold", 20),
+        (Asked(as_of=at(17)), "gone", 15),
+        (Asked(as_of=at(12)), "cold", 10),
+        (Asked(as_of=at(5)), "gone", None),
+        (Asked(tag="now"), "live", 40),
+        (Asked(tag="old"), "cold", 10),
+        (Asked(tag="other"), "gone", None),
+    ],
+    ids=str,
+)
+def test_who_has_it(asked: Asked, tier: str, id_: int | None) -> None:
+    found = where(asked, LIVE, TIER, EXPIRED)
+    assert (found.tier, found.snapshot_id) == (tier, id_)
+    assert found.table == {"live": LIVE.ref, "cold": COLD, "gone": None}[tier]
+    assert found.query == (f"SELECT * FROM {found.table} VERSION AS OF {id_}" if found.table else "")
+    assert found.reason and found.to_dict()["tier"] == tier
+
+
+def test_without_a_colder_tier() -> None:
+    assert (
+        where(Asked(snapshot_id=20), LIVE, None, EXPIRED).reason
+        == "snapshot 20 expired, and was not handed off"
+    )
+
+
+def test_one_way_to_say_it() -> None:
+    for wrong in ({}, {"snapshot_id": 1, "tag": "x"}):
+        with pytest.raises(UsageError, match="exactly one way"):
+            Asked(**wrong)
