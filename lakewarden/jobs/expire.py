@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 
 from lakewarden.actions import ExpireChangelogs, ExpireRefs, ExpireSnapshots
 from lakewarden.errors import Refused
@@ -80,7 +81,7 @@ def plan(
     )
     if not policy.bool("snapshot_expiry_enabled"):
         return replace(empty, reason=f"switched off: {policy.explain('snapshot_expiry_enabled')}")
-    refs, outlived = _split_refs(view, holds, now)
+    refs, outlived = _split_refs(view, policy, holds, now)
     kept = _kept(view, refs, policy, holds, now)
     if handed_off is not None:
         waits = f"waits for its hand-off to the colder tier: {policy.explain('handoff_enabled')}"
@@ -167,8 +168,12 @@ def _behind_the_first_kept(view: TableView, kept: dict[int, str]) -> dict[int, s
     return {each.id: kept.get(each.id, why) for each in view.snapshots if each.id >= first}
 
 
-def _split_refs(view: TableView, holds: Holds, now: datetime) -> tuple[list[Ref], list[Ref]]:
-    """Refs that stay, and those whose own retention is over. Iceberg counts it from the moment the snapshot was committed."""
+def _split_refs(view: TableView, policy: Policy, holds: Holds, now: datetime) -> tuple[list[Ref], list[Ref]]:
+    """Refs that stay, and those whose own retention is over. Iceberg counts it from the moment the snapshot was committed.
+
+    A protected tag stays whatever its age: anyone who may write to the table may shorten that.
+    """
+    protected = policy.columns("protected_tags")
     ages = {each.id: now - each.committed_at for each in view.snapshots}
     default = view.properties.get(_REF_AGE)
     # The copy a tag has may be all that is left of a pinned snapshot.
@@ -181,6 +186,7 @@ def _split_refs(view: TableView, holds: Holds, now: datetime) -> tuple[list[Ref]
         over = most is not None and age is not None and age.total_seconds() * 1000 > most
         over = over or (ref.ends_at is not None and now > ref.ends_at)
         over = over and not (ref.has_copy and ref.snapshot_id in pinned)
+        over = over and not (ref.kind == "tag" and any(fnmatchcase(ref.name, each) for each in protected))
         (outlived if over and ref.name != _MAIN else stay).append(ref)
     return stay, outlived
 

@@ -49,7 +49,7 @@ def foresee(
     )
     # Which snapshots it reads is told by every commit; one stands here for whichever they will be.
     summary = Lineage(operation, run_id, policy.hash(), trigger, [0], 0, 0).summary()
-    Hook(DOOR, state).check(table, summary, now)
+    Hook(DOOR, state).check(table, now, summary)
 
 
 def lineaged(format_: TableFormat, policy: Policy, state: State) -> TableFormat:
@@ -64,7 +64,7 @@ class _Asking:
 
     def check(self, table: TableRef, summary: Mapping[str, str]) -> None:
         try:
-            self.hook.check(table, summary, self.asked)
+            self.hook.check(table, self.asked, summary)
         except LineageRejected as error:
             # To the job it is a commit that did not happen: it removes what it wrote for it.
             raise CommitRefused(

@@ -10,9 +10,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from lakewarden import clock
 from lakewarden.errors import LineageRejected, Unreachable
-from lakewarden.lineage.validate import Requirements, Violation, validate
+from lakewarden.lineage.validate import Requirements, Violation, validate_all
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.database import State
 from lakewarden.state.rejections import Rejections
@@ -52,8 +54,9 @@ class Hook:
     door: str
     state: State | None = None
 
-    def check(self, table: object, summary: Mapping[str, str], asked: Requirements) -> None:
-        violations = validate(summary, asked)
+    def check(self, table: object, asked: Requirements, *summaries: Mapping[str, str]) -> None:
+        """All snapshots of one commit together."""
+        violations = validate_all(summaries, asked)
         if not violations:
             return
         error = rejection(table, violations)
@@ -65,6 +68,6 @@ class Hook:
             return
         try:
             Rejections(self.state).add(table, self.door, reason, clock.now())
-        except Unreachable as error:
+        except (Unreachable, SQLAlchemyError) as error:
             # A commit is turned away whether or not that can be counted.
-            log.warning("a rejected commit to %s was not counted: %s", table, error)
+            log.warning("a rejected commit to %s was not counted: %s", table, type(error).__name__)

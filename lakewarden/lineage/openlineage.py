@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
+import threading
 import uuid
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SECONDS = 5.0
+_MOST = 1_000
 _API_KEY = "OPENLINEAGE_API_KEY"  # the name OpenLineage's own clients read
 _ENDS = {
     RunState.DONE: "COMPLETE",
@@ -43,8 +46,12 @@ def event_run_id(run_id: str) -> str:
 
 
 class Events:
+    """Sends from a thread of its own: a server that answers a byte at a time would hold a run up for as long as it likes."""
+
     def __init__(self, config: LineageConfig) -> None:
         self._config = config
+        self._waiting: queue.Queue[tuple[Run, str, threading.Event]] = queue.Queue(_MOST)
+        self._thread: threading.Thread | None = None
 
     def started(self, run: Run) -> None:
         self._tell(run, "START")
@@ -53,12 +60,33 @@ class Events:
         self._tell(run, _ENDS[run.state])
 
     def _tell(self, run: Run, kind: str) -> None:
+        """Waits until it is sent, so that a process that ends has told everything, but never for long."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._sending, name="lakewarden-openlineage", daemon=True)
+            self._thread.start()
+        sent, behind = threading.Event(), not self._waiting.empty()
         try:
-            event = _event(run, kind, self._config.openlineage_namespace)
-            for client in self._clients:
-                client.emit(event)
-        except Exception as error:  # whatever the listener's side does, it is not the run's concern
-            log.warning("OpenLineage did not hear of %s of run %s: %s", kind, run.id, redact_url(str(error)))
+            self._waiting.put_nowait((run, kind, sent))
+        except queue.Full:
+            log.warning(
+                "OpenLineage did not hear of %s of run %s: %d events wait already", kind, run.id, _MOST
+            )
+            return
+        if not behind and not sent.wait(_SECONDS):
+            log.warning("OpenLineage has not heard of %s of run %s yet: its server is slow", kind, run.id)
+
+    def _sending(self) -> None:
+        while True:
+            run, kind, sent = self._waiting.get()
+            try:
+                event = _event(run, kind, self._config.openlineage_namespace)
+                for client in self._clients:
+                    client.emit(event)
+            except Exception as error:  # whatever the listener's side does, it is not the run's concern
+                log.warning(
+                    "OpenLineage did not hear of %s of run %s: %s", kind, run.id, redact_url(str(error))
+                )
+            sent.set()
 
     @cached_property
     def _clients(self) -> list[OpenLineageClient]:

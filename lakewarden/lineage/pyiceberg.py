@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType, infer_catalog_type
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.snapshots import Summary
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 
@@ -95,7 +96,8 @@ class _Door:
         if not new:
             return
         ref = self._ref(table)
-        asked = requirements(resolve(ref, self._layers(ref, table.metadata.properties)))
+        asked = requirements(resolve(ref, self._layers(ref, _properties_now(table))))
+        summaries = []
         for snapshot in new:
             if snapshot.summary is None:
                 raise UsageError(
@@ -106,7 +108,8 @@ class _Door:
             for key, value in summary.items():
                 if key != "operation":
                     snapshot.summary[key] = value
-            Hook(DOOR, self.state).check(ref, summary, asked)
+            summaries.append(summary)
+        Hook(DOOR, self.state).check(ref, asked, *summaries)
 
     def _ref(self, table: Table) -> TableRef:
         *namespace, name = table.name()
@@ -115,6 +118,14 @@ class _Door:
     def _layers(self, ref: TableRef, properties: Mapping[str, str]) -> Layers:
         stored = Policies(self.state).get(str(ref)) if self.state is not None else {}
         return Layers.of(self.config.policy, table_properties=properties, stored=stored)
+
+
+def _properties_now(table: Table) -> Mapping[str, str]:
+    """The writer's copy may be as old as its process: what the table asks for now is what counts."""
+    try:
+        return table.catalog.load_table(table.name()).metadata.properties
+    except NoSuchTableError:  # it is being created
+        return table.metadata.properties
 
 
 def _texts(summary: Summary) -> dict[str, str]:

@@ -5,16 +5,19 @@ Pure, and microseconds: whoever commits (a job, a catalog, the gateway) calls it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lakewarden.lineage.summary import TRIGGER_TYPES
 
 OPERATION = "lineage.operation"
 _TYPE, _OPERATOR, _TICKET = "trigger.type", "trigger.operator", "trigger.ticket"
-_OVERWRITE = "overwrite"
+_OVERWRITE, _APPEND = "overwrite", "append"
+# Where the format's library says what a commit does to the table's files.
+LIBRARY = "operation"
 # What the format's library says a commit is, where rows leave the table by it.
 _TAKES_ROWS = ("overwrite", "delete")
+_SHOWN = 200
 # What says that every row stays.
 _KEEPS_ROWS = ("append", "compaction", "manifest-rewrite")
 
@@ -37,22 +40,44 @@ class Violation:
     rule: str
 
     def __str__(self) -> str:
-        found = "is missing" if self.value is None else f"is {self.value!r}"
+        found = "is missing" if self.value is None else f"is {_short(self.value)!r}"
         return f"{self.key} {found}: {self.rule}"
 
     def to_dict(self) -> dict[str, str | None]:
-        return {"key": self.key, "value": self.value, "rule": self.rule}
+        return {
+            "key": self.key,
+            "value": None if self.value is None else _short(self.value),
+            "rule": self.rule,
+        }
 
 
 def validate(summary: Mapping[str, str], requirements: Requirements) -> tuple[Violation, ...]:
     """Every rule that is broken, at once; nothing where the commit may go ahead."""
-    found = [
-        *_missing(summary, requirements),
-        *_operation(summary, requirements),
-        *_trigger(summary),
-        *_overwrite(summary, requirements),
-    ]
+    return validate_all((summary,), requirements)
+
+
+def validate_all(summaries: Sequence[Mapping[str, str]], requirements: Requirements) -> tuple[Violation, ...]:
+    """The same for a commit of several snapshots. One that takes rows and one that brings some are an overwrite together."""
+    taken = [each.get(LIBRARY) in _TAKES_ROWS for each in summaries]
+    together = any(taken) and any(each.get(LIBRARY) == _APPEND for each in summaries)
+    found: list[Violation] = []
+    for summary in summaries:
+        texts, odd = _texts(summary)
+        found += odd
+        found += _missing(texts, requirements)
+        found += _operation(texts, requirements)
+        found += _trigger(texts)
+        found += _overwrite(texts, requirements, together)
     return tuple(dict.fromkeys(found))
+
+
+def _texts(summary: Mapping[str, str]) -> tuple[Mapping[str, str], list[Violation]]:
+    """A summary maps text to text. What is something else cannot be read by others, and is nobody's lineage."""
+    odd = [key for key, value in summary.items() if not isinstance(value, str)]
+    if not odd:
+        return summary, []
+    texts = {key: value for key, value in summary.items() if isinstance(value, str)}
+    return texts, [Violation(str(key), str(summary[key]), "it is not text") for key in odd]
 
 
 def _missing(summary: Mapping[str, str], requirements: Requirements) -> Iterator[Violation]:
@@ -86,9 +111,9 @@ def _trigger(summary: Mapping[str, str]) -> Iterator[Violation]:
         yield Violation(_TICKET, summary.get(_TICKET), "a commit in response to an incident names its ticket")
 
 
-def _overwrite(summary: Mapping[str, str], requirements: Requirements) -> Iterator[Violation]:
+def _overwrite(summary: Mapping[str, str], requirements: Requirements, together: bool) -> Iterator[Violation]:
     """Rows that were there are replaced by others: somebody answers for that, and says why."""
-    if summary.get(OPERATION) != _OVERWRITE:
+    if not _overwrites(summary, requirements, together):
         return
     operator, allowed = summary.get(_OPERATOR), requirements.overwrite_operators
     if not _told(summary, _OPERATOR):
@@ -99,5 +124,20 @@ def _overwrite(summary: Mapping[str, str], requirements: Requirements) -> Iterat
         yield Violation(_TICKET, summary.get(_TICKET), "an overwrite names its ticket")
 
 
+def _overwrites(summary: Mapping[str, str], requirements: Requirements, together: bool) -> bool:
+    """Whatever it calls itself, unless the table lists that very word among the operations it allows, as `merge`."""
+    word = summary.get(OPERATION, "").strip().lower()
+    if word == _OVERWRITE:
+        return True
+    if requirements.operations is not None and summary.get(OPERATION) in requirements.operations:
+        return False
+    return together or summary.get(LIBRARY) == _OVERWRITE
+
+
 def _told(summary: Mapping[str, str], key: str) -> bool:
-    return bool(str(summary.get(key) or "").strip())
+    return bool(summary.get(key, "").strip())
+
+
+def _short(value: str) -> str:
+    """What somebody else wrote may be of any length; a message is not."""
+    return value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"

@@ -14,11 +14,12 @@ import os
 import socket
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from lakewarden.errors import UsageError
 from lakewarden.lineage.summary import checked
 from lakewarden.model import Trigger
 
@@ -30,8 +31,9 @@ _METADATA_OF_COMMITS = "org.apache.iceberg.spark.CommitMetadata"
 # The word for what Iceberg's library says a commit is, where the writer does not say it. A `replace` is for the writer to name.
 _BY_LIBRARY = {"append": "append", "overwrite": "overwrite", "delete": "delete"}
 
-_ambient: ContextVar[Mapping[str, str] | None] = ContextVar("lakewarden_lineage", default=None)
-_of_process: dict[str, str] = {}
+# What each `with` around this moment says, the innermost last. A value of the context: threads and tasks have their own.
+_ambient: ContextVar[tuple[Mapping[str, str], ...]] = ContextVar("lakewarden_lineage", default=())
+_of_process: Mapping[str, str] = {}
 
 
 def lineage(
@@ -52,6 +54,10 @@ def lineage(
     `inputs` are snapshots it read: ids, or `catalog.namespace.table@id` for those of another table. `more` are further keys
     of `lineage.`, such as `load="2024-03-11"`.
     """
+    if isinstance(inputs, str):
+        raise UsageError(
+            reason=f"read inputs {inputs!r}: it is one text", hint="write a list, as inputs=[42]"
+        )
     why = _trigger(trigger, operator, ticket)
     found: dict[str, str | None] = {
         "writer.id": writer_id,
@@ -78,28 +84,25 @@ def _commit_of_build() -> str | None:
     return next((os.environ[name] for name in _COMMIT_VARIABLES if os.environ.get(name)), None)
 
 
-@dataclass
+@dataclass(frozen=True)
 class WriterLineage:
     """Summary keys that are ready to be written, and the ways to have them written."""
 
     keys: Mapping[str, str]
-    _token: Token[Mapping[str, str] | None] | None = None
 
     def __enter__(self) -> Self:
-        self._token = _ambient.set({**(_ambient.get() or {}), **self.keys})
+        _ambient.set((*_ambient.get(), self.keys))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._token is not None:
-            _ambient.reset(self._token)
-            self._token = None
+        _ambient.set(_ambient.get()[:-1])
 
     def for_process(self) -> Self:
         """For every commit of this process from now on; a `with` inside it says more, or something else."""
-        _of_process.clear()
-        _of_process.update(self.keys)
+        global _of_process
+        _of_process = dict(self.keys)  # one assignment: a commit of another thread sees all of it or nothing
         return self
 
     def on(self, spark: Any) -> SessionLineage:
@@ -167,7 +170,9 @@ def _say_in_thread(spark: Any, keys: Mapping[str, str]) -> Callable[[], None] | 
 
 def said(summary: Mapping[str, str]) -> dict[str, str]:
     """The summary with what the process and this thread said about their commits; what the commit says itself stays."""
-    ambient = {**_of_process, **(_ambient.get() or {})}
+    ambient = dict(_of_process)
+    for each in _ambient.get():
+        ambient |= each
     by_library = _BY_LIBRARY.get(str(summary.get("operation", "")))
     if ambient and by_library and _OPERATION not in ambient:
         ambient[_OPERATION] = by_library

@@ -200,7 +200,7 @@ KEYS: tuple[Key, ...] = (
     _text("handoff_storage_class", None, "the storage class they are copied to", "GLACIER_IR"),
     _hours("handoff_retention_hours", None, "how long the colder tier keeps them; for ever when not set", example="365d"),
     _switch("snapshot_expiry_reserved", False, "whether only Lakewarden may expire snapshots; the gateway turns others away"),
-    Key("protected_tags", Kind.NAMES, None, "tags that nobody drops or moves through the gateway, by name or pattern", example="audit-*, release-2026"),
+    Key("protected_tags", Kind.NAMES, None, "tags that stay whatever their age, and that nobody drops or moves through the gateway, by name or pattern", example="audit-*, release-2026"),
     # lineage
     _switch("history_compaction_enabled", True, "whether old lineage history is summarised"),
     Key("lineage_required_keys", Kind.NAMES, ("writer.id", "writer.commit_hash", "writer.invocation_id", "lineage.operation"), "summary keys every commit must carry", may_be_none=True),

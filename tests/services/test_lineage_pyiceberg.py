@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,7 +53,7 @@ def catalog(tmp_path: Path, lake: Lakewarden) -> Catalog:
 @pytest.fixture(autouse=True)
 def nothing_said() -> Iterator[None]:
     yield
-    writing._of_process.clear()
+    writing._of_process = {}
 
 
 def pointer(catalog: Catalog) -> Any:
@@ -78,7 +79,7 @@ def test_what_is_said_once_is_in_every_commit(catalog: Catalog) -> None:
     table = catalog.create_table("db.events", ROWS.schema)
     with lakewarden.lineage(**SAID, inputs=[7, "lake.db.raw@8"]):
         table.append(ROWS)
-        with lakewarden.lineage(**SAID, operation="erasure"):
+        with lakewarden.lineage(**SAID, operation="erasure", operator="ana", ticket="GDPR-1"):
             table.delete("id = 2")
     found = [each.summary for each in catalog.load_table("db.events").snapshots()]
     assert [each["lineage.operation"] for each in found if each] == ["append", "erasure"]
@@ -105,6 +106,67 @@ def test_an_overwrite_needs_an_operator_and_a_ticket(catalog: Catalog, lake: Lak
     with lakewarden.lineage(**SAID, operation="overwrite", operator="ana", ticket="INC-1"):
         table.overwrite(ROWS)
     assert pointer(catalog) != before
+
+
+def test_an_overwrite_by_another_word_is_one(catalog: Catalog) -> None:
+    """PyIceberg's overwrite is a delete and an append in one commit: together they are what they are."""
+    table = catalog.create_table("db.events", ROWS.schema)
+    with lakewarden.lineage(**SAID):
+        table.append(ROWS)
+        before = pointer(catalog)
+        with pytest.raises(LineageRejected, match="an overwrite names who triggered it"):
+            table.overwrite(ROWS)
+    for word in ("backfill", "Overwrite", "overwrite "):
+        with (
+            lakewarden.lineage(**SAID, operation=word),
+            pytest.raises(LineageRejected, match="an overwrite names its ticket"),
+        ):
+            table.delete("id = 2")
+    assert pointer(catalog) == before
+    with table.transaction() as change:
+        change.set_properties({"lakewarden.lineage_allowed_operations": "append, merge"})
+    with lakewarden.lineage(**SAID, operation="merge"):
+        catalog.load_table("db.events").delete("id = 2")  # the table says that its pipelines merge
+    assert pointer(catalog) != before
+
+
+def test_what_the_table_asks_for_now_counts(catalog: Catalog) -> None:
+    old = catalog.create_table("db.events", ROWS.schema)
+    with catalog.load_table("db.events").transaction() as change:
+        change.set_properties({"lakewarden.lineage_required_keys": "lineage.team"})
+    with lakewarden.lineage(**SAID), pytest.raises(LineageRejected, match=r"lineage\.team is missing"):
+        old.append(ROWS)
+
+
+def test_values_that_are_no_text_are_nobodys_lineage(catalog: Catalog) -> None:
+    table = catalog.create_table("db.events", ROWS.schema)
+    odd: dict[str, Any] = {"writer.id": ["x"], "trigger.type": {"a": 1}}
+    with (
+        lakewarden.lineage(**SAID),
+        pytest.raises(LineageRejected, match=r"writer\.id is .*: it is not text"),
+    ):
+        table.append(ROWS, snapshot_properties=odd)
+
+
+def test_one_lineage_entered_twice_and_in_several_places() -> None:
+    said = lakewarden.lineage(**SAID)
+    with said, said:
+        pass
+    assert writing.said({}) == {}
+    found: list[dict[str, str]] = []
+
+    async def task() -> None:
+        with said:
+            await asyncio.sleep(0.01)
+            found.append(writing.said({}))
+
+    async def both() -> None:
+        await asyncio.gather(task(), task())
+
+    asyncio.run(both())
+    assert [each["writer.id"] for each in found] == ["ingest", "ingest"] and writing.said({}) == {}
+    with pytest.raises(UsageError, match="it is one text"):
+        lakewarden.lineage("w", inputs="123")
 
 
 def test_a_process_says_it_for_its_threads_and_a_with_for_its_own(catalog: Catalog) -> None:

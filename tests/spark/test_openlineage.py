@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -11,9 +13,12 @@ from typing import Any
 
 import pytest
 
-from lakewarden import Lakewarden
+from lakewarden import Lakewarden, Run, RunState, Trigger, clock
+from lakewarden.config import LineageConfig
 from lakewarden.errors import LineageRejected
-from lakewarden.lineage.openlineage import event_run_id
+from lakewarden.lineage import openlineage
+from lakewarden.lineage.openlineage import Events, event_run_id
+from lakewarden.state.owner import current_owner
 from tests.support.lab import Lab
 from tests.support.ports import free_port
 
@@ -110,3 +115,42 @@ def test_a_server_that_is_away_holds_nobody_up(
     assert run.state == "done"
     assert "OpenLineage did not hear of START" in caplog.text
     assert len((tmp_path / "e").read_text().splitlines()) == 2
+
+
+def test_a_server_that_dawdles_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One byte at a time, for ever: no single wait is long enough for a time-out of the connection."""
+    monkeypatch.setattr(openlineage, "_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        stop = threading.Event()
+
+        def dawdle() -> None:
+            connection, _ = server.accept()
+            with connection:
+                for byte in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1000:
+                    if stop.wait(0.1):
+                        return
+                    connection.send(bytes([byte]))
+
+        thread = threading.Thread(target=dawdle)
+        thread.start()
+        events = Events(LineageConfig(openlineage_url=f"http://127.0.0.1:{server.getsockname()[1]}"))
+        run = Run(
+            "r1",
+            "lake.db.t",
+            "compact",
+            RunState.RUNNING,
+            "",
+            clock.now(),
+            None,
+            current_owner(),
+            Trigger("schedule"),
+        )
+        began = time.monotonic()
+        for _ in range(5):
+            events.started(run)
+        assert time.monotonic() - began < 2
+        stop.set()
+        thread.join()
+    assert "its server is slow" in caplog.text

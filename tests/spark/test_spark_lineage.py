@@ -9,7 +9,7 @@ from lakewarden.lineage.validate import Requirements, validate
 from lakewarden.policy.keys import key
 from tests.support.lab import Lab
 
-ASKED = Requirements(key("lineage_required_keys").default)
+ASKED = Requirements(key("lineage_required_keys").default, frozenset({"append", "merge"}))
 SAID = {"writer_id": "ingest", "commit_hash": "ab12cd", "invocation_id": "run-7"}
 
 

@@ -213,3 +213,13 @@ def test_whatever_the_history(drawn: tuple[TableView, Holds, dict[str, Any]]) ->
     assert len(after.snapshots) >= min(call["snapshot_min_retained"], len(found.snapshots))
     if "snapshot_expire_limit" not in call:
         assert expire.plan(after, policy(**call), holds, NOW).empty, "a second run has nothing to do"
+
+
+def test_a_protected_tag_stays_whatever_its_age() -> None:
+    chain = snapshots(10, DAY, newest=60 * DAY)
+    old = (Ref("audit-1", "tag", 2, max_age_ms=1), Ref("other", "tag", 3, max_age_ms=1))
+    made = expire.plan(table(chain, *old), policy(protected_tags=["audit-*"]), Holds(), NOW)
+    assert [each.names for each in made.actions if isinstance(each, ExpireRefs)] == [("other",)]
+    assert 2 not in expired(made) and 3 in expired(made)
+    of_table = table(chain, Ref("audit-1", "tag", 2), properties={"history.expire.max-ref-age-ms": "1"})
+    assert 2 not in expired(expire.plan(of_table, policy(protected_tags=["audit-*"]), Holds(), NOW))

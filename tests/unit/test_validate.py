@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakewarden.lineage.summary import Lineage
-from lakewarden.lineage.validate import Requirements, Violation, validate
+from lakewarden.lineage.validate import Requirements, Violation, validate, validate_all
 from lakewarden.model import Trigger
 from lakewarden.policy.keys import key
 
@@ -108,3 +110,45 @@ def test_whatever_it_is_given_it_answers(
         assert each.value == summary.get(each.key) and each.rule and each.key in str(each)
     missing = {each.key for each in found if each.rule.startswith("the table requires")}
     assert missing == {name for name in keys if not summary.get(name, "").strip()}
+
+
+@pytest.mark.parametrize("word", ["overwrite", "Overwrite", " overwrite ", "backfill", "replay", "delete"])
+def test_an_overwrite_is_one_by_whatever_word(word: str) -> None:
+    commit = {**FULL, "operation": "overwrite", "lineage.operation": word}
+    assert set(broken(commit)) >= {"trigger.operator", "trigger.ticket"}
+    named = {**commit, "trigger.operator": "ana", "trigger.ticket": "INC-1"}
+    assert broken(named) == {}
+
+
+def test_a_word_that_the_table_lists_is_taken_at_its_word() -> None:
+    merges = Requirements(DEFAULT.keys, frozenset({"append", "merge"}))
+    assert broken({**FULL, "operation": "overwrite", "lineage.operation": "merge"}, merges) == {}
+    both = Requirements(DEFAULT.keys, frozenset({"overwrite"}))
+    assert broken({**FULL, "operation": "overwrite", "lineage.operation": "overwrite"}, both)
+
+
+def test_rows_out_and_rows_in_are_an_overwrite_together() -> None:
+    out = {**FULL, "operation": "delete", "lineage.operation": "delete"}
+    into = {**FULL, "operation": "append"}
+    assert validate(out, DEFAULT) == validate(into, DEFAULT) == ()
+    assert {each.key for each in validate_all((out, into), DEFAULT)} == {"trigger.operator", "trigger.ticket"}
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=20) | st.sampled_from([*FULL, "operation", "trigger.type", "trigger.operator"]),
+        st.none()
+        | st.integers()
+        | st.lists(st.integers(), max_size=2)
+        | st.dictionaries(st.text(), st.text(), max_size=1),
+    )
+)
+def test_what_is_no_text_is_told_and_nothing_is_raised(odd: dict[str, Any]) -> None:
+    strict = Requirements(DEFAULT.keys, frozenset({"append"}), frozenset({"ana"}))
+    found = {each.key for each in validate(odd, strict)}
+    assert {str(key) for key in odd} <= found
+
+
+def test_a_message_has_an_end() -> None:
+    (found,) = (each for each in validate({**FULL, "trigger.type": "x" * 10_000_000}, DEFAULT))
+    assert len(str(found)) < 500 and len(found.to_dict()["value"] or "") < 300
