@@ -276,7 +276,7 @@ def _gateway(settings: Settings, base: Path) -> GatewayConfig:
     return GatewayConfig(
         settings.maybe_text("gateway", "catalog"),
         settings.maybe_text("gateway", "host") or "127.0.0.1",
-        settings.count("gateway", "port"),
+        settings.port("gateway"),
         settings.maybe_path("gateway", "tls_certificate", base),
         settings.maybe_path("gateway", "tls_key", base),
         settings.count("gateway", "timeout_seconds"),

@@ -35,6 +35,8 @@ class LakewardenError(Exception):
         template = type(self).__doc__ or "{reason}"
         super().__init__(template.format_map(parts))
         self.hint = (type(self).hint if hint is None else hint).format_map(_Blank(parts))
+        if self.hint:
+            self.add_note(self.hint)  # a traceback in somebody's own program shows the next step too
 
     @property
     def message(self) -> str:

@@ -285,6 +285,13 @@ class Settings:
             found.expected("a whole number, at least 1")
         return int(text)
 
+    def port(self, section: str) -> int:
+        found = self._get(section, "port")
+        number = self.count(section, "port")
+        if number > 65_535:
+            found.expected("a port, 1 to 65535")
+        return number
+
     def one_of(self, section: str, name: str, *allowed: str) -> str:
         found = self._get(section, name)
         if found.value not in allowed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakewarden import clock
 from lakewarden.model import TableRef, TableView
@@ -39,6 +39,8 @@ class Tiering:
 
         def view(self, table: str | TableRef) -> TableView: ...
 
+        def _past(self, table: str | TableRef, history_only: bool) -> Any: ...
+
         def _resolve(
             self, ref: TableRef, properties: Mapping[str, str], call: Mapping[str, object] | None
         ) -> Policy: ...
@@ -53,12 +55,11 @@ class Tiering:
     ) -> Whereabouts:
         """Which table of which catalog has that snapshot, the table as of that time, or that tag; and the query to run."""
         from lakewarden.jobs.where import Asked, where
-        from lakewarden.state.archive import Archive
 
         asked = Asked(snapshot_id, moment(as_of, "as-of"), tag)
         live = self.view(table)
-        expired = Archive(self.state).list(live.uuid, limit=1_000_000)
-        return where(asked, live, self._cold(live), expired)
+        known = [each.snapshot for each in self._past(live.ref, False).entries()]
+        return where(asked, live, self._cold(live), known)
 
     def cost(self, table: str | TableRef) -> TableCost:
         """What the table costs a month in each of its tiers, and what handing off what expires next would cost and save."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,6 +45,7 @@ def gateway(
         screen.show(GatewayReport(listening))
         sys.stdout.flush()  # a script that waits for it reads a pipe
 
-    with invocation(ctx).open(screen, spark=False) as lakewarden:
+    # Ctrl-C is how it is meant to end, once what was forwarded has been answered.
+    with invocation(ctx).open(screen, spark=False) as lakewarden, suppress(KeyboardInterrupt):
         lakewarden.serve_gateway(host, port, ready)
     return 0

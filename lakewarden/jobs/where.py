@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -93,8 +93,29 @@ def _wanted(
     if asked.snapshot_id is not None:
         return every.get(asked.snapshot_id)
     assert asked.as_of is not None
-    then = [each for each in every.values() if each.committed_at <= asked.as_of]
+    then = [each for each in _main(tiers[0][1], every) if each.committed_at <= asked.as_of]
     return max(then, key=lambda each: (each.committed_at, each.sequence_number), default=None)
+
+
+def _main(live: TableView, every: Mapping[int, Snapshot]) -> list[Snapshot]:
+    """The snapshots the table itself went through, not its branches': back from the current one, parent by parent.
+
+    Where nobody knows a parent any more, everything older may have been one of them, but for what other branches have.
+    """
+    line, each = dict[int, Snapshot](), every.get(live.head() or -1)
+    while each is not None and each.id not in line:
+        line[each.id] = each
+        each = every.get(-1 if each.parent_id is None else each.parent_id)
+    if not line:
+        return []
+    last = min(line.values(), key=lambda each: each.committed_at)
+    if last.parent_id is None and not live.in_order:
+        return list(line.values())
+    others = {ref.snapshot_id for ref in live.refs if ref.kind == "branch"} - set(line)
+    older = [
+        each for each in every.values() if each.committed_at < last.committed_at and each.id not in others
+    ]
+    return [*line.values(), *older]
 
 
 def _never(asked: Asked, live: TableView) -> str:

@@ -1,14 +1,13 @@
 """A PyIceberg catalog that asks every commit for its lineage before the table's pointer moves.
 
-    catalog:
-      lake:
-        py-catalog-impl: lakewarden.lineage.pyiceberg.catalog
-        lakewarden.type: rest                      # what `type` would be without us; found out from `uri` when not said
-        lakewarden.config: /etc/lakewarden.toml    # policy, and where rejected commits are counted
-        uri: https://...                           # everything else is the catalog's own
+    from lakewarden.lineage.pyiceberg import load_catalog     # instead of: from pyiceberg.catalog import load_catalog
 
-The catalog is PyIceberg's own, with one method more in front of its commit. Without a configuration the tables' own
-`lakewarden.*` properties and the defaults decide.
+    catalog = load_catalog("lake")
+
+It is PyIceberg's own catalog, as `.pyiceberg.yaml`, the environment or the call describe it, with one method more in front of its
+commit. Three properties are ours: `lakewarden.config`, the configuration with the policy, where rejected commits are counted too;
+`lakewarden.catalog`, the catalog's name there if it has another; `lakewarden.type`, where `type` cannot be said because
+`py-catalog-impl` names this module. Without a configuration the tables' own `lakewarden.*` properties and the defaults decide.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType, infer_catalog_type
+from pyiceberg.catalog import _ENV_CONFIG, AVAILABLE_CATALOGS, Catalog, CatalogType, infer_catalog_type
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.snapshots import Summary
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
@@ -41,14 +40,24 @@ DOOR = "pyiceberg"
 _TYPE, _CONFIG, _NAME = "lakewarden.type", "lakewarden.config", "lakewarden.catalog"
 
 
+def load_catalog(name: str, **properties: str) -> Catalog:
+    """As PyIceberg's function of that name: what the call says wins over the environment, and that over `.pyiceberg.yaml`."""
+    return catalog(name, **properties)
+
+
 def catalog(name: str, **properties: str) -> Catalog:
-    """What `py-catalog-impl` names. `lakewarden.catalog` is the catalog's name in the configuration, where it has another."""
-    own = {key: value for key, value in properties.items() if key not in (_TYPE, _CONFIG, _NAME)}
-    plain = {key: value for key, value in own.items() if key != "py-catalog-impl"}
-    made = _plain(name, properties.get(_TYPE), plain)
+    """What `py-catalog-impl` may name. PyIceberg hands it the call's properties alone, so its configuration is read here."""
+    told: Any = _ENV_CONFIG.get_catalog_config(name) or {}
+    every = {**{key: str(value) for key, value in told.items()}, **properties}
+    own = (_TYPE, _CONFIG, _NAME, "py-catalog-impl")
+    made = _plain(
+        name,
+        every.get(_TYPE) or every.get("type"),
+        {key: value for key, value in every.items() if key not in own},
+    )
     made.__class__ = _with_lineage(type(made))
     keeper: Any = made
-    keeper.lakewarden_door = _Door(properties.get(_NAME, name), *_configured(properties.get(_CONFIG)))
+    keeper.lakewarden_door = _Door(every.get(_NAME, name), *_configured(every.get(_CONFIG)))
     return made
 
 
@@ -58,10 +67,12 @@ def _plain(name: str, kind: str | None, properties: dict[str, str]) -> Catalog:
         wanted = CatalogType(kind.lower()) if kind else infer_catalog_type(name, {**properties})
     except ValueError:
         wanted = None
-    if wanted is None or wanted not in AVAILABLE_CATALOGS:
-        reason = f"found {kind!r}; allowed: {known}"
-        raise ConfigError(key=_TYPE, where=f"the PyIceberg catalog {name}", reason=reason)
-    return AVAILABLE_CATALOGS[wanted](name, properties)
+    if wanted is not None and wanted in AVAILABLE_CATALOGS:
+        return AVAILABLE_CATALOGS[wanted](name, properties)
+    reason = f"found {kind!r}; allowed: {known}"
+    if kind is None:
+        reason = f"neither a type nor a uri is said, in the call or in .pyiceberg.yaml; types are: {known}"
+    raise ConfigError(key=_TYPE, where=f"the PyIceberg catalog {name}", reason=reason)
 
 
 def _configured(path: str | None) -> tuple[Config, State | None]:

@@ -75,7 +75,11 @@ def checked(trigger: Trigger) -> Trigger:
         allowed = ", ".join(TRIGGER_TYPES)
         raise UsageError(reason=f"read trigger type {trigger.type!r}: allowed are {allowed}")
     if trigger.type == "manual" and not trigger.operator:
-        raise UsageError(reason="start a manual run: it needs an operator", hint="add --operator NAME")
+        raise UsageError(
+            reason="a manual trigger needs an operator", hint="add --operator NAME, in Python operator=NAME"
+        )
     if trigger.type == "incident-response" and not trigger.ticket:
-        raise UsageError(reason="start an incident-response run: it needs a ticket", hint="add --ticket ID")
+        raise UsageError(
+            reason="an incident-response trigger needs a ticket", hint="add --ticket ID, in Python ticket=ID"
+        )
     return trigger

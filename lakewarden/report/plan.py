@@ -93,6 +93,9 @@ def totals(plan: Plan) -> dict[str, int]:
     snapshots = [action for action in plan.actions if isinstance(action, ExpireSnapshots)]
     if snapshots:
         counted_["snapshots"] = sum(len(each.snapshot_ids) for each in snapshots)
+    for each in plan.actions:
+        if isinstance(each, HandOff):
+            counted_ |= {"snapshots": len(each.snapshot_ids), "files": each.files, "bytes": each.bytes}
     folded = [action for action in plan.actions if isinstance(action, FoldHistory)]
     if folded:
         counted_["months"] = len(folded)

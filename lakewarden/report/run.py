@@ -126,6 +126,11 @@ def _cleaned(counters: Mapping[str, Any]) -> str:
         files, bytes_ = counters["files_dropped"], counters["bytes_dropped"]
         parts.append(f"{counted(counters['partitions_dropped'], 'partition')} dropped")
         parts.append(f"{counted(files, 'file')}, {counted(counters['rows_dropped'], 'row')}, {size(bytes_)}")
+    if "snapshots_handed_off" in counters:
+        parts.append(
+            f"{counted(counters['snapshots_handed_off'], 'snapshot')} handed off, "
+            f"{counted(counters['files_copied'], 'file')} copied, {size(counters['bytes_copied'])}"
+        )
     if counters.get("snapshots_expired"):
         parts.append(f"{counted(counters['snapshots_expired'], 'snapshot')} expired")
     if counters.get("changelogs_expired"):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -242,6 +245,8 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
                 "lakewarden.config": str(tmp_path / "no.toml"),
             },
         )
+    with pytest.raises(ConfigError, match="neither a type nor a uri is said"):
+        load_catalog("lake", **{"py-catalog-impl": IMPL})
     with pytest.raises(UsageError, match="needs a ticket"):
         lakewarden.lineage("w", trigger="incident-response")
 
@@ -249,3 +254,25 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
 def test_the_commit_of_the_build_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_SHA", "0123abc")
     assert lakewarden.lineage("w").keys["writer.commit_hash"] == "0123abc"
+
+
+def test_pyicebergs_own_configuration_is_read(tmp_path: Path) -> None:
+    """In a process of its own: PyIceberg reads its file once."""
+    (tmp_path / ".pyiceberg.yaml").write_text(
+        f"catalog:\n  lake:\n    type: sql\n    uri: sqlite:///{tmp_path}/c.db\n    warehouse: {tmp_path}/w\n"
+    )
+    code = (
+        "from lakewarden.lineage.pyiceberg import load_catalog\n"
+        "import pyarrow as pa\n"
+        "made = load_catalog('lake')\n"
+        "made.create_namespace('db')\n"
+        "made.create_table('db.t', pa.schema([('a', pa.int64())])).append(pa.table({'a': pa.array([1], pa.int64())}))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYICEBERG_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert "LineageRejected: refusing to commit to lake.db.t: writer.id is missing" in ran.stderr
+    assert "give the commit the lineage the table asks for" in ran.stderr, "a traceback shows the next step"
