@@ -63,12 +63,19 @@ class Whereabouts:
         }
 
 
+class _Unknown(Exception):
+    """Nobody can tell, and a guess would be read as the truth."""
+
+
 def where(
     asked: Asked, live: TableView, cold: TableView | None, expired: Sequence[Snapshot] = ()
 ) -> Whereabouts:
     """`expired` are snapshots that are known to have been there: a moment that was one of theirs is nobody else's."""
     tiers = [(LIVE, live)] + ([(COLD, cold)] if cold is not None else [])
-    wanted = _wanted(asked, tiers, expired)
+    try:
+        wanted = _wanted(asked, tiers, expired)
+    except _Unknown as error:
+        return Whereabouts(asked, GONE, None, None, None, str(error))
     if wanted is None:
         return Whereabouts(asked, GONE, None, None, None, _never(asked, live))
     for tier, view in tiers:
@@ -93,8 +100,14 @@ def _wanted(
     if asked.snapshot_id is not None:
         return every.get(asked.snapshot_id)
     assert asked.as_of is not None
-    then = [each for each in _main(tiers[0][1], every) if each.committed_at <= asked.as_of]
-    return max(then, key=lambda each: (each.committed_at, each.sequence_number), default=None)
+    line = sorted(_main(tiers[0][1], every), key=lambda each: (each.committed_at, each.sequence_number))
+    then = [each for each in line if each.committed_at <= asked.as_of]
+    if then and len(then) < len(line) and line[len(then)].parent_id != then[-1].id:
+        after = line[len(then)]
+        raise _Unknown(
+            f"which snapshot was current then is not known: between {then[-1].id} and {after.id} others expired, and nobody wrote them down"
+        )
+    return then[-1] if then else None
 
 
 def _main(live: TableView, every: Mapping[int, Snapshot]) -> list[Snapshot]:
