@@ -68,7 +68,11 @@ class IngestedReport:
             look.facts([("asked", found.question)]),
             Text(),
             _commits(found.commits) if found.commits else look.dim("  no commit brought any"),
-            *_more("these rewrote what came with", found.origins),
+            *_more("these rewrote what came with", [each for each in found.origins if not each.only_read]),
+            *_more(
+                "these rewrote what they read at, and the data came with that snapshot or one before it",
+                [each for each in found.origins if each.only_read],
+            ),
             *_more("removed again by", found.removed_by),
         )
 

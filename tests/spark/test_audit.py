@@ -56,6 +56,12 @@ def test_files_and_rows_lead_to_the_commits_that_brought_them(lab: Lab) -> None:
     assert [each.node.snapshot_id for each in found.commits] == [rewrite]
     assert {each.node.snapshot_id for each in found.origins} == {first, second}
     assert {each.how for each in found.origins} == {"manifests"}
+    by_rows = lab.lw.audit_ingested(table, row_filter="d = 'a'")
+    assert [each.node.snapshot_id for each in by_rows.commits] == [rewrite]
+    assert {(each.node.snapshot_id, each.how) for each in by_rows.origins} == {
+        (first, "manifests"),
+        (second, "manifests"),
+    }
     gone = lab.lw.audit_ingested(table, file=old)
     assert [each.node.snapshot_id for each in gone.removed_by] == [rewrite]
     assert {each.node.snapshot_id for each in lab.lw.audit_ingested(table, snapshot_id=rewrite).origins} == {
@@ -69,7 +75,7 @@ def test_files_and_rows_lead_to_the_commits_that_brought_them(lab: Lab) -> None:
     assert found.origins[0].entry is not None and found.origins[0].entry.source is Source.ARCHIVE
     by_rows = lab.lw.audit_ingested(table)
     assert {each.node.snapshot_id: each.rows for each in by_rows.commits} == {rewrite: 2, third: 1}
-    assert [each.node.snapshot_id for each in by_rows.origins] == [third]
+    assert [(each.node.snapshot_id, each.only_read) for each in by_rows.origins] == [(third, True)]
 
 
 def test_details_in_the_tables_own_folder_are_never_swept(lab: Lab, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakewarden.jobs.ingested import Asking
 from lakewarden.lineage.audit import Downstream, Node, downstream, gaps, inputs_of, recorded_origins
 from lakewarden.lineage.history import Entry, Source
 from lakewarden.lineage.validate import Requirements
@@ -201,6 +202,16 @@ def test_what_a_commit_says_it_was_made_from() -> None:
         ("pm.db.x@7", None),
         (f"lake.db.a@{BIG + 9}", None),
     ]
+
+
+def test_what_a_rewrite_only_read_is_not_followed() -> None:
+    """It read at a compaction of other rows: those that one rewrote are not where these came from."""
+    earlier = entry("lake.db.a", BIG + 1, f"{BIG}", lineage_operation="compaction")
+    later = entry("lake.db.a", BIG + 2, f"{BIG + 1}", lineage_operation="compaction")
+    known = {each.snapshot.id: each for each in (entry("lake.db.a", BIG), earlier, later)}
+    asking = Asking("lake.db.a", lambda ids: {id_: known[id_] for id_ in ids})
+    found = asking.snapshot(BIG + 2)
+    assert [(each.node.snapshot_id, each.only_read) for each in found.origins] == [(BIG + 1, True)]
 
 
 def test_gaps_are_what_the_hook_would_turn_away() -> None:

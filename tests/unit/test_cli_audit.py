@@ -97,6 +97,8 @@ def test_ingested(shell: Shell) -> None:
     rewrite = document(shell, "audit", "ingested", TABLE, "--snapshot", str(one(53).id))
     inputs = one(53).summary["input.snapshot_ids"].split(",")
     assert {str(each["snapshot_id"]) for each in rewrite["origins"]} == set(inputs)
+    assert [each["only_read"] for each in rewrite["origins"]] == [True, True]
+    assert "read at" in shell("audit", "ingested", TABLE, "--snapshot", str(one(53).id))[1]
     code, _, err = shell("audit", "ingested", TABLE, "--row-filter", "x = 1")
     assert code == 2 and "knows commits only" in err
 
