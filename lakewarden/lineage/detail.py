@@ -71,10 +71,10 @@ def _number(text: str | None) -> int:
 
 
 def merged(old: Sequence[Archived], new: Sequence[Archived]) -> list[Archived]:
-    """Each snapshot once, in the order of their commits. What is in both was written down again: the newer counts."""
-    by_id = {each.snapshot.id: each for each in (*old, *new)}
+    """Each commit once, in their order. Two of one number are two: a table was rolled back, or copied."""
+    by_commit = {(each.snapshot.id, each.snapshot.committed_at): each for each in (*old, *new)}
     return sorted(
-        by_id.values(), key=lambda each: (each.snapshot.committed_at, each.snapshot.sequence_number)
+        by_commit.values(), key=lambda each: (each.snapshot.committed_at, each.snapshot.sequence_number)
     )
 
 

@@ -42,6 +42,10 @@ class HistoryReport:
         where = f"{number(counts['live'])} live, {number(counts['archived'])} archived, {number(counts['folded'])} folded"
         kept = sum(each.bytes for each in found.details)
         facts: list[tuple[str, str | Text]] = [("entries", where)]
+        others = {each.written_as for each in found.entries} - {None, found.table}
+        if others:
+            told = some(sorted(str(each) for each in others))
+            facts.append(("also as", f"{told}: its name before, or a copy with the same uuid"))
         if found.details:
             ranges = sum(len(each.ranges) for each in found.details)
             facts.append(("folded into", f"{counted(ranges, 'range')}, details of {size(kept)}"))
