@@ -11,6 +11,7 @@ are too large to be counted, as Iceberg's random ones are: snapshot 7 of one Pai
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +28,8 @@ INPUTS = "input.snapshot_ids"
 MANIFESTS = "manifests"
 # Paimon counts its snapshots from one; an id above this is a random one.
 _RANDOM = 1 << 32
+# Ids of both formats are whole numbers that fit 64 bits, and Python would read much more as a number.
+_ID = re.compile("[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,10 +50,10 @@ def inputs_of(text: str | None) -> tuple[list[tuple[str | None, int]], list[str]
     for part in (each.strip() for each in (text or "").split(",")):
         if not part:
             continue
-        table, at, number = part.rpartition("@")
-        try:
-            found.append((table.strip() if at else None, int(number)))
-        except ValueError:
+        table, at, number = (each.strip() for each in part.rpartition("@"))
+        if _ID.fullmatch(number) and int(number) < 1 << 63 and bool(table) == bool(at):
+            found.append((table or None, int(number)))
+        else:
             unreadable.append(part)
     return found, unreadable
 

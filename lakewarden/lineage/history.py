@@ -230,7 +230,7 @@ class History:
             before = [each for _, members in self.read([old] if old else []) for each in members]
         except _Replaced:
             raise FoldLost(f"the detail of {month} was replaced meanwhile") from None
-        entries = details.merged(before, new)
+        entries = details.merged(before, [details.storable(each) for each in new])
         content = details.write(entries)
         name = f"{run_id}-{month}"
         path = None if keep is None else keep(name, content)

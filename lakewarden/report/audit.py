@@ -157,12 +157,19 @@ def _labels(found: Downstream) -> list[tuple[Node, str]]:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = _visible(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def _escaped(text: str) -> str:
-    return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
+    """`#` first: it begins an escape in Mermaid."""
+    told = _visible(text).replace("#", "#35;").replace("&", "#amp;").replace('"', "#quot;")
+    return told.replace("<", "#lt;").replace(">", "#gt;").replace("`", "#96;")
+
+
+def _visible(text: str) -> str:
+    """Line ends and the like as escapes: any writer can put them into a summary, and each line of a graph means something."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -249,6 +249,24 @@ def test_what_an_earlier_version_wrote_down_is_there(url: str) -> None:
     assert (found.id, found.parent_id, found.sequence_number, found.operation) == (7, 6, 7, "append")
     assert found.summary == {"writer.id": "etl"}
     assert month_of(found.committed_at) == "2024-01"
+
+
+def test_the_odd_entry_holds_no_month_up(state: State) -> None:
+    """Half a surrogate pair and a zero character, which any writer can put into a summary; and moments at the calendar's end."""
+    plain, odd = snapshots(2, days=2)
+    odd = replace(odd, summary={"writer.id": "a\ud800b\0", "note\udfff": "x"})
+    last = replace(plain, id=9, committed_at=datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=UTC))
+    first = replace(plain, id=8, committed_at=datetime(999, 5, 1, tzinfo=UTC))
+    Archive(state).add(view_of([]), [plain, odd, last, first], "expire-1", NOW)
+    for month in ("2024-01", "9999-12", "0999-05"):
+        fold(state, [plain, odd, last, first], month)
+    kept = replace(odd, summary={"writer.id": "a\\ud800b\\x00", "note\\udfff": "x"})
+    assert told(state) == [last, kept, plain, first]
+
+
+def test_an_id_that_no_snapshot_can_have_is_not_found(state: State, made: list[Snapshot]) -> None:
+    fold(state, made, "2024-01")
+    assert told(state, Wanted(ids=frozenset({10**30, made[0].id}))) == [made[0]]
 
 
 def test_a_damaged_detail_is_an_error_and_never_an_answer(state: State, made: list[Snapshot]) -> None:
