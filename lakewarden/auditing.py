@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -47,6 +48,9 @@ class _Past:
 
         return self.history.entries(str(self.ref), self.uuid, self.view, wanted or EVERYTHING)
 
+    def unfolded(self) -> list[Entry]:
+        return self.history.unfolded(str(self.ref), self.uuid, self.view)
+
     def known(self, ids: Collection[int]) -> Mapping[int, Entry]:
         from lakewarden.lineage.history import Wanted
 
@@ -90,7 +94,7 @@ class Auditing:
 
         past = self._past(table, history_only)
         details = past.history.ranges(past.uuid)
-        near = past.history.unfolded(str(past.ref), past.uuid, past.view)
+        near = past.unfolded()
         entries = past.entries(Wanted(since=_since(details, limit)))
         counts = {
             "live": sum(each.source is Source.LIVE for each in near),
@@ -134,10 +138,20 @@ class Auditing:
         from lakewarden.lineage.audit import Node, downstream
 
         ref = _ref(table)
-        unread: list[tuple[str, str]] = []
-        pasts = self._pasts(ref, history_only, unread)
-        entries = [entry for past in pasts for entry in past.entries()]
-        found = downstream(entries, Node(str(ref), snapshot_id), unread, carried=carried)
+        unread: dict[str, str] = {}
+        pasts, names = self._pasts(ref, history_only, unread)
+        start = Node(names.get(str(ref), str(ref)), snapshot_id)
+        entries: list[Entry] = []
+        for past in pasts:
+            try:
+                entries += past.entries()
+            except LakewardenError as error:
+                if str(past.ref) == start.table:
+                    raise
+                # The rest of the answer holds, and what is missing from it is said.
+                unread.setdefault(str(past.ref), error.message)
+                entries += past.unfolded()
+        found = downstream(entries, start, tuple(unread.items()), carried=carried, names=names)
         if found.entry is None and not found.affected:
             raise UsageError(
                 reason=f"find snapshot {snapshot_id} of {ref}: neither the table nor its history has it, and no commit names it",
@@ -196,37 +210,62 @@ class Auditing:
 
         return _Past(view.ref, view.uuid, view.properties, view, history_of(self.state, view))
 
-    def _pasts(self, wanted: TableRef, history_only: bool, unread: list[tuple[str, str]]) -> Iterator[_Past]:
-        """Every table's: those of all catalogs, and those that are gone but were read before."""
+    def _pasts(
+        self, wanted: TableRef, history_only: bool, unread: dict[str, str]
+    ) -> tuple[list[_Past], dict[str, str]]:
+        """Every table's, once: those of all catalogs, and those that are gone but were read before.
+
+        A table that was renamed, or that two catalogs have, is one: its other names lead to the one it is told by.
+        """
         from lakewarden.lineage.history import History
 
-        told = set[str]()
-        for ref in () if history_only else self._listed(unread):
+        pasts: dict[str, list[_Past]] = defaultdict(list)
+        names: dict[str, str] = {}
+        live = [] if history_only else list(self._read_all(wanted, unread))
+        for past in sorted(live, key=lambda each: each.ref != wanted):
+            first = next((each for each in pasts[past.uuid] if _is_same(each.view, past.view)), None)
+            if first is None:
+                pasts[past.uuid].append(past)
+            names[str(past.ref)] = str((first or past).ref)
+        seen = {name: each for name, each in self._seen.all().items() if name not in names}
+        for name in sorted(seen, key=lambda each: (each != str(wanted), -seen[each].seen_at.timestamp())):
+            uuid = seen[name].uuid
+            # Copies share a uuid: which of them had this name cannot be told.
+            if len(pasts[uuid]) != 1:
+                ref = TableRef.parse(name)
+                pasts[uuid].append(_Past(ref, uuid, seen[name].properties, None, History(self.state)))
+            names[name] = str(pasts[uuid][0].ref) if len(pasts[uuid]) == 1 else name
+        return [each for several in pasts.values() for each in several], names
+
+    def _read_all(self, wanted: TableRef, unread: dict[str, str]) -> Iterator[_Past]:
+        for ref in self._listed(unread):
             try:
                 past = self._past_of(self.view(ref))
             except LakewardenError as error:
                 if ref == wanted:
                     raise
-                unread.append((str(ref), error.message))
+                unread[str(ref)] = error.message
             else:
-                told.add(str(ref))
                 yield past
-        for name, seen in self._seen.all().items():
-            if name not in told:
-                yield _Past(TableRef.parse(name), seen.uuid, seen.properties, None, History(self.state))
 
-    def _listed(self, unread: list[tuple[str, str]]) -> Iterator[TableRef]:
+    def _listed(self, unread: dict[str, str]) -> Iterator[TableRef]:
         for catalog in self.catalogs():
             try:
                 yield from self.tables(catalog)
             except LakewardenError as error:
-                unread.append((f"{catalog}.*", error.message))
+                unread[f"{catalog}.*"] = error.message
 
     def _asking(self, past: _Past) -> Asking:
         from lakewarden.jobs.ingested import Asking
 
         format_ = None if past.view is None else self.lake.format_for(past.ref)
         return Asking(str(past.ref), past.known, format_, past.view)
+
+
+def _is_same(one: TableView | None, other: TableView | None) -> bool:
+    from lakewarden.safety.ownership import is_same
+
+    return one is not None and other is not None and is_same(one, other)
 
 
 def _since(details: Sequence[Detail], limit: int | None) -> datetime | None:

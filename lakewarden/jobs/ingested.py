@@ -1,7 +1,7 @@
 """When data came in and by whom: from files, by the manifests that name them, to the commits that brought them.
 
 A file that a rewrite wrote holds rows of earlier commits. As long as the table has the rewrite's parent, manifests say which
-commits the files it removed came with; after that, what the rewrite itself wrote down as its input.
+commits the files it removed came with; after that, only what the rewrite itself wrote down: the snapshots it read.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import pyarrow.compute as pc
 
 from lakewarden.errors import PolicyError, UsageError
 from lakewarden.formats.seam import TableFormat
-from lakewarden.lineage.audit import Commit, Ingested, Node, recorded_origins, rewrites
+from lakewarden.lineage.audit import MANIFESTS, Commit, Ingested, Node, recorded_origins, rewrites
 from lakewarden.lineage.history import Entry, Source
 from lakewarden.model import TableView
 from lakewarden.paths import normal
 
-_MANIFESTS = "manifests"
-# Rewrites of rewrites are followed by manifests so far, a second or so each; further back by what they wrote down.
+# Rewrites of rewrites are followed by manifests so far, a second or so each; further back what they wrote down is told.
 _BY_MANIFESTS = 30
 
 
@@ -79,13 +78,8 @@ class Asking:
             [("path", "count"), ("records", "sum"), ("bytes", "sum")]
         )
         commits = self._counted(counts)
-        origins = [
-            each
-            for commit in commits
-            if commit.entry is not None and rewrites(commit.entry)
-            for each in self._recorded(commit.entry)
-        ]
-        return Ingested(self.table, question, commits, _once(origins))
+        origins = self._origins([each.entry for each in commits if each.entry is not None])
+        return Ingested(self.table, question, commits, origins)
 
     def _table(self) -> tuple[TableFormat, TableView]:
         if self.format is None or self.view is None:
@@ -102,7 +96,7 @@ class Asking:
             Commit(
                 Node(self.table, row["snapshot_id"]),
                 known.get(row["snapshot_id"]),
-                _MANIFESTS,
+                MANIFESTS,
                 row["path_count"],
                 row["records_sum"],
                 row["bytes_sum"],
@@ -113,18 +107,21 @@ class Asking:
 
     def _commits(self, ids: Collection[int]) -> tuple[Commit, ...]:
         known = self.known(ids)
-        made = [Commit(Node(self.table, each), known.get(each), _MANIFESTS) for each in ids]
+        made = [Commit(Node(self.table, each), known.get(each), MANIFESTS) for each in ids]
         return tuple(sorted(made, key=_newest_first))
 
     # ------------------------------------------------------------ behind rewrites
 
     def _origins(self, entries: Collection[Entry]) -> tuple[Commit, ...]:
-        """The commits that data of rewrites first came with, through rewrites of rewrites."""
+        """The commits that data of rewrites first came with, through rewrites of rewrites.
+
+        What a rewrite only read is not followed: that snapshot held the rows, but may have written quite others.
+        """
         waiting = [each for each in entries if rewrites(each)]
         seen, found = {each.snapshot.id for each in waiting}, list[Commit]()
         while waiting:
             for each in self._behind(waiting.pop(), look=len(seen) <= _BY_MANIFESTS):
-                if each.entry is None or not rewrites(each.entry) or each.node.table != self.table:
+                if each.only_read or each.entry is None or not rewrites(each.entry):
                     found.append(each)
                 elif each.node.snapshot_id not in seen:
                     seen.add(each.node.snapshot_id)
@@ -156,7 +153,8 @@ class Asking:
 
 
 def _once(commits: Collection[Commit]) -> tuple[Commit, ...]:
-    by_node = {each.node: each for each in reversed(list(commits))}
+    """Each commit once; as one that brought the data where it is known to be."""
+    by_node = {each.node: each for each in sorted(commits, key=lambda each: not each.only_read)}
     return tuple(sorted(by_node.values(), key=_newest_first))
 
 

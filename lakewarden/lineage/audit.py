@@ -11,11 +11,13 @@ are too large to be counted, as Iceberg's random ones are: snapshot 7 of one Pai
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from lakewarden.lineage.history import Entry
@@ -23,8 +25,11 @@ from lakewarden.lineage.validate import Requirements, Violation, validate
 from lakewarden.state.rejections import Rejected
 
 INPUTS = "input.snapshot_ids"
+MANIFESTS = "manifests"
 # Paimon counts its snapshots from one; an id above this is a random one.
 _RANDOM = 1 << 32
+# Ids of both formats are whole numbers that fit 64 bits, and Python would read much more as a number.
+_ID = re.compile("[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,10 +50,10 @@ def inputs_of(text: str | None) -> tuple[list[tuple[str | None, int]], list[str]
     for part in (each.strip() for each in (text or "").split(",")):
         if not part:
             continue
-        table, at, number = part.rpartition("@")
-        try:
-            found.append((table.strip() if at else None, int(number)))
-        except ValueError:
+        table, at, number = (each.strip() for each in part.rpartition("@"))
+        if _ID.fullmatch(number) and int(number) < 1 << 63 and bool(table) == bool(at):
+            found.append((table or None, int(number)))
+        else:
             unreadable.append(part)
     return found, unreadable
 
@@ -111,14 +116,17 @@ def downstream(
     unread: Sequence[tuple[str, str]] = (),
     *,
     carried: bool = False,
+    names: Mapping[str, str] = MappingProxyType({}),
 ) -> Downstream:
     """Every snapshot that was made from `start`, at any remove. Each is told once, by one of its shortest ways.
+
+    `names`: what a table was called, or is called elsewhere, to the name its entries and `start` have.
 
     `carried`: what was made from a later snapshot of the same table counts too, because that one still held the rows,
     unless something had removed them by then. The answer is then too large rather than too small.
     """
     known = {Node(each.table, each.snapshot.id): each for each in entries}
-    children, unreadable = _children(known)
+    children, unreadable = _children(known, names)
     later = _Later(known, children if carried else {})
     depths, via = {start: 0}, dict[Node, Node]()
     edges: dict[tuple[Node, Node], None] = {}
@@ -177,7 +185,7 @@ def _order(entry: Entry) -> _Order:
 
 
 def _children(
-    known: Mapping[Node, Entry],
+    known: Mapping[Node, Entry], names: Mapping[str, str]
 ) -> tuple[dict[Node, list[Node]], tuple[tuple[Node, str], ...]]:
     """What was made from each snapshot directly."""
     owners: dict[int, list[str]] = defaultdict(list)
@@ -186,7 +194,8 @@ def _children(
     children: dict[Node, list[Node]] = defaultdict(list)
     unreadable: list[tuple[Node, str]] = []
     for node, entry in known.items():
-        found, bad = inputs_of(entry.told(INPUTS))
+        told, bad = inputs_of(entry.told(INPUTS))
+        found = [(None if table is None else names.get(table, table), id_) for table, id_ in told]
         unreadable += [(node, text) for text in bad]
         for parent in dict.fromkeys(_resolve(node.table, *each, owners) for each in found):
             if parent != node:
@@ -211,7 +220,7 @@ class Commit:
     """A commit that brought data in. `entry` None: neither the table nor its history knows the snapshot any more.
 
     `files`, `rows` and `bytes` are what of it the question is about; None where that is not known. `how` is by what it was
-    found: `manifests`, or `input.snapshot_ids` as the commit that used it wrote them.
+    found: `manifests`, which name the data's files, or `input.snapshot_ids`, by which a rewrite only says what it read.
     """
 
     node: Node
@@ -221,6 +230,11 @@ class Commit:
     rows: int | None = None
     bytes: int | None = None
 
+    @property
+    def only_read(self) -> bool:
+        """The data was there in this snapshot: it came with this commit, or with any before it."""
+        return self.how == INPUTS
+
     def to_dict(self) -> dict[str, Any]:
         told = {} if self.entry is None else self.entry.to_dict()
         return {
@@ -229,6 +243,7 @@ class Commit:
             "snapshot_id": self.node.snapshot_id,
             "known": self.entry is not None,
             "found_by": self.how,
+            "only_read": self.only_read,
             "files": self.files,
             "rows": told.get("rows") if self.rows is None else self.rows,
             "bytes": told.get("bytes") if self.bytes is None else self.bytes,
@@ -238,7 +253,7 @@ class Commit:
 @dataclass(frozen=True, slots=True)
 class Ingested:
     """When data came in, and by whom. `commits` wrote the files that hold it now; `origins` are the commits it first came with,
-    where the former are rewrites. `removed_by` took a file away again."""
+    where the former are rewrites, or the snapshots those read (`only_read`). `removed_by` took a file away again."""
 
     table: str
     question: str

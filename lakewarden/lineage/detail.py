@@ -6,7 +6,8 @@ import hashlib
 import io
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import MAXYEAR, UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -38,14 +39,18 @@ _ROW_GROUP = 5_000
 
 def month_of(at: datetime) -> str:
     """`2024-03`, in UTC."""
-    return f"{at.astimezone(UTC):%Y-%m}"
+    moment = at.astimezone(UTC)
+    return f"{moment.year:04}-{moment.month:02}"
 
 
 def month_span(month: str) -> tuple[datetime, datetime]:
-    """When it begins, and when the next one does."""
+    """When it begins, and when the next one does; the last that there is ends with the calendar."""
     year, number = (int(part) for part in month.split("-"))
+    begin = datetime(year, number, 1, tzinfo=UTC)
+    if (year, number) == (MAXYEAR, 12):
+        return begin, datetime.max.replace(tzinfo=UTC)
     following = (year + 1, 1) if number == 12 else (year, number + 1)
-    return datetime(year, number, 1, tzinfo=UTC), datetime(*following, 1, tzinfo=UTC)
+    return begin, datetime(*following, 1, tzinfo=UTC)
 
 
 def operation_of(snapshot: Snapshot) -> str:
@@ -71,11 +76,26 @@ def _number(text: str | None) -> int:
 
 
 def merged(old: Sequence[Archived], new: Sequence[Archived]) -> list[Archived]:
-    """Each snapshot once, in the order of their commits. What is in both was written down again: the newer counts."""
-    by_id = {each.snapshot.id: each for each in (*old, *new)}
+    """Each commit once, in their order. Two of one number are two: a table was rolled back, or copied."""
+    by_commit = {(each.snapshot.id, each.snapshot.committed_at): each for each in (*old, *new)}
     return sorted(
-        by_id.values(), key=lambda each: (each.snapshot.committed_at, each.snapshot.sequence_number)
+        by_commit.values(), key=lambda each: (each.snapshot.committed_at, each.snapshot.sequence_number)
     )
+
+
+def storable(entry: Archived) -> Archived:
+    """With every character that UTF-8 or a database has no place for, as half a surrogate pair is, written as an escape.
+
+    Any writer can put one into a summary, and it must not keep the rest of a month from being folded.
+    """
+    snapshot = entry.snapshot
+    summary = {_storable(key): _storable(value) for key, value in snapshot.summary.items()}
+    told = replace(snapshot, operation=_storable(snapshot.operation), summary=summary)
+    return replace(entry, snapshot=told)
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
 
 
 def ranges_of(entries: Sequence[Archived]) -> tuple[Range, ...]:
@@ -149,7 +169,8 @@ def read(detail: Detail, content: bytes, ids: Collection[int] | None = None) -> 
     source = pq.ParquetFile(pa.BufferReader(content))
     if ids is None:
         return _archived(source.read())
-    wanted, found = pa.array(list(ids), pa.int64()), []
+    # A larger number than any id is asked for by whoever mistypes one.
+    wanted, found = pa.array([each for each in ids if abs(each) < 1 << 63], pa.int64()), []
     for number in range(source.num_row_groups):
         among = pc.is_in(source.read_row_group(number, ["snapshot_id"])["snapshot_id"], wanted)
         if pc.any(among).as_py():

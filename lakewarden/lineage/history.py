@@ -1,7 +1,8 @@
 """A table's history as one: what its live snapshots say, what was written down before others expired, and folded months.
 
 An entry moves one way only: live, archived, folded. They are read in that order, so that one which moves meanwhile is met
-twice and never missed; of what is met twice the first counts.
+twice and never missed; of what is met twice the first counts. Of two commits of one number, which only Paimon has, a live one
+counts before what was written down, then one of the table's own name, then the newer.
 """
 
 from __future__ import annotations
@@ -33,12 +34,17 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One snapshot of one table, live or long gone. `detail` points to the folded month that has it."""
+    """One snapshot of one table, live or long gone. `detail` points to the folded month that has it.
+
+    `written_as` is the table's name when it was written down, before it expired. That is another one where the table was
+    renamed since, or where it is a copy of a Paimon table: copies have one uuid, and so one past.
+    """
 
     table: str
     snapshot: Snapshot
     source: Source
     detail: str | None = None
+    written_as: str | None = None
 
     @property
     def operation(self) -> str:
@@ -66,6 +72,7 @@ class Entry:
             "bytes": details.bytes_of(snapshot.summary),
             "source": str(self.source),
             "detail": self.detail,
+            "written_as": self.written_as,
         }
 
 
@@ -152,7 +159,7 @@ class History:
                 yield Entry(table, snapshot, Source.LIVE)
         for each in self._archive.rows(table_uuid, since=wanted.since, until=wanted.until):
             if wanted.meets(each.snapshot):
-                yield Entry(table, each.snapshot, Source.ARCHIVE)
+                yield Entry(table, each.snapshot, Source.ARCHIVE, written_as=each.table)
 
     def _found(self, table: str, table_uuid: str, view: TableView | None, wanted: Wanted) -> Iterator[Entry]:
         yield from self._near(table, table_uuid, view, wanted)
@@ -164,7 +171,7 @@ class History:
         for detail, members in self.read(chosen, wanted.ids):
             for each in members:
                 if wanted.meets(each.snapshot):
-                    yield Entry(table, each.snapshot, Source.DETAIL, detail.id)
+                    yield Entry(table, each.snapshot, Source.DETAIL, detail.id, each.table)
 
     def read(
         self, chosen: Sequence[Detail], ids: Collection[int] | None = None
@@ -223,7 +230,7 @@ class History:
             before = [each for _, members in self.read([old] if old else []) for each in members]
         except _Replaced:
             raise FoldLost(f"the detail of {month} was replaced meanwhile") from None
-        entries = details.merged(before, new)
+        entries = details.merged(before, [details.storable(each) for each in new])
         content = details.write(entries)
         name = f"{run_id}-{month}"
         path = None if keep is None else keep(name, content)
@@ -254,8 +261,17 @@ class Folded:
 
 
 def _once(found: Sequence[Entry]) -> list[Entry]:
-    """Each snapshot as it was met first, the newest first."""
-    return sorted({each.snapshot.id: each for each in reversed(found)}.values(), key=_newest_first)
+    """Each snapshot once, the newest first."""
+    by_id: dict[int, Entry] = {}
+    for each in found:
+        first = by_id.setdefault(each.snapshot.id, each)
+        if _rank(each) > _rank(first):
+            by_id[each.snapshot.id] = each
+    return sorted(by_id.values(), key=_newest_first)
+
+
+def _rank(entry: Entry) -> tuple[bool, bool, datetime]:
+    return entry.source is Source.LIVE, entry.written_as == entry.table, entry.snapshot.committed_at
 
 
 def _newest_first(entry: Entry) -> tuple[float, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 from lakewarden import clock
@@ -10,6 +11,7 @@ from lakewarden.policy.values import Kind, Unreadable, read
 
 # Longer than any table lives, and short enough that no calendar ends before it does.
 _LONGEST = timedelta(days=36_500)
+_YEAR = re.compile(r"[0-9]{4}")
 
 
 def duration(value: str | timedelta | None, what: str) -> timedelta | None:
@@ -35,23 +37,33 @@ def _read(text: str) -> timedelta:
 
 
 def moment(told: str | datetime | None, name: str) -> datetime | None:
-    """A moment as ISO 8601 (UTC where it names no zone), or how long ago: `2024-03-01`, `2024-03-01T12:00`, `90d`."""
+    """In UTC: a moment as ISO 8601 (UTC where it names no zone), a year, or how long ago: `2024-03-01T12:00`, `2024`, `90d`."""
     if told is None:
         return None
-    if isinstance(told, datetime):
-        return told if told.tzinfo else told.replace(tzinfo=UTC)
     try:
-        found = datetime.fromisoformat(told)
-    except ValueError:
-        return clock.now() - _ago(told, name)
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
-
-
-def _ago(told: str, name: str) -> timedelta:
-    try:
-        return duration(told, name) or timedelta()
-    except UsageError:
+        found = told if isinstance(told, datetime) else _moment(told.strip())
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (
+        Unreadable,
+        ValueError,
+        OverflowError,
+    ):  # the last: in UTC it would be before the first year, or after the last
         raise UsageError(
-            reason=f"read {name} {told!r}: it is no moment",
-            hint="write it as 2024-03-01, 2024-03-01T12:00 (UTC), or how long ago: 90d",
+            reason=f"read {name} {str(told)!r}: it is no moment",
+            hint="write it as 2024, 2024-03-01, 2024-03-01T12:00 (UTC), or how long ago with its unit: 90d, 12h",
         ) from None
+
+
+def _moment(text: str) -> datetime:
+    if _YEAR.fullmatch(text):
+        return datetime(int(text), 1, 1, tzinfo=UTC)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        # A number alone may be meant as anything: hours, days, seconds since 1970.
+        if text[-1:].isdigit():
+            raise
+    ago = _read(text)
+    if not timedelta(0) < ago <= _LONGEST:
+        raise Unreadable
+    return clock.now() - ago

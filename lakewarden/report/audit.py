@@ -42,6 +42,10 @@ class HistoryReport:
         where = f"{number(counts['live'])} live, {number(counts['archived'])} archived, {number(counts['folded'])} folded"
         kept = sum(each.bytes for each in found.details)
         facts: list[tuple[str, str | Text]] = [("entries", where)]
+        others = {each.written_as for each in found.entries} - {None, found.table}
+        if others:
+            told = some(sorted(str(each) for each in others))
+            facts.append(("also as", f"{told}: its name before, or a copy with the same uuid"))
         if found.details:
             ranges = sum(len(each.ranges) for each in found.details)
             facts.append(("folded into", f"{counted(ranges, 'range')}, details of {size(kept)}"))
@@ -68,7 +72,11 @@ class IngestedReport:
             look.facts([("asked", found.question)]),
             Text(),
             _commits(found.commits) if found.commits else look.dim("  no commit brought any"),
-            *_more("these rewrote what came with", found.origins),
+            *_more("these rewrote what came with", [each for each in found.origins if not each.only_read]),
+            *_more(
+                "these rewrote what they read at, and the data came with that snapshot or one before it",
+                [each for each in found.origins if each.only_read],
+            ),
             *_more("removed again by", found.removed_by),
         )
 
@@ -149,12 +157,19 @@ def _labels(found: Downstream) -> list[tuple[Node, str]]:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = _visible(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def _escaped(text: str) -> str:
-    return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
+    """`#` first: it begins an escape in Mermaid."""
+    told = _visible(text).replace("#", "#35;").replace("&", "#amp;").replace('"', "#quot;")
+    return told.replace("<", "#lt;").replace(">", "#gt;").replace("`", "#96;")
+
+
+def _visible(text: str) -> str:
+    """Line ends and the like as escapes: any writer can put them into a summary, and each line of a graph means something."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,24 +32,20 @@ class Archive:
         self._state = state
 
     def add(self, view: TableView, snapshots: Iterable[Snapshot], run_id: str, now: datetime) -> None:
-        """All of them or none. One that is there already stays as it was first written down.
+        """All of them or none. A commit that is there already stays as it was first written down.
 
-        Unless its id was given again: a Paimon table that was rolled back counts on from there, and its newest is the one.
+        One of another moment is another commit, though it has the same number: a Paimon table that was rolled back counts on
+        from there, and a copy of one, which has its uuid, from where it was made. Both are kept.
         """
         rows = [_row(view, each, run_id, now) for each in snapshots]
         if not rows:
             return
         with self._state.write() as connection:
             dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
-            new = dialect.insert(archived_snapshots)
-            keys = ("table_uuid", "snapshot_id")
-            changes = {
-                each.name: new.excluded[each.name] for each in archived_snapshots.c if each.name not in keys
-            }
-            other = archived_snapshots.c.committed_at != new.excluded.committed_at
-            connection.execute(
-                new.on_conflict_do_update(index_elements=list(keys), set_=changes, where=other), rows
+            new = dialect.insert(archived_snapshots).on_conflict_do_nothing(
+                index_elements=["table_uuid", "snapshot_id", "committed_at"]
             )
+            connection.execute(new, rows)
 
     def list(self, table_uuid: str, limit: int | None = 1000) -> Sequence[Snapshot]:
         """The newest first."""
@@ -77,9 +73,10 @@ class Archive:
             return [_archived(row) for row in connection.execute(wanted)]
 
     def moments(self, table_uuid: str) -> dict[int, datetime]:
-        """When each was committed, by id."""
+        """When each was committed, by id; of several of one id the newest, so that none is folded too early."""
         columns = archived_snapshots.c
         wanted = select(columns.snapshot_id, columns.committed_at).where(columns.table_uuid == table_uuid)
+        wanted = wanted.order_by(columns.committed_at)
         with self._state.read() as connection:
             return {row.snapshot_id: row.committed_at for row in connection.execute(wanted)}
 

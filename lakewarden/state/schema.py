@@ -17,6 +17,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
     Table,
     Text,
     TypeDecorator,
@@ -26,7 +27,7 @@ from sqlalchemy import (
 VERSION_TABLE = "lakewarden_version"
 
 # In order; the last is the one this code works with. Kept here so that opening needs no Alembic.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
 HEAD = REVISIONS[-1]
 
 
@@ -206,8 +207,8 @@ Index("loads_by_table", loads.c.table_name, loads.c.state)
 archived_snapshots = Table(
     "archived_snapshots",
     metadata,
-    Column("table_uuid", Text, primary_key=True),
-    Column("snapshot_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("table_uuid", Text, nullable=False),
+    Column("snapshot_id", BigInteger, nullable=False, autoincrement=False),
     Column("table_name", Text, nullable=False),
     Column("parent_id", BigInteger),
     Column("sequence_number", BigInteger, nullable=False),
@@ -216,6 +217,7 @@ archived_snapshots = Table(
     Column("summary", JSON, nullable=False),
     Column("run_id", Text, nullable=False),
     Column("archived_at", UtcTime, nullable=False),
+    PrimaryKeyConstraint("table_uuid", "snapshot_id", "committed_at", name="one_archived_commit"),
 )
 
 Index("archived_by_table", archived_snapshots.c.table_name, archived_snapshots.c.committed_at)

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -18,11 +18,12 @@ from sqlalchemy import func, select, text
 from lakewarden.errors import LakewardenError
 from lakewarden.lineage.detail import month_of
 from lakewarden.lineage.history import History, Source, Wanted
-from lakewarden.model import Snapshot
+from lakewarden.model import Snapshot, TableRef
 from lakewarden.state.archive import Archive
-from lakewarden.state.database import State
+from lakewarden.state.database import State, _engine, migrate
 from lakewarden.state.history import Detail, FoldLost, HistoryIndex
 from lakewarden.state.schema import archived_snapshots, history_details
+from tests.services.test_state import to_revision
 from tests.support.lineage import START, snapshots, view_of
 
 pytestmark = pytest.mark.services
@@ -33,11 +34,15 @@ UUID, TABLE = "u", "lake.db.events"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[State]:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/state.db"
-    else:
-        url = request.getfixturevalue("pg_database").url.replace("postgresql+psycopg://", "postgresql://")
+        return f"sqlite:///{tmp_path}/state.db"
+    found: str = request.getfixturevalue("pg_database").url
+    return found.replace("postgresql+psycopg://", "postgresql://")
+
+
+@pytest.fixture
+def state(url: str) -> Iterator[State]:
     opened = State.open(url)
     yield opened
     opened.close()
@@ -210,6 +215,60 @@ def test_an_id_that_was_given_again_is_told_as_the_newer_commit(state: State, ma
     assert told(state) == [other, *made[-2::-1]]
 
 
+def test_a_copy_of_a_table_takes_nothing_from_it(state: State) -> None:
+    """Copies of a Paimon table have its uuid and count on from where they were made: each commit stays, folded or not."""
+    copy = TableRef.parse("lake.db.copy")
+    shared, own = snapshots(2, days=2)
+    other = replace(own, committed_at=own.committed_at + timedelta(hours=1), summary={"writer.id": "x"})
+    Archive(state).add(view_of([]), [shared, own], "expire-1", NOW)
+    Archive(state).add(view_of([], ref=copy), [shared, other], "expire-2", NOW)
+    history = History(state)
+    for _ in range(2):
+        of_copy = history.entries(str(copy), UUID, None)
+        assert told(state) == [own, shared]
+        assert [each.snapshot for each in of_copy] == [other, shared]
+        assert [each.to_dict()["written_as"] for each in of_copy] == [str(copy), TABLE]
+        if archived(state):
+            assert fold(state, [shared, own], "2024-01") == 3
+    assert [each.entries for each in HistoryIndex(state).details(UUID)] == [3]
+
+
+def test_what_an_earlier_version_wrote_down_is_there(url: str) -> None:
+    to_revision(url, "0009")
+    older = State(_engine(url))
+    with older.write() as connection:
+        connection.exec_driver_sql(
+            f"insert into archived_snapshots values ('{UUID}', 7, '{TABLE}', 6, 7, '2024-01-02 00:00:00.000000', "
+            "'append', '{\"writer.id\": \"etl\"}', 'expire-1', '2024-02-02 00:00:00.000000')"
+        )
+    older.close()
+    migrate(url)
+    state = State.open(url)
+    (found,) = told(state)
+    state.close()
+    assert (found.id, found.parent_id, found.sequence_number, found.operation) == (7, 6, 7, "append")
+    assert found.summary == {"writer.id": "etl"}
+    assert month_of(found.committed_at) == "2024-01"
+
+
+def test_the_odd_entry_holds_no_month_up(state: State) -> None:
+    """Half a surrogate pair and a zero character, which any writer can put into a summary; and moments at the calendar's end."""
+    plain, odd = snapshots(2, days=2)
+    odd = replace(odd, summary={"writer.id": "a\ud800b\0", "note\udfff": "x"})
+    last = replace(plain, id=9, committed_at=datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=UTC))
+    first = replace(plain, id=8, committed_at=datetime(999, 5, 1, tzinfo=UTC))
+    Archive(state).add(view_of([]), [plain, odd, last, first], "expire-1", NOW)
+    for month in ("2024-01", "9999-12", "0999-05"):
+        fold(state, [plain, odd, last, first], month)
+    kept = replace(odd, summary={"writer.id": "a\\ud800b\\x00", "note\\udfff": "x"})
+    assert told(state) == [last, kept, plain, first]
+
+
+def test_an_id_that_no_snapshot_can_have_is_not_found(state: State, made: list[Snapshot]) -> None:
+    fold(state, made, "2024-01")
+    assert told(state, Wanted(ids=frozenset({10**30, made[0].id}))) == [made[0]]
+
+
 def test_a_damaged_detail_is_an_error_and_never_an_answer(state: State, made: list[Snapshot]) -> None:
     fold(state, made, "2024-01")
     with state.write() as connection:
@@ -227,7 +286,7 @@ CHILD = """
 import os, signal, sys
 from sqlalchemy import Engine, event
 from lakewarden.lineage.history import History
-from lakewarden.state.database import State
+from lakewarden.state.database import State, _engine, migrate
 from lakewarden.state.history import HistoryIndex
 from tests.services.test_history_state import NOW, TABLE, UUID
 url, when, ids = sys.argv[1], sys.argv[2], [int(each) for each in sys.argv[3].split(",")]

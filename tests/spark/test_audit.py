@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +57,12 @@ def test_files_and_rows_lead_to_the_commits_that_brought_them(lab: Lab) -> None:
     assert [each.node.snapshot_id for each in found.commits] == [rewrite]
     assert {each.node.snapshot_id for each in found.origins} == {first, second}
     assert {each.how for each in found.origins} == {"manifests"}
+    by_rows = lab.lw.audit_ingested(table, row_filter="d = 'a'")
+    assert [each.node.snapshot_id for each in by_rows.commits] == [rewrite]
+    assert {(each.node.snapshot_id, each.how) for each in by_rows.origins} == {
+        (first, "manifests"),
+        (second, "manifests"),
+    }
     gone = lab.lw.audit_ingested(table, file=old)
     assert [each.node.snapshot_id for each in gone.removed_by] == [rewrite]
     assert {each.node.snapshot_id for each in lab.lw.audit_ingested(table, snapshot_id=rewrite).origins} == {
@@ -69,7 +76,7 @@ def test_files_and_rows_lead_to_the_commits_that_brought_them(lab: Lab) -> None:
     assert found.origins[0].entry is not None and found.origins[0].entry.source is Source.ARCHIVE
     by_rows = lab.lw.audit_ingested(table)
     assert {each.node.snapshot_id: each.rows for each in by_rows.commits} == {rewrite: 2, third: 1}
-    assert [each.node.snapshot_id for each in by_rows.origins] == [third]
+    assert [(each.node.snapshot_id, each.only_read) for each in by_rows.origins] == [(third, True)]
 
 
 def test_details_in_the_tables_own_folder_are_never_swept(lab: Lab, tmp_path: Path) -> None:
@@ -133,6 +140,33 @@ def test_the_past_of_a_paimon_table(paimon: PaimonLab, tmp_path: Path, kept: str
         paimon.lw.audit_ingested(table)
     with pytest.raises(UsageError, match="neither the table nor its history"):
         paimon.lw.audit_ingested(table, snapshot_id=99)
+
+
+def test_a_paimon_table_that_was_renamed_is_one_and_one_that_was_copied_is_two(paimon: PaimonLab) -> None:
+    table = paimon.create()
+    paimon.append(table, commits=2)
+    assert paimon.lw.run("expire", table, AT_ONCE).state is RunState.DONE
+    renamed = paimon.rename(table, "renamed")
+    for name in (table, renamed):
+        found = paimon.lw.audit_downstream(name, 1)
+        assert (found.start.table, found.tables, found.snapshots) == (renamed, 1, 2)
+        assert found.entry is not None and found.entry.written_as == table
+
+    copy = f"{paimon.catalog}.db.copied"
+    shutil.copytree(paimon.folder(renamed), paimon.folder(copy))
+    assert paimon.lw.view(copy).uuid == paimon.lw.view(renamed).uuid
+    told = {}
+    for each in (renamed, copy):
+        paimon.append(each, commits=3)
+        told[each] = {one.id: (one.committed_at, one.summary) for one in paimon.lw.view(each).snapshots}
+    assert told[renamed][4] != told[copy][4]
+    for job in ("expire", "compact-history"):
+        for each in (renamed, copy):
+            assert paimon.lw.run(job, each, AT_ONCE).state in (RunState.DONE, RunState.NOTHING_TO_DO)
+        for each in (renamed, copy):
+            past = [one.snapshot for one in paimon.lw.history(each, limit=None).entries]
+            assert {one.id: (one.committed_at, one.summary) for one in past if one.id > 1} == told[each]
+            assert paimon.lw.audit_downstream(each, 4).tables == 3
 
 
 def test_the_blast_radius_crosses_tables_and_their_pasts(lab: Lab) -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakewarden.jobs.ingested import Asking
 from lakewarden.lineage.audit import Downstream, Node, downstream, gaps, inputs_of, recorded_origins
 from lakewarden.lineage.history import Entry, Source
 from lakewarden.lineage.validate import Requirements
@@ -193,6 +194,27 @@ def test_graphs_have_every_node_and_edge() -> None:
     ]
 
 
+def test_nothing_a_writer_says_becomes_part_of_a_graph() -> None:
+    said = 'x"]\n  click n0 "javascript:alert(1)"\u2028 `#quot;<b>\\\ud800'
+    entries = [entry("lake.db.a", BIG), entry("lake.db.a", BIG + 1, f"{BIG}", lineage_operation=said)]
+    found = downstream(entries, Node("lake.db.a", BIG))
+    drawn = mermaid(found).splitlines()
+    assert len(drawn) == 4
+    label = "x#quot;]\\n  click n0 #quot;javascript:alert(1)#quot;\\u2028 #96;#35;quot;#lt;b#gt;\\\\ud800"
+    assert drawn[2] == f'  n1["lake.db.a@{BIG + 1} {label}"]'
+    lines = dot(found).splitlines()
+    assert len(lines) == 7
+    assert r'x\"]\\n  click n0 \"javascript:alert(1)\"\\u2028 `#quot;<b>\\\\ud800"];' in lines[4]
+
+
+def test_ids_are_plain_numbers_of_64_bits() -> None:
+    good = f"7, lake.db.t@ 5,a@b@5,{(1 << 63) - 1}"
+    bad = ["1_000", "\u0663", "0x5", "+7", "-1", "1e3", "@5", "lake.db.t@", str(1 << 63), "1" * 5000]
+    found, unreadable = inputs_of(",".join([good, *bad]))
+    assert found == [(None, 7), ("lake.db.t", 5), ("a@b", 5), (None, (1 << 63) - 1)]
+    assert unreadable == bad
+
+
 def test_what_a_commit_says_it_was_made_from() -> None:
     own, other = entry("lake.db.a", BIG), entry("lake.db.a", BIG + 1, f"{BIG},pm.db.x@7,{BIG + 9}")
     found = recorded_origins(other, {BIG: own})
@@ -201,6 +223,16 @@ def test_what_a_commit_says_it_was_made_from() -> None:
         ("pm.db.x@7", None),
         (f"lake.db.a@{BIG + 9}", None),
     ]
+
+
+def test_what_a_rewrite_only_read_is_not_followed() -> None:
+    """It read at a compaction of other rows: those that one rewrote are not where these came from."""
+    earlier = entry("lake.db.a", BIG + 1, f"{BIG}", lineage_operation="compaction")
+    later = entry("lake.db.a", BIG + 2, f"{BIG + 1}", lineage_operation="compaction")
+    known = {each.snapshot.id: each for each in (entry("lake.db.a", BIG), earlier, later)}
+    asking = Asking("lake.db.a", lambda ids: {id_: known[id_] for id_ in ids})
+    found = asking.snapshot(BIG + 2)
+    assert [(each.node.snapshot_id, each.only_read) for each in found.origins] == [(BIG + 1, True)]
 
 
 def test_gaps_are_what_the_hook_would_turn_away() -> None:

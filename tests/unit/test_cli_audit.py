@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from lakewarden import Lakewarden
 from lakewarden.cli import main
 from lakewarden.lineage.detail import month_of
 from lakewarden.lineage.history import History
-from lakewarden.model import Snapshot
+from lakewarden.model import Snapshot, TableRef
 from lakewarden.state.archive import Archive
 from lakewarden.state.rejections import Rejections
+from lakewarden.state.schema import history_details
 from lakewarden.state.tables import SeenTables
 from tests.support.lineage import START, snapshots, view_of
 
@@ -97,6 +99,8 @@ def test_ingested(shell: Shell) -> None:
     rewrite = document(shell, "audit", "ingested", TABLE, "--snapshot", str(one(53).id))
     inputs = one(53).summary["input.snapshot_ids"].split(",")
     assert {str(each["snapshot_id"]) for each in rewrite["origins"]} == set(inputs)
+    assert [each["only_read"] for each in rewrite["origins"]] == [True, True]
+    assert "read at" in shell("audit", "ingested", TABLE, "--snapshot", str(one(53).id))[1]
     code, _, err = shell("audit", "ingested", TABLE, "--row-filter", "x = 1")
     assert code == 2 and "knows commits only" in err
 
@@ -112,6 +116,56 @@ def test_downstream(shell: Shell) -> None:
     code, _, err = shell("audit", "downstream", TABLE, str(start), "--json", "--format", "dot")
     assert code == 2 and "two documents" in err
     assert "made from it" in shell("audit", "downstream", TABLE, str(start))[1]
+
+
+def test_a_detail_of_another_table_that_cannot_be_read_is_named(shell: Shell, lake: Lakewarden) -> None:
+    """Its file cannot be reached without the table, or its bytes are not those that were written."""
+    state, start = lake.state, one(53).summary["input.snapshot_ids"].split(",")[0]
+    whole = document(shell, "audit", "downstream", TABLE, start)
+    other = view_of([], uuid="gone", ref=TableRef.parse("lake.db.gone"))
+    made = snapshots(40, days=40, seed=8)
+    made[-1] = replace(made[-1], summary={"input.snapshot_ids": f"{TABLE}@{start}"})
+    SeenTables(state).saw(other, NOW)
+    Archive(state).add(other, made, "expire-2", NOW)
+    ids = [each.id for each in made if month_of(each.committed_at) == "2024-01"]
+    named = {"table": "lake.db.gone", "table_uuid": "gone", "run_id": "fold-2", "now": NOW}
+    History(state).fold("2024-01", ids, **named, keep=lambda name, content: f"/gone/{name}")  # type: ignore[arg-type]
+    code, out, _ = shell("audit", "downstream", TABLE, start, "--json")
+    found = json.loads(out)
+    assert code == 3 and [each["table"] for each in found["unread"]] == ["lake.db.gone"]
+    assert "its detail is the file /gone/fold-2-2024-01" in found["unread"][0]["reason"]
+    ours = {each["snapshot_id"] for each in whole["affected"]}
+    assert {each["snapshot_id"] for each in found["affected"]} == ours | {made[-1].id}, (
+        "what is not folded is told"
+    )
+
+    with state.write() as connection:
+        broken = history_details.update().where(history_details.c.table_uuid == "gone")
+        connection.execute(broken.values(path=None, content=b"no parquet"))
+    code, out, _ = shell("audit", "downstream", TABLE, start, "--json")
+    assert code == 3 and "sha256" in json.loads(out)["unread"][0]["reason"]
+    code, _, err = shell("audit", "downstream", "lake.db.gone", str(made[-1].id))
+    assert code == 1 and "sha256" in err, "of the table in question it is an error"
+
+
+def test_a_table_that_was_renamed_is_one(shell: Shell, lake: Lakewarden) -> None:
+    """Whichever of its names is asked for, and whichever a commit names it by."""
+    renamed, start = view_of([], ref=TableRef.parse("lake.db.renamed")), one(2).id
+    before = document(shell, "audit", "downstream", TABLE, str(start))
+    reader = view_of([], uuid="reader", ref=TableRef.parse("lake.db.reader"))
+    SeenTables(lake.state).saw(renamed, NOW)
+    SeenTables(lake.state).saw(reader, NOW)
+    by_names = [
+        Snapshot(place, None, place, NOW, "append", {"input.snapshot_ids": told})
+        for place, told in enumerate([str(start), f"{TABLE}@{start}", f"lake.db.renamed@{start}"], 1)
+    ]
+    Archive(lake.state).add(reader, by_names, "expire-3", NOW)
+    for name in (TABLE, "lake.db.renamed"):
+        found = document(shell, "audit", "downstream", name, str(start))
+        affected = [(each["table"], each["snapshot_id"]) for each in found["affected"]]
+        assert {id_ for table, id_ in affected if table == "lake.db.reader"} == {1, 2, 3}
+        assert len(affected) == len(before["affected"]) + 3
+        assert (found["tables_read"], found["snapshots_read"]) == (2, 63)
 
 
 def test_who(shell: Shell) -> None:
