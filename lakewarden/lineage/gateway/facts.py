@@ -41,7 +41,8 @@ class Facts:
 
         def found() -> Now:
             pins = self._pins.live(seen.uuid, clock.now())
-            return Now(seen.refs, pins, expiring_now(self._journal, str(table)))
+            going = expiring_now(self._journal, str(table))
+            return Now(seen.refs, pins, going, seen.uuid, seen.properties)
 
         return await self._ask(found)
 

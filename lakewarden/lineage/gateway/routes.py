@@ -59,7 +59,8 @@ def route(method: str, path: bytes) -> Route:
         return Route(kind, _before(path, 2))
     if kind is Kind.COMMIT:
         _plain(names[-4::2])
-        return Route(kind, _before(path, 4), tuple(names[-3].split(LEVELS)), names[-1])
+        namespace, _, table = path.split(b"/")[-3:]
+        return Route(kind, _before(path, 4), tuple(_name(namespace).split(LEVELS)), _name(table))
     return Route(kind)
 
 
@@ -96,6 +97,11 @@ def _segments(path: bytes) -> list[str]:
     if elsewhere and names != [""]:
         raise Unreadable("the path has an empty segment, or one that leads elsewhere")
     return names
+
+
+def _name(segment: bytes) -> str:
+    """A namespace or a table as Iceberg's clients write it and its servers read it: a plus is a space, %2B is a plus."""
+    return unquote_to_bytes(segment.replace(b"+", b" ")).decode("utf-8")
 
 
 def _plain(names: list[str]) -> None:
