@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,8 +16,10 @@ import pytest
 from lakewarden import clock
 from lakewarden.state.pins import Pin, Pins
 from lakewarden.state.policies import Policies
+from lakewarden.state.rejections import Rejections
 from tests.services.test_gateway import ROWS, TABLES, Site, drop, ids, remove, site_in, tag
 from tests.support.gateway import LINEAGE, gateway, wire
+from tests.support.ports import wait_until
 from tests.support.postgres import Database, Postgres
 
 pytestmark = pytest.mark.services
@@ -147,6 +151,51 @@ def test_what_a_refused_create_said_is_not_remembered(site: Site) -> None:
 
     assert "trigger.type" in told(create(free, **{"trigger.type": "bogus"}), 403)
     assert "writer.id is missing" in told(create(), 403)
+
+
+def test_what_is_very_large_holds_nobody_up_and_is_not_told_in_full(site: Site) -> None:
+    site.table("large")
+    path = f"{site.running.uri}{TABLES}/large"
+    packed = gzip.compress(b'{"updates": [], "x": "' + b" " * (17 << 20) + b'"}')
+    assert "too large" in told(httpx.post(path, content=packed, headers={"content-encoding": "gzip"}), 400)
+    assert "16 MiB" in told(httpx.post(path, content=b" " * ((16 << 20) + 1), timeout=30), 413)
+    snapshot = {
+        "snapshot-id": 1,
+        "summary": {**LINEAGE, "operation": "append", "trigger.type": "\u00e9" * (1 << 20)},
+    }
+    sent = site.commit("large", {"action": "add-snapshot", "snapshot": snapshot})
+    assert "trigger.type is" in told(sent, 403) and "it is one of schedule" in told(sent, 403)
+    assert len(sent.content) < 2000
+    many = [tag(f"audit-{each}", ids(site.load("large"))[0]) for each in range(30)]
+    assert site.commit("large", *many).status_code == 200
+    dropped = told(site.commit("large", *(drop(each["ref-name"]) for each in many)), 403)
+    assert "audit-0" in dropped and "and 10 more" in dropped
+
+    def stored() -> list[str]:
+        with site.running.state() as state:
+            return [each.reason for each in Rejections(state).list(f"{site.name}.db.large")]
+
+    wait_until(lambda: len(stored()) == 1, "the refusal is written down", 5)
+    assert len(stored()[0]) < 500
+
+
+def test_answers_without_a_body_pass_whatever_length_they_tell(tmp_path: Path) -> None:
+    """A catalog may say how long the answer is that it does not send."""
+    unchanged = b"HTTP/1.1 304 Not Modified\r\nETag: x\r\nContent-Length: 20\r\nConnection: close\r\n\r\n"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            client, _ = listener.accept()
+            with client:
+                client.recv(1 << 16)
+                client.sendall(unchanged)
+
+        with gateway(tmp_path, f"http://127.0.0.1:{listener.getsockname()[1]}") as running:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(answer)
+                found = httpx.get(f"{running.uri}{TABLES}/t", headers={"if-none-match": "x"})
+            assert (found.status_code, found.headers["etag"], found.content) == (304, "x", b"")
+        assert "Traceback" not in (tmp_path / "gateway.log").read_text("utf-8")
 
 
 def test_a_state_database_that_can_only_be_read_changes_no_answer_and_tells_nothing_of_itself(

@@ -44,7 +44,11 @@ KNOWN = frozenset(
         "enable-row-lineage",
     ]
 )
-MAX_BYTES = 64 << 20
+# As sent, and unpacked. A commit says what changes, never what the table holds: removing half a million snapshots fits.
+MAX_BYTES = 16 << 20
+# Objects and lists, each of which takes far more memory than the bytes that write it.
+_MOST_PARTS = 250_000
+_NAME_LETTERS = 1000
 # How long tags are kept that do not say it themselves.
 REF_AGE = "history.expire.max-ref-age-ms"
 
@@ -138,6 +142,8 @@ def _gunzipped(body: bytes) -> bytes:
 
 
 def _parsed(body: bytes) -> Any:
+    if body.count(b"{") + body.count(b"[") > _MOST_PARTS:
+        raise Unreadable(f"the body has more than {_MOST_PARTS} objects and lists")
     try:
         return json.loads(body.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
@@ -170,7 +176,8 @@ def _identifier(document: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     found = _object(document.get("identifier"), "an identifier")
     levels = [_text(each, "a namespace") for each in _list(found, "namespace")]
     name = _text(found.get("name"), "a table's name")
-    if not levels or not all(plain_name(each) for each in (*levels, name)):
+    names = (*levels, name)
+    if not levels or not all(plain_name(each) for each in names) or sum(map(len, names)) > _NAME_LETTERS:
         raise Unreadable("a table is not named, or by a name that no path can have")
     return tuple(levels), name
 

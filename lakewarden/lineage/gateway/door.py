@@ -10,8 +10,10 @@ What the client hears follows from how far the commit came:
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import httpx
@@ -24,7 +26,7 @@ from lakewarden.lineage.gateway.answers import Answer, Answered, Headers
 from lakewarden.lineage.gateway.commits import Change
 from lakewarden.lineage.gateway.counts import Counts
 from lakewarden.lineage.gateway.facts import Facts
-from lakewarden.lineage.gateway.judge import Now, Rules, judge, looks_at_table
+from lakewarden.lineage.gateway.judge import Now, Objection, Rules, judge, looks_at_table
 from lakewarden.lineage.gateway.policies import Policies
 from lakewarden.lineage.gateway.routes import Kind, Route, Unreadable, table_path
 from lakewarden.lineage.gateway.turns import Turn, Turns
@@ -34,6 +36,12 @@ from lakewarden.model import TableRef
 log = logging.getLogger(__name__)
 
 _EXPECTED = (LakewardenError, SQLAlchemyError)
+# What takes longer to read is read beside the event loop, and not many at once: each takes many times its size in memory.
+_LARGE_BYTES = 256 << 10
+_READERS = 2
+# Of what a client sent, as much as one needs to find it again.
+_REASON_LETTERS = 300
+_REASONS = 20
 _HINT = "see `lakewarden policy {table}` and `lakewarden holds {table}`"
 
 
@@ -63,16 +71,14 @@ class Door:
         self._facts = facts
         self._turns = turns
         self._counts = counts
+        self._readers = ThreadPoolExecutor(_READERS, "lakewarden-read")
+
+    def close(self) -> None:
+        self._readers.shutdown()
 
     async def commit(self, request: Request, route: Route) -> Answer:
         try:
-            changes = commits.read(
-                request.body,
-                route,
-                request.header(b"content-encoding"),
-                _charset(request.header(b"content-type")),
-            )
-            return await self._judged(request, route, changes)
+            return await self._judged(request, route, await self._read(request, route))
         except Unreadable as error:
             return answers.bad_request(
                 f"Lakewarden's gateway does not let through what it cannot judge: {error}"
@@ -91,6 +97,17 @@ class Door:
             return answers.unavailable(
                 f"Lakewarden's gateway cannot judge the commit now, so nothing was forwarded: {reason}"
             )
+
+    async def _read(self, request: Request, route: Route) -> tuple[Change, ...]:
+        encoding, charset = (
+            request.header(b"content-encoding"),
+            _charset(request.header(b"content-type")),
+        )
+        # A small body that is packed may be a large one.
+        if len(request.body) <= _LARGE_BYTES and encoding in ("", "identity"):
+            return commits.read(request.body, route, encoding, charset)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, commits.read, request.body, route, encoding, charset)
 
     async def _judged(self, request: Request, route: Route, changes: Sequence[Change]) -> Answer:
         cases = [_Case(self._ref(each), each, _path(request, route, each)) for each in changes]
@@ -176,7 +193,7 @@ class Door:
             objections = judge(case.change, rules[case.ref], here)
             if not objections:
                 continue
-            reason = "; ".join(each.reason for each in objections)
+            reason = _told(objections)
             told = f"refusing to commit to {case.ref}: {reason}"
             reasons.append(f"{told} ({_HINT.format(table=case.ref)})")
             self._counts.refused(str(case.ref), {each.rule for each in objections}, told)
@@ -244,6 +261,21 @@ def _charset(content_type: str) -> str:
 
 def _unseen(table: TableRef, reason: str) -> Answer:
     return answers.unavailable(f"the catalog did not show {table} ({reason}); the commit was not forwarded")
+
+
+def _told(objections: Sequence[Objection]) -> str:
+    """All of them; of very many the first, and of a very long one its beginning."""
+    reasons = [_cut(each.reason) for each in objections[:_REASONS]]
+    more = len(objections) - len(reasons)
+    return "; ".join(reasons) + (f"; and {more} more" if more else "")
+
+
+def _cut(reason: str) -> str:
+    """Without its middle where it is too long: what was sent is there, and the rule is at its end."""
+    if len(reason) <= _REASON_LETTERS:
+        return reason
+    half = _REASON_LETTERS // 2
+    return f"{reason[:half]} … {reason[-half:]}"
 
 
 def _why(error: Exception) -> str:

@@ -53,11 +53,12 @@ def gateway(config: Config, state: State) -> tuple[Gateway, CatalogConfig]:
     door = Door(catalog.name, upstream, policies, facts, turns, counts)
 
     def closing() -> None:
+        door.close()
         turns.close()
         facts.close()
 
     about = {"catalog": catalog.name}
-    return Gateway(door, upstream, policies, counts, about, closing), catalog
+    return Gateway(door, upstream, policies, counts, facts, about, closing), catalog
 
 
 def catalog_behind(config: Config) -> CatalogConfig:

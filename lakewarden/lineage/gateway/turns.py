@@ -88,7 +88,8 @@ class Turns:
     @asynccontextmanager
     async def _first(self, here: asyncio.Lock, table: TableRef) -> AsyncIterator[None]:
         try:
-            await asyncio.wait_for(here.acquire(), self._wait)
+            async with asyncio.timeout(self._wait):
+                await here.acquire()
         except TimeoutError:
             reason = f"others were before it for {self._wait:g} seconds; nothing was done"
             raise CommitLost(table=table, reason=reason) from None

@@ -135,12 +135,12 @@ def table_in(body: bytes) -> TableNow:
         metadata = _object(_object(json.loads(body)).get("metadata"))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    uuid, properties = metadata.get("table-uuid"), _object(metadata.get("properties") or {})
+    uuid, properties = metadata.get("table-uuid"), _object(metadata.get("properties"), missing=True)
     if not isinstance(uuid, str) or not uuid:
         raise ValueError("the table has no uuid")
     if not all(isinstance(each, str) for each in properties.values()):
         raise ValueError("a property is not text")
-    refs = {name: _ref(_object(each)) for name, each in _object(metadata.get("refs") or {}).items()}
+    refs = {name: _ref(_object(each)) for name, each in _object(metadata.get("refs"), missing=True).items()}
     current = metadata.get("current-snapshot-id")
     if "main" not in refs and current not in (None, -1):
         refs["main"] = Ref("branch", _number(current))  # metadata from before there were refs
@@ -153,7 +153,9 @@ def _ref(found: dict[str, Any]) -> Ref:
     return Ref(kind, _number(found.get("snapshot-id")), None if age is None else _number(age))
 
 
-def _object(found: Any) -> dict[str, Any]:
+def _object(found: Any, missing: bool = False) -> dict[str, Any]:
+    if missing and found is None:
+        return {}
     if not isinstance(found, dict):
         raise ValueError("it is not what a table looks like")
     return found
