@@ -551,6 +551,8 @@ def test_without_its_state_nothing_that_must_be_judged_passes(tmp_path: Path) ->
         first, last = ids(site.load("blind"))
         for file in (tmp_path / "gateway").glob("state.db*"):
             file.write_bytes(b"no database" * 1000)
+        health = httpx.get(f"{site.running.uri}/health")
+        assert (health.status_code, health.json()["status"], health.json()["state"]) == (200, "up", "down")
         refused = site.commit("blind", remove(first))
         assert refused.status_code == 503 and "cannot judge" in refused.json()["error"]["message"]
         assert ids(site.load("blind")) == [first, last]
@@ -637,5 +639,6 @@ def test_it_serves_https_and_says_how_it_is(site: Site, tmp_path: Path) -> None:
     with gateway(tmp_path, site.rest.uri, settings=tls, catalog=site.name) as running:
         assert running.uri.startswith("https")
         with httpx.Client(verify=ssl.create_default_context(cafile=certificate)) as client:
-            assert client.get(f"{running.uri}/health").json() == {"status": "up", "catalog": site.name}
+            healthy = {"status": "up", "state": "up", "catalog": site.name}
+            assert client.get(f"{running.uri}/health").json() == healthy
             assert "namespaces" in client.get(f"{running.uri}/v1/namespaces").json()

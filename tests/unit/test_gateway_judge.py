@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakewarden.lineage.gateway import commits
-from lakewarden.lineage.gateway.commits import Change, RefChange
+from lakewarden.lineage.gateway.commits import REF_AGE, Change, RefChange
 from lakewarden.lineage.gateway.judge import Now, Objection, Ref, Rule, Rules, judge, looks_at_table
 from lakewarden.lineage.gateway.routes import Kind, Route, Unreadable, route, table_path
+from lakewarden.lineage.gateway.upstream import table_in
 from lakewarden.lineage.validate import Requirements
 from lakewarden.state.expiries import Going
 from lakewarden.state.pins import MIRROR, Pin
@@ -80,6 +81,12 @@ def rules_of(objections: tuple[Objection, ...]) -> list[Rule]:
         ("POST", b"/v1/main/transactions/commit", Kind.TRANSACTION),
         ("GET", b"/v1/namespaces/db/tables/t", Kind.OTHER),
         ("GET", b"/v1/config", Kind.CONFIG),
+        ("GET", b"/v1/config/", Kind.CONFIG),
+        ("GET", b"/v1/conf%69g", Kind.CONFIG),
+        ("GET", b"/v1//config;x=1", Kind.CONFIG),
+        ("GET", b"/v1/x/..%2Fconfig", Kind.CONFIG),
+        ("GET", b"/v1/config/x", Kind.OTHER),
+        ("HEAD", b"/v1/config", Kind.OTHER),
         ("DELETE", b"/v1/namespaces/db/tables/t", Kind.TABLES),
         ("POST", b"/v1/tables/rename", Kind.TABLES),
         ("POST", b"/v1/namespaces/db/tables", Kind.TABLES),
@@ -132,6 +139,14 @@ def test_the_table_of_a_path_is_found_again_under_it() -> None:
     )
 
 
+def test_a_plus_in_a_name_is_a_space_as_icebergs_clients_write_it() -> None:
+    found = route("POST", b"/v1/a+b/namespaces/my+db%1Fx/tables/my+t%2Bable")
+    assert (found.namespace, found.table) == (("my db", "x"), "my t+able")
+    assert found.before == b"/v1/a+b/"
+    named = {"identifier": {"namespace": ["my db", "x"], "name": "my t+able"}}
+    assert commits.read(body(**named), found)[0].table == "my t+able"
+
+
 @given(st.sampled_from(["POST", "PUT", "DELETE", "GET"]), st.binary(max_size=80))
 def test_any_path_is_read_or_refused(method: str, path: bytes) -> None:
     try:
@@ -157,6 +172,18 @@ def test_a_commit_is_read() -> None:
     assert change.properties == {"lakewarden.protected_tags": "a"}
 
 
+def test_properties_are_read_as_they_are_in_the_end() -> None:
+    found = read(
+        {"action": "set-properties", "updates": {"a": "1", "b": "1"}},
+        {"action": "remove-properties", "removals": ["a", "c", "d"]},
+        {"action": "set-properties", "updated": {"c": "2"}},
+    )
+    assert found.properties == {"b": "1", "c": "2"} and found.unset == {"a", "d"}
+    assert found.afterwards({"a": "0", "d": "0", "e": "0"}) == {"b": "1", "c": "2", "e": "0"}
+    with pytest.raises(Unreadable, match="another as updated"):
+        read({"action": "set-properties", "updates": {"a": "1"}, "updated": {"a": "2"}})
+
+
 def test_a_transaction_names_its_tables() -> None:
     changes = [
         {"identifier": {"namespace": ["db"], "name": each}, "requirements": [], "updates": [add(1)]}
@@ -166,7 +193,7 @@ def test_a_transaction_names_its_tables() -> None:
     assert [(each.namespace, each.table) for each in found] == [(("db",), "a"), (("db",), "b")]
     with pytest.raises(Unreadable, match="twice"):
         commits.read(json.dumps({"table-changes": [changes[0], changes[0]]}).encode(), TRANSACTION)
-    for wrong in ("", "a/b", "..", "\x00", "\ud800"):
+    for wrong in ("", "a/b", "..", "\x00", "\ud800", "n" * 1000):
         told = {"identifier": {"namespace": ["db"], "name": wrong}, "updates": []}
         with pytest.raises(Unreadable, match="named"):
             commits.read(json.dumps({"table-changes": [told]}).encode(), TRANSACTION)
@@ -196,6 +223,7 @@ def test_a_transaction_names_its_tables() -> None:
         b"\xef\xbb\xbf" + b'{"updates": []}',
         b'{"identifier": {"namespace": ["other"], "name": "t"}, "updates": []}',
         b'{"identifier": {"namespace": ["db"], "name": "other"}, "updates": []}',
+        b'{"updates": [], "x": [' + b"{}," * 250_000 + b"0]}",
     ],
 )
 def test_a_body_that_is_not_understood_is_refused(sent: bytes) -> None:
@@ -319,6 +347,90 @@ def test_a_protected_tag_is_neither_dropped_nor_moved_and_may_be_kept_longer(tag
         assert rules_of(judge(read(*changes), rules, now)) == [Rule.TAG]
     assert judge(read(name(tag, 2, "tag")), rules, now) == ()
     assert judge(read(drop(tag)), rules, Now({"main": Ref("branch", 9)})) == ()
+
+
+@pytest.mark.parametrize("tag", ["audit-2026", f"{MIRROR}p1"])
+def test_the_life_of_a_protected_tag_is_not_shortened(tag: str) -> None:
+    rules = Rules(Requirements(), protected_tags=("audit-*",))
+
+    def told(was: int | None, becomes: int | None, default: str | None = None) -> list[Rule]:
+        properties = {} if default is None else {REF_AGE: default}
+        now = Now({tag: Ref("tag", 2, was)}, (pin(2, f"{MIRROR}p1"),), uuid="u", properties=properties)
+        return rules_of(judge(read({**name(tag, 2, "tag"), "max-ref-age-ms": becomes}), rules, now))
+
+    for was, becomes, default in (
+        (None, 1, None),
+        (9, 8, None),
+        (None, 4, "5"),
+        (9, None, "5"),
+        (9, 1, "no"),
+    ):
+        assert told(was, becomes, default) == [Rule.TAG]
+    for was, becomes, default in ((None, None, None), (8, 9, None), (9, None, None), (None, 6, "5")):
+        assert told(was, becomes, default) == []
+
+
+def test_tags_are_not_let_go_earlier_by_a_property_where_some_are_protected() -> None:
+    rules = Rules(Requirements(), protected_tags=("audit-*",))
+
+    def told(rules: Rules, value: str, now: dict[str, str]) -> list[Rule]:
+        change = read({"action": "set-properties", "updates": {REF_AGE: value}})
+        assert change.judged and looks_at_table(change, rules)
+        return rules_of(judge(change, rules, Now(uuid="u", properties=now)))
+
+    assert told(rules, "1", {}) == told(rules, "1", {REF_AGE: "2"}) == told(rules, "x", {}) == [Rule.PROPERTY]
+    assert told(rules, "3", {REF_AGE: "2"}) == told(FREE, "1", {}) == []
+
+
+def test_a_table_keeps_its_uuid() -> None:
+    other = read({"action": "assign-uuid", "uuid": "11111111-2222-3333-4444-555555555555"})
+    assert looks_at_table(other, FREE)
+    assert rules_of(judge(other, FREE, Now(uuid="u"))) == [Rule.UUID]
+    assert judge(read({"action": "assign-uuid", "uuid": "U"}), FREE, Now(uuid="u")) == ()
+    made = read({"action": "assign-uuid", "uuid": "new"}, requirements=[{"type": "assert-create"}])
+    assert judge(made, FREE, Now()) == () and not looks_at_table(made, FREE)
+
+
+def test_what_was_settled_elsewhere_is_not_changed_by_a_tables_own_property() -> None:
+    rules = Rules(Requirements(), settled=frozenset({"protected_tags"}))
+    key = "lakewarden.protected_tags"
+    unset = {"action": "remove-properties", "removals": [key]}
+    for update, was in (
+        ({"action": "set-properties", "updates": {key: "x"}}, {}),
+        ({"action": "set-properties", "updates": {key: "x"}}, {key: "y"}),
+        (unset, {key: "y"}),
+    ):
+        assert looks_at_table(read(update), rules)
+        assert rules_of(judge(read(update), rules, Now(uuid="u", properties=was))) == [Rule.PROPERTY]
+        assert judge(read(update), FREE, Now(uuid="u", properties=was)) == ()
+        assert judge(read(update), rules, Now()) == (), "a table that is not there yet"
+    again = read({"action": "set-properties", "updates": {key: "y"}})
+    assert judge(again, rules, Now(uuid="u", properties={key: "y"})) == ()
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        b"",
+        b"[]",
+        b'{"metadata": []}',
+        b'{"metadata": {"table-uuid": null}}',
+        b'{"metadata": {"table-uuid": "u", "refs": []}}',
+        b'{"metadata": {"table-uuid": "u", "refs": {"a": {"type": "tag", "snapshot-id": null}}}}',
+        b'{"metadata": {"table-uuid": "u", "properties": {"a": 1}}}',
+        b'{"metadata": {"table-uuid": "u", "current-snapshot-id": "x"}}',
+        b"[" * 200_000,
+    ],
+)
+def test_a_table_that_does_not_look_like_one_is_not_judged_by_guesses(shown: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        table_in(shown)
+
+
+def test_a_table_is_read() -> None:
+    refs = {"q1": {"type": "tag", "snapshot-id": 3, "max-ref-age-ms": 7}}
+    shown = {"metadata": {"table-uuid": "u", "current-snapshot-id": 5, "refs": refs}}
+    assert table_in(json.dumps(shown).encode()).refs == {"q1": Ref("tag", 3, 7), "main": Ref("branch", 5)}
 
 
 def test_a_protected_tag_whose_age_is_over_goes_with_lakewardens_own_expiry() -> None:

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 Headers = Sequence[tuple[bytes, bytes]]
+# More than a reader reads; what a client sent may be in it.
+_LETTERS = 20_000
 _JSON = (b"content-type", b"application/json")
 
 
@@ -71,7 +73,8 @@ def text(content: bytes, kind: str) -> Answer:
 
 
 def _error(status: int, kind: str, message: str, headers: Headers = ()) -> Answer:
-    body = {"error": {"message": message, "type": kind, "code": status}}
+    told = message if len(message) <= _LETTERS else f"{message[:_LETTERS]} …"
+    body = {"error": {"message": told, "type": kind, "code": status}}
     return _whole(status, json.dumps(body).encode(), headers)
 
 

@@ -16,6 +16,7 @@ from lakewarden.lineage.gateway.answers import Answer, Answered, Headers
 from lakewarden.lineage.gateway.commits import MAX_BYTES
 from lakewarden.lineage.gateway.counts import Counts
 from lakewarden.lineage.gateway.door import Door, Request
+from lakewarden.lineage.gateway.facts import Facts
 from lakewarden.lineage.gateway.policies import Policies
 from lakewarden.lineage.gateway.routes import OVERRIDES, Kind, Route, Unreadable, route
 from lakewarden.lineage.gateway.upstream import NOT_SENT, Upstream, forwarded, returned
@@ -27,6 +28,7 @@ Send = Callable[[Message], Awaitable[None]]
 # The catalog's own paths begin with its version.
 METRICS, HEALTH = b"/metrics", b"/health"
 _FLUSH_SECONDS = 1.0
+_BODILESS = (204, 304)
 
 
 class Gateway:
@@ -38,6 +40,7 @@ class Gateway:
         upstream: Upstream,
         policies: Policies,
         counts: Counts,
+        facts: Facts,
         about: dict[str, str],
         closing: Callable[[], None],
     ) -> None:
@@ -45,6 +48,7 @@ class Gateway:
         self._upstream = upstream
         self._policies = policies
         self._counts = counts
+        self._facts = facts
         self._about = about
         self._closing = closing
 
@@ -85,7 +89,7 @@ class Gateway:
         began = clock.monotonic()
         method, path, headers = scope["method"], scope["raw_path"], scope["headers"]
         if path in (METRICS, HEALTH):
-            await _whole(send, self._own(path))
+            await _whole(send, await self._own(path))
             return
         kind, status = Kind.OTHER, 0
         try:
@@ -103,10 +107,12 @@ class Gateway:
             self._counts.requests.labels(kind.value, str(status)).inc()
             self._counts.seconds.labels(kind.value).observe(clock.monotonic() - began)
 
-    def _own(self, path: bytes) -> Answer:
+    async def _own(self, path: bytes) -> Answer:
         if path == METRICS:
             return answers.text(self._counts.shown(), "text/plain; version=0.0.4; charset=utf-8")
-        return answers.document({"status": "up", **self._about})
+        # Up even without its state: what only reads goes on.
+        state = "up" if await self._facts.answers() else "down"
+        return answers.document({"status": "up", "state": state, **self._about})
 
     async def _handled(self, found: Route, scope: Message, receive: Receive, send: Send) -> int:
         method, headers = scope["method"], scope["headers"]
@@ -121,10 +127,11 @@ class Gateway:
             case Kind.CONFIG:
                 return await _whole(send, await self._config(method, target, headers))
             case _:
-                status = await self._pass(method, target, headers, receive, send)
-        if found.kind is Kind.TABLES:
-            self._policies.forget()  # a table of that name may be another one now
-        return status
+                try:
+                    return await self._pass(method, target, headers, receive, send)
+                finally:
+                    if found.kind is Kind.TABLES:
+                        self._policies.forget()  # a table of that name may be another one now
 
     async def _pass(self, method: str, target: bytes, headers: Headers, receive: Receive, send: Send) -> int:
         """Bytes in, bytes out. Once the answer has begun, an end that comes too early is one for the client too."""
@@ -139,7 +146,7 @@ class Gateway:
                 {
                     "type": "http.response.start",
                     "status": response.status_code,
-                    "headers": returned(response.headers.raw),
+                    "headers": _of_answer(response),
                 }
             )
             async for part in response.aiter_raw():
@@ -208,6 +215,14 @@ def _has_body(headers: Headers) -> bool:
     )
 
 
+def _of_answer(response: httpx.Response) -> Headers:
+    headers = returned(response.headers.raw)
+    if response.status_code not in _BODILESS:
+        return headers
+    # The length of what would have been sent; servers take it for a promise.
+    return [each for each in headers if each[0] != b"content-length"]
+
+
 def _failed(error: httpx.HTTPError) -> Answer:
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, NOT_SENT):
@@ -216,13 +231,15 @@ def _failed(error: httpx.HTTPError) -> Answer:
 
 
 def without_address(answer: Answer) -> Answer:
-    """The configuration answer without `uri`; any other answer as it is."""
+    """The configuration answer without `uri`; an error as it is. One that cannot be read could have an address in it."""
+    if not 200 <= answer.status < 300:
+        return answer
     try:
-        content = json.loads(answer.body) if answer.status == 200 else None
-    except ValueError:
-        return answer
+        content = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        content = None
     if not isinstance(content, dict):
-        return answer
+        return answers.unavailable("the catalog's configuration is not what it should be, a JSON object")
     told = [
         part
         for name in ("defaults", "overrides")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakewarden.lineage.gateway.routes import Kind, Route, Unreadable, plain_name
+from lakewarden.policy.resolve import PROPERTY_PREFIX
 
 # As Iceberg's specification lists them. One that is not here may do anything, so it does not pass.
 KNOWN = frozenset(
@@ -43,7 +44,13 @@ KNOWN = frozenset(
         "enable-row-lineage",
     ]
 )
-MAX_BYTES = 64 << 20
+# As sent, and unpacked. A commit says what changes, never what the table holds: removing half a million snapshots fits.
+MAX_BYTES = 16 << 20
+# Objects and lists, each of which takes far more memory than the bytes that write it.
+_MOST_PARTS = 250_000
+_NAME_LETTERS = 1000
+# How long tags are kept that do not say it themselves.
+REF_AGE = "history.expire.max-ref-age-ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,7 @@ class RefChange:
     name: str
     kind: str | None = None
     snapshot_id: int | None = None
+    max_age_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +75,27 @@ class Change:
     removed: frozenset[int] = frozenset()
     refs: tuple[RefChange, ...] = ()
     properties: Mapping[str, str] | None = None
+    unset: frozenset[str] = frozenset()
+    uuids: frozenset[str] = frozenset()
 
     @property
     def judged(self) -> bool:
-        return bool(self.summaries or self.removed or self.refs)
+        return bool(self.summaries or self.removed or self.refs or self.uuids or self.ruling)
+
+    @property
+    def ruling(self) -> frozenset[str]:
+        """The properties it sets or takes away that say how the table is kept."""
+        named = (*(self.properties or {}), *self.unset)
+        return frozenset(each for each in named if each.startswith(PROPERTY_PREFIX) or each == REF_AGE)
+
+    @property
+    def only_rules(self) -> bool:
+        return not (self.summaries or self.removed or self.refs or self.uuids)
+
+    def afterwards(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """The table's properties as it would leave them."""
+        kept = {name: each for name, each in properties.items() if name not in self.unset}
+        return kept | dict(self.properties or {})
 
     @property
     def takes_turn(self) -> bool:
@@ -117,6 +142,8 @@ def _gunzipped(body: bytes) -> bytes:
 
 
 def _parsed(body: bytes) -> Any:
+    if body.count(b"{") + body.count(b"[") > _MOST_PARTS:
+        raise Unreadable(f"the body has more than {_MOST_PARTS} objects and lists")
     try:
         return json.loads(body.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
@@ -149,7 +176,8 @@ def _identifier(document: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     found = _object(document.get("identifier"), "an identifier")
     levels = [_text(each, "a namespace") for each in _list(found, "namespace")]
     name = _text(found.get("name"), "a table's name")
-    if not levels or not all(plain_name(each) for each in (*levels, name)):
+    names = (*levels, name)
+    if not levels or not all(plain_name(each) for each in names) or sum(map(len, names)) > _NAME_LETTERS:
         raise Unreadable("a table is not named, or by a name that no path can have")
     return tuple(levels), name
 
@@ -165,6 +193,7 @@ def _change(document: Mapping[str, Any], table: tuple[tuple[str, ...], str]) -> 
         _object(each.get("snapshot"), "a snapshot") for name, each in acting if name == "add-snapshot"
     ]
     gone = [each for name, each in acting if name == "remove-snapshots"]
+    properties, unset = _properties(acting)
     return Change(
         *table,
         creates=any(str(each.get("type")).lower() == "assert-create" for each in requirements),
@@ -174,7 +203,9 @@ def _change(document: Mapping[str, Any], table: tuple[tuple[str, ...], str]) -> 
         refs=tuple(
             _ref(name, each) for name, each in acting if name in ("set-snapshot-ref", "remove-snapshot-ref")
         ),
-        properties=_properties(acting),
+        properties=properties,
+        unset=unset,
+        uuids=frozenset(_text(each.get("uuid"), "a uuid") for name, each in acting if name == "assign-uuid"),
     )
 
 
@@ -182,20 +213,37 @@ def _ref(action: str, update: Mapping[str, Any]) -> RefChange:
     name = _text(update.get("ref-name"), "a ref's name")
     if action == "remove-snapshot-ref":
         return RefChange(name)
-    return RefChange(name, _text(update.get("type"), "a ref's type").lower(), _id(update.get("snapshot-id")))
+    kind, age = _text(update.get("type"), "a ref's type").lower(), update.get("max-ref-age-ms")
+    return RefChange(
+        name, kind, _id(update.get("snapshot-id")), None if age is None else _whole(age, "an age")
+    )
 
 
-def _properties(acting: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, str] | None:
-    """What is set; None where no property changes. Older clients write `updated` where the specification says `updates`."""
-    changed, found = False, dict[str, str]()
+def _properties(
+    acting: Sequence[tuple[str, Mapping[str, Any]]],
+) -> tuple[dict[str, str] | None, frozenset[str]]:
+    """What is set and what is taken away in the end; None where no property changes."""
+    changed, found, unset = False, dict[str, str](), set[str]()
     for action, update in acting:
         if action == "set-properties":
             changed = True
-            for key in ("updated", "updates"):
-                found.update(_texts(update.get(key), "properties"))
+            told = _texts(_either(update, "updates", "updated"), "properties")
+            found.update(told)
+            unset.difference_update(told)
         elif action == "remove-properties":
             changed = True
-    return found if changed else None
+            names = _either(update, "removals", "removed")
+            for name in [] if names is None else _list({"removals": names}, "removals"):
+                found.pop(_text(name, "a property's name"), None)
+                unset.add(name)
+    return (found if changed else None), frozenset(unset)
+
+
+def _either(update: Mapping[str, Any], name: str, older: str) -> Any:
+    """As the specification names it, or as older clients do."""
+    if name in update and older in update and update[name] != update[older]:
+        raise Unreadable(f"an update says one thing as {name} and another as {older}")
+    return update.get(name, update.get(older))
 
 
 def _object(found: Any, what: str) -> dict[str, Any]:
@@ -225,6 +273,10 @@ def _text(found: Any, what: str) -> str:
 
 
 def _id(found: Any) -> int:
+    return _whole(found, "a snapshot's id")
+
+
+def _whole(found: Any, what: str) -> int:
     if isinstance(found, bool) or not isinstance(found, int):
-        raise Unreadable("a snapshot's id is not a whole number")
+        raise Unreadable(f"{what} is not a whole number")
     return found

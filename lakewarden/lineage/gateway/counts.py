@@ -75,7 +75,8 @@ class Counts:
             try:
                 self._rejections.add(table, DOOR, reason, clock.now(), count)
             except (LakewardenError, SQLAlchemyError) as error:
-                log.warning("%d rejected commits to %s are not counted yet: %s", count, table, error)
+                why = type(error).__name__  # its words have the statement in them
+                log.warning("%d rejected commits to %s are not counted yet: %s", count, table, why)
                 with self._lock:
                     later, newest = self._waiting.get(table, (0, reason))
                     self._waiting[table] = (count + later, newest)

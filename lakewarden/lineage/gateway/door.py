@@ -10,14 +10,17 @@ What the client hears follows from how far the commit came:
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import httpx
 from sqlalchemy.exc import SQLAlchemyError
 
 from lakewarden import clock
-from lakewarden.errors import LakewardenError, PolicyError
+from lakewarden.errors import CommitLost, LakewardenError, PolicyError, Unreachable
 from lakewarden.lineage.gateway import answers, commits
 from lakewarden.lineage.gateway.answers import Answer, Answered, Headers
 from lakewarden.lineage.gateway.commits import Change
@@ -30,6 +33,15 @@ from lakewarden.lineage.gateway.turns import Turn, Turns
 from lakewarden.lineage.gateway.upstream import NOT_SENT, TableNow, Upstream, forwarded
 from lakewarden.model import TableRef
 
+log = logging.getLogger(__name__)
+
+_EXPECTED = (LakewardenError, SQLAlchemyError)
+# What takes longer to read is read beside the event loop, and not many at once: each takes many times its size in memory.
+_LARGE_BYTES = 256 << 10
+_READERS = 2
+# Of what a client sent, as much as one needs to find it again.
+_REASON_LETTERS = 300
+_REASONS = 20
 _HINT = "see `lakewarden policy {table}` and `lakewarden holds {table}`"
 
 
@@ -59,16 +71,14 @@ class Door:
         self._facts = facts
         self._turns = turns
         self._counts = counts
+        self._readers = ThreadPoolExecutor(_READERS, "lakewarden-read")
+
+    def close(self) -> None:
+        self._readers.shutdown()
 
     async def commit(self, request: Request, route: Route) -> Answer:
         try:
-            changes = commits.read(
-                request.body,
-                route,
-                request.header(b"content-encoding"),
-                _charset(request.header(b"content-type")),
-            )
-            return await self._judged(request, route, changes)
+            return await self._judged(request, route, await self._read(request, route))
         except Unreadable as error:
             return answers.bad_request(
                 f"Lakewarden's gateway does not let through what it cannot judge: {error}"
@@ -77,11 +87,27 @@ class Door:
             return ended.answer
         except PolicyError as error:
             return answers.forbidden(f"refusing to commit: {error.message}; {error.hint}")
-        except (LakewardenError, SQLAlchemyError) as error:
-            # Both come from the state database, of which nothing is asked once the commit was forwarded.
+        except CommitLost as error:
             return answers.unavailable(
-                f"Lakewarden's gateway cannot judge the commit now, so nothing was forwarded: {error}"
+                f"it is not the commit's turn, so nothing was forwarded: {error.message}"
             )
+        except Exception as error:  # what comes after forwarding never ends here
+            reason = _why(error)
+            log.warning("a commit cannot be judged: %s", reason, exc_info=not isinstance(error, _EXPECTED))
+            return answers.unavailable(
+                f"Lakewarden's gateway cannot judge the commit now, so nothing was forwarded: {reason}"
+            )
+
+    async def _read(self, request: Request, route: Route) -> tuple[Change, ...]:
+        encoding, charset = (
+            request.header(b"content-encoding"),
+            _charset(request.header(b"content-type")),
+        )
+        # A small body that is packed may be a large one.
+        if len(request.body) <= _LARGE_BYTES and encoding in ("", "identity"):
+            return commits.read(request.body, route, encoding, charset)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, commits.read, request.body, route, encoding, charset)
 
     async def _judged(self, request: Request, route: Route, changes: Sequence[Change]) -> Answer:
         cases = [_Case(self._ref(each), each, _path(request, route, each)) for each in changes]
@@ -92,14 +118,18 @@ class Door:
         waiting = [each for each in looking if each.change.takes_turn]
         before = {each.ref: await self._seen(each, request.headers) for each in waiting}
         tables = [(ref, seen.uuid) for ref, seen in before.items() if seen is not None]
-        async with self._turns.taken(tables) as turn:
-            now = {each.ref: await self._now(each, request.headers, dict(tables)) for each in looking}
-            self._refuse(
-                (each, judge(each.change, rules[each.ref], now.get(each.ref, Now())))
-                for each in cases
-                if each.ref in rules
-            )
-            answer = await self._forward(request, turn, any(each.change.removed for each in cases))
+        answer: Answer | None = None
+        try:
+            async with self._turns.taken(tables) as turn:
+                now = {each.ref: await self._now(each, request.headers, dict(tables)) for each in looking}
+                _check_distinct(now)
+                await self._refuse(cases, rules, now)
+                answer = await self._forward(request, turn, any(each.change.removed for each in cases))
+        except Exception as error:
+            if answer is None:
+                raise
+            # It was forwarded, and what became of it is known: nothing may take the place of that.
+            log.warning("after a commit was answered: %s", _why(error))
         for each in cases:
             if each.change.properties is not None:
                 self._policies.forget(each.ref)
@@ -111,12 +141,17 @@ class Door:
     async def _rules(self, case: _Case, headers: Headers) -> Rules:
         async def properties() -> Mapping[str, str]:
             seen = await self._seen(case, headers)
-            return seen.properties if seen is not None else case.change.properties or {}
+            return case.change.afterwards({}) if seen is None else seen.properties
 
-        found = await self._policies.rules(case.ref, properties)
         if case.change.creates:
-            self._policies.forget(case.ref)  # the properties of a table that may never be made
-        return found
+            return await self._policies.once(case.ref, await properties())
+        try:
+            return await self._policies.rules(case.ref, properties)
+        except PolicyError:
+            if not case.change.only_rules:
+                raise
+            # Else a table with a wrong property could never be put right.
+            return await self._policies.once(case.ref, {})
 
     async def _now(self, case: _Case, headers: Headers, uuids: Mapping[TableRef, str]) -> Now:
         seen = await self._seen(case, headers)
@@ -133,7 +168,7 @@ class Door:
         """
         try:
             found = await self._upstream.table(case.path, headers)
-        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        except (httpx.HTTPError, ValueError) as error:
             raise Answered(_unseen(case.ref, f"{type(error).__name__}: {error}")) from error
         if isinstance(found, TableNow):
             return found
@@ -143,13 +178,22 @@ class Door:
             found if 400 <= found.status < 500 else _unseen(case.ref, f"it answered {found.status}")
         )
 
-    def _refuse(self, judged: Iterable[tuple[_Case, tuple[Objection, ...]]]) -> None:
+    async def _refuse(
+        self, cases: Iterable[_Case], rules: Mapping[TableRef, Rules], now: Mapping[TableRef, Now]
+    ) -> None:
         """Ends the request where something speaks against a table's part of it; all of it is told."""
         reasons = []
-        for case, objections in judged:
+        for case in cases:
+            if case.ref not in rules:
+                continue
+            here = now.get(case.ref, Now())
+            if case.change.ruling:
+                before = here.properties
+                await self._policies.check(case.ref, before, case.change.afterwards(before))
+            objections = judge(case.change, rules[case.ref], here)
             if not objections:
                 continue
-            reason = "; ".join(each.reason for each in objections)
+            reason = _told(objections)
             told = f"refusing to commit to {case.ref}: {reason}"
             reasons.append(f"{told} ({_HINT.format(table=case.ref)})")
             self._counts.refused(str(case.ref), {each.rule for each in objections}, told)
@@ -187,6 +231,14 @@ class _Case:
     path: bytes
 
 
+def _check_distinct(now: Mapping[TableRef, Now]) -> None:
+    """A catalog may know one table by several names. Two changes of one table are not judged by what each finds before the other."""
+    names: dict[str, TableRef] = {}
+    for ref, here in now.items():
+        if here.uuid and names.setdefault(here.uuid, ref) is not ref:
+            raise Unreadable(f"{names[here.uuid]} and {ref} are the same table")
+
+
 def _path(request: Request, route: Route, change: Change) -> bytes:
     """Where the table is: as the client wrote it, or as a transaction names it."""
     if route.kind is Kind.COMMIT:
@@ -209,6 +261,30 @@ def _charset(content_type: str) -> str:
 
 def _unseen(table: TableRef, reason: str) -> Answer:
     return answers.unavailable(f"the catalog did not show {table} ({reason}); the commit was not forwarded")
+
+
+def _told(objections: Sequence[Objection]) -> str:
+    """All of them; of very many the first, and of a very long one its beginning."""
+    reasons = [_cut(each.reason) for each in objections[:_REASONS]]
+    more = len(objections) - len(reasons)
+    return "; ".join(reasons) + (f"; and {more} more" if more else "")
+
+
+def _cut(reason: str) -> str:
+    """Without its middle where it is too long: what was sent is there, and the rule is at its end."""
+    if len(reason) <= _REASON_LETTERS:
+        return reason
+    half = _REASON_LETTERS // 2
+    return f"{reason[:half]} … {reason[-half:]}"
+
+
+def _why(error: Exception) -> str:
+    """In our own words: a database's own can have values in them that are for nobody else."""
+    if isinstance(error, Unreachable | SQLAlchemyError):
+        return "the state database does not answer as it should"
+    if isinstance(error, LakewardenError):
+        return error.message
+    return f"something unforeseen ({type(error).__name__}), which the gateway's log has"
 
 
 def _words(error: Exception) -> str:

@@ -7,7 +7,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+
 from lakewarden import clock
+from lakewarden.errors import LakewardenError
 from lakewarden.lineage.gateway.judge import Now
 from lakewarden.lineage.gateway.upstream import TableNow
 from lakewarden.model import TableRef
@@ -18,12 +22,15 @@ from lakewarden.state.policies import Policies
 from lakewarden.state.runs import Journal
 
 _THREADS = 8
+_HEALTH_SECONDS = 2.0
 
 T = TypeVar("T")
 
 
 class Facts:
     def __init__(self, state: State) -> None:
+        self._state = state
+        self._looking: asyncio.Future[bool] | None = None
         self._pins = Pins(state)
         self._journal = Journal(state)
         self._policies = Policies(state)
@@ -41,9 +48,27 @@ class Facts:
 
         def found() -> Now:
             pins = self._pins.live(seen.uuid, clock.now())
-            return Now(seen.refs, pins, expiring_now(self._journal, str(table)))
+            going = expiring_now(self._journal, str(table))
+            return Now(seen.refs, pins, going, seen.uuid, seen.properties)
 
         return await self._ask(found)
+
+    async def answers(self) -> bool:
+        """Whether the state database answers, within moments. However many ask, it is asked once at a time."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(self._ask(self._reached))
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._looking), _HEALTH_SECONDS)
+        except TimeoutError:
+            return False
+
+    def _reached(self) -> bool:
+        try:
+            with self._state.read() as connection:
+                connection.execute(select(1))
+        except (LakewardenError, SQLAlchemyError):
+            return False
+        return True
 
     async def _ask(self, question: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, question)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from lakewarden.lineage.gateway.commits import Change
+from lakewarden.lineage.gateway.commits import REF_AGE, Change, RefChange
 from lakewarden.lineage.validate import Requirements, validate
+from lakewarden.policy.resolve import PROPERTY_PREFIX
 from lakewarden.state.expiries import Going
 from lakewarden.state.pins import MIRROR, Pin
 
@@ -21,33 +23,39 @@ class Rule(StrEnum):
 
     LINEAGE = "lineage"
     PIN = "pin"
+    PROPERTY = "property"
     REF = "ref"
     RESERVED = "reserved"
     TAG = "tag"
+    UUID = "uuid"
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the table's policy asks of everybody's commits."""
+    """What the table's policy asks of everybody's commits. `settled` are the keys that are not for the table to say."""
 
     requirements: Requirements
     expiry_reserved: bool = False
     protected_tags: tuple[str, ...] = ()
+    settled: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
     kind: str
     snapshot_id: int
+    max_age_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The table at this moment. `expiring` is what Lakewarden's own expiry said it is about to remove."""
+    """The table at this moment; without a uuid it is not there yet. `expiring` is what Lakewarden's own expiry takes."""
 
     refs: Mapping[str, Ref] = field(default_factory=dict)
     pins: tuple[Pin, ...] = ()
     expiring: Going = field(default_factory=Going)
+    uuid: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +66,51 @@ class Objection:
 
 def looks_at_table(change: Change, rules: Rules) -> bool:
     """Whether it can only be judged by the table as it is now. An append to a branch can do without."""
-    return change.takes_turn or any(_guarded(ref.name, rules) for ref in change.refs)
+    changes_it = (change.uuids or change.ruling) and not change.creates
+    return bool(changes_it) or change.takes_turn or any(_guarded(ref.name, rules) for ref in change.refs)
 
 
 def judge(change: Change, rules: Rules, now: Now) -> tuple[Objection, ...]:
     """Everything that speaks against it, at once; nothing where it may go on to the catalog."""
-    return (*_lineage(change, rules), *_removal(change, rules, now), *_tags(change, rules, now))
+    return (
+        *_lineage(change, rules),
+        *_identity(change, now),
+        *_properties(change, rules, now),
+        *_removal(change, rules, now),
+        *_tags(change, rules, now),
+    )
 
 
 def _lineage(change: Change, rules: Rules) -> Iterator[Objection]:
     found = (each for summary in change.summaries for each in validate(summary, rules.requirements))
     yield from (Objection(Rule.LINEAGE, str(each)) for each in dict.fromkeys(found))
+
+
+def _identity(change: Change, now: Now) -> Iterator[Objection]:
+    if not change.creates and any(each.lower() != now.uuid.lower() for each in change.uuids):
+        yield Objection(
+            Rule.UUID,
+            "it gives the table another uuid (assign-uuid), and would take it away from under its pins",
+        )
+
+
+def _properties(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
+    """Who may change a table does not thereby change the rules for it, where these were made elsewhere."""
+    if not now.uuid:
+        return
+    left = change.afterwards(now.properties)
+    for key in sorted(rules.settled):
+        name = PROPERTY_PREFIX + key
+        if left.get(name) != now.properties.get(name):
+            yield Objection(
+                Rule.PROPERTY,
+                f"it changes property {name}, but {key} is set in Lakewarden's configuration or stored policy",
+            )
+    if rules.protected_tags and _kept_for(None, left) < _kept_for(None, now.properties):
+        yield Objection(
+            Rule.PROPERTY,
+            f"it lets tags go earlier ({REF_AGE}), and the table has protected ones (protected_tags)",
+        )
 
 
 def _removal(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
@@ -103,14 +145,9 @@ def _afterwards(change: Change, now: Now) -> dict[str, Ref]:
 def _tags(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
     mirrors = {pin.tag: pin for pin in now.pins if pin.tag is not None}
     for each in change.refs:
-        there = now.refs.get(each.name)
-        if (
-            there is None
-            or there.kind != "tag"
-            or (each.kind, each.snapshot_id) == ("tag", there.snapshot_id)
-        ):
+        does = _done_to_tag(each, change, now)
+        if does is None:
             continue
-        does = "drops" if each.kind is None else "moves"
         if each.name in mirrors:
             pin = mirrors[each.name]
             yield Objection(
@@ -119,6 +156,34 @@ def _tags(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
         elif _matches(each.name, rules) and not (each.kind is None and each.name in now.expiring.refs):
             # One whose own age is over goes with Lakewarden's expiry.
             yield Objection(Rule.TAG, f"it {does} tag {each.name}, which is protected (protected_tags)")
+
+
+def _done_to_tag(ref: RefChange, change: Change, now: Now) -> str | None:
+    """What happens to a tag that is there; None where it stays for at least as long."""
+    there = now.refs.get(ref.name)
+    if there is None or there.kind != "tag":
+        return None
+    if ref.kind is None:
+        return "drops"
+    if (ref.kind, ref.snapshot_id) != ("tag", there.snapshot_id):
+        return "moves"
+    kept, was = (
+        _kept_for(ref.max_age_ms, change.afterwards(now.properties)),
+        _kept_for(there.max_age_ms, now.properties),
+    )
+    return "shortens the life of" if kept < was else None
+
+
+def _kept_for(told: int | None, properties: Mapping[str, str]) -> float:
+    """For how many milliseconds a tag is kept: by what it says itself, or what the table says for all, or for ever."""
+    if told is not None:
+        return told
+    try:
+        return int(properties[REF_AGE])
+    except KeyError:
+        return math.inf
+    except ValueError:
+        return 0  # nobody can say what a server makes of it
 
 
 def _guarded(name: str, rules: Rules) -> bool:

@@ -6,6 +6,7 @@ would be a way around the gateway, so whatever changes something must be written
 
 from __future__ import annotations
 
+import posixpath
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -47,7 +48,7 @@ class Route:
 def route(method: str, path: bytes) -> Route:
     """What the request is for. Unreadable where it may change a table and its path can be read in two ways."""
     if method in READING:
-        return Route(Kind.CONFIG if path.endswith(b"/v1/config") else Kind.OTHER)
+        return Route(Kind.CONFIG if method == "GET" and _asks_config(path) else Kind.OTHER)
     names = _segments(path)
     # As a server reads it that takes an escaped slash for a slash: some prefixes have one, and mean nothing by it.
     flat = [part for each in names for part in each.split("/") if part not in ("", ".")]
@@ -59,8 +60,16 @@ def route(method: str, path: bytes) -> Route:
         return Route(kind, _before(path, 2))
     if kind is Kind.COMMIT:
         _plain(names[-4::2])
-        return Route(kind, _before(path, 4), tuple(names[-3].split(LEVELS)), names[-1])
+        namespace, _, table = path.split(b"/")[-3:]
+        return Route(kind, _before(path, 4), tuple(_name(namespace).split(LEVELS)), _name(table))
     return Route(kind)
+
+
+def _asks_config(path: bytes) -> bool:
+    """However it is written: its answer is the only one that is changed, so what may be it is taken for it."""
+    plain = unquote_to_bytes(path).lower().replace(b"\\", b"/")
+    names = posixpath.normpath(b"/".join(each.partition(b";")[0] for each in plain.split(b"/")))
+    return names.endswith(b"/v1/config")
 
 
 def _kind(method: str, names: list[str]) -> Kind:
@@ -96,6 +105,11 @@ def _segments(path: bytes) -> list[str]:
     if elsewhere and names != [""]:
         raise Unreadable("the path has an empty segment, or one that leads elsewhere")
     return names
+
+
+def _name(segment: bytes) -> str:
+    """A namespace or a table as Iceberg's clients write it and its servers read it: a plus is a space, %2B is a plus."""
+    return unquote_to_bytes(segment.replace(b"+", b" ")).decode("utf-8")
 
 
 def _plain(names: list[str]) -> None:

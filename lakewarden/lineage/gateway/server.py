@@ -48,16 +48,17 @@ def gateway(config: Config, state: State) -> tuple[Gateway, CatalogConfig]:
     # A lock outlives what may still be happening at a catalog that fell silent.
     ttl = max(TTL, timedelta(seconds=settings.timeout_seconds))
     facts, counts = Facts(state), Counts(state)
-    turns = Turns(Locks(state, current_owner(), ttl, wait=3 * ttl))
+    turns = Turns(Locks(state, current_owner(), ttl, wait=3 * ttl), 3 * ttl.total_seconds())
     policies = Policies(config.policy, facts.stored)
     door = Door(catalog.name, upstream, policies, facts, turns, counts)
 
     def closing() -> None:
+        door.close()
         turns.close()
         facts.close()
 
     about = {"catalog": catalog.name}
-    return Gateway(door, upstream, policies, counts, about, closing), catalog
+    return Gateway(door, upstream, policies, counts, facts, about, closing), catalog
 
 
 def catalog_behind(config: Config) -> CatalogConfig:

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanag
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
+from lakewarden.errors import CommitLost
 from lakewarden.model import TableRef
 from lakewarden.state.locks import Lock, Locks, removal
 
@@ -45,8 +46,11 @@ class Turn:
 
 
 class Turns:
-    def __init__(self, locks: Locks) -> None:
+    """`wait`: for how many seconds a commit waits for those before it in this process."""
+
+    def __init__(self, locks: Locks, wait: float) -> None:
         self._locks = locks
+        self._wait = wait
         self._here: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._threads = ThreadPoolExecutor(_THREADS, "lakewarden-turn")
 
@@ -73,7 +77,7 @@ class Turns:
     async def _one(self, table: TableRef, uuid: str) -> AsyncIterator[Lock]:
         here = self._here.setdefault(uuid, asyncio.Lock())
         loop = asyncio.get_running_loop()
-        async with here:
+        async with self._first(here, table):
             held = self._locks.held(table, removal(uuid))
             lock = await loop.run_in_executor(self._threads, held.__enter__)
             try:
@@ -81,10 +85,23 @@ class Turns:
             finally:
                 await asyncio.shield(loop.run_in_executor(self._threads, _let_go, held, table))
 
+    @asynccontextmanager
+    async def _first(self, here: asyncio.Lock, table: TableRef) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._wait):
+                await here.acquire()
+        except TimeoutError:
+            reason = f"others were before it for {self._wait:g} seconds; nothing was done"
+            raise CommitLost(table=table, reason=reason) from None
+        try:
+            yield
+        finally:
+            here.release()
+
 
 def _let_go(held: AbstractContextManager[Lock], table: TableRef) -> None:
     try:
         held.__exit__(None, None, None)
     except Exception as error:
         # The commit's outcome is known by now, and nothing may take its place; the lock ends by itself.
-        log.warning("the lock on %s stays until its time is over: %s", table, error)
+        log.warning("the lock on %s stays until its time is over: %s", table, type(error).__name__)

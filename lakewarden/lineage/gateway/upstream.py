@@ -99,7 +99,7 @@ class Upstream:
         answer = await self.whole("GET", path + b"?snapshots=refs", _looking(headers), None)
         if answer.status != 200:
             return answer
-        return _table(json.loads(answer.body))
+        return table_in(answer.body)
 
 
 def forwarded(headers: Headers) -> list[tuple[bytes, bytes]]:
@@ -129,11 +129,39 @@ def _looking(headers: Headers) -> list[tuple[bytes, bytes]]:
     return [*kept, (b"accept", b"application/json")]
 
 
-def _table(loaded: Any) -> TableNow:
-    metadata = loaded["metadata"]
-    refs = metadata.get("refs") or {}
+def table_in(body: bytes) -> TableNow:
+    """The table a catalog shows. ValueError where it is anything else than one: nothing is judged by guesses."""
+    try:
+        metadata = _object(_object(json.loads(body)).get("metadata"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    uuid, properties = metadata.get("table-uuid"), _object(metadata.get("properties"), missing=True)
+    if not isinstance(uuid, str) or not uuid:
+        raise ValueError("the table has no uuid")
+    if not all(isinstance(each, str) for each in properties.values()):
+        raise ValueError("a property is not text")
+    refs = {name: _ref(_object(each)) for name, each in _object(metadata.get("refs"), missing=True).items()}
     current = metadata.get("current-snapshot-id")
-    found = {name: Ref(str(each["type"]).lower(), int(each["snapshot-id"])) for name, each in refs.items()}
-    if "main" not in found and current not in (None, -1):
-        found["main"] = Ref("branch", int(current))  # metadata from before there were refs
-    return TableNow(str(metadata["table-uuid"]), dict(metadata.get("properties") or {}), found)
+    if "main" not in refs and current not in (None, -1):
+        refs["main"] = Ref("branch", _number(current))  # metadata from before there were refs
+    return TableNow(uuid, properties, refs)
+
+
+def _ref(found: dict[str, Any]) -> Ref:
+    age = found.get("max-ref-age-ms")
+    kind = str(found.get("type")).lower()
+    return Ref(kind, _number(found.get("snapshot-id")), None if age is None else _number(age))
+
+
+def _object(found: Any, missing: bool = False) -> dict[str, Any]:
+    if missing and found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ValueError("it is not what a table looks like")
+    return found
+
+
+def _number(found: Any) -> int:
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise ValueError("a number is none")
+    return found
