@@ -9,7 +9,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from lakewarden.lineage.gateway.commits import REF_AGE, Change, RefChange
-from lakewarden.lineage.validate import Requirements, validate
+from lakewarden.lineage.validate import Requirements, validate_all
 from lakewarden.policy.resolve import PROPERTY_PREFIX
 from lakewarden.state.expiries import Going
 from lakewarden.state.pins import MIRROR, Pin
@@ -82,8 +82,8 @@ def judge(change: Change, rules: Rules, now: Now) -> tuple[Objection, ...]:
 
 
 def _lineage(change: Change, rules: Rules) -> Iterator[Objection]:
-    found = (each for summary in change.summaries for each in validate(summary, rules.requirements))
-    yield from (Objection(Rule.LINEAGE, str(each)) for each in dict.fromkeys(found))
+    found = validate_all(change.summaries, rules.requirements)
+    yield from (Objection(Rule.LINEAGE, str(each)) for each in found)
 
 
 def _identity(change: Change, now: Now) -> Iterator[Objection]:
