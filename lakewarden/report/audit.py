@@ -189,21 +189,21 @@ class WhoReport:
             facts.append(("from", f"{begin} to {moment(found.until) if found.until else 'now'}"))
         rows = [
             (
+                str(each.snapshot.id),
                 moment(each.snapshot.committed_at),
                 each.operation,
                 each.told("trigger.type") or _NOT_TOLD,
                 each.told("trigger.operator") or _NOT_TOLD,
                 each.told("trigger.ticket") or _NOT_TOLD,
                 each.told("writer.id") or _NOT_TOLD,
-                str(each.snapshot.id),
             )
             for each in found.entries[:SHOWN]
         ]
-        headings = ("committed", "operation", "trigger", "operator", "ticket", "writer", "snapshot")
+        headings = ("snapshot", "committed", "operation", "trigger", "operator", "ticket", "writer")
         return look.stack(
             look.title("audit who", found.table),
             look.facts(facts),
-            *_lines(rows, look.left(7), headings),
+            *_lines(rows, look.left(7), headings, wraps=(3, 4, 5, 6)),
             _rest(len(found.entries)),
         )
 

@@ -31,6 +31,7 @@ from lakewarden.paths import normal
 from lakewarden.state.loads import LoadState
 from lakewarden.state.verdicts import FileState
 from tests.crash.deleting_child import PERMIT_SECONDS
+from tests.crash.test_handoff import DEATHS
 from tests.support.lab import Lab, lakewarden
 from tests.support.ports import wait_until
 from tests.support.spark import add_catalog
@@ -112,6 +113,7 @@ def crash_only(reason: str = "in `make crash`") -> pytest.MarkDecorator:
 
 def test_there_is_a_death_on_both_sides_of_every_step() -> None:
     told = {(each.place, each.when) for each in EVERY if each.place in set(DeletingStep)}
+    told |= {(place, when) for place, when, _, _ in DEATHS if place in set(DeletingStep)}
     assert told == {(step, when) for step in DeletingStep for when in ("before", "after")}
 
 

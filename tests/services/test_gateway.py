@@ -166,10 +166,10 @@ def spark_flow(spark: SparkSession, lake: str) -> list[Any]:
         sql("alter table {t} create branch dev")
         sql("insert into {t}.branch_dev values (8, 'z')")
         sql("alter table {t} create tag q1")
-    with saying(spark, **{**LINEAGE, "lineage.operation": "delete"}):
+    fixing = {"lineage.operation": "overwrite", "trigger.operator": "ana", "trigger.ticket": "T-1"}
+    with saying(spark, **{**LINEAGE, **fixing, "lineage.operation": "delete"}):
         sql("delete from {t} where a = 1")
     look()
-    fixing = {"lineage.operation": "overwrite", "trigger.operator": "ana", "trigger.ticket": "T-1"}
     with saying(spark, **{**LINEAGE, **fixing}):
         sql("create or replace table {t} using iceberg as select 5 as a, 'n' as b")
     with saying(spark, **LINEAGE), ThreadPoolExecutor(3) as writers:
@@ -196,9 +196,8 @@ def python_flow(catalog: PyCatalog) -> list[Any]:
     catalog.create_namespace("python")
     table = catalog.create_table("python.p", ROWS.schema)
     table.append(ROWS, snapshot_properties=LINEAGE)
-    deleting = {**LINEAGE, "lineage.operation": "delete"}
-    table.delete("a = 1", snapshot_properties=deleting)
     fixing = {"lineage.operation": "overwrite", "trigger.operator": "ana", "trigger.ticket": "T-1"}
+    table.delete("a = 1", snapshot_properties={**LINEAGE, **fixing, "lineage.operation": "delete"})
     table.overwrite(ROWS, snapshot_properties={**LINEAGE, **fixing})
     current = table.current_snapshot()
     assert current is not None

@@ -456,7 +456,11 @@ def test_a_grace_of_zero_that_nobody_asked_for_by_name(lab: Lab) -> None:
 def test_hand_off_goes_first(lab: Lab) -> None:
     table = expired(lab)
     before = lab.on_disk()
-    run = reap(lab, table, handoff_enabled=True, handoff_catalog="cold")
+    with pytest.raises(PolicyError, match="no Iceberg catalog cold is configured"):
+        reap(lab, table, handoff_enabled=True, handoff_catalog="cold")
+    cold = add_catalog(lab.spark, {"type": "hadoop", "warehouse": str(lab.warehouse.parent / "cold")})
+    lab.sql(f"create namespace {cold}.db")  # a session of its own loads a catalog when it is first asked
+    run = reap(lab, table, handoff_enabled=True, handoff_catalog=cold)
     assert run.state is RunState.NOTHING_TO_DO
-    assert "hand-off" in run.plan["spared"][0]["reason"]
+    assert "is not in the colder tier" in run.plan["spared"][0]["reason"]
     assert lab.on_disk() == before

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakewarden.errors import CommitLost, CommitUnknown, NoSuchTable, Refused
-from lakewarden.formats.iceberg.catalog import Catalogs
+from lakewarden.errors import CommitLost, CommitUnknown, NoSuchTable, PolicyError, Refused
+from lakewarden.formats.iceberg.catalog import Catalogs, session_catalogs
 from lakewarden.formats.iceberg.reach import Reach
 from lakewarden.formats.iceberg.view import io_properties
 from lakewarden.formats.jvm import JavaError, is_java, java_reason
@@ -57,6 +57,10 @@ class IcebergCold:
 def find(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome | None:
     """The cold table, where it has been made already. Refused where a table of that name is something else."""
     ref = TableRef(catalog, view.ref.namespace, view.ref.name)
+    there = session_catalogs(catalogs.spark)
+    if catalog not in there:
+        reason = f"no Iceberg catalog {catalog} is configured; configured: {', '.join(there)}"
+        raise PolicyError(key="handoff_catalog", reason=reason)
     try:
         table = catalogs.load(ref)
     except NoSuchTable:
