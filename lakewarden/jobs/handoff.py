@@ -12,7 +12,7 @@ each file's copy has been read once more and is what it was.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
@@ -22,11 +22,10 @@ import pyarrow.compute as pc
 
 from lakewarden import clock
 from lakewarden.actions import HandOff
-from lakewarden.engine.kernels.avro_paths import rehomed_list, rehomed_manifest
-from lakewarden.engine.kernels.copying import Copied, CopyTask, checksum, copy, measure
+from lakewarden.engine.kernels.avro_paths import Outside, rehomed_list, rehomed_manifest
+from lakewarden.engine.kernels.copying import Copied, CopyTask, copy, measure, placed
 from lakewarden.engine.kernels.pace import Pace
 from lakewarden.engine.kernels.storage import Store
-from lakewarden.engine.lanes import budget_of
 from lakewarden.engine.spark import fan_out, parallelism
 from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, Refused
 from lakewarden.formats.seam import ColdHome, TableFormat
@@ -35,6 +34,7 @@ from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.recover import IN_FLIGHT, Settled
 from lakewarden.model import Job, Run, RunState, TableRef, TableView
+from lakewarden.paths import normal, spellings
 from lakewarden.plan import Bounds, Plan, count_spared
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import gather
@@ -43,6 +43,8 @@ from lakewarden.state.runs import Journal
 
 _METADATA = ("manifest", "manifest-list")
 _DELETES = "position-deletes"
+_DELETE_FILES = (".parquet", ".puffin")
+_AS_IT_IS = ("data", "equality-deletes")
 # One portion is journaled at a time: what a stop may cost to copy again.
 _PORTION_BYTES, _PORTION_FILES = 1 << 30, 2_000
 _THREADS = 8
@@ -77,7 +79,7 @@ def prepare(
         why = f"all {len(ids):,} snapshots that may expire are handed off" if ids else "no snapshot expires"
         return Prepared(replace(empty, reason=why, spared=spared), view, policy)
     files = tier.closure(view, left)
-    new = _without_copies(files, ColdFiles(grounds.state).among(view.uuid, files["path"].to_pylist()))
+    new = _without_copies(files, _copies(grounds, format_, view, home, files))
     action = HandOff(
         left,
         policy.text("handoff_catalog"),
@@ -146,7 +148,7 @@ class _Handing:
         storage_class: str | None,
     ) -> None:
         self.view, self.home, self.context, self.storage_class = view, home, context, storage_class
-        self.copies = ColdFiles(grounds.state)
+        self.grounds, self.copies = grounds, ColdFiles(grounds.state)
         self.move = context.format.cold_tier().rehome(view, home)
         self.counters = {"files_copied": 0, "files_present": 0, "bytes_copied": 0}
 
@@ -166,7 +168,7 @@ class _Handing:
         self.context.format.cold_tier().register(self.view, self.home, snapshot_ids, tags)
 
     def _missing(self, files: pa.Table) -> pa.Table:
-        have = self.copies.among(self.view.uuid, files["path"].to_pylist())
+        have = _copies(self.grounds, self.context.format, self.view, self.home, files)
         self.counters["files_present"] += len(have)
         return _without_copies(files, have)
 
@@ -181,37 +183,45 @@ class _Handing:
         return in_tasks(self.context, tasks, copy)
 
     def _task(self, path: str, kind: str) -> CopyTask:
-        rehome = None
-        if kind == _DELETES and not path.endswith(".puffin"):
-            if not path.endswith(".parquet"):
+        rehome: tuple[tuple[str, str], ...] = ()
+        if kind == _DELETES:
+            if not path.endswith(_DELETE_FILES):
                 raise Refused(
                     action="hand off",
                     target=self.view.ref,
                     reason=f"{path} names data files and is no Parquet file: its paths cannot be changed",
                     hint="apply its deletes first: `lakewarden run compact-deletes`",
                 )
-            rehome = (f"{self.view.location.rstrip('/')}/", f"{self.home.location}/")
-        moved, budget = self.move(path), pace(self.context)
-        return CopyTask(path, moved, self.view.io, self.home.io, budget, rehome, self.storage_class)
+            rehome = prefixes(self.view, self.home)
+        moved = self.move(path)
+        return CopyTask(path, moved, self.view.io, self.home.io, None, rehome, self.storage_class)
 
     def _rehome(self, files: pa.Table, kind: str, sizes: Mapping[str, int]) -> None:
         """On the driver: these are small, and few."""
-        paths = self._missing(files.filter(pc.equal(files["kind"], kind)))["path"].to_pylist()
-        source, target = Store(self.view.io), Store(self.home.io)
+        missing = self._missing(files.filter(pc.equal(files["kind"], kind)))
+        source = Store(self.view.io)
         change = rehomed_list if kind == "manifest-list" else rehomed_manifest
 
         def one(path: str) -> Copied:
             with source.open(path) as file:
-                content = change(file.read(), self.move, sizes)
-            cold = self.move(path)
-            with target.create(cold) as out:
-                out.write(content)
-            with target.open(cold) as file:
-                trouble = "" if file.read() == content else "the copy differs from what was written"
-            return Copied(path, cold, len(content), checksum(content), True, trouble)
+                content = file.read()
+            try:
+                made = change(content, self._maybe, sizes)
+            except Outside as error:
+                self.move(error.path)  # says what to do about it
+                raise
+            return placed(path, self.move(path), made, self.home.io)
 
         with ThreadPoolExecutor(_THREADS) as pool:
-            self._record(list(pool.map(one, paths)))
+            for portion in _portions(missing):
+                self._record(list(pool.map(one, portion["path"].to_pylist())))
+
+    def _maybe(self, path: str) -> str | None:
+        """Where the file lies in the colder tier; None for one that has no place there."""
+        try:
+            return self.move(path)
+        except Refused:
+            return None
 
     def _record(self, copied: Sequence[Copied]) -> None:
         """What is whole is written down, also where another of the portion failed."""
@@ -233,49 +243,111 @@ class _Handing:
 
 
 def unproven(
-    context: RunContext, view: TableView, policy: Policy, grounds: Grounds, paths: Sequence[str]
+    context: RunContext, view: TableView, policy: Policy, grounds: Grounds, files: pa.Table
 ) -> dict[str, str]:
-    """Of files that are to be deleted, those whose copy is not there as it was written: path to reason.
+    """Of files that are to be deleted (path, modified), those whose copy is not there as it was written: path to reason.
 
-    The copies are read, every byte of them: this is the last moment at which a damaged one can be made again.
+    The copies are read, every byte of them: this is the last moment at which a damaged one can be made again, and it is.
     """
+    paths: list[str] = files["path"].to_pylist()
     home = context.format.cold_tier().find(view, policy.text("handoff_catalog"))
     if home is None:
         return dict.fromkeys(paths, "there is no cold table")
-    have = ColdFiles(grounds.state).among(view.uuid, paths)
-    found = {path: "it has no copy in the colder tier" for path in paths if path not in have}
-    tasks = [CopyTask(path, each.cold_path, {}, home.io, pace(context)) for path, each in have.items()]
-    for each in in_tasks(context, tasks, measure):
+    every = ColdFiles(grounds.state).among(view.uuid, paths)
+    folder = f"{normal(home.location)}/"
+    have = {path: each for path, each in every.items() if normal(each.cold_path).startswith(folder)}
+    found = {path: "it has no copy in the colder tier" for path in paths if path not in every}
+    found |= {path: f"its copy is not in {home.ref}" for path in every if path not in have}
+    tasks = {path: CopyTask(path, each.cold_path, view.io, home.io) for path, each in have.items()}
+    doubtful = {}
+    for each in in_tasks(context, list(tasks.values()), measure):
         wanted = have[each.source]
         if each.trouble:
-            found[each.source] = f"its copy {each.target} cannot be read: {each.trouble}"
+            doubtful[each.source] = f"its copy {each.target} cannot be read: {each.trouble}"
         elif (each.bytes, each.checksum) != (wanted.size, wanted.checksum):
-            found[each.source] = f"its copy {each.target} is not what was copied"
-    return found
+            doubtful[each.source] = f"its copy {each.target} is not what was copied"
+    for path, modified in zip(paths, files["modified"].to_pylist(), strict=True):
+        if path in have and have[path].before(modified):
+            doubtful.setdefault(path, "it was written again after it was copied")
+    kind = policy.maybe_text("handoff_storage_class")
+    known = {path: (each.size, each.checksum) for path, each in have.items()}
+    again = [replace(tasks[each], known=known[each], storage_class=kind) for each in doubtful]
+    for each in mended(context, again, view, home):
+        if each.written:
+            doubtful[each.source] += "; it was made again from this file, and the next run looks once more"
+        else:
+            del doubtful[each.source]
+    return found | doubtful
 
 
-def in_tasks(context: RunContext, tasks: Sequence[CopyTask], kernel: object) -> list[Copied]:
-    """A Spark task for several files each: a task costs more than a small file does."""
+def mended(context: RunContext, tasks: Sequence[CopyTask], view: TableView, home: ColdHome) -> list[Copied]:
+    """Those whose copy is what it was, made from the live file again where it had to be. No other content is ever written."""
+    plain = [each for each in in_tasks(context, tasks, copy) if not each.trouble]
+    whole = {each.source for each in plain}
+    # Delete files were not copied as they are. What is neither is told from them by its checksum, and left alone.
+    rest = [each for each in tasks if each.source not in whole and each.source.endswith(_DELETE_FILES)]
+    again = in_tasks(context, [replace(each, rehome=prefixes(view, home)) for each in rest], copy)
+    return plain + [each for each in again if not each.trouble]
+
+
+def in_tasks(
+    context: RunContext, tasks: Sequence[CopyTask], kernel: Callable[[CopyTask], Copied]
+) -> list[Copied]:
+    """A Spark task for several files each: a task costs more than a small file does. Under a limit, each at its share."""
     if not tasks:
         return []
-    at_once = parallelism(context.spark)
-    parts = [list(tasks[start :: at_once * 4]) for start in range(min(len(tasks), at_once * 4))]
-    found = fan_out(context.spark, _Each(kernel), parts, context.run_id, "lakewarden copies")
+    spark, what = context.spark, "lakewarden copies"
+    parts = _parts(tasks, parallelism(spark) * 4)
+    if context.lanes is None:
+        found = fan_out(spark, _Each(kernel), parts, context.run_id, what)
+    else:
+
+        def alone(part: list[CopyTask], share: Pace) -> list[Copied]:
+            paced = [replace(each, pace=share) for each in part]
+            return fan_out(spark, _Each(kernel), [paced], context.run_id, what)[0]
+
+        with context.lanes.work(len(parts)) as work:
+            found = work.run(alone, parts)
     return [each for part in found for each in part]
 
 
+def _parts(tasks: Sequence[CopyTask], most: int) -> list[list[CopyTask]]:
+    return [list(tasks[start::most]) for start in range(min(len(tasks), most))]
+
+
 class _Each:
-    def __init__(self, kernel: object) -> None:
+    def __init__(self, kernel: Callable[[CopyTask], Copied]) -> None:
         self.kernel = kernel
 
     def __call__(self, tasks: list[CopyTask]) -> list[Copied]:
-        return [self.kernel(each) for each in tasks]  # type: ignore[operator]
+        return [self.kernel(each) for each in tasks]
 
 
-def pace(context: RunContext) -> Pace | None:
-    """Each of the tasks that run at once has its part of the budget."""
-    whole = budget_of(context.budgets)
-    return whole.part(1 / parallelism(context.spark)) if whole.limits else None
+def prefixes(view: TableView, home: ColdHome) -> tuple[tuple[str, str], ...]:
+    """What paths of the table's files begin with, and in the colder tier."""
+    return tuple((each, f"{home.location}/") for each in spellings(view.location))
+
+
+def _copies(
+    grounds: Grounds, format_: TableFormat, view: TableView, home: ColdHome | None, files: pa.Table
+) -> dict[str, ColdFile]:
+    """The copies that these files (path, kind, size) have in this very cold table.
+
+    One made before the table was renamed or another catalog named is of no use here; and a file of another size than the
+    one that was copied is another file under the old name.
+    """
+    if home is None:
+        return {}
+    move = format_.cold_tier().rehome(view, home)
+    found = ColdFiles(grounds.state).among(view.uuid, files["path"].to_pylist())
+    columns = (files[name].to_pylist() for name in ("path", "kind", "size"))
+    return {
+        path: found[path]
+        for path, kind, size in zip(*columns, strict=True)
+        if path in found
+        and normal(found[path].cold_path) == normal(move(path))
+        and (kind not in _AS_IT_IS or size is None or size == found[path].size)
+    }
 
 
 def _without_copies(files: pa.Table, have: Collection[str]) -> pa.Table:

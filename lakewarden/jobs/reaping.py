@@ -38,6 +38,8 @@ from lakewarden.state.verdicts import FAILED_LOAD, Verdict
 # What one bulk request of an object store takes; on a disk a batch only bounds what a crash leaves to prove again.
 REMOTE_BATCH = 1_000
 LOCAL_BATCH = 25_000
+# As Iceberg names those of a table and of its partitions.
+_STATISTICS = r"\.stats$|/partition-stats-[^/]*$"
 CHANGED = "changed since it was doomed"
 
 
@@ -226,10 +228,10 @@ class Reaper:
         if not self._policy.bool("handoff_enabled") or not found.num_rows:
             return found
         expired = [each for each in pc.unique(found["verdict"]).to_pylist() if self._cause(each) == "expire"]
-        asked = found.filter(pc.is_in(found["verdict"], pa.array(expired, pa.string())))["path"].to_pylist()
+        asked = found.filter(pc.is_in(found["verdict"], pa.array(expired, pa.string())))
         # Statistics speed queries up and are not needed for any: they are not copied.
-        paths = [each for each in asked if not each.endswith(".stats")]
-        failed = unproven(self._context, view, self._policy, self._grounds, paths)
+        asked = asked.filter(pc.invert(pc.match_substring_regex(asked["path"], _STATISTICS)))
+        failed = unproven(self._context, view, self._policy, self._grounds, asked)
         for reason in failed.values():
             self._count.files_held += 1
             self._count.held_by[reason] += 1

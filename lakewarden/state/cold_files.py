@@ -24,6 +24,11 @@ class ColdFile:
     cold_path: str
     size: int
     checksum: str
+    copied_at: datetime | None = None
+
+    def before(self, moment: datetime | None) -> bool:
+        """Whether the copy was made before then."""
+        return moment is not None and self.copied_at is not None and self.copied_at < moment
 
 
 class ColdFiles:
@@ -56,5 +61,6 @@ class ColdFiles:
                     cold_files.c.path.in_(names[start : start + _AT_ONCE]),
                 )
                 for row in connection.execute(wanted):
-                    found[spelled[row.path]] = ColdFile(row.path, row.cold_path, row.size, row.checksum)
+                    copy = ColdFile(row.path, row.cold_path, row.size, row.checksum, row.copied_at)
+                    found[spelled[row.path]] = copy
         return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +26,14 @@ SOURCE = "cold-tier.source"
 SOURCE_UUID = "cold-tier.source-uuid"
 # Of several lists of the metadata, the entry that tells which one it is.
 _BY_ID = (("schemas", "schema-id"), ("partition-specs", "spec-id"), ("sort-orders", "order-id"))
+_WHERE = (
+    "write.data.path",
+    "write.metadata.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+    "write.object-storage.enabled",
+    "write.location-provider.impl",
+)
 _GROWS = ("last-column-id", "last-sequence-number", "last-partition-id", "next-row-id", "last-updated-ms")
 
 
@@ -146,6 +153,9 @@ def register(
     cold = json.loads(catalogs.bridge.metadata(table))
     live = json.loads(catalogs.bridge.metadata(catalogs.load(view.ref)))
     before = catalogs.bridge.metadataLocation(table)
+    lost = set(snapshot_ids) - {int(each["snapshot-id"]) for each in (*_of(cold), *_of(live))}
+    if lost:
+        raise CommitLost(table=home.ref, reason=f"{view.ref} no longer has snapshot {min(lost)}")
     made = merged(cold, live, frozenset(snapshot_ids), tuple(tags), rehome(view, home), before)
     try:
         catalogs.cold.replace(table, before, json.dumps(made))
@@ -158,10 +168,8 @@ def register(
         raise CommitLost(table=home.ref, reason="its catalog took the commit and does not show the snapshots")
 
 
-@dataclass(frozen=True, slots=True)
-class _Log:
-    at: int
-    snapshot_id: int
+def _of(metadata: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return metadata.get("snapshots") or ()
 
 
 def merged(
@@ -176,35 +184,29 @@ def merged(
 
     What the two tables share only grows: schemas, specs and orders of either are in it, under their ids.
     """
-    had = {int(each["snapshot-id"]): each for each in cold.get("snapshots", ())}
-    for each in live.get("snapshots", ()):
+    had = {int(each["snapshot-id"]): each for each in _of(cold)}
+    # A table that was only just made has numbers of its own for columns, which the live one's files do not know.
+    sources = (cold, live) if had else (live,)
+    for each in _of(live):
         id_ = int(each["snapshot-id"])
         if id_ in snapshot_ids and id_ not in had:
             had[id_] = {**each, "manifest-list": move(each["manifest-list"])}
     snapshots = sorted(had.values(), key=lambda each: (each.get("sequence-number", 0), each["timestamp-ms"]))
-    # When each was current is what time travel by time goes by: the live table's log first, the cold one's for what it lacks.
-    known = {int(each["snapshot-id"]): int(each["timestamp-ms"]) for each in cold.get("snapshot-log", ())}
-    known |= {
-        int(each["snapshot-id"]): int(each["timestamp-ms"])
-        for each in live.get("snapshot-log", ())
-        if int(each["snapshot-id"]) in had and int(each["snapshot-id"]) not in known
-    }
-    log = sorted((_Log(at, id_) for id_, at in known.items()), key=lambda each: each.at)
-    head = log[-1].snapshot_id if log else int(snapshots[-1]["snapshot-id"])
-    refs = {name: each for name, each in cold.get("refs", {}).items() if name != "main"}
-    for tag in tags:
-        if tag.snapshot_id in had:
-            refs.setdefault(tag.name, {"snapshot-id": tag.snapshot_id, "type": "tag"})
+    log = _log(cold, live)
+    head = next((id_ for _, id_ in reversed(log) if id_ in had), int(snapshots[-1]["snapshot-id"]))
     made: dict[str, Any] = {
         **live,
         **{key: max(cold.get(key, 0), live[key]) for key in _GROWS if key in live},
         "table-uuid": cold["table-uuid"],
         "location": cold["location"],
-        "properties": {**live.get("properties", {}), **cold.get("properties", {})},
+        "properties": _properties(cold, live),
         "snapshots": snapshots,
         "current-snapshot-id": head,
-        "refs": {**refs, "main": {"snapshot-id": head, "type": "branch"}},
-        "snapshot-log": [{"timestamp-ms": each.at, "snapshot-id": each.snapshot_id} for each in log],
+        "refs": {
+            **_tags(cold, [each for each in tags if each.snapshot_id in had]),
+            "main": {"snapshot-id": head, "type": "branch"},
+        },
+        "snapshot-log": [{"timestamp-ms": at, "snapshot-id": id_} for at, id_ in log],
         "metadata-log": [
             *cold.get("metadata-log", ()),
             {"timestamp-ms": cold["last-updated-ms"], "metadata-file": before},
@@ -213,6 +215,33 @@ def merged(
         "partition-statistics": [],
     }
     for name, key in _BY_ID:
-        by_id = {each[key]: each for each in (*cold.get(name, ()), *live.get(name, ()))}
+        by_id = {each[key]: each for source in sources for each in source.get(name, ())}
         made[name] = [by_id[id_] for id_ in sorted(by_id)]
     return made
+
+
+def _log(cold: Mapping[str, Any], live: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """When each snapshot was current, of either table: what time travel by time goes by.
+
+    Those that the cold table does not have are in it too. Asked for a moment of theirs it says that it has no such
+    snapshot; without them it would answer with the rows of the one before.
+    """
+    logs = (*cold.get("snapshot-log", ()), *live.get("snapshot-log", ()))
+    return sorted({(int(each["timestamp-ms"]), int(each["snapshot-id"])) for each in logs})
+
+
+def _tags(cold: Mapping[str, Any], tags: Sequence[Ref]) -> dict[str, Any]:
+    """A name is the newest snapshot's that had it; the one before keeps it with its id behind."""
+    refs = {name: each for name, each in cold.get("refs", {}).items() if name != "main"}
+    for tag in tags:
+        earlier = refs.get(tag.name)
+        if earlier is not None and earlier["snapshot-id"] != tag.snapshot_id:
+            refs.setdefault(f"{tag.name}-{earlier['snapshot-id']}", earlier)
+        refs[tag.name] = {"snapshot-id": tag.snapshot_id, "type": "tag"}
+    return refs
+
+
+def _properties(cold: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, str]:
+    """The live table's, but for where it writes: the next metadata file would lie in its folders, an orphan to its sweep."""
+    told = {key: value for key, value in live.get("properties", {}).items() if key not in _WHERE}
+    return {**told, **cold.get("properties", {})}
