@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from lakewarden import clock
 from lakewarden.actions import HandOff
 from lakewarden.engine.kernels.avro_paths import Outside, rehomed_list, rehomed_manifest
-from lakewarden.engine.kernels.copying import Copied, CopyTask, copy, measure, placed
+from lakewarden.engine.kernels.copying import NEVER, Copied, CopyTask, copy, measure, placed
 from lakewarden.engine.kernels.pace import Pace
 from lakewarden.engine.kernels.storage import Store
 from lakewarden.engine.spark import fan_out, parallelism
@@ -256,7 +256,12 @@ def unproven(
     every = ColdFiles(grounds.state).among(view.uuid, paths)
     folder = f"{normal(home.location)}/"
     have = {path: each for path, each in every.items() if normal(each.cold_path).startswith(folder)}
-    found = {path: "it has no copy in the colder tier" for path in paths if path not in every}
+    found = {path: "no copy of it in the colder tier is on record" for path in paths if path not in every}
+    move = context.format.cold_tier().rehome(view, home)
+    # Records may be lost: a copy that is equal to the file proves itself.
+    compared = [CopyTask(each, move(each), view.io, home.io, known=NEVER) for each in found]
+    for each in mended(context, compared, view, home):
+        del found[each.source]
     found |= {path: f"its copy is not in {home.ref}" for path in every if path not in have}
     tasks = {path: CopyTask(path, each.cold_path, view.io, home.io) for path, each in have.items()}
     doubtful = {}

@@ -24,7 +24,7 @@ from lakewarden.engine.stores import local
 from lakewarden.formats.iceberg.cold import IcebergCold
 from lakewarden.formats.iceberg.format import Iceberg
 from lakewarden.formats.paimon.format import Paimon
-from lakewarden.jobs import reaping
+from lakewarden.jobs import handoff, reaping
 from lakewarden.safety import permit
 from lakewarden.state.cold_files import ColdFiles
 from lakewarden.state.doomed import DoomedFiles
@@ -51,6 +51,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "end-load": (Loads, "end"),
     "make-cold": (IcebergCold, "make"),
     "copies": (ColdFiles, "add"),
+    "rehome": (handoff, "placed"),
     "register": (IcebergCold, "register"),
     "fold": (HistoryIndex, "fold"),
     "finish": (Journal, "finish"),
@@ -130,6 +131,7 @@ def main(told: str) -> None:
     found = json.loads(told)
     task = Task(**{**found, "policy": tuple(found["policy"].items())})
     reaping.LOCAL_BATCH = BATCH
+    handoff._PORTION_FILES = 2
     if task.end == "stop":
         permit.GOOD_SECONDS = (
             1.0  # what is half a minute for users, so that no test has to sleep for that long

@@ -37,7 +37,13 @@ DEATHS = [
     ("copies", "inside", 1, FAILED),
     ("copies", "after", 1, FAILED),
     ("copies", "inside", 2, FAILED),
+    ("copies", "after", 2, FAILED),
+    ("copies", "before", 3, FAILED),
+    ("rehome", "before", 1, FAILED),
+    ("rehome", "after", 2, FAILED),
+    ("rehome", "after", 4, FAILED),
     ("copies", "after", 3, FAILED),
+    ("copies", "after", 4, FAILED),
     ("register", "before", 1, FAILED),
     ("register", "after", 1, DONE),
     (DeletingStep.HANDED, "before", 1, DONE),
@@ -45,8 +51,17 @@ DEATHS = [
     ("finish", "before", 1, DONE),
     ("finish", "after", 1, DONE),
 ]
+# The same of a reap that had the proof of its files when it died.
+REAPS = [
+    ("begin-erasing", "before", 1),
+    ("begin-erasing", "after", 1),
+    ("unlink", "after", 2),
+    ("receipts", "inside", 1),
+    ("begin-erasing", "before", 2),
+]
 ALWAYS = [("copies", "inside", 2, FAILED), ("register", "after", 1, DONE)]
-CHOSEN = DEATHS if os.environ.get("LAKEWARDEN_CRASH") == "every" else ALWAYS
+EVERY = os.environ.get("LAKEWARDEN_CRASH") == "every"
+CHOSEN = DEATHS if EVERY else ALWAYS
 
 
 @pytest.fixture
@@ -55,6 +70,15 @@ def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
     with lakewarden(spark, f"sqlite:///{tmp_path}/state.db") as lw:
         yield Lab(spark, catalog, tmp_path / "warehouse", lw)
     remove_catalog(spark, catalog)
+
+
+def die(folder: Path, table: str, job: str, moment: tuple[str, str, int], policy: dict[str, object]) -> None:
+    place, when, nth = moment
+    task = {
+        "folder": str(folder), "table": table, "job": job, "place": place, "when": when, "nth": nth, "policy": policy,
+    }  # fmt: skip
+    died = subprocess.run([sys.executable, str(CHILD), json.dumps(task)], capture_output=True, text=True)
+    assert died.returncode == -9, died.stdout + died.stderr[-2000:]
 
 
 @pytest.mark.parametrize(
@@ -71,12 +95,7 @@ def test_the_next_run_goes_on_where_it_stopped(
         row.snapshot_id: lab.rows(table, f"version as of {row.snapshot_id}") for row in lab.snapshots(table)
     }
     head = lab.lw.view(table).current_snapshot_id
-    task = {
-        "folder": str(tmp_path), "table": table, "job": "handoff", "place": place, "when": when, "nth": nth,
-        "policy": policy,
-    }  # fmt: skip
-    died = subprocess.run([sys.executable, str(CHILD), json.dumps(task)], capture_output=True, text=True)
-    assert died.returncode == -9, died.stdout + died.stderr[-2000:]
+    die(tmp_path, table, "handoff", (place, when, nth), policy)
 
     early = lab.lw.run("expire", table, policy)
     assert (early.state is DONE) == (found is DONE), "nothing expires that is not in the cold table"
@@ -93,6 +112,38 @@ def test_the_next_run_goes_on_where_it_stopped(
         os.utime(path, (0, 0))
     reaped = lab.lw.run("reap", table, policy)
     assert reaped.counters["files_erased"] and not reaped.counters["files_held"], reaped.reason
+    for snapshot_id, expected in rows.items():
+        where = table if snapshot_id == head else f"{cold}.db.events"
+        assert lab.rows(where, f"version as of {snapshot_id}") == expected
+    remove_catalog(lab.spark, cold)
+
+
+@pytest.mark.parametrize(
+    "moment", REAPS if EVERY else REAPS[1:2], ids=lambda moment: "-".join(map(str, moment))
+)
+def test_what_was_proven_before_the_death_is_proven_again(
+    lab: Lab, tmp_path: Path, moment: tuple[str, str, int]
+) -> None:
+    table = lab.messy(files=5, days=1)
+    lab.lw.run("compact", table, {"rewrite_min_input_files": 2})
+    cold = add_catalog(lab.spark, {"type": "hadoop", "warehouse": str(tmp_path / "cold")})
+    policy: dict[str, object] = {**POLICY, "handoff_catalog": cold}
+    rows = {
+        row.snapshot_id: lab.rows(table, f"version as of {row.snapshot_id}") for row in lab.snapshots(table)
+    }
+    assert lab.lw.run("handoff", table, policy).state is DONE
+    assert lab.lw.run("expire", table, policy).state is DONE
+    for path in lab.warehouse.rglob("*"):
+        os.utime(path, (0, 0))
+    die(tmp_path, table, "reap", moment, policy)
+    due = {Path(each.path.removeprefix("file:")) for each in lab.lw.doomed(table, limit=100).files}
+    live = next(each for each in sorted(due) if each.suffix == ".parquet" and each.exists())
+    copy = tmp_path / "cold" / live.relative_to(lab.warehouse)
+    copy.write_bytes(copy.read_bytes()[:-1] + b"?")
+    run = lab.lw.run("reap", table, policy)
+    assert run.counters["files_held"] == 1 and str(copy) in run.reason and live.exists()
+    assert lab.lw.run("reap", table, policy).counters["files_erased"] == 1 and not live.exists()
+    head = lab.lw.view(table).current_snapshot_id
     for snapshot_id, expected in rows.items():
         where = table if snapshot_id == head else f"{cold}.db.events"
         assert lab.rows(where, f"version as of {snapshot_id}") == expected

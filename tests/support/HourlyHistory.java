@@ -101,7 +101,7 @@ public final class HourlyHistory {
   }
 
   private long delete(DeleteFile file) {
-    RowDelta delta = open.newRowDelta();
+    RowDelta delta = open.newRowDelta().validateFromSnapshot(open.table().currentSnapshot().snapshotId());
     delta.addDeletes(file);
     delta.commit();
     return made();

@@ -25,6 +25,8 @@ PIECE = 8 << 20
 # Processors of today compute it at 2 GB/s, twice as fast as any other of the standard library that is not a mere sum.
 _CHECKSUM = hashlib.sha256
 OTHER = "another file lies there, and is left alone"
+# As `known`: what no file is, so that nothing is written.
+NEVER = (-1, "")
 CHANGED = "it is no longer the file that was copied"
 _TROUBLE = (MissingSource, Stray, OSError, ValueError, pa.ArrowException, BotoCoreError, ClientError)
 
