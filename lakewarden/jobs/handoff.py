@@ -26,6 +26,7 @@ from lakewarden.engine.kernels.avro_paths import Outside, rehomed_list, rehomed_
 from lakewarden.engine.kernels.copying import NEVER, Copied, CopyTask, copy, measure, placed
 from lakewarden.engine.kernels.pace import Pace
 from lakewarden.engine.kernels.storage import Store
+from lakewarden.engine.objects import Objects
 from lakewarden.engine.spark import fan_out, parallelism
 from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, Refused
 from lakewarden.formats.seam import ColdHome, TableFormat
@@ -243,9 +244,16 @@ class _Handing:
 
 
 def unproven(
-    context: RunContext, view: TableView, policy: Policy, grounds: Grounds, files: pa.Table
+    context: RunContext,
+    view: TableView,
+    policy: Policy,
+    grounds: Grounds,
+    files: pa.Table,
+    promised: Mapping[str, frozenset[int]],
 ) -> dict[str, str]:
     """Of files that are to be deleted (path, modified), those whose copy is not there as it was written: path to reason.
+
+    `promised` are, by path, snapshots that the cold table must have: copies that no table names are of no use.
 
     The copies are read, every byte of them: this is the last moment at which a damaged one can be made again, and it is.
     """
@@ -253,6 +261,11 @@ def unproven(
     home = context.format.cold_tier().find(view, policy.text("handoff_catalog"))
     if home is None:
         return dict.fromkeys(paths, "there is no cold table")
+    lost = {path: ids - home.snapshots for path, ids in promised.items() if not ids <= home.snapshots}
+    if lost:
+        told = {path: f"{home.ref} does not have snapshot {min(ids)}" for path, ids in lost.items()}
+        rest = files.filter(pc.invert(pc.is_in(files["path"], pa.array(list(lost), pa.string()))))
+        return told | unproven(context, view, policy, grounds, rest, {})
     every = ColdFiles(grounds.state).among(view.uuid, paths)
     folder = f"{normal(home.location)}/"
     have = {path: each for path, each in every.items() if normal(each.cold_path).startswith(folder)}
@@ -346,13 +359,21 @@ def _copies(
     move = format_.cold_tier().rehome(view, home)
     found = ColdFiles(grounds.state).among(view.uuid, files["path"].to_pylist())
     columns = (files[name].to_pylist() for name in ("path", "kind", "size"))
-    return {
+    kept = {
         path: found[path]
         for path, kind, size in zip(*columns, strict=True)
         if path in found
         and normal(found[path].cold_path) == normal(move(path))
         and (kind not in _AS_IT_IS or size is None or size == found[path].size)
     }
+    # A table without snapshots was not written to before, or was dropped since, and its files with it.
+    return kept if home.snapshots else _still_there(home, kept)
+
+
+def _still_there(home: ColdHome, copies: Mapping[str, ColdFile]) -> dict[str, ColdFile]:
+    sizes = Objects(home.io).look([each.cold_path for each in copies.values()])["size"].to_pylist()
+    pairs = zip(copies.items(), sizes, strict=True)
+    return {path: each for (path, each), size in pairs if size == each.size}
 
 
 def _without_copies(files: pa.Table, have: Collection[str]) -> pa.Table:

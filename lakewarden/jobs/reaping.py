@@ -231,11 +231,24 @@ class Reaper:
         asked = found.filter(pc.is_in(found["verdict"], pa.array(expired, pa.string())))
         # Statistics speed queries up and are not needed for any: they are not copied.
         asked = asked.filter(pc.invert(pc.match_substring_regex(asked["path"], _STATISTICS)))
-        failed = unproven(self._context, view, self._policy, self._grounds, asked)
+        failed = unproven(self._context, view, self._policy, self._grounds, asked, self._promised(asked))
         for reason in failed.values():
             self._count.files_held += 1
             self._count.held_by[reason] += 1
         return found.filter(pc.invert(pc.is_in(found["path"], pa.array(list(failed), pa.string()))))
+
+    def _promised(self, found: pa.Table) -> dict[str, frozenset[int]]:
+        """By path the snapshots that the colder tier must have for it to go; none where its own retention may have ended theirs."""
+        kept = self._policy.maybe_hours("handoff_retention_hours")
+        promised: dict[str, frozenset[int]] = {}
+        for id_ in pc.unique(found["verdict"]).to_pylist():
+            verdict = self._files.verdict(id_)
+            over = verdict is None or (kept is not None and clock.now() - verdict.made_at > kept)
+            promised[id_] = (
+                frozenset() if verdict is None or over else frozenset(verdict.detail.get("snapshot_ids", ()))
+            )
+        pairs = zip(found["path"].to_pylist(), found["verdict"].to_pylist(), strict=True)
+        return {path: promised[id_] for path, id_ in pairs}
 
     def _cause(self, verdict_id: str) -> str:
         verdict = self._files.verdict(verdict_id)

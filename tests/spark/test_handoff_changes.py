@@ -156,3 +156,23 @@ def test_a_snapshot_that_somebody_else_expires_meanwhile_is_a_lost_race(lab: Lab
     with patch.object(clock, "now", lambda: later):
         assert lab.lw.run("handoff", table, policy).state is RunState.DONE
     assert len(cold_snapshots(lab, cold)) == 1
+
+
+def test_a_cold_table_that_was_dropped_keeps_the_live_files_and_is_made_anew(
+    lab: Lab, cold: str, tmp_path: Path
+) -> None:
+    table = lab.messy(files=3, days=1)
+    policy = {**KEEP, "handoff_catalog": cold}
+    lab.lw.run("handoff", table, policy)
+    lab.lw.run("expire", table, policy)
+    age(lab)
+    lab.sql(f"drop table {cold}.db.events")
+    assert "there is no cold table" in lab.lw.run("reap", table, policy).reason
+    lab.append(table, 2, days=1, start=5_000)
+    rows = rows_of(lab, table)
+    assert lab.lw.run("handoff", table, policy).state is RunState.DONE
+    assert f"{cold}.db.events does not have snapshot" in lab.lw.run("reap", table, policy).reason
+    shutil.move(lab.warehouse, tmp_path / "away")
+    assert cold_snapshots(lab, cold)
+    for id_ in cold_snapshots(lab, cold):
+        assert at(lab, f"{cold}.db.events", id_) == rows[id_], "records of copies that are gone do not count"
