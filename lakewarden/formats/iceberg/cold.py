@@ -20,11 +20,11 @@ from lakewarden.formats.iceberg.reach import Reach
 from lakewarden.formats.iceberg.view import io_properties
 from lakewarden.formats.jvm import JavaError, is_java, java_reason
 from lakewarden.formats.seam import ColdHome
+from lakewarden.model import COLD_SOURCE as SOURCE
+from lakewarden.model import COLD_SOURCE_UUID as SOURCE_UUID
 from lakewarden.model import Ref, TableRef, TableView
 from lakewarden.paths import normal
 
-SOURCE = "cold-tier.source"
-SOURCE_UUID = "cold-tier.source-uuid"
 # Of several lists of the metadata, the entry that tells which one it is.
 _BY_ID = (("schemas", "schema-id"), ("partition-specs", "spec-id"), ("sort-orders", "order-id"))
 _GROWS = ("last-column-id", "last-sequence-number", "last-partition-id", "next-row-id", "last-updated-ms")
