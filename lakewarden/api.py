@@ -243,7 +243,13 @@ class Lakewarden(Holding, Auditing, Tiering):
         kind, ref = _job(job), _ref(table)
         format_ = self.lake.format_for(ref)
         view = self.view(ref)
-        grounds = Grounds(self.state, self.lake, self.config.budgets.deletes_per_s, self._strays)
+        grounds = Grounds(
+            self.state,
+            self.lake,
+            self.config.budgets.deletes_per_s,
+            self._strays,
+            prices=self.config.prices,
+        )
         wanted = self._resolve(ref, view.properties, policy)
         return prepare(kind, format_, view, wanted, clock.now(), grounds).plan
 
@@ -268,6 +274,7 @@ class Lakewarden(Holding, Auditing, Tiering):
             self._lanes(),
             self._strays,
             self.config.lineage.history,
+            self.config.prices,
         )
 
         def resolved(view: TableView) -> Policy:

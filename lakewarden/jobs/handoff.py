@@ -25,13 +25,16 @@ from lakewarden.actions import HandOff
 from lakewarden.engine.kernels.avro_paths import rehomed_list, rehomed_manifest
 from lakewarden.engine.kernels.copying import Copied, CopyTask, checksum, copy, measure
 from lakewarden.engine.kernels.pace import Pace
+from lakewarden.engine.kernels.s3_copy import on_s3
 from lakewarden.engine.kernels.storage import Store
 from lakewarden.engine.lanes import budget_of
 from lakewarden.engine.spark import fan_out, parallelism
 from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, Refused
 from lakewarden.formats.seam import ColdHome, TableFormat
 from lakewarden.jobs import expire
+from lakewarden.jobs.archived import changed, in_archive
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
+from lakewarden.jobs.cost import hand_off_cost
 from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.recover import IN_FLIGHT, Settled
 from lakewarden.model import Job, Run, RunState, TableRef, TableView
@@ -78,13 +81,15 @@ def prepare(
         return Prepared(replace(empty, reason=why, spared=spared), view, policy)
     files = tier.closure(view, left)
     new = _without_copies(files, ColdFiles(grounds.state).among(view.uuid, files["path"].to_pylist()))
+    sizes = new["size"].fill_null(0).to_pylist()
     action = HandOff(
         left,
         policy.text("handoff_catalog"),
         new.num_rows,
-        pc.sum(new["size"]).as_py() or 0,
+        sum(sizes),
         files.num_rows - new.num_rows,
         wanted.reason,
+        hand_off_cost(sizes, None, policy.maybe_text("handoff_storage_class"), grounds.prices),
     )
     reason = f"{len(left):,} snapshots expire next: {new.num_rows:,} of the files they need have no copy yet"
     return Prepared(replace(empty, actions=(action,), reason=reason, spared=spared), view, policy, more=files)
@@ -149,6 +154,7 @@ class _Handing:
         self.copies = ColdFiles(grounds.state)
         self.move = context.format.cold_tier().rehome(view, home)
         self.counters = {"files_copied": 0, "files_present": 0, "bytes_copied": 0}
+        self.classes: dict[str, str | None] = {}  # of what is copied as it is; all else has the store's own
 
     def copy(self, files: pa.Table) -> None:
         """Data first, then what names it: a manifest's copy tells the sizes that its delete files have there."""
@@ -192,6 +198,7 @@ class _Handing:
                 )
             rehome = (f"{self.view.location.rstrip('/')}/", f"{self.home.location}/")
         moved, budget = self.move(path), pace(self.context)
+        self.classes[path] = self.storage_class if rehome is None and on_s3(moved) else None
         return CopyTask(path, moved, self.view.io, self.home.io, budget, rehome, self.storage_class)
 
     def _rehome(self, files: pa.Table, kind: str, sizes: Mapping[str, int]) -> None:
@@ -217,7 +224,10 @@ class _Handing:
         """What is whole is written down, also where another of the portion failed."""
         whole = [each for each in copied if not each.trouble]
         now = clock.now()
-        found = (ColdFile(each.source, each.target, each.bytes, each.checksum) for each in whole)
+        found = (
+            ColdFile(each.source, each.target, each.bytes, each.checksum, self.classes.get(each.source))
+            for each in whole
+        )
         self.copies.add(self.view.uuid, found, self.context.run_id, now)
         self.counters["files_copied"] += sum(each.written for each in whole)
         self.counters["files_present"] += sum(not each.written for each in whole)
@@ -242,15 +252,26 @@ def unproven(
     home = context.format.cold_tier().find(view, policy.text("handoff_catalog"))
     if home is None:
         return dict.fromkeys(paths, "there is no cold table")
-    have = ColdFiles(grounds.state).among(view.uuid, paths)
-    found = {path: "it has no copy in the colder tier" for path in paths if path not in have}
-    tasks = [CopyTask(path, each.cold_path, {}, home.io, pace(context)) for path, each in have.items()]
+    records = ColdFiles(grounds.state)
+    have, over = records.among(view.uuid, paths), records.let_go_among(view.uuid, paths)
+    # What the colder tier's own retention let go of is promised to nobody.
+    found = {path: "it has no copy in the colder tier" for path in paths if path not in {**have, **over}}
+    archived = {path: each for path, each in have.items() if in_archive(each)}
+    wrong = changed([*archived.values()], home.io)
+    found |= {path: wrong[each.path] for path, each in archived.items() if each.path in wrong}
+    tasks = [
+        CopyTask(path, each.cold_path, {}, home.io, pace(context))
+        for path, each in have.items()
+        if path not in archived
+    ]
     for each in in_tasks(context, tasks, measure):
         wanted = have[each.source]
         if each.trouble:
             found[each.source] = f"its copy {each.target} cannot be read: {each.trouble}"
         elif (each.bytes, each.checksum) != (wanted.size, wanted.checksum):
             found[each.source] = f"its copy {each.target} is not what was copied"
+    whole = [each.source for each in tasks if each.source not in found]
+    records.prove(view.uuid, whole, clock.now())
     return found
 
 

@@ -26,7 +26,7 @@ from lakewarden.jobs.expire import refuse_without_gc
 from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.handoff import unproven
 from lakewarden.jobs.neighbours import Neighbours, strays_in_metadata_folders
-from lakewarden.model import Hold, HoldKind, RunState, TableView
+from lakewarden.model import Hold, HoldKind, RunState, TableView, cold_source
 from lakewarden.paths import inside, normal, normals
 from lakewarden.safety.holds import Holds, gather
 from lakewarden.safety.ownership import roots
@@ -139,7 +139,7 @@ class Reaper:
         # The order matters: every table is read after the last restore or commit that must count, the files after the
         # tables, the holds last. Whoever commits, pins or begins to write after this had the whole grace to do so.
         view, proof = self._neighbours.prove()
-        refuse_without_gc("reap", view)
+        refuse_shared(view)
         self._connect(view)
         unnamed = self._keep_named(batch, proof)
         found = self._look(unnamed)
@@ -229,6 +229,8 @@ class Reaper:
         asked = found.filter(pc.is_in(found["verdict"], pa.array(expired, pa.string())))["path"].to_pylist()
         # Statistics speed queries up and are not needed for any: they are not copied.
         paths = [each for each in asked if not each.endswith(".stats")]
+        if not paths:
+            return found
         failed = unproven(self._context, view, self._policy, self._grounds, paths)
         for reason in failed.values():
             self._count.files_held += 1
@@ -332,6 +334,12 @@ class Reaper:
         else:
             state = RunState.DONE if count.settled else RunState.NOTHING_TO_DO
         return Outcome(state, "; ".join(parts) or _nothing(count), count.counters())
+
+
+def refuse_shared(view: TableView) -> None:
+    """A cold table says that it takes no garbage collection so that nobody else's does; what handoff doomed there is its own."""
+    if not cold_source(view.properties):
+        refuse_without_gc("reap", view)
 
 
 def _nothing(count: Count) -> str:

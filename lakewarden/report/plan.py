@@ -9,6 +9,7 @@ from rich.text import Text
 
 from lakewarden.actions import (
     Action,
+    AgeFiles,
     DoomFiles,
     DropDeletes,
     DropPartition,
@@ -21,6 +22,7 @@ from lakewarden.actions import (
     ManifestRewrite,
     MergeBuckets,
     MergeDeletes,
+    ReleaseSnapshots,
     RewriteGroup,
 )
 from lakewarden.model import Job, Spared
@@ -96,6 +98,10 @@ def totals(plan: Plan) -> dict[str, int]:
     for each in plan.actions:
         if isinstance(each, HandOff):
             counted_ |= {"snapshots": len(each.snapshot_ids), "files": each.files, "bytes": each.bytes}
+        elif isinstance(each, AgeFiles):
+            counted_ |= {"files_to_age": each.files, "bytes_to_age": each.bytes}
+        elif isinstance(each, ReleaseSnapshots):
+            counted_ |= {"snapshots_to_release": len(each.snapshot_ids), "files_to_doom": each.files}
     folded = [action for action in plan.actions if isinstance(action, FoldHistory)]
     if folded:
         counted_["months"] = len(folded)
@@ -229,6 +235,12 @@ def _line(action: Action) -> tuple[str, str, str, str, str]:
             snapshots = counted(len(action.snapshot_ids), "snapshot")
             change = f"copy {counted(action.files, 'file')} of {snapshots} to {action.catalog}"
             return "the table", change, size(action.bytes), "", action.reason
+        case ReleaseSnapshots():
+            change = f"let go of {counted(len(action.snapshot_ids), 'snapshot')}, doom {counted(action.files, 'file')}"
+            return "the cold table", change, size(action.bytes), "", action.reason
+        case AgeFiles():
+            change = f"move {counted(action.files, 'file')} to {action.storage_class}"
+            return "the cold table", change, size(action.bytes), "", action.reason
         case DoomFiles():
             change = f"doom {counted(action.files, 'file')}"
             return action.kind, change, size(action.bytes), "", action.reason

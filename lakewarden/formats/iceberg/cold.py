@@ -24,6 +24,7 @@ from lakewarden.model import COLD_SOURCE as SOURCE
 from lakewarden.model import COLD_SOURCE_UUID as SOURCE_UUID
 from lakewarden.model import Ref, TableRef, TableView
 from lakewarden.paths import normal
+from lakewarden.safety.ownership import ELSEWHERE
 
 # Of several lists of the metadata, the entry that tells which one it is.
 _BY_ID = (("schemas", "schema-id"), ("partition-specs", "spec-id"), ("sort-orders", "order-id"))
@@ -52,6 +53,9 @@ class IcebergCold:
         self, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Sequence[Ref]
     ) -> None:
         register(self._catalogs, view, home, snapshot_ids, tags)
+
+    def release(self, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
+        release(self._catalogs, view, home, snapshot_ids)
 
 
 def find(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome | None:
@@ -147,15 +151,29 @@ def register(
     live = json.loads(catalogs.bridge.metadata(catalogs.load(view.ref)))
     before = catalogs.bridge.metadataLocation(table)
     made = merged(cold, live, frozenset(snapshot_ids), tuple(tags), rehome(view, home), before)
+    _replace(catalogs, home, table, before, made)
+    now = find(catalogs, view, home.ref.catalog)
+    if now is None or not now.snapshots.issuperset(snapshot_ids):
+        raise CommitLost(table=home.ref, reason="its catalog took the commit and does not show the snapshots")
+
+
+def release(catalogs: Catalogs, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
+    """One commit after which the cold table has these snapshots no longer. CommitLost: nothing changed."""
+    table = catalogs.load(home.ref)
+    cold, before = json.loads(catalogs.bridge.metadata(table)), catalogs.bridge.metadataLocation(table)
+    _replace(catalogs, home, table, before, without(cold, frozenset(snapshot_ids), before))
+    now = find(catalogs, view, home.ref.catalog)
+    if now is None or not now.snapshots.isdisjoint(snapshot_ids):
+        raise CommitLost(table=home.ref, reason="its catalog took the commit and still shows the snapshots")
+
+
+def _replace(catalogs: Catalogs, home: ColdHome, table: Any, before: str, made: Mapping[str, Any]) -> None:
     try:
         catalogs.cold.replace(table, before, json.dumps(made))
     except JavaError as error:
         if is_java(error, "CommitStateUnknownException"):
             raise CommitUnknown(table=home.ref, reason=java_reason(error)) from error
         raise CommitLost(table=home.ref, reason=java_reason(error)) from error
-    now = find(catalogs, view, home.ref.catalog)
-    if now is None or not now.snapshots.issuperset(snapshot_ids):
-        raise CommitLost(table=home.ref, reason="its catalog took the commit and does not show the snapshots")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +218,7 @@ def merged(
         **{key: max(cold.get(key, 0), live[key]) for key in _GROWS if key in live},
         "table-uuid": cold["table-uuid"],
         "location": cold["location"],
-        "properties": {**live.get("properties", {}), **cold.get("properties", {})},
+        "properties": {**_portable(live.get("properties", {})), **cold.get("properties", {})},
         "snapshots": snapshots,
         "current-snapshot-id": head,
         "refs": {**refs, "main": {"snapshot-id": head, "type": "branch"}},
@@ -216,3 +234,32 @@ def merged(
         by_id = {each[key]: each for each in (*cold.get(name, ()), *live.get(name, ()))}
         made[name] = [by_id[id_] for id_ in sorted(by_id)]
     return made
+
+
+def _portable(properties: Mapping[str, str]) -> dict[str, str]:
+    """Without what says where the live table writes: of the cold table it would be a claim to the live one's folders."""
+    return {name: value for name, value in properties.items() if name not in ELSEWHERE}
+
+
+def without(cold: Mapping[str, Any], snapshot_ids: frozenset[int], before: str) -> dict[str, Any]:
+    """The cold table's metadata without these snapshots, and without the names that would lead nowhere then. Pure."""
+    stays = [each for each in cold.get("snapshots", ()) if int(each["snapshot-id"]) not in snapshot_ids]
+    log = [each for each in cold.get("snapshot-log", ()) if int(each["snapshot-id"]) not in snapshot_ids]
+    last = log[-1] if log else stays[-1] if stays else {"snapshot-id": -1}
+    head = int(last["snapshot-id"])
+    refs = {
+        name: each
+        for name, each in cold.get("refs", {}).items()
+        if name != "main" and int(each["snapshot-id"]) not in snapshot_ids
+    }
+    return {
+        **cold,
+        "snapshots": stays,
+        "snapshot-log": log,
+        "current-snapshot-id": head,
+        "refs": {**refs, **({"main": {"snapshot-id": head, "type": "branch"}} if stays else {})},
+        "metadata-log": [
+            *cold.get("metadata-log", ()),
+            {"timestamp-ms": cold["last-updated-ms"], "metadata-file": before},
+        ],
+    }
