@@ -311,6 +311,8 @@ class Lakewarden(Holding, Auditing, Tiering):
                 done.append(self.runs(ref, 1)[0])
             if done[-1].state in (RunState.UNKNOWN, RunState.INTERRUPTED):
                 break
+            if job is Job.REAP and (cold := self._doomed_cold(ref)) is not None:
+                done.append(self.run(job, cold, trigger=trigger, progress=progress))
         return tuple(done)
 
     def verify(

@@ -126,6 +126,18 @@ class Tiering:
         kind = policy.maybe_text("handoff_storage_class")
         return TableCost(str(live.ref), tuple(tiers), hand_off_cost(leaves, None, kind, prices), len(going))
 
+    def _doomed_cold(self, ref: TableRef) -> TableRef | None:
+        """The table's colder tier, where it has files that its retention doomed."""
+        from lakewarden.state.doomed import DoomedFiles
+
+        if not self._resolve(ref, self.view(ref).properties, None).bool("handoff_enabled"):
+            return None
+        cold = self._both(ref)[1]
+        if cold is None:
+            return None
+        standings = DoomedFiles(self.state).standings(str(cold.ref), cold.uuid)
+        return cold.ref if any(each.live.files for each in standings) else None
+
     def _both(self, table: str | TableRef) -> tuple[TableView, TableView | None]:
         """The table and its colder tier, whether or not hand-off is still switched on."""
         live = self.view(table)

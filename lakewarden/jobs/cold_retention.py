@@ -134,17 +134,18 @@ def execute(
     DoomedFiles(grounds.state).doom(context.run_id, ref, uuid, CAUSE, _REASON, stamped, detail, clock.now())
     context.step(DeletingStep.DOOMING, {"verdict": context.run_id, "files": files.num_rows})
     context.step(ColdStep.RELEASING, detail)
-    _refuse_pinned(grounds, cold, ids)
+    _refuse_pinned(grounds, cold, ids, context.run_id)
     context.format.cold_tier().release(live, cold.home, ids)
     enforce(grounds, context.run_id, live.uuid, ids, files["path"].to_pylist())
     context.step(ColdStep.RELEASED, {"verdict": context.run_id, "files": files.num_rows})
     return {"snapshots_released": len(ids), "files_doomed": files.num_rows}
 
 
-def _refuse_pinned(grounds: Grounds, cold: Cold, ids: Collection[int]) -> None:
+def _refuse_pinned(grounds: Grounds, cold: Cold, ids: Collection[int], verdict_id: str) -> None:
     """A pin made since the plan. One that comes later still keeps the files: reap leaves what a pin's lost snapshot needs."""
     for hold in gather(cold.view, grounds.state, clock.now()).holds:
         if hold.kind is HoldKind.PIN and hold.snapshot_id in ids:
+            DoomedFiles(grounds.state).void(verdict_id)
             raise Refused(
                 action="release",
                 target=f"snapshot {hold.snapshot_id} of {cold.home.ref}",

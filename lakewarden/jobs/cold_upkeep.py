@@ -28,6 +28,7 @@ from lakewarden.model import Run, RunState, Spared, TableRef, TableView
 from lakewarden.plan import ManyDoomed, Plan, count_spared
 from lakewarden.policy.resolve import Policy
 from lakewarden.prices import ARCHIVED
+from lakewarden.state.cold_files import ColdFile
 from lakewarden.state.cold_snapshots import ColdSnapshots
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.runs import Journal
@@ -104,8 +105,8 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
                     cold, live = _cold(prepared, grounds, context), context.format.view(prepared.view.ref)
                     counters |= cold_retention.execute(action, cold, live, prepared.policy, grounds, context)
                 case AgeFiles():
-                    cold = _cold(prepared, grounds, context)
-                    files, uuid = upkeep.ageing.files, prepared.view.uuid
+                    cold, uuid = _cold(prepared, grounds, context), prepared.view.uuid
+                    files = _still_old(prepared, upkeep, cold, grounds)
                     counters |= ageing.execute(action, files, cold, uuid, grounds, context)
                 case _:
                     raise AssertionError(f"handoff plans no {type(action).__name__}")
@@ -122,6 +123,16 @@ def _cold(prepared: Prepared, grounds: Grounds, context: RunContext) -> Cold:
     found = look(grounds, context.format, prepared.view, prepared.policy)
     assert found is not None, "a plan with something to do there was made from it"
     return found
+
+
+def _still_old(prepared: Prepared, upkeep: Upkeep, cold: Cold, grounds: Grounds) -> list[ColdFile]:
+    """What was planned to age, but for what a snapshot needs that this very run has brought."""
+    planned = upkeep.ageing.files
+    if not any(isinstance(each, HandOff) for each in prepared.plan.actions):
+        return [*planned]
+    now = ageing.prepare(grounds, cold, prepared.view.uuid, prepared.policy, clock.now(), ())
+    there = {each.cold_path for each in now.files}
+    return [each for each in planned if each.cold_path in there]
 
 
 def _hand_off(prepared: Prepared, upkeep: Upkeep, grounds: Grounds, context: RunContext) -> Outcome:
@@ -164,12 +175,17 @@ def settle(
         if cold_retention.settle(grounds, verdict, home):
             return Settled(RunState.DONE, "its snapshots left the cold table, and its files are doomed")
         return handed or Settled(RunState.FAILED, "no snapshot had left the cold table")
-    return handed or _rest(steps)
+    return _rest(steps, handed)
 
 
-def _rest(steps: Mapping[str, Any]) -> Settled:
+def _rest(steps: Mapping[str, Any], handed: Settled | None) -> Settled:
+    """Where nothing waits to be settled any more: what the journal says was done, was."""
+    if ColdStep.AGEING in steps and ColdStep.AGED not in steps:
+        before = handed is not None or ColdStep.RELEASED in steps
+        state = RunState.PARTIAL if before else RunState.FAILED
+        return Settled(state, "what had aged stays so; the next run goes on from there")
+    if handed is not None:
+        return handed
     if ColdStep.RELEASED in steps or ColdStep.AGED in steps:
         return Settled(RunState.DONE, "all of it was done")
-    if ColdStep.AGEING in steps:
-        return Settled(RunState.FAILED, "what had aged stays so; the next run goes on from there")
     return Settled(RunState.FAILED, "it had not begun")
