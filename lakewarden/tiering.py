@@ -89,7 +89,7 @@ class Tiering:
         found = self._found(live, cold, snapshot_id, as_of, tag)
         return recall(
             found,
-            lambda: self._shelf(live, cold, found),
+            lambda: self._shelf(live, cold, found, thorough=True),
             lambda: Archive(cold.io if cold else {}),
             self.config.prices,
             progress or Silent(),
@@ -163,8 +163,13 @@ class Tiering:
         known = [each.snapshot for each in self._past(live.ref, False).entries()]
         return where(asked, live, cold, known, ColdSnapshots(self.state).left(live.uuid))
 
-    def _shelf(self, live: TableView, cold: TableView | None, found: Whereabouts) -> Shelf:
-        """What of a cold snapshot's files an archive has, asked of the store at this moment."""
+    def _shelf(
+        self, live: TableView, cold: TableView | None, found: Whereabouts, thorough: bool = False
+    ) -> Shelf:
+        """What of a cold snapshot's files an archive has, asked of the store at this moment.
+
+        `thorough` believes no record: a rule of the bucket may have moved a copy that we know elsewhere.
+        """
         from lakewarden.engine.archive import Archive
         from lakewarden.jobs.recall import Shelf, shelf
         from lakewarden.jobs.where import COLD
@@ -174,4 +179,5 @@ class Tiering:
             return Shelf(0)
         tier = self.lake.format_for(cold.ref).cold_tier()
         paths = tier.closure(cold, [found.snapshot_id])["path"].to_pylist()
-        return shelf(paths, ColdFiles(self.state).copies(live.uuid, paths), lambda: Archive(cold.io))
+        known = {} if thorough else ColdFiles(self.state).copies(live.uuid, paths)
+        return shelf(paths, known, lambda: Archive(cold.io))

@@ -175,17 +175,17 @@ def settle(
         if cold_retention.settle(grounds, verdict, home):
             return Settled(RunState.DONE, "its snapshots left the cold table, and its files are doomed")
         return handed or Settled(RunState.FAILED, "no snapshot had left the cold table")
-    return _rest(steps, handed)
+    return _rest(steps, handed, verdict is not None and verdict.state is VerdictState.ACTIVE)
 
 
-def _rest(steps: Mapping[str, Any], handed: Settled | None) -> Settled:
-    """Where nothing waits to be settled any more: what the journal says was done, was."""
+def _rest(steps: Mapping[str, Any], handed: Settled | None, released: bool) -> Settled:
+    """Where nothing waits to be settled any more: what was written down as done, was."""
     if ColdStep.AGEING in steps and ColdStep.AGED not in steps:
-        before = handed is not None or ColdStep.RELEASED in steps
+        before = handed is not None or released
         state = RunState.PARTIAL if before else RunState.FAILED
         return Settled(state, "what had aged stays so; the next run goes on from there")
     if handed is not None:
         return handed
-    if ColdStep.RELEASED in steps or ColdStep.AGED in steps:
+    if released or ColdStep.AGED in steps:
         return Settled(RunState.DONE, "all of it was done")
     return Settled(RunState.FAILED, "it had not begun")

@@ -27,7 +27,9 @@ from lakewarden.actions import (
 )
 from lakewarden.model import Job, Spared
 from lakewarden.plan import Plan, ReadCost
+from lakewarden.prices import HandOffCost
 from lakewarden.report import look
+from lakewarden.report.cost import dollars
 from lakewarden.report.words import counted, number, size, some
 
 if TYPE_CHECKING:
@@ -149,7 +151,38 @@ def _header(plan: Plan) -> list[tuple[str, str | Text]]:
         rows.append(("full scan", _scan_cost(plan.cost_before, plan.cost_after)))
         opened = f"{plan.cost_before.point_files:.1f} → {plan.cost_after.point_files:.1f}"
         rows.append(("one value", f"a query opens {opened} files of an average partition"))
-    return rows
+    return rows + [each for action in plan.actions for each in _money(action)]
+
+
+def _money(action: Action) -> list[tuple[str, str | Text]]:
+    """What an action of the colder tier costs and saves, where prices are known."""
+    match action:
+        case HandOff(cost=HandOffCost() as cost):
+            change = "saves" if cost.saved_month >= 0 else "costs"
+            then = f"{dollars(cost.month)} a month; {change} {dollars(abs(cost.saved_month))} a month once the live files are gone"
+            rows: list[tuple[str, str | Text]] = [
+                ("cost", f"{dollars(cost.requests)} of requests once, then {then}")
+            ]
+            if cost.read_once:
+                rows.append(("to read it", f"{dollars(cost.read_once)} for all of it, each time"))
+            if cost.leave_early:
+                rows.append(("to leave", f"{dollars(cost.leave_early)} if it were deleted on its first day"))
+            if cost.padding_month:
+                told = f"compacting first would save {dollars(cost.padding_month)} a month of it"
+                rows.append(("small objects", told))
+            return rows
+        case AgeFiles(cost=aged):
+            once = (
+                f"{dollars(aged.requests)} of requests, {dollars(aged.retrieval)} to read it out of its class"
+            )
+            fees = (
+                f", {dollars(aged.early_fees)} for leaving that before its minimum stay"
+                if aged.early_fees
+                else ""
+            )
+            return [("ageing", f"{once}{fees}; then saves {dollars(aged.saved_month)} a month")]
+        case _:
+            return []
 
 
 def _scan_cost(before: ReadCost, after: ReadCost) -> str:

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
+from lakewarden.cli import main
 from lakewarden.engine import archive as archive_module
 from lakewarden.engine.archive import Archive
 from lakewarden.engine.kernels import s3_copy
@@ -142,6 +143,29 @@ def test_a_file_ages_with_the_newest_snapshot_that_needs_it(lab: Lab, cold: str,
     assert set(data(frost).values()) == {"DEEP_ARCHIVE"} and shared < set(data(frost))
 
 
+def test_an_archived_copy_that_was_let_go_and_is_needed_again(lab: Lab, cold: str, frost: Bucket) -> None:
+    """It cannot be read to compare it: it counts again because it is what went there."""
+    table = lab.create()
+    policy = {**POLICY, "handoff_catalog": cold}
+    deeper = {"handoff_retention_hours": 0, "snapshot_retention_hours": "1000d"}
+    lab.append(table, 1)
+    lab.append(table, 1, start=100)
+    handed_off(lab, table, policy)
+    assert lab.lw.run("handoff", table, {**policy, **deeper}).counters["files_aged"] == len(data(frost))
+    first = data(frost)
+    with later(8):
+        run = lab.lw.run("handoff", table, {**policy, **deeper, "cold_retention_hours": "7d"})
+        assert run.counters["snapshots_released"] == 1
+        lab.append(table, 1, start=200)
+        again = lab.lw.run("handoff", table, policy)
+        assert again.state is RunState.DONE, again.reason
+        assert again.counters["files_present"] == len(first) and set(first.values()) == {"DEEP_ARCHIVE"}
+        assert {key: kind for key, kind in data(frost).items() if key in first} == first
+    with later(10):
+        lab.lw.run("reap", f"{cold}.db.events", {"delete_grace_hours": 0})
+    assert set(first) < set(data(frost)), "none of them went"
+
+
 def test_a_damaged_copy_does_not_age(lab: Lab, cold: str, frost: Bucket) -> None:
     table = lab.messy(files=3, days=1)
     policy = {**POLICY, **MONTH, "handoff_catalog": cold}
@@ -180,6 +204,35 @@ def test_what_it_costs_by_hand(lab: Lab, cold: str, frost: Bucket, tmp_path: Pat
     assert deep.leave_early == pytest.approx(month * 170 / (365.25 / 12), rel=1e-3)
     assert deep.read_once == pytest.approx(deep_bytes / (1 << 30) * 0.02 + count / 1000 * (0.0004 + 0.10))
     assert json.dumps(cost.to_dict())
+
+
+def test_the_command_line(
+    lab: Lab, cold: str, frost: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = lab.messy(files=3, days=1)
+    policy = {**POLICY, "handoff_catalog": cold, "handoff_retention_hours": 0}
+    handed_off(lab, table, policy)
+    assert lab.lw.run("handoff", table, policy).counters["files_aged"] == len(data(frost))
+    config = tmp_path / "lakewarden.toml"
+    lines = [f"{key} = {json.dumps(value)}" for key, value in policy.items()]
+    config.write_text(
+        "\n".join([f'[state]\nurl = "sqlite:///{tmp_path}/state.db"', "[policy]", *lines]), "utf-8"
+    )
+    snapshot = str(min(lab.lw.view(f"{cold}.db.events").snapshots, key=lambda each: each.committed_at).id)
+
+    def asked(*words: str) -> tuple[int, str]:
+        code = main(["--config", str(config), *words], spark=lab.spark)
+        return code, capsys.readouterr().out
+
+    assert json.loads(asked("where", table, "--snapshot", snapshot, "--json")[1])["tier"] == "deep"
+    code, told = asked("recall", table, "--snapshot", snapshot, "--days", "2", "--wait", "--json")
+    found = json.loads(told)
+    assert code == 0 and found["ready"] and found["files_asked_for"] == found["archived_files"] > 0
+    assert f"VERSION AS OF {snapshot}" in found["query"] and found["told"].startswith("it can be read now")
+    assert "recalled" in asked("recall", table, "--snapshot", snapshot)[1]
+    assert asked("recall", table, "--snapshot", "12345")[0] == 1
+    code, told = asked("cost", table)
+    assert code == 0 and "DEEP_ARCHIVE" in told and "if it were deleted now" in told
 
 
 # ------------------------------------------------------------ the archive itself

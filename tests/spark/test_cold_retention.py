@@ -191,3 +191,29 @@ def test_a_first_class_that_cannot_be_read_back_is_refused(lab: Lab, cold: str) 
     table = lab.messy(files=3, days=1)
     with pytest.raises(PolicyError, match="cannot be read back"):
         lab.lw.plan("handoff", table, {**KEEP, "handoff_catalog": cold, "handoff_storage_class": "GLACIER"})
+
+
+def test_a_pass_reaps_the_colder_tier_too(lab: Lab, cold: str, tmp_path: Path) -> None:
+    table = lab.create()
+    lab.append(table, 2)
+    off = dict.fromkeys(
+        (
+            "rewrite_enabled",
+            "delete_compaction_enabled",
+            "manifest_rewrite_enabled",
+            "history_compaction_enabled",
+        ),
+        False,
+    )
+    policy = {**KEEP, **WEEK, **off, "handoff_catalog": cold, "delete_grace_hours": 24}
+    with lakewarden(lab.spark, f"sqlite:///{tmp_path}/state.db", policy) as lw:
+        assert {each.table for each in lw.maintain(table)} == {table}
+        with later(8):
+            done = {(each.job, each.table): each for each in lw.maintain(table)}
+            assert done["handoff", table].counters["snapshots_released"] == 1
+            assert done["reap", f"{cold}.db.events"].state is RunState.NOTHING_TO_DO, "its grace has begun"
+        with later(10):
+            done = {(each.job, each.table): each for each in lw.maintain(table)}
+            assert done["reap", f"{cold}.db.events"].counters["files_erased"] > 0
+        with later(11):
+            assert {each.table for each in lw.maintain(table)} == {table}

@@ -65,7 +65,7 @@ def test_every_cold_snapshot_is_old_or_spared(days: dict[int, int], unknown: set
     old, spared = ageing.due(ids, handed, timedelta(days=30), NOW, "why")
     assert set(old) == {each for each, ago in days.items() if ago >= 30}
     assert len(old) + sum(count for _, count, _, _ in spared) == len(ids)
-    assert dict((reason, count) for _, count, _, reason in spared)[NOT_KNOWN] == len(unknown)
+    assert {reason: count for _, count, _, reason in spared}[NOT_KNOWN] == len(unknown)
 
 
 def test_what_is_there_does_not_age_again() -> None:
