@@ -243,7 +243,13 @@ class Lakewarden(Holding, Auditing, Tiering):
         kind, ref = _job(job), _ref(table)
         format_ = self.lake.format_for(ref)
         view = self.view(ref)
-        grounds = Grounds(self.state, self.lake, self.config.budgets.deletes_per_s, self._strays)
+        grounds = Grounds(
+            self.state,
+            self.lake,
+            self.config.budgets.deletes_per_s,
+            self._strays,
+            prices=self.config.prices,
+        )
         wanted = self._resolve(ref, view.properties, policy)
         return prepare(kind, format_, view, wanted, clock.now(), grounds).plan
 
@@ -268,6 +274,7 @@ class Lakewarden(Holding, Auditing, Tiering):
             self._lanes(),
             self._strays,
             self.config.lineage.history,
+            self.config.prices,
         )
 
         def resolved(view: TableView) -> Policy:
@@ -282,8 +289,8 @@ class Lakewarden(Holding, Auditing, Tiering):
         trigger: Trigger | Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> tuple[Run, ...]:
-        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, reap, compact-history; expire-partitions before
-        and sweep after reap where the policy asks for it.
+        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, reap, compact-history; expire-partitions before,
+        handoff before expire and sweep after reap where the policy asks for it.
 
         Stops at a run whose outcome is unknown. A job that safety refuses is told as such, and the pass goes on.
         """
@@ -304,6 +311,8 @@ class Lakewarden(Holding, Auditing, Tiering):
                 done.append(self.runs(ref, 1)[0])
             if done[-1].state in (RunState.UNKNOWN, RunState.INTERRUPTED):
                 break
+            if job is Job.REAP and (cold := self._doomed_cold(ref)) is not None:
+                done.append(self.run(job, cold, trigger=trigger, progress=progress))
         return tuple(done)
 
     def verify(

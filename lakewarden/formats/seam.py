@@ -234,6 +234,9 @@ class ColdTier(Protocol):
     ) -> None:
         """One commit after which the cold table has these snapshots too, all their files being there. CommitLost, CommitUnknown."""
 
+    def release(self, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
+        """One commit after which the cold table has these no longer, nor a name for them. No file is touched. CommitLost, CommitUnknown."""
+
 
 class TableFormat(Protocol):
     def tables(self, catalog: str) -> list[TableRef]:

@@ -25,13 +25,16 @@ from lakewarden.actions import HandOff
 from lakewarden.engine.kernels.avro_paths import Outside, rehomed_list, rehomed_manifest
 from lakewarden.engine.kernels.copying import NEVER, Copied, CopyTask, copy, measure, placed
 from lakewarden.engine.kernels.pace import Pace
+from lakewarden.engine.kernels.s3_copy import on_s3
 from lakewarden.engine.kernels.storage import Store
 from lakewarden.engine.objects import Objects
 from lakewarden.engine.spark import fan_out, parallelism
 from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, Refused
 from lakewarden.formats.seam import ColdHome, TableFormat
 from lakewarden.jobs import expire
+from lakewarden.jobs.archived import changed, in_archive
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
+from lakewarden.jobs.cost import hand_off_cost
 from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.recover import IN_FLIGHT, Settled
 from lakewarden.model import Job, Run, RunState, TableRef, TableView
@@ -85,9 +88,10 @@ def prepare(
         left,
         policy.text("handoff_catalog"),
         new.num_rows,
-        pc.sum(new["size"]).as_py() or 0,
+        sum(sizes),
         files.num_rows - new.num_rows,
         wanted.reason,
+        hand_off_cost(sizes, None, policy.maybe_text("handoff_storage_class"), grounds.prices),
     )
     reason = f"{len(left):,} snapshots expire next: {new.num_rows:,} of the files they need have no copy yet"
     return Prepared(replace(empty, actions=(action,), reason=reason, spared=spared), view, policy, more=files)
@@ -152,6 +156,7 @@ class _Handing:
         self.grounds, self.copies = grounds, ColdFiles(grounds.state)
         self.move = context.format.cold_tier().rehome(view, home)
         self.counters = {"files_copied": 0, "files_present": 0, "bytes_copied": 0}
+        self.classes: dict[str, str | None] = {}  # of what is copied as it is; all else has the store's own
 
     def copy(self, files: pa.Table) -> None:
         """Data first, then what names it: a manifest's copy tells the sizes that its delete files have there."""
@@ -228,7 +233,10 @@ class _Handing:
         """What is whole is written down, also where another of the portion failed."""
         whole = [each for each in copied if not each.trouble]
         now = clock.now()
-        found = (ColdFile(each.source, each.target, each.bytes, each.checksum) for each in whole)
+        found = (
+            ColdFile(each.source, each.target, each.bytes, each.checksum, self.classes.get(each.source))
+            for each in whole
+        )
         self.copies.add(self.view.uuid, found, self.context.run_id, now)
         self.counters["files_copied"] += sum(each.written for each in whole)
         self.counters["files_present"] += sum(not each.written for each in whole)

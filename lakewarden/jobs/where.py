@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,6 +11,8 @@ from lakewarden.errors import UsageError
 from lakewarden.model import Snapshot, TableRef, TableView
 
 LIVE, COLD, GONE = "live", "cold", "gone"
+# Tiers of a snapshot of the cold table whose files an archive has: until somebody recalls them, and then.
+DEEP, RECALLED = "deep", "recalled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """`table` is where to ask, None where nobody has it. `query` can be run as it is."""
+    """`table` is where to ask, None where nobody has it. `query` can be run as it is, and answers unless the tier is deep.
+
+    `until` is how long what was recalled can be read.
+    """
 
     asked: Asked
     tier: str
@@ -44,6 +49,7 @@ class Whereabouts:
     snapshot_id: int | None
     committed_at: datetime | None
     reason: str
+    until: datetime | None = None
 
     @property
     def query(self) -> str:
@@ -59,6 +65,7 @@ class Whereabouts:
             "snapshot_id": self.snapshot_id,
             "committed_at": None if self.committed_at is None else self.committed_at.isoformat(),
             "reason": self.reason,
+            "until": None if self.until is None else self.until.isoformat(),
             "query": self.query,
         }
 
@@ -68,9 +75,16 @@ class _Unknown(Exception):
 
 
 def where(
-    asked: Asked, live: TableView, cold: TableView | None, expired: Sequence[Snapshot] = ()
+    asked: Asked,
+    live: TableView,
+    cold: TableView | None,
+    expired: Sequence[Snapshot] = (),
+    released: Collection[int] = (),
 ) -> Whereabouts:
-    """`expired` are snapshots that are known to have been there: a moment that was one of theirs is nobody else's."""
+    """`expired` are snapshots that are known to have been there: a moment that was one of theirs is nobody else's.
+
+    `released` are those whose time in the colder tier is over too.
+    """
     tiers = [(LIVE, live)] + ([(COLD, cold)] if cold is not None else [])
     try:
         wanted = _wanted(asked, tiers, expired)
@@ -83,6 +97,8 @@ def where(
             reason = "the table has it" if tier == LIVE else f"it expired, and was handed off to {view.ref}"
             return Whereabouts(asked, tier, view.ref, wanted.id, wanted.committed_at, reason)
     reason = f"snapshot {wanted.id} expired, and was not handed off"
+    if wanted.id in released:
+        reason = f"snapshot {wanted.id} expired, was handed off, and its time in the colder tier is over"
     return Whereabouts(asked, GONE, None, wanted.id, wanted.committed_at, reason)
 
 

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from sqlalchemy import Engine, event
 
 from lakewarden import Lakewarden
+from lakewarden.engine.archive import Archive
 from lakewarden.engine.stores import local
 from lakewarden.formats.iceberg.cold import IcebergCold
 from lakewarden.formats.iceberg.format import Iceberg
@@ -27,6 +28,7 @@ from lakewarden.formats.paimon.format import Paimon
 from lakewarden.jobs import handoff, reaping
 from lakewarden.safety import permit
 from lakewarden.state.cold_files import ColdFiles
+from lakewarden.state.cold_snapshots import ColdSnapshots
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.history import HistoryIndex
 from lakewarden.state.loads import Loads
@@ -53,6 +55,11 @@ PLACES: dict[str, tuple[Any, str]] = {
     "copies": (ColdFiles, "add"),
     "rehome": (handoff, "placed"),
     "register": (IcebergCold, "register"),
+    "release": (IcebergCold, "release"),
+    "let-go": (ColdFiles, "let_go"),
+    "left": (ColdSnapshots, "leave"),
+    "move": (Archive, "move"),
+    "classes": (ColdFiles, "classed"),
     "fold": (HistoryIndex, "fold"),
     "finish": (Journal, "finish"),
 }
@@ -73,6 +80,7 @@ class Task:
     policy: tuple[tuple[str, object], ...] = ()
     format: str = "iceberg"
     history: str = "state"
+    catalogs: str = ""  # a file with them, where they are others: they may hold credentials
 
 
 def end(task: Task) -> None:
@@ -143,7 +151,9 @@ def main(told: str) -> None:
         "catalogs": {task.table.split(".")[0]: catalog(task)},
     }
     cold = dict(task.policy).get("handoff_catalog")
-    if cold is not None:
+    if task.catalogs:
+        config["catalogs"] = json.loads(Path(task.catalogs).read_text("utf-8"))
+    elif cold is not None:
         config["catalogs"][str(cold)] = {"type": "hadoop", "warehouse": f"{task.folder}/cold"}
     with Lakewarden(config, environ={}) as lw:
         if task.job != "restore":

@@ -19,21 +19,16 @@ from lakewarden.formats.iceberg.reach import Reach
 from lakewarden.formats.iceberg.view import io_properties
 from lakewarden.formats.jvm import JavaError, is_java, java_reason
 from lakewarden.formats.seam import ColdHome
+from lakewarden.model import COLD_SOURCE as SOURCE
+from lakewarden.model import COLD_SOURCE_UUID as SOURCE_UUID
 from lakewarden.model import Ref, TableRef, TableView
 from lakewarden.paths import normal
+from lakewarden.safety.ownership import ELSEWHERE
 
-SOURCE = "cold-tier.source"
-SOURCE_UUID = "cold-tier.source-uuid"
 # Of several lists of the metadata, the entry that tells which one it is.
 _BY_ID = (("schemas", "schema-id"), ("partition-specs", "spec-id"), ("sort-orders", "order-id"))
-_WHERE = (
-    "write.data.path",
-    "write.metadata.path",
-    "write.object-storage.path",
-    "write.folder-storage.path",
-    "write.object-storage.enabled",
-    "write.location-provider.impl",
-)
+# Where the live table writes.
+_WHERE = (*ELSEWHERE, "write.object-storage.enabled", "write.location-provider.impl")
 _GROWS = ("last-column-id", "last-sequence-number", "last-partition-id", "next-row-id", "last-updated-ms")
 
 
@@ -59,6 +54,9 @@ class IcebergCold:
         self, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Sequence[Ref]
     ) -> None:
         register(self._catalogs, view, home, snapshot_ids, tags)
+
+    def release(self, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
+        release(self._catalogs, view, home, snapshot_ids)
 
 
 def find(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome | None:
@@ -157,15 +155,29 @@ def register(
     if lost:
         raise CommitLost(table=home.ref, reason=f"{view.ref} no longer has snapshot {min(lost)}")
     made = merged(cold, live, frozenset(snapshot_ids), tuple(tags), rehome(view, home), before)
+    _replace(catalogs, home, table, before, made)
+    now = find(catalogs, view, home.ref.catalog)
+    if now is None or not now.snapshots.issuperset(snapshot_ids):
+        raise CommitLost(table=home.ref, reason="its catalog took the commit and does not show the snapshots")
+
+
+def release(catalogs: Catalogs, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
+    """One commit after which the cold table has these snapshots no longer. CommitLost: nothing changed."""
+    table = catalogs.load(home.ref)
+    cold, before = json.loads(catalogs.bridge.metadata(table)), catalogs.bridge.metadataLocation(table)
+    _replace(catalogs, home, table, before, without(cold, frozenset(snapshot_ids), before))
+    now = find(catalogs, view, home.ref.catalog)
+    if now is None or not now.snapshots.isdisjoint(snapshot_ids):
+        raise CommitLost(table=home.ref, reason="its catalog took the commit and still shows the snapshots")
+
+
+def _replace(catalogs: Catalogs, home: ColdHome, table: Any, before: str, made: Mapping[str, Any]) -> None:
     try:
         catalogs.cold.replace(table, before, json.dumps(made))
     except JavaError as error:
         if is_java(error, "CommitStateUnknownException"):
             raise CommitUnknown(table=home.ref, reason=java_reason(error)) from error
         raise CommitLost(table=home.ref, reason=java_reason(error)) from error
-    now = find(catalogs, view, home.ref.catalog)
-    if now is None or not now.snapshots.issuperset(snapshot_ids):
-        raise CommitLost(table=home.ref, reason="its catalog took the commit and does not show the snapshots")
 
 
 def _of(metadata: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -245,3 +257,28 @@ def _properties(cold: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, s
     """The live table's, but for where it writes: the next metadata file would lie in its folders, an orphan to its sweep."""
     told = {key: value for key, value in live.get("properties", {}).items() if key not in _WHERE}
     return {**told, **cold.get("properties", {})}
+
+
+def without(cold: Mapping[str, Any], snapshot_ids: frozenset[int], before: str) -> dict[str, Any]:
+    """The cold table's metadata without these snapshots, and without the names that would lead nowhere then. Pure.
+
+    When they were current is still told: asked for a moment of theirs, it says that it does not have the snapshot.
+    """
+    stays = {each["snapshot-id"]: each for each in _of(cold) if int(each["snapshot-id"]) not in snapshot_ids}
+    log = [int(each["snapshot-id"]) for each in cold.get("snapshot-log", ())]
+    head = next((id_ for id_ in reversed(log) if id_ in stays), next(reversed(stays), -1))
+    refs = {
+        name: each
+        for name, each in cold.get("refs", {}).items()
+        if name != "main" and int(each["snapshot-id"]) in stays
+    }
+    return {
+        **cold,
+        "snapshots": [*stays.values()],
+        "current-snapshot-id": head,
+        "refs": {**refs, **({"main": {"snapshot-id": head, "type": "branch"}} if stays else {})},
+        "metadata-log": [
+            *cold.get("metadata-log", ()),
+            {"timestamp-ms": cold["last-updated-ms"], "metadata-file": before},
+        ],
+    }
