@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
@@ -214,6 +214,23 @@ class ColdHome:
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
+# What of a file is written anew: of position deletes the paths in its rows, of manifests and their lists those they name.
+Change = Literal["none", "positions", "manifest", "manifest-list"]
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """Files (path, kind, size) that are copied together, once those before them are there.
+
+    `sized` are files whose size in the colder tier the copies tell. `instant`: needed to plan a query, so always at hand.
+    """
+
+    files: pa.Table
+    change: Change = "none"
+    sized: tuple[str, ...] = ()
+    instant: bool = False
+
+
 class ColdTier(Protocol):
     """How a format keeps snapshots that were handed off: in another table, of another catalog."""
 
@@ -226,13 +243,22 @@ class ColdTier(Protocol):
     def closure(self, view: TableView, snapshot_ids: Collection[int]) -> pa.Table:
         """Every file these snapshots need, the table's own metadata apart: path, kind, size. Complete, or raises."""
 
+    def check(self, view: TableView, files: pa.Table) -> None:
+        """Refused where one of these files of a closure could not be read there. Asked when a hand-off is planned."""
+
+    def order(self, files: pa.Table) -> Sequence[Copying]:
+        """How the files of a closure are copied: what names others after those."""
+
     def rehome(self, view: TableView, home: ColdHome) -> Callable[[str], str]:
         """Where a file of the table lies in the colder tier. Refused for one outside the table's folder."""
 
     def register(
         self, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Sequence[Ref]
     ) -> None:
-        """One commit after which the cold table has these snapshots too, all their files being there. CommitLost, CommitUnknown."""
+        """Afterwards the cold table has these snapshots too, each whole or not at all, their files being there.
+
+        CommitLost: nothing changed. CommitUnknown: some of them may be there.
+        """
 
 
 class TableFormat(Protocol):

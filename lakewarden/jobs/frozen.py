@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from lakewarden.errors import Refused
+from lakewarden.formats.cold import SOURCE
 from lakewarden.model import TableView
-
-SOURCE = "cold-tier.source"
 
 
 def refuse_frozen(action: str, view: TableView) -> None:

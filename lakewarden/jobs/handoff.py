@@ -2,8 +2,8 @@
 
     plan       which snapshots would expire and are not in the cold table yet, and which of their files have no copy
     copy       each file streamed by a Spark task, read back and compared; journaled in portions, so that a stop costs one
-    rehome     manifests and manifest lists, with the cold tier's paths in them
-    register   one commit of the cold table, after which it has these snapshots and all it had before
+    rehome     what names other files by their whole path is written anew, with the cold tier's paths in it
+    register   the cold table has these snapshots from here on, and all it had before
 
 Where a process stops: before the last step the cold table does not name what was copied, and the next run finds the copies
 it has a record of. Nothing of the live table is touched here: expire waits until a snapshot is in the cold table, reap until
@@ -28,21 +28,22 @@ from lakewarden.engine.kernels.pace import Pace
 from lakewarden.engine.kernels.storage import Store
 from lakewarden.engine.lanes import budget_of
 from lakewarden.engine.spark import fan_out, parallelism
-from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, Refused
-from lakewarden.formats.seam import ColdHome, TableFormat
+from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError
+from lakewarden.formats.seam import ColdHome, Copying, TableFormat
 from lakewarden.jobs import expire
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.recover import IN_FLIGHT, Settled
 from lakewarden.model import Job, Run, RunState, TableRef, TableView
+from lakewarden.paths import normal
 from lakewarden.plan import Bounds, Plan, count_spared
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import gather
 from lakewarden.state.cold_files import ColdFile, ColdFiles
 from lakewarden.state.runs import Journal
 
-_METADATA = ("manifest", "manifest-list")
-_DELETES = "position-deletes"
+# What is written anew as a whole, on the driver.
+_REHOMED = {"manifest": rehomed_manifest, "manifest-list": rehomed_list}
 # One portion is journaled at a time: what a stop may cost to copy again.
 _PORTION_BYTES, _PORTION_FILES = 1 << 30, 2_000
 _THREADS = 8
@@ -60,7 +61,7 @@ def prepare(
         return Prepared(replace(empty, reason=why), view, policy)
     expire.check(view, now)
     wanted = expire.plan(view, policy, gather(view, grounds.state, now), now)
-    ids = expire.snapshots_to_drop(wanted)
+    ids = (*expire.snapshots_to_drop(wanted), *_kept_by_tags(wanted, view))
     tier = format_.cold_tier()
     home = tier.find(view, policy.text("handoff_catalog"))
     there = home.snapshots if home else frozenset()
@@ -77,7 +78,8 @@ def prepare(
         why = f"all {len(ids):,} snapshots that may expire are handed off" if ids else "no snapshot expires"
         return Prepared(replace(empty, reason=why, spared=spared), view, policy)
     files = tier.closure(view, left)
-    new = _without_copies(files, ColdFiles(grounds.state).among(view.uuid, files["path"].to_pylist()))
+    new = _without_copies(files, _copies(grounds, view, home, files["path"].to_pylist()))
+    tier.check(view, new)
     action = HandOff(
         left,
         policy.text("handoff_catalog"),
@@ -88,6 +90,13 @@ def prepare(
     )
     reason = f"{len(left):,} snapshots expire next: {new.num_rows:,} of the files they need have no copy yet"
     return Prepared(replace(empty, actions=(action,), reason=reason, spared=spared), view, policy, more=files)
+
+
+def _kept_by_tags(wanted: Plan, view: TableView) -> list[int]:
+    """Snapshots that expired before, and of which a tag that goes now has the last copy."""
+    going = expire.refs_to_drop(wanted, view)
+    held = {ref.snapshot_id for ref in view.refs if ref.name in going and ref.kind == "tag" and ref.has_copy}
+    return sorted(each for each in held if view.snapshot(each) is None)
 
 
 def handed_off(format_: TableFormat, view: TableView, policy: Policy) -> frozenset[int] | None:
@@ -146,19 +155,17 @@ class _Handing:
         storage_class: str | None,
     ) -> None:
         self.view, self.home, self.context, self.storage_class = view, home, context, storage_class
-        self.copies = ColdFiles(grounds.state)
+        self.grounds = grounds
         self.move = context.format.cold_tier().rehome(view, home)
         self.counters = {"files_copied": 0, "files_present": 0, "bytes_copied": 0}
 
     def copy(self, files: pa.Table) -> None:
-        """Data first, then what names it: a manifest's copy tells the sizes that its delete files have there."""
-        plain = files.filter(pc.invert(pc.is_in(files["kind"], pa.array(_METADATA))))
-        for portion in _portions(self._missing(plain)):
-            self._record(self._fanned_out(portion))
-        deletes = plain.filter(pc.equal(plain["kind"], _DELETES))
-        self._rehome(files, "manifest", self._sizes(deletes["path"].to_pylist()))
-        manifests = files.filter(pc.equal(files["kind"], "manifest"))["path"].to_pylist()
-        self._rehome(files, "manifest-list", self._sizes(manifests))
+        for step in self.context.format.cold_tier().order(files):
+            if step.change in _REHOMED:
+                self._rehome(step)
+                continue
+            for portion in _portions(self._missing(step.files)):
+                self._record(self._fanned_out(portion, step))
 
     def register(self, snapshot_ids: Sequence[int]) -> None:
         going = set(snapshot_ids)
@@ -166,39 +173,31 @@ class _Handing:
         self.context.format.cold_tier().register(self.view, self.home, snapshot_ids, tags)
 
     def _missing(self, files: pa.Table) -> pa.Table:
-        have = self.copies.among(self.view.uuid, files["path"].to_pylist())
+        have = _copies(self.grounds, self.view, self.home, files["path"].to_pylist())
         self.counters["files_present"] += len(have)
         return _without_copies(files, have)
 
     def _sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
-        return {path: each.size for path, each in self.copies.among(self.view.uuid, paths).items()}
+        found = _copies(self.grounds, self.view, self.home, paths)
+        return {path: each.size for path, each in found.items()}
 
-    def _fanned_out(self, portion: pa.Table) -> list[Copied]:
-        tasks = [
-            self._task(path, kind)
-            for path, kind in zip(portion["path"].to_pylist(), portion["kind"].to_pylist(), strict=True)
-        ]
+    def _fanned_out(self, portion: pa.Table, step: Copying) -> list[Copied]:
+        tasks = [self._task(path, step) for path in portion["path"].to_pylist()]
         return in_tasks(self.context, tasks, copy)
 
-    def _task(self, path: str, kind: str) -> CopyTask:
+    def _task(self, path: str, step: Copying) -> CopyTask:
         rehome = None
-        if kind == _DELETES and not path.endswith(".puffin"):
-            if not path.endswith(".parquet"):
-                raise Refused(
-                    action="hand off",
-                    target=self.view.ref,
-                    reason=f"{path} names data files and is no Parquet file: its paths cannot be changed",
-                    hint="apply its deletes first: `lakewarden run compact-deletes`",
-                )
+        if step.change == "positions":
             rehome = (f"{self.view.location.rstrip('/')}/", f"{self.home.location}/")
+        kind = None if step.instant else self.storage_class
         moved, budget = self.move(path), pace(self.context)
-        return CopyTask(path, moved, self.view.io, self.home.io, budget, rehome, self.storage_class)
+        return CopyTask(path, moved, self.view.io, self.home.io, budget, rehome, kind)
 
-    def _rehome(self, files: pa.Table, kind: str, sizes: Mapping[str, int]) -> None:
+    def _rehome(self, step: Copying) -> None:
         """On the driver: these are small, and few."""
-        paths = self._missing(files.filter(pc.equal(files["kind"], kind)))["path"].to_pylist()
+        paths, sizes = self._missing(step.files)["path"].to_pylist(), self._sizes(step.sized)
         source, target = Store(self.view.io), Store(self.home.io)
-        change = rehomed_list if kind == "manifest-list" else rehomed_manifest
+        change = _REHOMED[step.change]
 
         def one(path: str) -> Copied:
             with source.open(path) as file:
@@ -218,7 +217,7 @@ class _Handing:
         whole = [each for each in copied if not each.trouble]
         now = clock.now()
         found = (ColdFile(each.source, each.target, each.bytes, each.checksum) for each in whole)
-        self.copies.add(self.view.uuid, found, self.context.run_id, now)
+        ColdFiles(self.grounds.state).add(self.view.uuid, found, self.context.run_id, now)
         self.counters["files_copied"] += sum(each.written for each in whole)
         self.counters["files_present"] += sum(not each.written for each in whole)
         self.counters["bytes_copied"] += sum(each.bytes for each in whole if each.written)
@@ -242,7 +241,7 @@ def unproven(
     home = context.format.cold_tier().find(view, policy.text("handoff_catalog"))
     if home is None:
         return dict.fromkeys(paths, "there is no cold table")
-    have = ColdFiles(grounds.state).among(view.uuid, paths)
+    have = _copies(grounds, view, home, paths)
     found = {path: "it has no copy in the colder tier" for path in paths if path not in have}
     tasks = [CopyTask(path, each.cold_path, {}, home.io, pace(context)) for path, each in have.items()]
     for each in in_tasks(context, tasks, measure):
@@ -276,6 +275,17 @@ def pace(context: RunContext) -> Pace | None:
     """Each of the tasks that run at once has its part of the budget."""
     whole = budget_of(context.budgets)
     return whole.part(1 / parallelism(context.spark)) if whole.limits else None
+
+
+def _copies(
+    grounds: Grounds, view: TableView, home: ColdHome | None, paths: Sequence[str]
+) -> dict[str, ColdFile]:
+    """Those of this very cold table: one made before the catalog or the table's name changed is of no use here."""
+    if home is None:
+        return {}
+    folder = f"{normal(home.location)}/"
+    found = ColdFiles(grounds.state).among(view.uuid, paths)
+    return {path: each for path, each in found.items() if normal(each.cold_path).startswith(folder)}
 
 
 def _without_copies(files: pa.Table, have: Collection[str]) -> pa.Table:

@@ -20,6 +20,8 @@ from lakewarden.formats.paimon.format import Paimon
 from lakewarden.paths import normal
 
 CATALOG = "pm"
+# Where snapshots are handed off to.
+COLD = "pm_cold"
 _HERE = Path(__file__).parent
 
 
@@ -117,6 +119,24 @@ class PaimonLab:
         found: list[str] = json.loads(self.maker.rows(self.load(table), snapshot, tag))
         return found
 
+    def cold_texts(self, table: str, **scan: object) -> list[str]:
+        """Every row as Paimon's own reader gives it from the colder tier: of `snapshot_id`, `timestamp_millis` or `tag_name`."""
+        opened = self.maker.open({"warehouse": str(self.cold)})
+        return self._travelled(self.maker.load(opened, table.rsplit(".", 1)[1]), scan)
+
+    def texts_at(self, table: str, **scan: object) -> list[str]:
+        """The same from the table itself."""
+        return self._travelled(self.load(table), scan)
+
+    def _travelled(self, loaded: Any, scan: Mapping[str, object]) -> list[str]:
+        options = {f"scan.{key.replace('_', '-')}": str(value) for key, value in scan.items()}
+        found: list[str] = json.loads(self.types.rows(self.maker.travel(loaded, options), True))
+        return found
+
+    @property
+    def cold(self) -> Path:
+        return self.warehouse.parent / "cold"
+
     def branch_rows(self, table: str, branch: str) -> list[str]:
         found: list[str] = json.loads(self.maker.rows(self.load(table).switchToBranch(branch), -1, None))
         return found
@@ -156,17 +176,20 @@ def files_below(folder: Path) -> set[str]:
 
 
 @contextmanager
-def paimon_lab(spark: SparkSession, folder: Path, **properties: str) -> Iterator[PaimonLab]:
-    """In a folder, whatever else the catalog's properties say."""
+def paimon_lab(
+    spark: SparkSession, folder: Path, cold: bool = False, **properties: str
+) -> Iterator[PaimonLab]:
+    """In a folder, whatever else the catalog's properties say; with a colder tier beside it where asked."""
     warehouse = folder / "paimon"
-    with lakewarden(spark, folder, warehouse=str(warehouse), **properties) as lw:
+    with lakewarden(spark, folder, cold, warehouse=str(warehouse), **properties) as lw:
         yield PaimonLab(spark, warehouse, lw, properties=properties)
 
 
-def lakewarden(spark: SparkSession, folder: Path, **properties: str) -> Lakewarden:
+def lakewarden(spark: SparkSession, folder: Path, cold: bool = False, **properties: str) -> Lakewarden:
     """On one Paimon catalog, with its state in the folder."""
-    config = {
-        "state": {"url": f"sqlite:///{folder}/state.db"},
-        "catalogs": {CATALOG: {"format": "paimon", **properties}},
-    }
+    catalogs = {CATALOG: {"format": "paimon", **properties}}
+    if cold:
+        (folder / "cold").mkdir(exist_ok=True)
+        catalogs[COLD] = {"format": "paimon", "warehouse": str(folder / "cold")}
+    config = {"state": {"url": f"sqlite:///{folder}/state.db"}, "catalogs": catalogs}
     return Lakewarden(config, spark=spark, environ={})

@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakewarden.errors import CommitLost, CommitUnknown, NoSuchTable, PolicyError, Refused
+from lakewarden.formats.cold import SOURCE, SOURCE_UUID, refuse_other, rehome
 from lakewarden.formats.iceberg.catalog import Catalogs, session_catalogs
 from lakewarden.formats.iceberg.reach import Reach
 from lakewarden.formats.iceberg.view import io_properties
 from lakewarden.formats.jvm import JavaError, is_java, java_reason
-from lakewarden.formats.seam import ColdHome
+from lakewarden.formats.seam import ColdHome, Copying
 from lakewarden.model import Ref, TableRef, TableView
-from lakewarden.paths import normal
 
-SOURCE = "cold-tier.source"
-SOURCE_UUID = "cold-tier.source-uuid"
 # Of several lists of the metadata, the entry that tells which one it is.
 _BY_ID = (("schemas", "schema-id"), ("partition-specs", "spec-id"), ("sort-orders", "order-id"))
+_DELETES, _VECTORS = "position-deletes", ".puffin"
 _GROWS = ("last-column-id", "last-sequence-number", "last-partition-id", "next-row-id", "last-updated-ms")
 
 
@@ -45,6 +45,31 @@ class IcebergCold:
     def closure(self, view: TableView, snapshot_ids: Collection[int]) -> pa.Table:
         return self._reach(view).closure(snapshot_ids)
 
+    def check(self, view: TableView, files: pa.Table) -> None:
+        for path in _of_kind(files, _DELETES)["path"].to_pylist():
+            if not path.endswith((".parquet", _VECTORS)):
+                raise Refused(
+                    action="hand off",
+                    target=view.ref,
+                    reason=f"{path} names data files and is no Parquet file: its paths cannot be changed",
+                    hint="apply its deletes first: `lakewarden run compact-deletes`",
+                )
+
+    def order(self, files: pa.Table) -> list[Copying]:
+        """Data first, then what names it: a manifest's copy tells the sizes that its delete files have there."""
+        deletes, manifests, lists = (
+            _of_kind(files, each) for each in (_DELETES, "manifest", "manifest-list")
+        )
+        naming = pc.invert(pc.ends_with(deletes["path"], _VECTORS))
+        rest = pc.invert(pc.is_in(files["kind"], pa.array([_DELETES, "manifest", "manifest-list"])))
+        return [
+            Copying(files.filter(rest)),
+            Copying(deletes.filter(pc.invert(naming))),
+            Copying(deletes.filter(naming), "positions"),
+            Copying(manifests, "manifest", tuple(deletes["path"].to_pylist())),
+            Copying(lists, "manifest-list", tuple(manifests["path"].to_pylist())),
+        ]
+
     def rehome(self, view: TableView, home: ColdHome) -> Callable[[str], str]:
         return rehome(view, home)
 
@@ -52,6 +77,10 @@ class IcebergCold:
         self, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Sequence[Ref]
     ) -> None:
         register(self._catalogs, view, home, snapshot_ids, tags)
+
+
+def _of_kind(files: pa.Table, kind: str) -> pa.Table:
+    return files.filter(pc.equal(files["kind"], kind))
 
 
 def find(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome | None:
@@ -73,15 +102,7 @@ def find(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome | None:
             hint="name a Hadoop, JDBC, Hive or Glue catalog: policy key handoff_catalog",
         )
     metadata = json.loads(catalogs.bridge.metadata(table))
-    of = metadata.get("properties", {}).get(SOURCE_UUID)
-    if of != view.uuid:
-        whose = f"it is the cold tier of another table (uuid {of})" if of else "it is a table of its own"
-        raise Refused(
-            action="hand off to",
-            target=ref,
-            reason=whose,
-            hint="name another catalog: policy key handoff_catalog",
-        )
+    refuse_other(ref, view, metadata.get("properties", {}).get(SOURCE_UUID))
     return ColdHome(
         ref,
         str(metadata["location"]).rstrip("/"),
@@ -117,25 +138,6 @@ def _catalog(catalogs: Catalogs, name: str) -> Any:
     return catalogs.spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(
         catalogs.spark._jsparkSession, name
     )
-
-
-def rehome(view: TableView, home: ColdHome) -> Callable[[str], str]:
-    """Where a file of the live table lies in the cold tier: the same name below another folder."""
-    live, plain = view.location.rstrip("/") + "/", normal(view.location).rstrip("/") + "/"
-
-    def moved(path: str) -> str:
-        if path.startswith(live):
-            return f"{home.location}/{path[len(live) :]}"
-        if normal(path).startswith(plain):
-            return f"{home.location}/{normal(path)[len(plain) :]}"
-        raise Refused(
-            action="hand off",
-            target=view.ref,
-            reason=f"{path} lies outside the table's folder",
-            hint="compact the table first: what is rewritten lies inside",
-        )
-
-    return moved
 
 
 def register(

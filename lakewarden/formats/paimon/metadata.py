@@ -258,9 +258,19 @@ def _order(root: Root) -> tuple[str, int, str, str]:
     return root.branch, root.id, root.kind, root.name
 
 
+def main_snapshots(roots: Sequence[Root]) -> list[Root]:
+    return sorted((each for each in roots if each.is_main_snapshot), key=lambda each: each.id)
+
+
+def past(roots: Sequence[Root]) -> dict[int, Root]:
+    """By id every snapshot main has or had: where it expired, a tag may still have its copy."""
+    copies = {each.id: each for each in roots if each.kind == "tag" and each.branch == MAIN}
+    return copies | {each.id: each for each in main_snapshots(roots)}
+
+
 def newest_run(roots: Sequence[Root]) -> list[Root]:
     """Main's snapshots from the newest back to the first gap: what lies before one is a remnant of an expiry that stopped."""
-    mine = sorted((each for each in roots if each.is_main_snapshot), key=lambda each: each.id)
+    mine = main_snapshots(roots)
     for place in range(len(mine) - 1, 0, -1):
         if mine[place].id != mine[place - 1].id + 1:
             return mine[place:]
