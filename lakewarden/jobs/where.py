@@ -102,12 +102,17 @@ def _wanted(
     assert asked.as_of is not None
     line = sorted(_main(tiers[0][1], every), key=lambda each: (each.committed_at, each.sequence_number))
     then = [each for each in line if each.committed_at <= asked.as_of]
-    if then and len(then) < len(line) and line[len(then)].parent_id != then[-1].id:
+    if then and len(then) < len(line) and not _follows(line[len(then)], then[-1], tiers[0][1]):
         after = line[len(then)]
         raise _Unknown(
             f"which snapshot was current then is not known: between {then[-1].id} and {after.id} others expired, and nobody wrote them down"
         )
     return then[-1] if then else None
+
+
+def _follows(after: Snapshot, before: Snapshot, live: TableView) -> bool:
+    """Whether none was between the two. Where snapshots are numbered in order, their numbers tell."""
+    return after.parent_id == before.id or (live.in_order and after.id == before.id + 1)
 
 
 def _main(live: TableView, every: Mapping[int, Snapshot]) -> list[Snapshot]:

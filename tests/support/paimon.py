@@ -185,11 +185,17 @@ def paimon_lab(
         yield PaimonLab(spark, warehouse, lw, properties=properties)
 
 
-def lakewarden(spark: SparkSession, folder: Path, cold: bool = False, **properties: str) -> Lakewarden:
-    """On one Paimon catalog, with its state in the folder."""
+def lakewarden(
+    spark: SparkSession,
+    folder: Path,
+    cold: bool = False,
+    more: Mapping[str, object] | None = None,
+    **properties: str,
+) -> Lakewarden:
+    """On one Paimon catalog, with its state in the folder; `more` is the rest of the settings."""
     catalogs = {CATALOG: {"format": "paimon", **properties}}
     if cold:
         (folder / "cold").mkdir(exist_ok=True)
         catalogs[COLD] = {"format": "paimon", "warehouse": str(folder / "cold")}
-    config = {"state": {"url": f"sqlite:///{folder}/state.db"}, "catalogs": catalogs}
+    config = {"state": {"url": f"sqlite:///{folder}/state.db"}, "catalogs": catalogs, **(more or {})}
     return Lakewarden(config, spark=spark, environ={})

@@ -22,12 +22,21 @@ public class PaimonCold {
     catalog.createTable(Identifier.create(database, name), TableSchema.fromJson(schema).toSchema(), true);
   }
 
-  /** Metadata files ([[path below the table's folder, content], ...]), in order, each at once and whole. What is there stays. */
+  /**
+   * Metadata files ([[path below the table's folder, content, whether it replaces another], ...]), in order, each at once
+   * and whole. What is there stays, unless it is to be replaced.
+   */
   public void put(FileStoreTable table, String told) throws Exception {
     FileIO files = table.fileIO();
+    // Some tool may have left them. They are not needed, and would hide what comes before or after.
+    files.deleteQuietly(new Path(table.location(), "snapshot/EARLIEST"));
+    files.deleteQuietly(new Path(table.location(), "snapshot/LATEST"));
     for (Iterator each = ((List) JSON.readValue(told, List.class)).iterator(); each.hasNext(); ) {
       List file = (List) each.next();
       Path path = new Path(table.location(), (String) file.get(0));
+      if (((Boolean) file.get(2)).booleanValue()) {
+        files.delete(path, false);
+      }
       if (!files.exists(path) && !files.tryToWriteAtomic(path, (String) file.get(1)) && !files.exists(path)) {
         throw new IOException(path + " could not be written");
       }

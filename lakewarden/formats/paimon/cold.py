@@ -5,6 +5,10 @@ the cold table's. What makes the cold table is written last: schemas, then tags,
 there at once. So wherever this stops, a snapshot that is there can be read.
 
 The cold table has no hints which snapshot is the first and the last: readers list the folder instead, and are never late.
+
+Paimon looks for a moment by halving the numbers between the first snapshot and the last, and fails where one is missing. So
+where others expired before us, the gap is filled with snapshots that name nothing: a moment on either side of it is found, and
+one inside cannot be read, as nobody knows what the table was then.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +28,7 @@ from lakewarden.formats.cold import SOURCE, SOURCE_UUID, refuse_other, rehome
 from lakewarden.formats.jvm import JavaError, java_reason
 from lakewarden.formats.paimon.catalog import Catalogs
 from lakewarden.formats.paimon.guard import Held
-from lakewarden.formats.paimon.metadata import Files, Root, main_snapshots, past
+from lakewarden.formats.paimon.metadata import GAP, Files, Root, main_snapshots, past
 from lakewarden.formats.paimon.reach import Reach
 from lakewarden.formats.paimon.reader import PaimonReader
 from lakewarden.formats.seam import ColdHome, Copying
@@ -51,6 +56,20 @@ _FOR_EVER = {
 }
 # Paimon's expiry, asked for by whomever, stops at what a consumer has still to read.
 _KEEPER = "consumer/consumer-cold-tier"
+# What a snapshot that stands in for another names instead: a reader's error tells why.
+_NOTHING: Mapping[str, Any] = {
+    "baseManifestList": "expired-before-it-was-handed-off",
+    "deltaManifestList": "expired-before-it-was-handed-off",
+    "properties": {GAP: "true"},
+}
+_NAMES = (
+    "baseManifestListSize",
+    "deltaManifestListSize",
+    "changelogManifestList",
+    "changelogManifestListSize",
+    "indexManifest",
+    "statistics",
+)
 _TERM = ("tagCreateTime", "tagTimeRetained")
 _FALLBACK = "scan.fallback-branch"
 
@@ -125,21 +144,26 @@ class PaimonCold:
     def register(
         self, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Sequence[Ref]
     ) -> None:
-        known = past(view.handle.metadata.roots)
+        known, cold = past(view.handle.metadata.roots), self.view(home.ref)
         wanted = {each: _snapshot(known[each]) for each in snapshot_ids}
+        there = {each.id: each.content for each in _roots(cold)}
         made = [
             *self._schemas(view),
             (_KEEPER, {"nextSnapshot": 0}),
             # A tag has all that its snapshot has: with these first, none is missing once the snapshots are there.
             *((f"tag/tag-{each.name}", wanted[each.snapshot_id]) for each in tags),
-            *((f"snapshot/snapshot-{id_}", wanted[id_]) for id_ in sorted(wanted)),
+            *((_file(id_), wanted[id_]) for id_ in sorted(wanted)),
+            *((_file(id_), gap) for id_, gap in gaps(there | wanted)),
         ]
-        with self.locked(self.view(home.ref)) as lock:
+        filled = self._filled(cold)
+        told = [
+            (path, json.dumps(content), path in filled and content != filled[path]) for path, content in made
+        ]
+        with self.locked(cold) as lock:
             self._check_same(view, wanted)
             lock.check()
             try:
-                told = json.dumps([(path, json.dumps(content)) for path, content in made])
-                self.catalogs.cold.put(self.catalogs.load(home.ref), told)
+                self.catalogs.cold.put(self.catalogs.load(home.ref), json.dumps(told))
             except JavaError as error:
                 raise CommitUnknown(table=home.ref, reason=java_reason(error)) from error
         now = self.find(view, home.ref.catalog)
@@ -174,6 +198,16 @@ class PaimonCold:
         if now.uuid != view.uuid or changed or newest < max(wanted):
             raise CommitLost(table=view.ref, reason="it was rolled back: its snapshots are others now")
 
+    def _filled(self, cold: TableView) -> dict[str, Mapping[str, Any]]:
+        """What stands in for snapshots, by path below the table's folder."""
+        folder = f"{cold.location.rstrip('/')}/"
+        known = {each.file for each in _roots(cold)}
+        return {
+            path.removeprefix(folder): json.loads(self.store(cold.ref.catalog).read(path))
+            for path in cold.handle.metadata.files
+            if path.startswith(f"{folder}snapshot/") and path not in known
+        }
+
     def _schemas(self, view: TableView) -> Iterator[tuple[str, Mapping[str, Any]]]:
         folder = f"{view.location.rstrip('/')}/schema/"
         for path in view.handle.metadata.files:
@@ -186,6 +220,21 @@ class PaimonCold:
         kept = {key: value for key, value in schema["options"].items() if not key.startswith(_NOT_THERE)}
         marks = {SOURCE: str(view.ref), SOURCE_UUID: view.uuid}
         return {**schema, "options": {**kept, **_FOR_EVER, **marks}}
+
+
+def gaps(snapshots: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """What stands in for each snapshot that is missing between others, from right after the one before it. Pure."""
+    ids = sorted(snapshots)
+    for before, after in pairwise(ids):
+        last = snapshots[before]
+        kept = {key: value for key, value in last.items() if key not in _NAMES}
+        at = min(last["timeMillis"] + 1, snapshots[after]["timeMillis"])
+        for id_ in range(before + 1, after):
+            yield id_, {**kept, "id": id_, "timeMillis": at, **_NOTHING}
+
+
+def _file(snapshot_id: int) -> str:
+    return f"snapshot/snapshot-{snapshot_id}"
 
 
 def _named(view: TableView, catalog: str) -> TableRef:

@@ -23,6 +23,9 @@ from lakewarden.formats.seam import NoSense
 MAIN = "main"
 FOLDERS = ("snapshot", "changelog", "tag", "consumer", "schema", "branch")
 
+# What a cold table has in place of a snapshot that was never handed off says so in its properties. It names nothing.
+GAP = "cold-tier.gap"
+
 # Names of branches, tags and consumers may hold slashes; snapshots, changelogs and schemas are numbered.
 _PLACE = re.compile(
     r"^(?:branch/branch-(?P<branch>.+?)/)?"
@@ -225,6 +228,8 @@ def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Me
         name = place["number"] or place["name"]
         if branch != MAIN:
             branches.add(branch)
+        if folder == "snapshot" and GAP in (content.get("properties") or {}):
+            continue
         if folder in ("snapshot", "tag", "changelog"):
             roots.append(Root(folder, branch, name, listed.path, content, listed.modified))
         elif folder == "consumer" and branch == MAIN:
