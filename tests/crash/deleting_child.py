@@ -23,6 +23,7 @@ from lakewarden import Lakewarden
 from lakewarden.engine.stores import local
 from lakewarden.formats.iceberg.cold import IcebergCold
 from lakewarden.formats.iceberg.format import Iceberg
+from lakewarden.formats.paimon.cold import PaimonCold
 from lakewarden.formats.paimon.format import Paimon
 from lakewarden.jobs import reaping
 from lakewarden.safety import permit
@@ -52,6 +53,9 @@ PLACES: dict[str, tuple[Any, str]] = {
     "make-cold": (IcebergCold, "make"),
     "copies": (ColdFiles, "add"),
     "register": (IcebergCold, "register"),
+    "make-cold-paimon": (PaimonCold, "make"),
+    "register-paimon": (PaimonCold, "register"),
+    "put": (PaimonCold, "_put"),
     "fold": (HistoryIndex, "fold"),
     "finish": (Journal, "finish"),
 }
@@ -142,7 +146,8 @@ def main(told: str) -> None:
     }
     cold = dict(task.policy).get("handoff_catalog")
     if cold is not None:
-        config["catalogs"][str(cold)] = {"type": "hadoop", "warehouse": f"{task.folder}/cold"}
+        kind = {"format": "paimon"} if task.format == "paimon" else {"type": "hadoop"}
+        config["catalogs"][str(cold)] = {**kind, "warehouse": f"{task.folder}/cold"}
     with Lakewarden(config, environ={}) as lw:
         if task.job != "restore":
             _ = lw.lake  # the session starts before anything is waited for

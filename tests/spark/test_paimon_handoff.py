@@ -258,3 +258,49 @@ def test_a_table_that_was_rolled_back_does_not_mix_its_pasts(lab: PaimonLab) -> 
     with pytest.raises(Refused, match="another snapshot 3 than"):
         lab.lw.run("handoff", table, KEEP)
     assert lab.cold_texts(table, snapshot_id=3) == rows[3]
+
+
+def test_a_registration_that_stopped_half_way_is_finished(lab: PaimonLab) -> None:
+    """Snapshots come one by one: those that are there can be read, and the next run brings the rest and copies nothing."""
+    table = lab.create()
+    lab.append(table, 5)
+    lab.maker.tag(lab.load(table), "then", 3)
+    rows = past(lab, table)
+    done(lab, "handoff", table)
+    folder = lab.cold / "db.db/events/snapshot"
+    for id_ in (3, 4):
+        (folder / f"snapshot-{id_}").unlink()
+    assert lab.cold_texts(table, snapshot_id=2) == rows[2]
+    assert lab.lw.run("expire", table, KEEP).counters["snapshots_expired"] == 2, "the others wait"
+    again = done(lab, "handoff", table)
+    assert (again["snapshots_handed_off"], again["files_copied"]) == (2, 0)
+    assert {id_: lab.cold_texts(table, snapshot_id=id_) for id_ in (1, 2, 3, 4)} == {
+        id_: rows[id_] for id_ in (1, 2, 3, 4)
+    }
+
+
+PRIMARY_KEYS = {
+    "dynamic buckets": {"bucket": "-1"},
+    "deletion vectors": {"deletion-vectors.enabled": "true"},
+    "changelogs that outlive snapshots": {
+        "changelog-producer": "input", "snapshot.num-retained.min": "1", "changelog.num-retained.min": "3",
+        "changelog.time-retained": "1 ms",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", PRIMARY_KEYS.values(), ids=PRIMARY_KEYS)
+def test_tables_with_primary_keys_read_the_same(lab: PaimonLab, options: dict[str, str]) -> None:
+    table = lab.busy(keyed=True, **options)
+    lab.delete(table, 2_000, 5)
+    lab.append(table, 1, start=2_010)
+    rows = past(lab, table)
+    for job in ("handoff", "expire"):
+        done(lab, job, table)
+    age(lab.warehouse)
+    assert not done(lab, "reap", table)["files_held"]
+    head = max(rows)
+    assert lab.texts(table) == rows[head]
+    shutil.move(lab.warehouse, lab.warehouse.with_name("away"))
+    for id_ in rows.keys() - {head}:
+        assert lab.cold_texts(table, snapshot_id=id_) == rows[id_], id_

@@ -1,8 +1,8 @@
 """The colder tier of a Paimon table: another table, of another catalog, that has every snapshot that was handed off.
 
 Paimon's metadata names files by their place in the table's folder, so every file is copied as it is to the same place below
-the cold table's. What makes the cold table is written last: schemas, then tags, then snapshots, each a file of its own that is
-there at once. So wherever this stops, a snapshot that is there can be read.
+the cold table's. What makes the cold table is written last: schemas, then tags, then snapshots from the oldest on, each a file of
+its own that is there at once. So wherever this stops, a snapshot that is there can be read, and has its tags.
 
 The cold table has no hints which snapshot is the first and the last: readers list the folder instead, and are never late.
 
@@ -150,25 +150,31 @@ class PaimonCold:
         made = [
             *self._schemas(view),
             (_KEEPER, {"nextSnapshot": 0}),
-            # A tag has all that its snapshot has: with these first, none is missing once the snapshots are there.
+            # What goes with a snapshot comes before it: a run that is repeated looks for snapshots alone.
             *((f"tag/tag-{each.name}", wanted[each.snapshot_id]) for each in tags),
-            *((_file(id_), wanted[id_]) for id_ in sorted(wanted)),
             *((_file(id_), gap) for id_, gap in gaps(there | wanted)),
         ]
         filled = self._filled(cold)
-        told = [
-            (path, json.dumps(content), path in filled and content != filled[path]) for path, content in made
-        ]
         with self.locked(cold) as lock:
             self._check_same(view, wanted)
             lock.check()
-            try:
-                self.catalogs.cold.put(self.catalogs.load(home.ref), json.dumps(told))
-            except JavaError as error:
-                raise CommitUnknown(table=home.ref, reason=java_reason(error)) from error
+            self._put(home, made, filled)
+            self._put(home, [(_file(id_), wanted[id_]) for id_ in sorted(wanted)], filled)
         now = self.find(view, home.ref.catalog)
         if now is None or not now.snapshots.issuperset(snapshot_ids):
             raise CommitUnknown(table=home.ref, reason="they were written, and it does not show all of them")
+
+    def _put(
+        self,
+        home: ColdHome,
+        made: Sequence[tuple[str, Mapping[str, Any]]],
+        filled: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        told = [(path, json.dumps(each), filled.get(path, each) != each) for path, each in made]
+        try:
+            self.catalogs.cold.put(self.catalogs.load(home.ref), json.dumps(told))
+        except JavaError as error:
+            raise CommitUnknown(table=home.ref, reason=java_reason(error)) from error
 
     def _cold(self, view: TableView, catalog: str) -> TableView | None:
         there = self.catalogs.names()
