@@ -36,7 +36,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """`table` is where to ask, None where nobody has it. `query` can be run as it is."""
+    """`table` is where to ask, None where nobody has it. `query` can be run as it is; `by_tag`: only the tag leads there."""
 
     asked: Asked
     tier: str
@@ -44,11 +44,14 @@ class Whereabouts:
     snapshot_id: int | None
     committed_at: datetime | None
     reason: str
+    by_tag: bool = False
 
     @property
     def query(self) -> str:
         if self.table is None or self.snapshot_id is None:
             return ""
+        if self.by_tag:
+            return f"SELECT * FROM {self.table} VERSION AS OF '{self.asked.tag}'"
         return f"SELECT * FROM {self.table} VERSION AS OF {self.snapshot_id}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,7 +80,7 @@ def where(
     except _Unknown as error:
         return Whereabouts(asked, GONE, None, None, None, str(error))
     if wanted is None:
-        return Whereabouts(asked, GONE, None, None, None, _never(asked, live))
+        return _kept_by_tag(asked, tiers) or Whereabouts(asked, GONE, None, None, None, _never(asked, live))
     for tier, view in tiers:
         if view.snapshot(wanted.id) is not None:
             reason = "the table has it" if tier == LIVE else f"it expired, and was handed off to {view.ref}"
@@ -93,7 +96,8 @@ def _wanted(
         for _, view in tiers:
             for ref in view.refs:
                 if ref.name == asked.tag and ref.kind == "tag":
-                    return view.snapshot(ref.snapshot_id)
+                    found = (each.snapshot(ref.snapshot_id) for _, each in tiers)
+                    return next((each for each in found if each is not None), None)
         return None
     every = {each.id: each for each in expired}
     every |= {each.id: each for _, view in tiers for each in view.snapshots}
@@ -108,6 +112,16 @@ def _wanted(
             f"which snapshot was current then is not known: between {then[-1].id} and {after.id} others expired, and nobody wrote them down"
         )
     return then[-1] if then else None
+
+
+def _kept_by_tag(asked: Asked, tiers: Sequence[tuple[str, TableView]]) -> Whereabouts | None:
+    """A tag that has a copy of its own can be read when no table has the snapshot any more."""
+    for tier, view in tiers:
+        for ref in view.refs:
+            if ref.kind == "tag" and ref.has_copy and ref.name == asked.tag:
+                reason = "the snapshot expired, and the tag has a copy of it"
+                return Whereabouts(asked, tier, view.ref, ref.snapshot_id, None, reason, by_tag=True)
+    return None
 
 
 def _follows(after: Snapshot, before: Snapshot, live: TableView) -> bool:
