@@ -121,16 +121,25 @@ class PaimonLab:
 
     def cold_texts(self, table: str, **scan: object) -> list[str]:
         """Every row as Paimon's own reader gives it from the colder tier: of `snapshot_id`, `timestamp_millis` or `tag_name`."""
+        return self._travelled(self.load_cold(table), scan)
+
+    def cold_rows(self, table: str, **scan: object) -> list[str]:
+        """The same, as `rows` has them."""
+        found: list[str] = json.loads(
+            self.maker.rows(self.maker.travel(self.load_cold(table), _scanning(scan)), -1, None)
+        )
+        return found
+
+    def load_cold(self, table: str) -> Any:
         opened = self.maker.open({"warehouse": str(self.cold)})
-        return self._travelled(self.maker.load(opened, table.rsplit(".", 1)[1]), scan)
+        return self.maker.load(opened, table.rsplit(".", 1)[1])
 
     def texts_at(self, table: str, **scan: object) -> list[str]:
         """The same from the table itself."""
         return self._travelled(self.load(table), scan)
 
     def _travelled(self, loaded: Any, scan: Mapping[str, object]) -> list[str]:
-        options = {f"scan.{key.replace('_', '-')}": str(value) for key, value in scan.items()}
-        found: list[str] = json.loads(self.types.rows(self.maker.travel(loaded, options), True))
+        found: list[str] = json.loads(self.types.rows(self.maker.travel(loaded, _scanning(scan)), True))
         return found
 
     @property
@@ -169,6 +178,10 @@ class PaimonLab:
         shutil.copytree(self.folder(table), copy)
         yield self.maker.at(self.load(table), str(copy)), copy
         shutil.rmtree(copy)
+
+
+def _scanning(scan: Mapping[str, object]) -> dict[str, str]:
+    return {f"scan.{key.replace('_', '-')}": str(value) for key, value in scan.items()}
 
 
 def files_below(folder: Path) -> set[str]:
