@@ -164,6 +164,8 @@ def test_a_gap_is_a_gap_and_both_sides_of_it_are_found(lab: PaimonLab) -> None:
     both_sides({1, 2, 6, 8, 9}, {3, 4, 5, 7})
     assert lab.cold_texts(table, tag_name="kept") == rows[6]
     assert not [ref for ref in lab.lw.view(table).refs if ref.kind == "tag"]
+    checkup = lab.lw.fsck(table.replace(lab.catalog, COLD, 1), deep=True)
+    assert checkup.healthy, checkup.findings
     age(lab.warehouse)
     assert not done(lab, "reap", table)["files_held"]
 
