@@ -23,11 +23,12 @@ from lakewarden.engine.archive import Archive
 from lakewarden.engine.kernels.copying import CopyTask, measure
 from lakewarden.engine.kernels.s3_copy import on_s3
 from lakewarden.errors import LakewardenError
-from lakewarden.jobs.cold_table import METADATA, NOT_KNOWN, Cold, lying
+from lakewarden.formats.seam import ColdTier
+from lakewarden.jobs.cold_table import NOT_KNOWN, Cold, lying
 from lakewarden.jobs.context import ColdStep, RunContext
+from lakewarden.jobs.copies import in_tasks
 from lakewarden.jobs.cost import age_cost
 from lakewarden.jobs.grounds import Grounds
-from lakewarden.jobs.handoff import in_tasks, pace
 from lakewarden.policy.resolve import Policy
 from lakewarden.prices import Price
 from lakewarden.state.cold_files import ColdFile, ColdFiles
@@ -63,8 +64,8 @@ def prepare(
     old, spared = due(stay, cold.handed, wait, now, policy.explain(_WAIT))
     if not old:
         return Ageing(spared=tuple(spared))
-    every = _data(cold.tier.closure(cold.view, old))
-    mine = _data(cold.only(frozenset(old) | frozenset(leaving)))
+    every = _data(cold.tier, cold.tier.closure(cold.view, old))
+    mine = _data(cold.tier, cold.only(frozenset(old) | frozenset(leaving)))
     mine = mine.filter(pc.is_in(mine["path"], value_set=every["path"].combine_chunks()))
     shared = every.num_rows - mine.num_rows
     bytes_ = (pc.sum(every["size"]).as_py() or 0) - (pc.sum(mine["size"]).as_py() or 0)
@@ -155,7 +156,7 @@ def unread(
 ) -> dict[str, str]:
     """Copies that nobody has read since they were made are, every byte; those that are not what was copied, and why."""
     wanted = {each.cold_path: each for each in copies if each.proven_at is None}
-    tasks = [CopyTask(each.path, path, {}, io, pace(context)) for path, each in wanted.items()]
+    tasks = [CopyTask(each.path, path, {}, io) for path, each in wanted.items()]
     found: dict[str, str] = {}
     whole: list[str] = []
     for each in in_tasks(context, tasks, measure):
@@ -180,5 +181,6 @@ def _refuse(troubles: Mapping[str, str]) -> None:
         )
 
 
-def _data(files: pa.Table) -> pa.Table:
-    return files.filter(pc.invert(pc.is_in(files["kind"], value_set=pa.array(METADATA))))
+def _data(tier: ColdTier, files: pa.Table) -> pa.Table:
+    """Without what any query has to read to be planned: that stays where it can be read at once."""
+    return pa.concat_tables([step.files for step in tier.order(files) if not step.instant])

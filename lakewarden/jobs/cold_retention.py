@@ -67,6 +67,9 @@ class Releasing:
 def prepare(grounds: Grounds, cold: Cold, live: TableView, policy: Policy, now: datetime) -> Releasing:
     if policy.maybe_hours(_KEY) is None:
         return Releasing()
+    if cold.tier.stays_because:
+        why = f"{cold.tier.stays_because}, whatever is asked for: {policy.explain(_KEY)}"
+        return Releasing(spared=((_SNAPSHOT, len(cold.view.snapshots), 0, why),))
     over, spared = plan(cold, live, gather(cold.view, grounds.state, now), policy, now)
     if not over:
         return Releasing(spared=tuple(spared))

@@ -17,8 +17,6 @@ from lakewarden.policy.resolve import Policy
 from lakewarden.state.cold_files import ColdFile
 from lakewarden.state.cold_snapshots import ColdSnapshots
 
-# What names other files: read to plan any query, so it stays where it can be read at once.
-METADATA = ("manifest", "manifest-list")
 NOT_KNOWN = "when it was handed off is not known"
 
 

@@ -24,8 +24,8 @@ from lakewarden.errors import Refused, Unreachable
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.expire import refuse_without_gc
 from lakewarden.jobs.grounds import Grounds
-from lakewarden.jobs.handoff import unproven
 from lakewarden.jobs.neighbours import Neighbours, strays_in_metadata_folders
+from lakewarden.jobs.proofs import unproven
 from lakewarden.model import Hold, HoldKind, RunState, TableView, cold_source
 from lakewarden.paths import inside, normal, normals
 from lakewarden.safety.holds import Holds, gather

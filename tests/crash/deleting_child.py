@@ -24,8 +24,9 @@ from lakewarden.engine.archive import Archive
 from lakewarden.engine.stores import local
 from lakewarden.formats.iceberg.cold import IcebergCold
 from lakewarden.formats.iceberg.format import Iceberg
+from lakewarden.formats.paimon.cold import PaimonCold
 from lakewarden.formats.paimon.format import Paimon
-from lakewarden.jobs import handoff, reaping
+from lakewarden.jobs import copies, reaping
 from lakewarden.safety import permit
 from lakewarden.state.cold_files import ColdFiles
 from lakewarden.state.cold_snapshots import ColdSnapshots
@@ -53,13 +54,16 @@ PLACES: dict[str, tuple[Any, str]] = {
     "end-load": (Loads, "end"),
     "make-cold": (IcebergCold, "make"),
     "copies": (ColdFiles, "add"),
-    "rehome": (handoff, "placed"),
+    "rehome": (copies, "placed"),
     "register": (IcebergCold, "register"),
     "release": (IcebergCold, "release"),
     "let-go": (ColdFiles, "let_go"),
     "left": (ColdSnapshots, "leave"),
     "move": (Archive, "move"),
     "classes": (ColdFiles, "classed"),
+    "make-cold-paimon": (PaimonCold, "make"),
+    "register-paimon": (PaimonCold, "register"),
+    "put": (PaimonCold, "_put"),
     "fold": (HistoryIndex, "fold"),
     "finish": (Journal, "finish"),
 }
@@ -139,7 +143,7 @@ def main(told: str) -> None:
     found = json.loads(told)
     task = Task(**{**found, "policy": tuple(found["policy"].items())})
     reaping.LOCAL_BATCH = BATCH
-    handoff._PORTION_FILES = 2
+    copies._PORTION_FILES = 2
     if task.end == "stop":
         permit.GOOD_SECONDS = (
             1.0  # what is half a minute for users, so that no test has to sleep for that long
@@ -154,7 +158,8 @@ def main(told: str) -> None:
     if task.catalogs:
         config["catalogs"] = json.loads(Path(task.catalogs).read_text("utf-8"))
     elif cold is not None:
-        config["catalogs"][str(cold)] = {"type": "hadoop", "warehouse": f"{task.folder}/cold"}
+        kind = {"format": "paimon"} if task.format == "paimon" else {"type": "hadoop"}
+        config["catalogs"][str(cold)] = {**kind, "warehouse": f"{task.folder}/cold"}
     with Lakewarden(config, environ={}) as lw:
         if task.job != "restore":
             _ = lw.lake  # the session starts before anything is waited for

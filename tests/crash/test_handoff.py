@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from lakewarden.jobs.context import DeletingStep
 from lakewarden.model import RunState
 from tests.support.lab import Lab, lakewarden
+from tests.support.paimon import COLD, PaimonLab, paimon_lab
 from tests.support.spark import add_catalog, remove_catalog
 
 pytestmark = pytest.mark.crash
@@ -62,6 +63,14 @@ REAPS = [
 ALWAYS = [("copies", "inside", 2, FAILED), ("register", "after", 1, DONE)]
 EVERY = os.environ.get("LAKEWARDEN_CRASH") == "every"
 CHOSEN = DEATHS if EVERY else ALWAYS
+# Paimon's metadata is copied as it is; what makes the table is written in two steps, snapshots last.
+PAIMON_DEATHS = [
+    *((place, when, nth, found) for place, when, nth, found in DEATHS if place != "rehome"),
+    ("put", "before", 1, FAILED),
+    ("put", "after", 1, FAILED),
+    ("put", "after", 2, DONE),
+]
+PAIMON_CHOSEN = PAIMON_DEATHS if EVERY else [("put", "after", 1, FAILED)]
 
 
 @pytest.fixture
@@ -72,13 +81,40 @@ def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
     remove_catalog(spark, catalog)
 
 
-def die(folder: Path, table: str, job: str, moment: tuple[str, str, int], policy: dict[str, object]) -> None:
+def die(
+    folder: Path,
+    table: str,
+    job: str,
+    moment: tuple[str, str, int],
+    policy: dict[str, object],
+    of: str = "iceberg",
+) -> None:
     place, when, nth = moment
     task = {
-        "folder": str(folder), "table": table, "job": job, "place": place, "when": when, "nth": nth, "policy": policy,
+        "folder": str(folder), "table": table, "job": job, "place": place, "when": when, "nth": nth,
+        "policy": policy, "format": of,
     }  # fmt: skip
     died = subprocess.run([sys.executable, str(CHILD), json.dumps(task)], capture_output=True, text=True)
     assert died.returncode == -9, died.stdout + died.stderr[-2000:]
+
+
+def goes_on(lab: Lab | PaimonLab, table: str, policy: dict[str, object], found: RunState) -> None:
+    """Hand-off, expiry and reaping after the death, each of which waits for the one before it."""
+    early = lab.lw.run("expire", table, policy)
+    assert (early.state is DONE) == (found is DONE), "nothing expires that is not in the cold table"
+    if found is not DONE:
+        again = lab.lw.run("handoff", table, policy)
+        assert again.state is DONE, again.reason
+        assert lab.lw.run("expire", table, policy).state is DONE
+    else:
+        again = lab.lw.run("handoff", table, policy)
+        assert again.state is RunState.NOTHING_TO_DO
+    dead = next(run for run in lab.lw.runs(table) if run.job == "handoff" and run.id != again.id)
+    assert dead.state is found, dead.reason
+    for path in lab.warehouse.rglob("*"):
+        os.utime(path, (0, 0))
+    reaped = lab.lw.run("reap", table, policy)
+    assert reaped.counters["files_erased"] and not reaped.counters["files_held"], reaped.reason
 
 
 @pytest.mark.parametrize(
@@ -96,22 +132,7 @@ def test_the_next_run_goes_on_where_it_stopped(
     }
     head = lab.lw.view(table).current_snapshot_id
     die(tmp_path, table, "handoff", (place, when, nth), policy)
-
-    early = lab.lw.run("expire", table, policy)
-    assert (early.state is DONE) == (found is DONE), "nothing expires that is not in the cold table"
-    if found is not DONE:
-        again = lab.lw.run("handoff", table, policy)
-        assert again.state is DONE, again.reason
-        assert lab.lw.run("expire", table, policy).state is DONE
-    else:
-        again = lab.lw.run("handoff", table, policy)
-        assert again.state is RunState.NOTHING_TO_DO
-    dead = next(run for run in lab.lw.runs(table) if run.job == "handoff" and run.id != again.id)
-    assert dead.state is found, dead.reason
-    for path in lab.warehouse.rglob("*"):
-        os.utime(path, (0, 0))
-    reaped = lab.lw.run("reap", table, policy)
-    assert reaped.counters["files_erased"] and not reaped.counters["files_held"], reaped.reason
+    goes_on(lab, table, policy, found)
     for snapshot_id, expected in rows.items():
         where = table if snapshot_id == head else f"{cold}.db.events"
         assert lab.rows(where, f"version as of {snapshot_id}") == expected
@@ -148,3 +169,38 @@ def test_what_was_proven_before_the_death_is_proven_again(
         where = table if snapshot_id == head else f"{cold}.db.events"
         assert lab.rows(where, f"version as of {snapshot_id}") == expected
     remove_catalog(lab.spark, cold)
+
+
+@pytest.mark.parametrize(
+    ("place", "when", "nth", "found"),
+    PAIMON_CHOSEN,
+    ids=[f"{when}-{place}-{nth}" for place, when, nth, _ in PAIMON_CHOSEN],
+)
+def test_so_does_that_of_a_paimon_table(
+    spark: SparkSession, tmp_path: Path, place: str, when: str, nth: int, found: RunState
+) -> None:
+    policy = {**POLICY, "handoff_catalog": COLD}
+    with paimon_lab(spark, tmp_path, cold=True) as lab:
+        table = lab.create()
+        lab.append(table, 2)
+        assert lab.lw.run("handoff", table, policy).state is DONE
+        lab.append(table, 3, start=100, days=1)
+        lab.maker.ownExpire(lab.load(table), 2)  # so that there is a gap to fill
+        lab.maker.compact(lab.load(table))
+        lab.append(table, 3, start=200, days=1)
+        snapshots = lab.lw.view(table).snapshots
+        lab.maker.tag(lab.load(table), "then", snapshots[1].id)
+        rows = {each.id: lab.texts_at(table, snapshot_id=each.id) for each in snapshots}
+        ours = place if place not in ("make-cold", "register") else f"{place}-paimon"
+        die(tmp_path, table, "handoff", (ours, when, nth), policy, "paimon")
+        goes_on(lab, table, policy, found)
+        *gone, head = snapshots
+        assert lab.texts(table) == rows[head.id]
+        assert lab.cold_texts(table, tag_name="then") == rows[snapshots[1].id]
+        for each in gone:
+            at = round(each.committed_at.timestamp() * 1000)
+            assert lab.cold_texts(table, snapshot_id=each.id) == rows[each.id]
+            assert lab.cold_texts(table, timestamp_millis=at) == rows[each.id]
+        assert len(lab.cold_texts(table, snapshot_id=1)) == 20, (
+            "what an earlier hand-off brought is still there"
+        )

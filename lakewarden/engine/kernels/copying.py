@@ -56,6 +56,7 @@ class Copied:
     checksum: str
     written: bool
     trouble: str = ""
+    storage_class: str | None = None  # that was asked for, on S3
 
 
 def copy(task: CopyTask) -> Copied:
@@ -93,7 +94,8 @@ def _copied(task: CopyTask, source: Store, target: Store, made: IO[bytes] | None
         return Copied(
             task.source, task.target, 0, "", True, "the copy differs from the file it was made from"
         )
-    return Copied(task.source, task.target, *found, written=True)
+    kind = task.storage_class if on_s3(task.target) else None
+    return Copied(task.source, task.target, *found, written=True, storage_class=kind)
 
 
 def measure(task: CopyTask) -> Copied:

@@ -12,28 +12,30 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakewarden.errors import CommitLost, CommitUnknown, NoSuchTable, PolicyError, Refused
+from lakewarden.formats.cold import refuse_other, rehome
 from lakewarden.formats.iceberg.catalog import Catalogs, session_catalogs
 from lakewarden.formats.iceberg.reach import Reach
 from lakewarden.formats.iceberg.view import io_properties
 from lakewarden.formats.jvm import JavaError, is_java, java_reason
-from lakewarden.formats.seam import ColdHome
-from lakewarden.model import COLD_SOURCE as SOURCE
-from lakewarden.model import COLD_SOURCE_UUID as SOURCE_UUID
-from lakewarden.model import Ref, TableRef, TableView
-from lakewarden.paths import normal
+from lakewarden.formats.seam import ColdHome, Copying
+from lakewarden.model import COLD_SOURCE, COLD_SOURCE_UUID, Ref, TableRef, TableView
 from lakewarden.safety.ownership import ELSEWHERE
 
 # Of several lists of the metadata, the entry that tells which one it is.
 _BY_ID = (("schemas", "schema-id"), ("partition-specs", "spec-id"), ("sort-orders", "order-id"))
 # Where the live table writes.
 _WHERE = (*ELSEWHERE, "write.object-storage.enabled", "write.location-provider.impl")
+_DELETES, _REHOMED_DELETES = "position-deletes", (".parquet", ".puffin")
 _GROWS = ("last-column-id", "last-sequence-number", "last-partition-id", "next-row-id", "last-updated-ms")
 
 
 class IcebergCold:
     """Every promise of ColdTier."""
+
+    stays_because = ""
 
     def __init__(self, catalogs: Catalogs, reach: Callable[[TableView], Reach]) -> None:
         self._catalogs, self._reach = catalogs, reach
@@ -47,6 +49,32 @@ class IcebergCold:
     def closure(self, view: TableView, snapshot_ids: Collection[int]) -> pa.Table:
         return self._reach(view).closure(snapshot_ids)
 
+    def check(self, view: TableView, files: pa.Table) -> None:
+        for path in _of_kind(files, _DELETES)["path"].to_pylist():
+            if not path.endswith(_REHOMED_DELETES):
+                raise Refused(
+                    action="hand off",
+                    target=view.ref,
+                    reason=f"{path} names data files and is no Parquet file: its paths cannot be changed",
+                    hint="apply its deletes first: `lakewarden run compact-deletes`",
+                )
+
+    def order(self, files: pa.Table) -> list[Copying]:
+        """Data first, then what names it: a manifest's copy tells the sizes that its delete files have there."""
+        deletes, manifests, lists = (
+            _of_kind(files, each) for each in (_DELETES, "manifest", "manifest-list")
+        )
+        rest = pc.invert(pc.is_in(files["kind"], pa.array([_DELETES, "manifest", "manifest-list"])))
+        return [
+            Copying(files.filter(rest)),
+            Copying(deletes, "deletes"),
+            Copying(manifests, "manifest", tuple(deletes["path"].to_pylist()), instant=True),
+            Copying(lists, "manifest-list", tuple(manifests["path"].to_pylist()), instant=True),
+        ]
+
+    def may_name(self, path: str) -> bool:
+        return path.endswith(_REHOMED_DELETES)
+
     def rehome(self, view: TableView, home: ColdHome) -> Callable[[str], str]:
         return rehome(view, home)
 
@@ -57,6 +85,10 @@ class IcebergCold:
 
     def release(self, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
         release(self._catalogs, view, home, snapshot_ids)
+
+
+def _of_kind(files: pa.Table, kind: str) -> pa.Table:
+    return files.filter(pc.equal(files["kind"], kind))
 
 
 def find(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome | None:
@@ -78,15 +110,7 @@ def find(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome | None:
             hint="name a Hadoop, JDBC, Hive or Glue catalog: policy key handoff_catalog",
         )
     metadata = json.loads(catalogs.bridge.metadata(table))
-    of = metadata.get("properties", {}).get(SOURCE_UUID)
-    if of != view.uuid:
-        whose = f"it is the cold tier of another table (uuid {of})" if of else "it is a table of its own"
-        raise Refused(
-            action="hand off to",
-            target=ref,
-            reason=whose,
-            hint="name another catalog: policy key handoff_catalog",
-        )
+    refuse_other(ref, view, metadata.get("properties", {}).get(COLD_SOURCE_UUID))
     return ColdHome(
         ref,
         str(metadata["location"]).rstrip("/"),
@@ -102,8 +126,8 @@ def make(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome:
         return found
     ref = TableRef(catalog, view.ref.namespace, view.ref.name)
     properties = {
-        SOURCE: str(view.ref),
-        SOURCE_UUID: view.uuid,
+        COLD_SOURCE: str(view.ref),
+        COLD_SOURCE_UUID: view.uuid,
         "gc.enabled": "false",  # nobody's procedures may delete what it names
         "format-version": str(view.format_version),
     }
@@ -122,25 +146,6 @@ def _catalog(catalogs: Catalogs, name: str) -> Any:
     return catalogs.spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(
         catalogs.spark._jsparkSession, name
     )
-
-
-def rehome(view: TableView, home: ColdHome) -> Callable[[str], str]:
-    """Where a file of the live table lies in the cold tier: the same name below another folder."""
-    live, plain = view.location.rstrip("/") + "/", normal(view.location).rstrip("/") + "/"
-
-    def moved(path: str) -> str:
-        if path.startswith(live):
-            return f"{home.location}/{path[len(live) :]}"
-        if normal(path).startswith(plain):
-            return f"{home.location}/{normal(path)[len(plain) :]}"
-        raise Refused(
-            action="hand off",
-            target=view.ref,
-            reason=f"{path} lies outside the table's folder",
-            hint="compact the table first: what is rewritten lies inside",
-        )
-
-    return moved
 
 
 def register(
