@@ -305,15 +305,24 @@ class Lakewarden(Holding, Auditing, Tiering):
         for job in Job:
             if job in _WHERE_ASKED and not policy.bool(_WHERE_ASKED[job]):
                 continue
-            try:
-                done.append(self.run(job, ref, trigger=trigger, progress=progress))
-            except Refused:  # journaled with its reason, which the pass shows
-                done.append(self.runs(ref, 1)[0])
+            done.append(self._tried(job, ref, trigger, progress))
             if done[-1].state in (RunState.UNKNOWN, RunState.INTERRUPTED):
                 break
             if job is Job.REAP and (cold := self._doomed_cold(ref)) is not None:
-                done.append(self.run(job, cold, trigger=trigger, progress=progress))
+                done.append(self._tried(job, cold, trigger, progress))
         return tuple(done)
+
+    def _tried(
+        self,
+        job: Job,
+        ref: TableRef,
+        trigger: Trigger | Mapping[str, str] | None,
+        progress: Progress | None,
+    ) -> Run:
+        try:
+            return self.run(job, ref, trigger=trigger, progress=progress)
+        except Refused:  # journaled with its reason, which the pass shows
+            return self.runs(ref, 1)[0]
 
     def verify(
         self, table: str | TableRef, snapshot_id: int, progress: Progress | None = None
