@@ -243,13 +243,8 @@ class Lakewarden(Holding, Auditing, Tiering):
         kind, ref = _job(job), _ref(table)
         format_ = self.lake.format_for(ref)
         view = self.view(ref)
-        grounds = Grounds(
-            self.state,
-            self.lake,
-            self.config.budgets.deletes_per_s,
-            self._strays,
-            prices=self.config.prices,
-        )
+        rate, prices = self.config.budgets.deletes_per_s, self.config.prices
+        grounds = Grounds(self.state, self.lake, rate, self._strays, prices=prices)
         wanted = self._resolve(ref, view.properties, policy)
         return prepare(kind, format_, view, wanted, clock.now(), grounds).plan
 
@@ -305,15 +300,18 @@ class Lakewarden(Holding, Auditing, Tiering):
         for job in Job:
             if job in _WHERE_ASKED and not policy.bool(_WHERE_ASKED[job]):
                 continue
-            try:
-                done.append(self.run(job, ref, trigger=trigger, progress=progress))
-            except Refused:  # journaled with its reason, which the pass shows
-                done.append(self.runs(ref, 1)[0])
+            done.append(self._tried(job, ref, trigger=trigger, progress=progress))
             if done[-1].state in (RunState.UNKNOWN, RunState.INTERRUPTED):
                 break
             if job is Job.REAP and (cold := self._doomed_cold(ref)) is not None:
-                done.append(self.run(job, cold, trigger=trigger, progress=progress))
+                done.append(self._tried(job, cold, trigger=trigger, progress=progress))
         return tuple(done)
+
+    def _tried(self, job: Job, ref: TableRef, **how: Any) -> Run:
+        try:
+            return self.run(job, ref, **how)
+        except Refused:  # journaled with its reason, which the pass shows
+            return self.runs(ref, 1)[0]
 
     def verify(
         self, table: str | TableRef, snapshot_id: int, progress: Progress | None = None

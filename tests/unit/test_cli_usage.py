@@ -30,6 +30,7 @@ ARGUMENTS = {
     "verify": ["lake.db.t", "1"],
     "cost": ["lake.db.t"],
     "where": ["lake.db.t", "--tag", "t"],
+    "recall": ["lake.db.t", "--tag", "t"],
     "doomed": ["lake.db.t"],
     "restore": ["lake.db.t", "--all"],
     "receipts": ["lake.db.t"],
