@@ -120,6 +120,12 @@ def test_live_files_go_although_their_copies_lie_in_the_archive(lab: Lab, cold: 
         run = lab.lw.run("reap", table, policy)
         assert run.counters["files_erased"] > 0 and run.counters["files_held"] == 2, run.reason
         assert "is not what was copied" in run.reason and "is not there" in run.reason
+        assert data(frost)[other] == "GLACIER_IR", "made again from the live file, where it can be read"
+        assert data(frost)[victim] == "DEEP_ARCHIVE", "nobody can say what that is: it is left alone"
+        run = lab.lw.run("reap", table, policy)
+        assert (run.counters["files_erased"], run.counters["files_held"]) == (1, 1), run.reason
+        assert lab.lw.run("handoff", table, policy).counters["files_aged"] == 1, "it goes down once more"
+        assert set(data(frost).values()) == {"DEEP_ARCHIVE"}
 
 
 def test_a_file_ages_with_the_newest_snapshot_that_needs_it(lab: Lab, cold: str, frost: Bucket) -> None:
