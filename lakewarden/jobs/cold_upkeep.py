@@ -161,11 +161,12 @@ def settle(
         handed = handoff.settle(journal, format_, table, run)
         if handed is None:
             return None
-        if handed.state is RunState.DONE:
-            step = steps[DeletingStep.HANDING]
-            known, ids = ColdSnapshots(grounds.state), step.detail["snapshot_ids"]
-            had = known.handed(view.uuid)
-            known.add(view.uuid, [each for each in ids if each not in had], run.id, step.at)
+        step = steps[DeletingStep.HANDING]
+        home = format_.cold_tier().find(view, TableRef.parse(step.detail["cold"]).catalog)
+        # Also of one that failed: where snapshots come one by one, some may have been there when it stopped.
+        known, there = ColdSnapshots(grounds.state), home.snapshots if home else frozenset()
+        new = there.intersection(step.detail["snapshot_ids"]) - set(known.handed(view.uuid))
+        known.add(view.uuid, new, run.id, step.at)
     verdict = DoomedFiles(grounds.state).verdict(run.id)
     if verdict is not None and verdict.state is VerdictState.PENDING:
         home = format_.cold_tier().find(view, TableRef.parse(verdict.detail["cold"]).catalog)

@@ -5,13 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from pyspark.sql import SparkSession
 
-from lakewarden.errors import PolicyError, Refused
+from lakewarden import clock
+from lakewarden.errors import CommitUnknown, PolicyError, Refused
+from lakewarden.formats.paimon.cold import PaimonCold
 from lakewarden.model import RunState, Snapshot
+from lakewarden.state.cold_snapshots import ColdSnapshots
 from tests.support.paimon import COLD, PaimonLab, lakewarden, paimon_lab
 from tests.support.witness import later
 
@@ -176,9 +182,10 @@ def test_a_cold_table_is_read_only_and_nothing_leaves_it(lab: PaimonLab) -> None
     lab.append(table, 4)
     done(lab, "handoff", table)
     frozen = table.replace(lab.catalog, COLD, 1)
-    for job in ("compact", "expire", "rewrite-manifests", "sweep", "reap", "expire-partitions", "handoff"):
+    for job in ("compact", "expire", "rewrite-manifests", "sweep", "expire-partitions", "handoff"):
         with pytest.raises(Refused, match="read only"):
             lab.lw.run(job, frozen, KEEP)
+    assert lab.lw.run("reap", frozen, KEEP).state is RunState.NOTHING_TO_DO
     with pytest.raises(Refused, match="read only"):
         lab.lw.tag(frozen, "x", forever=True)
     there = files(lab.cold)
@@ -266,6 +273,28 @@ def test_a_registration_that_stopped_half_way_is_finished(lab: PaimonLab) -> Non
     assert {id_: lab.cold_texts(table, snapshot_id=id_) for id_ in (1, 2, 3, 4)} == {
         id_: rows[id_] for id_ in (1, 2, 3, 4)
     }
+
+
+def test_when_each_came_is_known_although_the_run_never_said_so(lab: PaimonLab) -> None:
+    """Those that were there when it stopped are not handed off again: nobody else would write it down."""
+    table = lab.create()
+    lab.append(table, 5)
+    put = PaimonCold._put
+
+    def half(tier: PaimonCold, home: Any, made: Any, filled: Any) -> None:
+        if not made[0][0].startswith("snapshot/"):
+            put(tier, home, made, filled)
+            return
+        put(tier, home, made[:2], filled)
+        raise CommitUnknown(table=home.ref, reason="the store went away")
+
+    with patch.object(PaimonCold, "_put", half):
+        assert lab.lw.run("handoff", table, KEEP).state is RunState.UNKNOWN
+    then = clock.now() + timedelta(hours=1)
+    with patch.object(clock, "now", lambda: then):
+        assert done(lab, "handoff", table)["snapshots_handed_off"] == 2
+    handed = ColdSnapshots(lab.lw.state).handed(lab.lw.view(table).uuid)
+    assert set(handed) == {1, 2, 3, 4} and handed[1] == handed[2] < handed[3] == handed[4]
 
 
 PRIMARY_KEYS = {
