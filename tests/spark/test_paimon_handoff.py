@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,7 +12,6 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
-from lakewarden import clock
 from lakewarden.errors import CommitUnknown, PolicyError, Refused
 from lakewarden.formats.paimon.cold import PaimonCold
 from lakewarden.model import RunState, Snapshot
@@ -290,8 +288,7 @@ def test_when_each_came_is_known_although_the_run_never_said_so(lab: PaimonLab) 
 
     with patch.object(PaimonCold, "_put", half):
         assert lab.lw.run("handoff", table, KEEP).state is RunState.UNKNOWN
-    then = clock.now() + timedelta(hours=1)
-    with patch.object(clock, "now", lambda: then):
+    with later(hours=1):
         assert done(lab, "handoff", table)["snapshots_handed_off"] == 2
     handed = ColdSnapshots(lab.lw.state).handed(lab.lw.view(table).uuid)
     assert set(handed) == {1, 2, 3, 4} and handed[1] == handed[2] < handed[3] == handed[4]
