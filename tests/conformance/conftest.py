@@ -34,6 +34,9 @@ def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) ->
             yield PaimonLake(lab, **PAIMON[kind])  # type: ignore[arg-type]
         return
     warehouse = jdbc_warehouse(spark, tmp_path)
+    (
+        tmp_path / "cold"
+    ).mkdir()  # every catalog is read before anything is deleted, and one without a folder cannot be
     cold = add_catalog(spark, {"type": "hadoop", "warehouse": str(tmp_path / "cold")})
     with lakewarden(spark, f"sqlite:///{tmp_path}/state.db") as lw:
         yield IcebergLake(Lab(spark, warehouse.catalog, warehouse.path, lw), int(kind[-1]), cold)
