@@ -273,6 +273,24 @@ def test_a_registration_that_stopped_half_way_is_finished(lab: PaimonLab) -> Non
     }
 
 
+def test_a_tag_that_was_moved_is_the_newer_snapshots_and_the_older_keeps_it_with_its_id(
+    lab: PaimonLab,
+) -> None:
+    table = lab.create()
+    lab.append(table, 3)
+    rows = past(lab, table)
+    lab.maker.tag(lab.load(table), "then", 2)
+    done(lab, "handoff", table)
+    assert lab.cold_texts(table, tag_name="then") == rows[2]
+    lab.load(table).deleteTag("then")
+    lab.append(table, 2, start=500)
+    rows = past(lab, table)
+    lab.maker.tag(lab.load(table), "then", 4)
+    done(lab, "handoff", table)
+    assert lab.cold_texts(table, tag_name="then") == rows[4]
+    assert lab.cold_texts(table, tag_name="then-2") == rows[2]
+
+
 def test_when_each_came_is_known_although_the_run_never_said_so(lab: PaimonLab) -> None:
     """Those that were there when it stopped are not handed off again: nobody else would write it down."""
     table = lab.create()

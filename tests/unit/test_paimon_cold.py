@@ -7,8 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewarden.formats.paimon.cold import gaps
+from lakewarden.formats.paimon.cold import gaps, tag_files
 from lakewarden.formats.paimon.metadata import GAP
+from lakewarden.model import Ref
 
 
 def snapshot(id_: int, at: int) -> dict[str, Any]:
@@ -58,3 +59,12 @@ def test_it_names_nothing_that_is_there() -> None:
     for id_, each in made.items():
         assert each["id"] == id_ and GAP in each["properties"] and "indexManifest" not in each
         assert each["baseManifestList"] == each["deltaManifestList"] == "expired-before-it-was-handed-off"
+
+
+def test_a_tags_name_is_the_newest_snapshots_that_had_it() -> None:
+    old, new = snapshot(2, 100), snapshot(4, 200)
+    tag = Ref("then", "tag", 4)
+    assert dict(tag_files([tag], {4: new}, {})) == {"tag/tag-then": new}
+    assert dict(tag_files([tag], {4: new}, {"then": new})) == {"tag/tag-then": new}, "as often as it is told"
+    made = list(tag_files([tag], {4: new}, {"then": old}))
+    assert made == [("tag/tag-then-2", old), ("tag/tag-then", new)], "kept before its name is taken"

@@ -152,19 +152,22 @@ class PaimonCold:
         known, cold = past(view.handle.metadata.roots), self.view(home.ref)
         wanted = {each: _snapshot(known[each]) for each in snapshot_ids}
         there = {each.id: each.content for each in _roots(cold)}
+        named = {each.name: each.content for each in cold.handle.metadata.roots if each.kind == "tag"}
         made = [
             *self._schemas(view),
             (_KEEPER, {"nextSnapshot": 0}),
             # What goes with a snapshot comes before it: a run that is repeated looks for snapshots alone.
-            *((f"tag/tag-{each.name}", wanted[each.snapshot_id]) for each in tags),
+            *tag_files(tags, wanted, named),
             *((_file(id_), gap) for id_, gap in gaps(there | wanted)),
         ]
-        filled = self._filled(cold)
+        replaced = self._filled(cold) | {
+            _tag(each.name): named[each.name] for each in tags if each.name in named
+        }
         with self.locked(cold) as lock:
             self._check_same(view, wanted)
             lock.check()
-            self._put(home, made, filled)
-            self._put(home, [(_file(id_), wanted[id_]) for id_ in sorted(wanted)], filled)
+            self._put(home, made, replaced)
+            self._put(home, [(_file(id_), wanted[id_]) for id_ in sorted(wanted)], replaced)
         now = self.find(view, home.ref.catalog)
         if now is None or not now.snapshots.issuperset(snapshot_ids):
             raise CommitUnknown(table=home.ref, reason="they were written, and it does not show all of them")
@@ -181,9 +184,10 @@ class PaimonCold:
         self,
         home: ColdHome,
         made: Sequence[tuple[str, Mapping[str, Any]]],
-        filled: Mapping[str, Mapping[str, Any]],
+        replaced: Mapping[str, Mapping[str, Any]],
     ) -> None:
-        told = [(path, json.dumps(each), filled.get(path, each) != each) for path, each in made]
+        """`replaced` are files that are there and give way to others of their name; all else that is there stays."""
+        told = [(path, json.dumps(each), replaced.get(path, each) != each) for path, each in made]
         try:
             self.catalogs.cold.put(self.catalogs.load(home.ref), json.dumps(told))
         except JavaError as error:
@@ -250,6 +254,21 @@ def gaps(snapshots: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, Mapp
         at = min(last["timeMillis"] + 1, snapshots[after]["timeMillis"])
         for id_ in range(before + 1, after):
             yield id_, {**kept, "id": id_, "timeMillis": at, **_NOTHING}
+
+
+def tag_files(
+    tags: Sequence[Ref], snapshots: Mapping[int, Mapping[str, Any]], there: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """A name is the newest snapshot's that had it; the one before keeps it with its id behind. Pure."""
+    for tag in tags:
+        earlier = there.get(tag.name)
+        if earlier is not None and earlier["id"] != tag.snapshot_id:
+            yield _tag(f"{tag.name}-{earlier['id']}"), earlier
+        yield _tag(tag.name), snapshots[tag.snapshot_id]
+
+
+def _tag(name: str) -> str:
+    return f"tag/tag-{name}"
 
 
 def _file(snapshot_id: int) -> str:
