@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewarden import clock
-from lakewarden.engine.archive import Archive
+from lakewarden.engine.archive import Archive, Stored
 from lakewarden.engine.kernels.avro_paths import Outside, rehomed_list, rehomed_manifest
 from lakewarden.engine.kernels.copying import Copied, CopyTask, copy, placed
 from lakewarden.engine.kernels.pace import Pace
@@ -85,25 +85,23 @@ def place(move: Callable[[str], str], path: str) -> str | None:
 
 
 def record(state: State, view: TableView, home: ColdHome, copied: Sequence[Copied], run_id: str) -> None:
-    """What is whole is written down. Of one that was there already the store tells the class; nobody asked for it now."""
-    known = _classes(home, [each.target for each in copied if not each.written])
-    found = (
-        ColdFile(
-            each.source,
-            each.target,
-            each.bytes,
-            each.checksum,
-            each.storage_class if each.written else known.get(each.target),
-        )
-        for each in copied
-    )
-    ColdFiles(state).add(view.uuid, found, run_id, clock.now())
+    """What is whole is written down. One that was there already was read and compared a moment ago; its store tells the rest."""
+    now, known = clock.now(), _stored(home, [each.target for each in copied if not each.written])
+
+    def told(each: Copied) -> ColdFile:
+        made = ColdFile(each.source, each.target, each.bytes, each.checksum, each.storage_class)
+        had = known.get(each.target)
+        if had is None:
+            return made
+        return replace(made, storage_class=had.storage_class, etag=had.etag, proven_at=now)
+
+    ColdFiles(state).add(view.uuid, map(told, copied), run_id, now)
 
 
-def _classes(home: ColdHome, paths: Sequence[str]) -> dict[str, str]:
+def _stored(home: ColdHome, paths: Sequence[str]) -> dict[str, Stored]:
     there = [each for each in paths if on_s3(each)]
     found = Archive(home.io).look(there) if there else []
-    return {each.path: each.storage_class for each in found if each is not None}
+    return {each.path: each for each in found if each is not None}
 
 
 class Copier:

@@ -133,7 +133,8 @@ class _Proof:
             for path in doubtful
         ]
         found, mended = dict(doubtful), self._mended(tasks)
-        record(self.state, self.view, self.home, mended, self.context.run_id)
+        new = [each for each in mended if each.written]
+        record(self.state, self.view, self.home, new, self.context.run_id)
         for each in mended:
             if each.written:
                 found[each.source] += "; it was made again from this file, and the next run looks once more"
