@@ -93,6 +93,9 @@ def test_a_delete_file_of_another_writer_with_the_same_rows_is_left_as_it_is(tmp
     position_deletes(tmp_path / "a.parquet", [f"{LIVE}1.parquet", f"{LIVE}3.parquet"])
     assert copy(task(tmp_path / "a.parquet", tmp_path / "b.parquet", rehome=PREFIXES)).trouble == OTHER
     assert (tmp_path / "b.parquet").read_bytes() == before
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "data.parquet")
+    told = copy(task(tmp_path / "data.parquet", tmp_path / "d.parquet", rehome=PREFIXES))
+    assert "no position delete file" in told.trouble and not (tmp_path / "d.parquet").exists()
     position_deletes(tmp_path / "c.parquet", ["/elsewhere/1.parquet"])
     assert "outside" in copy(task(tmp_path / "c.parquet", tmp_path / "d.parquet", rehome=PREFIXES)).trouble
 

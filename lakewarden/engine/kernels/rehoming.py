@@ -68,11 +68,11 @@ def same_deletes(store: Store, path: str, made: IO[bytes]) -> bool:
 
 
 def _parquet(file: pa.NativeFile, made: Any, prefixes: Prefixes) -> None:
+    if _PATH not in pq.ParquetFile(file).schema_arrow.names:
+        raise Stray("it is no position delete file: it has no column file_path")
     source = pq.ParquetFile(file, read_dictionary=[_PATH])
     schema = source.schema_arrow
     place = schema.get_field_index(_PATH)
-    if place < 0:
-        raise Stray("it is no position delete file: it has no column file_path")
     field = schema.field(place).with_type(pa.string())
     schema = schema.set(place, field)
     with pq.ParquetWriter(made, schema, compression="zstd", store_schema=False) as writer:
