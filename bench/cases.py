@@ -14,6 +14,7 @@ from bench.deleting import expire_case, history_growth, reach_memory, sweep_case
 from bench.findings import Check, Found, Machine, Report, Turn, warm
 from bench.fixed_memory import fixed_memory
 from bench.growth import Growth
+from bench.handoff import handoff, handoff_copy
 from bench.lab import Lab
 from bench.lineage import lineage
 from bench.paimon_binpack import binpack_case
@@ -251,6 +252,20 @@ CASES: tuple[Case, ...] = (
         "2,000 snapshots over two years, expired and folded month by month: the audit's questions for every one of them",
         "no wrong answer; 1,000 snapshots read in less than a second; a blast radius over 10,000 in less than 2",
         lineage,
+        compares=False,
+    ),
+    Case(
+        "handoff",
+        "sixty days of hourly commits, compactions and deletes, format 2 and 3: the older thirty are handed off, expire and are deleted",
+        "every snapshot handed off reads as it was written when the live folder is gone; a second run copies nothing",
+        handoff,
+        compares=False,
+    ),
+    Case(
+        "handoff-copy",
+        "four files of a gigabyte handed off, at once and under a limit",
+        "within 10 % of the system's tools doing the same, and of the limit; no worker grows with the file",
+        handoff_copy,
         compares=False,
     ),
     Case(

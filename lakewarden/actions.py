@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from lakewarden.model import Bucket
+from lakewarden.prices import AgeCost, HandOffCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +285,7 @@ class HandOff:
     bytes: int
     present: int
     reason: str
+    cost: HandOffCost | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -294,6 +296,55 @@ class HandOff:
             "files": self.files,
             "bytes": self.bytes,
             "files_present": self.present,
+            "cost": None if self.cost is None else self.cost.to_dict(),
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AgeFiles:
+    """Copies in the colder tier that go to a deeper storage class, by the store itself. `unread_bytes` are read before.
+
+    `cost` is in dollars.
+    """
+
+    files: int
+    bytes: int
+    storage_class: str
+    unread_bytes: int
+    cost: AgeCost
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "action": "age-files",
+            "files": self.files,
+            "bytes": self.bytes,
+            "storage_class": self.storage_class,
+            "unread_bytes": self.unread_bytes,
+            "cost": self.cost.to_dict(),
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSnapshots:
+    """Snapshots that leave the cold table; what only they need there becomes doomed. `fees`: dollars for leaving early."""
+
+    snapshot_ids: tuple[int, ...]
+    files: int
+    bytes: int
+    fees: float
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "action": "release-snapshots",
+            "snapshots": len(self.snapshot_ids),
+            "snapshot_ids": list(self.snapshot_ids),
+            "files": self.files,
+            "bytes": self.bytes,
+            "early_fees": self.fees,
             "reason": self.reason,
         }
 
@@ -370,6 +421,8 @@ Action = (
     | ExpireChangelogs
     | DropPartition
     | HandOff
+    | AgeFiles
+    | ReleaseSnapshots
     | DoomFiles
     | EraseFiles
     | FoldHistory

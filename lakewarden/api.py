@@ -243,7 +243,8 @@ class Lakewarden(Holding, Auditing, Tiering):
         kind, ref = _job(job), _ref(table)
         format_ = self.lake.format_for(ref)
         view = self.view(ref)
-        grounds = Grounds(self.state, self.lake, self.config.budgets.deletes_per_s, self._strays)
+        rate, prices = self.config.budgets.deletes_per_s, self.config.prices
+        grounds = Grounds(self.state, self.lake, rate, self._strays, prices=prices)
         wanted = self._resolve(ref, view.properties, policy)
         return prepare(kind, format_, view, wanted, clock.now(), grounds).plan
 
@@ -268,6 +269,7 @@ class Lakewarden(Holding, Auditing, Tiering):
             self._lanes(),
             self._strays,
             self.config.lineage.history,
+            self.config.prices,
         )
 
         def resolved(view: TableView) -> Policy:
@@ -282,8 +284,8 @@ class Lakewarden(Holding, Auditing, Tiering):
         trigger: Trigger | Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> tuple[Run, ...]:
-        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, reap, compact-history; expire-partitions before
-        and sweep after reap where the policy asks for it.
+        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, reap, compact-history; expire-partitions before,
+        handoff before expire and sweep after reap where the policy asks for it.
 
         Stops at a run whose outcome is unknown. A job that safety refuses is told as such, and the pass goes on.
         """
@@ -298,13 +300,18 @@ class Lakewarden(Holding, Auditing, Tiering):
         for job in Job:
             if job in _WHERE_ASKED and not policy.bool(_WHERE_ASKED[job]):
                 continue
-            try:
-                done.append(self.run(job, ref, trigger=trigger, progress=progress))
-            except Refused:  # journaled with its reason, which the pass shows
-                done.append(self.runs(ref, 1)[0])
+            done.append(self._tried(job, ref, trigger=trigger, progress=progress))
             if done[-1].state in (RunState.UNKNOWN, RunState.INTERRUPTED):
                 break
+            if job is Job.REAP and (cold := self._doomed_cold(ref)) is not None:
+                done.append(self._tried(job, cold, trigger=trigger, progress=progress))
         return tuple(done)
+
+    def _tried(self, job: Job, ref: TableRef, **how: Any) -> Run:
+        try:
+            return self.run(job, ref, **how)
+        except Refused:  # journaled with its reason, which the pass shows
+            return self.runs(ref, 1)[0]
 
     def verify(
         self, table: str | TableRef, snapshot_id: int, progress: Progress | None = None

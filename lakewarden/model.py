@@ -166,6 +166,21 @@ class Changelogs:
     at_once: int
 
 
+# Properties of a table that is another's colder tier: which one's, by name and by uuid.
+COLD_SOURCE = "cold-tier.source"
+COLD_SOURCE_UUID = "cold-tier.source-uuid"
+
+
+def cold_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    return {name: properties[name] for name in (COLD_SOURCE, COLD_SOURCE_UUID) if name in properties}
+
+
+def cold_source(properties: Mapping[str, str]) -> str:
+    """The table whose colder tier one with these properties is; empty for a table of its own."""
+    found = cold_properties(properties)
+    return found.get(COLD_SOURCE) or found.get(COLD_SOURCE_UUID, "")
+
+
 @dataclass(frozen=True, slots=True)
 class TableView:
     """A table as its metadata describes it at one moment. Always read fresh, never kept for later."""

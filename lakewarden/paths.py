@@ -89,6 +89,17 @@ def overlap(one: str, other: str) -> bool:
     return inside(one, other) or inside(other, one)
 
 
+def spellings(folder: str) -> tuple[str, ...]:
+    """How paths below a folder may begin, its own spelling first: writers of one table do not all agree."""
+    own, plain = folder.rstrip("/") + "/", normal(folder).rstrip("/") + "/"
+    found = [own]
+    if plain.startswith("/"):
+        found += [plain, f"file:{plain}", f"file://{plain}"]
+    elif plain.startswith("s3:/"):
+        found += [f"{scheme}://{plain.removeprefix('s3:/')}" for scheme in ("s3", "s3a", "s3n")]
+    return tuple(dict.fromkeys(found))
+
+
 def authority(path: str) -> str:
     """Where a path lives: the bucket, or the file system."""
     if path.startswith(("/", "file:")):

@@ -68,6 +68,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("prices.CLASS", "retrieval_gb", "number", None, "dollars for a GiB that is read"),
     Setting("prices.CLASS", "minimum_days", "number", None, "days an object is billed for at least"),
     Setting("prices.CLASS", "minimum_bytes", "number", None, "bytes an object is billed for at least"),
+    Setting("prices.CLASS", "overhead_bytes", "number", None, "bytes each object is billed for beyond its own"),
+    Setting("prices.CLASS", "restore_per_1000", "number", None, "dollars for a thousand objects that an archive is asked to make readable"),
     Setting("catalogs.NAME", "format", "iceberg or paimon", "iceberg", "the format of the catalog's tables"),
     Setting("catalogs.NAME", "PROPERTY", "text", None, "any other key is the format's own catalog property: type, uri, warehouse, io-impl, s3.endpoint …"),
     Setting("policy", "KEY", "policy value", None, "what a policy key is for every table, unless something more specific says otherwise"),

@@ -1,4 +1,4 @@
-"""The part of `Lakewarden` about the colder tier: where a moment of a table's past can be read."""
+"""The part of `Lakewarden` about the colder tier: where a moment of a table's past can be read, recalled, and what it costs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from lakewarden.policy.duration import moment
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.config import Config
+    from lakewarden.engine.progress import Progress
     from lakewarden.formats.seam import ColdTier
     from lakewarden.jobs.cost import TableCost
+    from lakewarden.jobs.recall import Recall, Shelf
     from lakewarden.jobs.where import Whereabouts
     from lakewarden.lake import Lake
     from lakewarden.policy.resolve import Policy
@@ -53,38 +55,129 @@ class Tiering:
         as_of: str | datetime | None = None,
         tag: str | None = None,
     ) -> Whereabouts:
-        """Which table of which catalog has that snapshot, the table as of that time, or that tag; and the query to run."""
-        from lakewarden.jobs.where import Asked, where
+        """Which table of which catalog has that snapshot, the table as of that time, or that tag; and the query to run.
 
-        asked = Asked(snapshot_id, moment(as_of, "as-of"), tag)
-        live = self.view(table)
-        known = [each.snapshot for each in self._past(live.ref, False).entries()]
-        return where(asked, live, self._cold(live), known)
+        Where an archive has its files, whether they can be read now is asked of the store.
+        """
+        from lakewarden.jobs.recall import shelved
+
+        live, cold = self._both(table)
+        found = self._found(live, cold, snapshot_id, as_of, tag)
+        return shelved(found, self._shelf(live, cold, found), str(live.ref))
+
+    def recall(
+        self,
+        table: str | TableRef,
+        *,
+        snapshot_id: int | None = None,
+        as_of: str | datetime | None = None,
+        tag: str | None = None,
+        days: int = 7,
+        bulk: bool = False,
+        wait: bool = False,
+        progress: Progress | None = None,
+    ) -> Recall:
+        """Ask an archive for the files that a cold snapshot needs, to be readable for so many days; `wait` until they are.
+
+        Idempotent: what is readable or on its way is not asked for again. Nothing of either table changes.
+        """
+        from lakewarden.engine.archive import Archive
+        from lakewarden.engine.progress import Silent
+        from lakewarden.jobs.recall import SPEEDS, recall
+
+        live, cold = self._both(table)
+        found = self._found(live, cold, snapshot_id, as_of, tag)
+        return recall(
+            found,
+            lambda: self._shelf(live, cold, found, thorough=True),
+            lambda: Archive(cold.io if cold else {}),
+            self.config.prices,
+            progress or Silent(),
+            table=str(live.ref),
+            days=days,
+            speed=SPEEDS[bulk],
+            wait=wait,
+        )
 
     def cost(self, table: str | TableRef) -> TableCost:
         """What the table costs a month in each of its tiers, and what handing off what expires next would cost and save."""
-        from lakewarden.jobs.cost import TableCost, hand_off_cost, tier_cost
+        from lakewarden.jobs.cold_table import lying
+        from lakewarden.jobs.cost import TableCost, hand_off_cost, tier_cost, tiers_of
         from lakewarden.jobs.expire import plan, snapshots_to_drop
         from lakewarden.safety.holds import gather
+        from lakewarden.state.cold_files import ColdFile, ColdFiles
 
-        live, now, prices = self.view(table), clock.now(), self.config.prices
+        (live, cold), now, prices = self._both(table), clock.now(), self.config.prices
         policy = self._resolve(live.ref, live.properties, None)
         tier = self.lake.format_for(live.ref).cold_tier()
-        cold, kind = self._cold(live), policy.maybe_text("handoff_storage_class")
         tiers = [tier_cost("live", _sizes(tier, live), None, prices)]
-        if cold is not None:
-            tiers.append(tier_cost("cold", _sizes(tier, cold), kind, prices))
+        if cold is not None and cold.snapshots:
+            files = tier.closure(cold, [each.id for each in cold.snapshots])
+            paths, sizes = files["path"].to_pylist(), files["size"].fill_null(0).to_pylist()
+            known = ColdFiles(self.state).copies(live.uuid, paths)
+            copies = [
+                known.get(path) or ColdFile(path, path, size, "")
+                for path, size in zip(paths, sizes, strict=True)
+            ]
+            tiers += tiers_of(lying(copies, now), prices)
         ids = snapshots_to_drop(plan(live, policy, gather(live, self.state, now), now))
         going = [each for each in ids if cold is None or cold.snapshot(each) is None]
         leaves = tier.closure(live, going)["size"].fill_null(0).to_pylist() if going else []
+        kind = policy.maybe_text("handoff_storage_class")
         return TableCost(str(live.ref), tuple(tiers), hand_off_cost(leaves, None, kind, prices), len(going))
 
-    def _cold(self, live: TableView) -> TableView | None:
-        """The colder tier of the table, whether or not hand-off is still switched on."""
+    def _doomed_cold(self, ref: TableRef) -> TableRef | None:
+        """The table's colder tier, where it has files that its retention doomed."""
+        from lakewarden.state.doomed import DoomedFiles
+
+        if not self._resolve(ref, self.view(ref).properties, None).bool("handoff_enabled"):
+            return None
+        cold = self._both(ref)[1]
+        if cold is None:
+            return None
+        standings = DoomedFiles(self.state).standings(str(cold.ref), cold.uuid)
+        return cold.ref if any(each.live.files for each in standings) else None
+
+    def _both(self, table: str | TableRef) -> tuple[TableView, TableView | None]:
+        """The table and its colder tier, whether or not hand-off is still switched on."""
+        live = self.view(table)
         policy = self._resolve(live.ref, live.properties, None)
         catalog = policy.maybe_text("handoff_catalog")
         if catalog is None:
-            return None
-        format_ = self.lake.format_for(live.ref)
-        home = format_.cold_tier().find(live, catalog)
-        return None if home is None else self.lake.format_for(home.ref).view(home.ref)
+            return live, None
+        home = self.lake.format_for(live.ref).cold_tier().find(live, catalog)
+        return live, None if home is None else self.lake.format_for(home.ref).view(home.ref)
+
+    def _found(
+        self,
+        live: TableView,
+        cold: TableView | None,
+        snapshot_id: int | None,
+        as_of: str | datetime | None,
+        tag: str | None,
+    ) -> Whereabouts:
+        from lakewarden.jobs.where import Asked, where
+        from lakewarden.state.cold_snapshots import ColdSnapshots
+
+        asked = Asked(snapshot_id, moment(as_of, "as-of"), tag)
+        known = [each.snapshot for each in self._past(live.ref, False).entries()]
+        return where(asked, live, cold, known, ColdSnapshots(self.state).left(live.uuid))
+
+    def _shelf(
+        self, live: TableView, cold: TableView | None, found: Whereabouts, thorough: bool = False
+    ) -> Shelf:
+        """What of a cold snapshot's files an archive has, asked of the store at this moment.
+
+        `thorough` believes no record: a rule of the bucket may have moved a copy that we know elsewhere.
+        """
+        from lakewarden.engine.archive import Archive
+        from lakewarden.jobs.recall import Shelf, shelf
+        from lakewarden.jobs.where import COLD
+        from lakewarden.state.cold_files import ColdFiles
+
+        if cold is None or found.tier != COLD or found.snapshot_id is None:
+            return Shelf(0)
+        tier = self.lake.format_for(cold.ref).cold_tier()
+        paths = tier.closure(cold, [found.snapshot_id])["path"].to_pylist()
+        known = {} if thorough else ColdFiles(self.state).copies(live.uuid, paths)
+        return shelf(paths, known, lambda: Archive(cold.io))

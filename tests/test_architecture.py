@@ -186,15 +186,17 @@ def test_only_erase_removes_what_a_path_names() -> None:
 
 
 def test_stores_are_reached_through_objects_only() -> None:
-    """So that whoever deletes on a store is `Objects.delete`, which only `erase` calls."""
+    """So that whoever deletes on a store is `Objects.delete`, which only `erase` calls; an archive is asked, and loses nothing."""
     users = {
         module
         for module in modules()
         if any(each.startswith("lakewarden.engine.stores.") for each in imports(module))
     }
     assert {each for each in users if not each.startswith("lakewarden.engine.stores.")} == {
-        "lakewarden.engine.objects"
+        "lakewarden.engine.objects",
+        "lakewarden.engine.archive",
     }
+    assert not [each for each in calls("lakewarden.engine.archive") if "delete" in each]
 
 
 def test_permits_are_made_in_one_place() -> None:

@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 
-from lakewarden.actions import Bin, DropPartition, ManifestRewrite, MergeBuckets, RewriteGroup, Source
+from lakewarden.actions import (
+    AgeFiles,
+    Bin,
+    DropPartition,
+    HandOff,
+    ManifestRewrite,
+    MergeBuckets,
+    ReleaseSnapshots,
+    RewriteGroup,
+    Source,
+)
 from lakewarden.cli import docs
 from lakewarden.config import Config
 from lakewarden.errors import UsageError
@@ -36,6 +46,7 @@ from lakewarden.model import (
 from lakewarden.plan import Bounds, Plan
 from lakewarden.policy.keys import KEYS
 from lakewarden.policy.resolve import Layers, resolve, validate
+from lakewarden.prices import PRICES, AgeCost, HandOffCost
 from lakewarden.sources import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -126,10 +137,8 @@ def test_every_policy_key_has_its_line(key: Any) -> None:
 
 def test_a_key_is_called_acted_on_only_where_its_job_exists() -> None:
     jobs = {*Job, "the whole pass", "the commit hook", "the gateway"}
-    apart = {"handoff_retention_hours": False}  # what was handed off stays, so far
     for key in KEYS:
-        expected = apart.get(key.name, docs.job_of(key) in jobs)
-        assert (key.name in docs.keys_in_use()) == expected, key.name
+        assert (key.name in docs.keys_in_use()) == (docs.job_of(key) in jobs), key.name
 
 
 def test_every_error_has_its_line() -> None:
@@ -165,7 +174,12 @@ def plans() -> Iterator[Plan]:
     fold = ManifestRewrite(0, 100, 1000, 1, "many")
     drop = DropPartition(0, 0, "day=1", 1, 1, 1, MOMENT, "old")
     merge = MergeBuckets(0, "dt=1", (Bucket("A", "dt=1", 0, 9, 9, 9, 9, 9, 0),), True, "many sorted runs")
+    hand = HandOff((1,), "cold", 1, 1, 0, "they expire", HandOffCost(1, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0))
+    age = AgeFiles(1, 1, "DEEP_ARCHIVE", 1, AgeCost(1.0, 1.0, 1.0, 1.0), "old")
     for job, action in (
+        (Job.HANDOFF, hand),
+        (Job.HANDOFF, age),
+        (Job.HANDOFF, ReleaseSnapshots((1,), 1, 1, 1.0, "past their retention")),
         (Job.COMPACT, group),
         (Job.REWRITE_MANIFESTS, fold),
         (Job.EXPIRE_PARTITIONS, drop),
@@ -224,6 +238,23 @@ def documents() -> Iterator[dict[str, Any]]:
     yield FsckReport(Checkup(TABLE, MOMENT, 2, "/m", (finding,), Looked(), False, 0.1)).to_dict()
     yield UsageError(reason="wrong").to_dict()
     yield from holding()
+    yield from tiering()
+
+
+def tiering() -> Iterator[dict[str, Any]]:
+    from lakewarden.jobs.cost import TableCost, hand_off_cost, tier_cost
+    from lakewarden.jobs.recall import Recall
+    from lakewarden.jobs.where import DEEP, Asked, Whereabouts
+    from lakewarden.report.cost import CostReport
+    from lakewarden.report.recall import RecallReport
+    from lakewarden.report.where import WhereReport
+
+    found = Whereabouts(Asked(snapshot_id=2), DEEP, TABLE, 2, MOMENT, "archived", MOMENT)
+    yield WhereReport(str(TABLE), found).to_dict()
+    done = Recall(found, 2, 1, 1, 1, 1, 0, MOMENT, None, 0.1)
+    yield RecallReport(str(TABLE), done, MOMENT).to_dict()
+    tier, next_ = tier_cost("live", [1], None, PRICES), hand_off_cost([1], None, None, PRICES)
+    yield CostReport(TableCost(str(TABLE), (tier,), next_, 1)).to_dict()
 
 
 def holding() -> Iterator[dict[str, Any]]:

@@ -43,6 +43,7 @@ JOBS_OF_KEYS = (
     ("reap_", "reap"),
     ("delete_grace_", "reap"),
     ("handoff_", "handoff"),
+    ("cold_", "handoff"),
     ("protected_", "the gateway"),
     ("history_", "compact-history"),
     ("lineage_", "the commit hook"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
@@ -214,8 +214,30 @@ class ColdHome:
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
+# What of a file is written anew: of position deletes and deletion vectors the paths of the data files they are about, of
+# manifests and their lists those they name.
+Change = Literal["none", "deletes", "manifest", "manifest-list"]
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """Files (path, kind, size) that are copied together, once those before them are there.
+
+    `sized` are files whose size in the colder tier the copies tell. `instant`: needed to plan a query, so always at hand.
+    """
+
+    files: pa.Table
+    change: Change = "none"
+    sized: tuple[str, ...] = ()
+    instant: bool = False
+
+
 class ColdTier(Protocol):
     """How a format keeps snapshots that were handed off: in another table, of another catalog."""
+
+    @property
+    def stays_because(self) -> str:
+        """Why no snapshot can leave a cold table of this format again; empty where they can."""
 
     def find(self, view: TableView, catalog: str) -> ColdHome | None:
         """None where there is none yet. Refused where the name is taken by something else."""
@@ -226,13 +248,31 @@ class ColdTier(Protocol):
     def closure(self, view: TableView, snapshot_ids: Collection[int]) -> pa.Table:
         """Every file these snapshots need, the table's own metadata apart: path, kind, size. Complete, or raises."""
 
+    def check(self, view: TableView, files: pa.Table) -> None:
+        """Refused where one of these files of a closure could not be read there. Asked when a hand-off is planned."""
+
+    def order(self, files: pa.Table) -> Sequence[Copying]:
+        """How the files of a closure, of either table, are copied: what names others after those."""
+
+    def may_name(self, path: str) -> bool:
+        """Whether it may be a delete file that names data files, so that its copy is not the same bytes. By its name only."""
+
     def rehome(self, view: TableView, home: ColdHome) -> Callable[[str], str]:
         """Where a file of the table lies in the colder tier. Refused for one outside the table's folder."""
 
     def register(
         self, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Sequence[Ref]
     ) -> None:
-        """One commit after which the cold table has these snapshots too, all their files being there. CommitLost, CommitUnknown."""
+        """Afterwards the cold table has these snapshots too, each whole or not at all, their files being there.
+
+        CommitLost: nothing changed. CommitUnknown: some of them may be there.
+        """
+
+    def release(self, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
+        """One commit after which the cold table has these no longer, nor a name for them. No file is touched.
+
+        CommitLost, CommitUnknown; Refused where the format has a reason that they stay.
+        """
 
 
 class TableFormat(Protocol):

@@ -46,6 +46,15 @@ class DeletingStep(StrEnum):
     ADOPTED = "adopted"
 
 
+class ColdStep(StrEnum):
+    """The journaled moments of what handoff does in the colder tier itself."""
+
+    AGEING = "ageing"  # copies of a portion may be in a deeper class from here on
+    AGED = "aged"
+    RELEASING = "releasing"  # snapshots may be gone from the cold table from here on
+    RELEASED = "released"  # the verdict on their files is in force
+
+
 class HistoryStep(StrEnum):
     """The journaled moments of compact-history, month by month."""
 
@@ -68,7 +77,7 @@ class RunContext:
     budgets: BudgetsConfig = field(default_factory=BudgetsConfig)
     lanes: Lanes | None = None
 
-    def step(self, name: StepName | DeletingStep | HistoryStep, detail: Mapping[str, Any]) -> None:
+    def step(self, name: StepName | DeletingStep | ColdStep | HistoryStep, detail: Mapping[str, Any]) -> None:
         """Journal the step, or RunTaken: a run that another process took over must not go on."""
         self.journal.step(self.run_id, self.owner, name, detail, clock.now())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,13 +21,13 @@ from lakewarden.engine.progress import Progress, Silent
 from lakewarden.errors import LakewardenError, Refused, Unreachable
 from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs import (
+    cold_upkeep,
     compact,
     compact_deletes,
     compact_history,
     compact_keyed,
     dropping,
     expiring,
-    handoff,
     manifests,
     merging,
     reap,
@@ -45,6 +45,7 @@ from lakewarden.jobs.recover import recover
 from lakewarden.model import Job, Owner, Run, RunState, TableRef, TableView, Trigger
 from lakewarden.plan import Bounds, Plan
 from lakewarden.policy.resolve import Policy
+from lakewarden.prices import PRICES, Price
 from lakewarden.safety.ownership import MetadataFile
 from lakewarden.state.runs import Journal, current_owner, new_run_id
 
@@ -61,7 +62,7 @@ def prepare(
         case Job.EXPIRE_PARTITIONS:
             return dropping.prepare(format_, view, policy, now)
         case Job.HANDOFF:
-            return handoff.prepare(grounds, format_, view, policy, now)
+            return cold_upkeep.prepare(grounds, format_, view, policy, now)
         case Job.EXPIRE:
             return expiring.prepare(grounds, format_, view, policy, now)
         case Job.REAP:
@@ -134,17 +135,20 @@ class Runner:
     lanes: Lanes | None = None
     strays: dict[tuple[str, str], MetadataFile] = field(default_factory=dict)
     history: str = "state"
+    prices: Mapping[str, Price] = field(default_factory=lambda: PRICES)
 
     @property
     def grounds(self) -> Grounds:
-        return Grounds(self.journal.state, self.lake, self.budgets.deletes_per_s, self.strays, self.history)
+        state, rate = self.journal.state, self.budgets.deletes_per_s
+        return Grounds(state, self.lake, rate, self.strays, self.history, self.prices)
 
     def run(self, job: Job, table: TableRef, resolve: Callable[[TableView], Policy], trigger: Trigger) -> Run:
         format_, owner = self.lake.format_for(table), current_owner()
         self._recover(job, format_, table, owner)
         view = format_.view(table)
         policy = resolve(view)
-        refuse_frozen(job, view)
+        if job is not Job.REAP:  # what its own retention doomed goes as everywhere
+            refuse_frozen(job, view)
         if job is Job.REAP:
             settle_erasing(self.grounds, format_, view)
         run_id = new_run_id(clock.now())
@@ -170,7 +174,7 @@ class Runner:
     def _recover(self, job: Job, format_: TableFormat, table: TableRef, owner: Owner) -> None:
         """What an earlier run of this job left open is settled before a new plan is made."""
         if job is Job.HANDOFF:
-            settle_handoff = partial(handoff.settle, self.journal, format_, table)
+            settle_handoff = partial(cold_upkeep.settle, self.grounds, self.journal, format_, table)
             recover(self.journal, format_, table, job, owner, driven=_DRIVEN, settle=settle_handoff)
             return
         if job is Job.COMPACT_HISTORY:
@@ -252,7 +256,7 @@ def _do(prepared: Prepared, context: RunContext, grounds: Grounds) -> Outcome:
     if plan.job is Job.EXPIRE:
         return expiring.execute(prepared, grounds, context)
     if plan.job is Job.HANDOFF:
-        return handoff.execute(prepared, grounds, context)
+        return cold_upkeep.execute(prepared, grounds, context)
     if plan.job is Job.REAP:
         return reap.execute(prepared, grounds, context)
     if plan.job is Job.SWEEP:

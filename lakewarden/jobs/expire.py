@@ -69,7 +69,7 @@ def plan(
 ) -> Plan:
     """Snapshots past the window that nothing holds; every other one is spared, with its reason.
 
-    Where some are told that were `handed_off` to the colder tier, no other expires.
+    Where some are told that were `handed_off` to the colder tier, no other expires, and no tag of another is dropped.
     """
     empty = Plan(
         job=Job.EXPIRE,
@@ -83,8 +83,13 @@ def plan(
         return replace(empty, reason=f"switched off: {policy.explain('snapshot_expiry_enabled')}")
     refs, outlived = _split_refs(view, policy, holds, now)
     kept = _kept(view, refs, policy, holds, now)
+    waits = f"waits for its hand-off to the colder tier: {policy.explain('handoff_enabled')}"
+    waiting: list[Ref] = []
     if handed_off is not None:
-        waits = f"waits for its hand-off to the colder tier: {policy.explain('handoff_enabled')}"
+        stays = {*handed_off, *(_behind_the_first_kept(view, kept) if view.in_order else kept)}
+        # The tag goes along with its snapshot, of which it may have the last copy.
+        waiting = [each for each in outlived if each.kind == "tag" and each.snapshot_id not in stays]
+        outlived = [each for each in outlived if each not in waiting]
         kept = {each.id: waits for each in view.snapshots if each.id not in handed_off} | kept
     if view.in_order:
         kept = _behind_the_first_kept(view, kept)
@@ -112,6 +117,7 @@ def plan(
             [
                 *(("snapshot", 1, 0, kept[each.id]) for each in view.snapshots if each.id in kept),
                 *(("changelog", 1, 0, changelogs.kept) for _ in changelogs.stay),
+                *(("tag", 1, 0, waits) for _ in waiting),
             ]
         ),
         reason=_summary(chosen, outlived, len(view.snapshots), changelogs.gone),

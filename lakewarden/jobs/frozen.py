@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from lakewarden.errors import Refused
-from lakewarden.model import TableView
-
-SOURCE = "cold-tier.source"
+from lakewarden.model import TableView, cold_source
 
 
 def refuse_frozen(action: str, view: TableView) -> None:
     """What a cold table has is the only copy of what expired: nothing rewrites it, and nothing leaves it but by its retention."""
-    if SOURCE in view.properties:
+    live = cold_source(view.properties)
+    if live:
         raise Refused(
             action=action,
             target=view.ref,
-            reason=f"it is the colder tier of {view.properties[SOURCE]}, and read only",
-            hint=f"look after {view.properties[SOURCE]} instead",
+            reason=f"it is the colder tier of {live}, and read only",
+            hint=f"look after {live} instead",
         )

@@ -17,7 +17,7 @@ from lakewarden.formats.survey import DATA, DELETES, KINDS, VECTOR, Broken, Root
 from lakewarden.jobs.checkup import NAMED, Fault, Finding, Severity
 from lakewarden.jobs.fsck_presence import Presence
 from lakewarden.jobs.fsck_repairs import BACKUP, drop_files, expire_or_drop, name_once, roll_back, statistics
-from lakewarden.model import TableView
+from lakewarden.model import TableView, cold_source
 from lakewarden.paths import hashes
 from lakewarden.safety.reached import contains
 from lakewarden.state.verdicts import DoomedFile, FileState
@@ -187,7 +187,12 @@ def _check_lost(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _check_consumers(evidence: Evidence) -> Iterator[Finding]:
-    """A consumer goes on where it stopped: at a snapshot that is there, or at its changelog, or at the next to come."""
+    """A consumer goes on where it stopped: at a snapshot that is there, or at its changelog, or at the next to come.
+
+    That of a colder tier reads nothing: it is there so that nobody's expiry goes past it.
+    """
+    if cold_source(evidence.view.properties):
+        return
     roots = evidence.survey.lists.roots
     ids = {root.snapshot_id for root in roots if not root.copy or root.copy.startswith("changelog ")}
     for ref in evidence.view.refs:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from lakewarden.jobs.checkup import NAMED, Fault, Finding, Severity
-from lakewarden.model import Snapshot, TableView
+from lakewarden.model import Snapshot, TableView, cold_source
 from lakewarden.state.pins import Pin
 
 _VERSION = re.compile(r"^(?:v(\d+)(?:\.gz)?\.metadata\.json(?:\.gz)?)$")
@@ -75,8 +75,9 @@ def _cycle(parents: Mapping[int, int | None]) -> tuple[int, ...]:
 
 
 def _check_off_history(view: TableView) -> Iterator[Finding]:
+    """A colder tier has snapshots from before its gaps, and they are to stay."""
     off = _off_history(view)
-    if not off:
+    if not off or cold_source(view.properties):
         return
     staged = sum(_WAP in each.summary for each in off)
     oldest = min(off, key=lambda each: each.committed_at)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from lakewarden.formats.seam import TableFormat
 from lakewarden.model import TableRef
+from lakewarden.prices import PRICES, Price
 from lakewarden.safety.ownership import MetadataFile
 from lakewarden.state.database import State
 
@@ -30,3 +32,4 @@ class Grounds:
     strays: dict[tuple[str, str], MetadataFile] = field(default_factory=dict)
     # Where details of folded history go: `state` or `table`.
     history: str = "state"
+    prices: Mapping[str, Price] = field(default_factory=lambda: PRICES)

@@ -1,51 +1,37 @@
 """handoff: copy what is about to expire to a colder tier, where it stays readable; told in order.
 
     plan       which snapshots would expire and are not in the cold table yet, and which of their files have no copy
-    copy       each file streamed by a Spark task, read back and compared; journaled in portions, so that a stop costs one
-    rehome     manifests and manifest lists, with the cold tier's paths in them
-    register   one commit of the cold table, after which it has these snapshots and all it had before
+    copy       each file streamed by a Spark task, read back and compared; journaled in portions, so that a stop costs one;
+               what names other files by their whole path is written anew, with the cold tier's paths in it (`copies.py`)
+    register   the cold table has these snapshots from here on, and all it had before
 
 Where a process stops: before the last step the cold table does not name what was copied, and the next run finds the copies
 it has a record of. Nothing of the live table is touched here: expire waits until a snapshot is in the cold table, reap until
-each file's copy has been read once more and is what it was.
+each file's copy has been read once more and is what it was (`proofs.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakewarden import clock
 from lakewarden.actions import HandOff
-from lakewarden.engine.kernels.avro_paths import rehomed_list, rehomed_manifest
-from lakewarden.engine.kernels.copying import Copied, CopyTask, checksum, copy, measure
-from lakewarden.engine.kernels.pace import Pace
-from lakewarden.engine.kernels.storage import Store
-from lakewarden.engine.lanes import budget_of
-from lakewarden.engine.spark import fan_out, parallelism
-from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, Refused
-from lakewarden.formats.seam import ColdHome, TableFormat
+from lakewarden.errors import CommitLost, CommitUnknown
+from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs import expire
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
+from lakewarden.jobs.copies import Copier, present, without
+from lakewarden.jobs.cost import hand_off_cost
 from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.recover import IN_FLIGHT, Settled
 from lakewarden.model import Job, Run, RunState, TableRef, TableView
 from lakewarden.plan import Bounds, Plan, count_spared
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import gather
-from lakewarden.state.cold_files import ColdFile, ColdFiles
 from lakewarden.state.runs import Journal
-
-_METADATA = ("manifest", "manifest-list")
-_DELETES = "position-deletes"
-# One portion is journaled at a time: what a stop may cost to copy again.
-_PORTION_BYTES, _PORTION_FILES = 1 << 30, 2_000
-_THREADS = 8
 
 
 def prepare(
@@ -60,7 +46,7 @@ def prepare(
         return Prepared(replace(empty, reason=why), view, policy)
     expire.check(view, now)
     wanted = expire.plan(view, policy, gather(view, grounds.state, now), now)
-    ids = expire.snapshots_to_drop(wanted)
+    ids = (*expire.snapshots_to_drop(wanted), *_kept_by_tags(wanted, view))
     tier = format_.cold_tier()
     home = tier.find(view, policy.text("handoff_catalog"))
     there = home.snapshots if home else frozenset()
@@ -77,17 +63,28 @@ def prepare(
         why = f"all {len(ids):,} snapshots that may expire are handed off" if ids else "no snapshot expires"
         return Prepared(replace(empty, reason=why, spared=spared), view, policy)
     files = tier.closure(view, left)
-    new = _without_copies(files, ColdFiles(grounds.state).among(view.uuid, files["path"].to_pylist()))
+    have = {path for step in tier.order(files) for path in present(grounds.state, tier, view, home, step)}
+    new = without(files, have)
+    tier.check(view, new)
+    sizes = new["size"].fill_null(0).to_pylist()
     action = HandOff(
         left,
         policy.text("handoff_catalog"),
         new.num_rows,
-        pc.sum(new["size"]).as_py() or 0,
+        sum(sizes),
         files.num_rows - new.num_rows,
         wanted.reason,
+        hand_off_cost(sizes, None, policy.maybe_text("handoff_storage_class"), grounds.prices),
     )
     reason = f"{len(left):,} snapshots expire next: {new.num_rows:,} of the files they need have no copy yet"
     return Prepared(replace(empty, actions=(action,), reason=reason, spared=spared), view, policy, more=files)
+
+
+def _kept_by_tags(wanted: Plan, view: TableView) -> list[int]:
+    """Snapshots that expired before, and of which a tag that goes now has the last copy."""
+    going = expire.refs_to_drop(wanted, view)
+    held = {ref.snapshot_id for ref in view.refs if ref.name in going and ref.kind == "tag" and ref.has_copy}
+    return sorted(each for each in held if view.snapshot(each) is None)
 
 
 def handed_off(format_: TableFormat, view: TableView, policy: Policy) -> frozenset[int] | None:
@@ -117,13 +114,19 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
     files: pa.Table = prepared.more
     context.progress.begin(f"handoff {prepared.view.ref}", action.bytes)
     try:
-        home = context.format.cold_tier().make(prepared.view, action.catalog)
+        tier = context.format.cold_tier()
+        home = tier.make(prepared.view, action.catalog)
         detail = {"cold": str(home.ref), "location": home.location, "snapshot_ids": list(action.snapshot_ids)}
         context.step(DeletingStep.HANDING, detail)
         storage_class = prepared.policy.maybe_text("handoff_storage_class")
-        handing = _Handing(prepared.view, home, grounds, context, storage_class)
-        handing.copy(files)
-        handing.register(action.snapshot_ids)
+        copier = Copier(prepared.view, home, grounds.state, context, storage_class)
+        copier.copy(files)
+        tags = [
+            each
+            for each in prepared.view.refs
+            if each.kind == "tag" and each.snapshot_id in action.snapshot_ids
+        ]
+        tier.register(prepared.view, home, action.snapshot_ids, tags)
         context.step(DeletingStep.HANDED, detail)
     except CommitLost as error:
         return Outcome(RunState.LOST_RACE, error.message)
@@ -131,163 +134,4 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
         return Outcome(RunState.UNKNOWN, error.message)
     finally:
         context.progress.end()
-    return Outcome(RunState.DONE, "", {"snapshots_handed_off": len(action.snapshot_ids), **handing.counters})
-
-
-class _Handing:
-    """One run's copying; lives as long as `execute`."""
-
-    def __init__(
-        self,
-        view: TableView,
-        home: ColdHome,
-        grounds: Grounds,
-        context: RunContext,
-        storage_class: str | None,
-    ) -> None:
-        self.view, self.home, self.context, self.storage_class = view, home, context, storage_class
-        self.copies = ColdFiles(grounds.state)
-        self.move = context.format.cold_tier().rehome(view, home)
-        self.counters = {"files_copied": 0, "files_present": 0, "bytes_copied": 0}
-
-    def copy(self, files: pa.Table) -> None:
-        """Data first, then what names it: a manifest's copy tells the sizes that its delete files have there."""
-        plain = files.filter(pc.invert(pc.is_in(files["kind"], pa.array(_METADATA))))
-        for portion in _portions(self._missing(plain)):
-            self._record(self._fanned_out(portion))
-        deletes = plain.filter(pc.equal(plain["kind"], _DELETES))
-        self._rehome(files, "manifest", self._sizes(deletes["path"].to_pylist()))
-        manifests = files.filter(pc.equal(files["kind"], "manifest"))["path"].to_pylist()
-        self._rehome(files, "manifest-list", self._sizes(manifests))
-
-    def register(self, snapshot_ids: Sequence[int]) -> None:
-        going = set(snapshot_ids)
-        tags = [each for each in self.view.refs if each.kind == "tag" and each.snapshot_id in going]
-        self.context.format.cold_tier().register(self.view, self.home, snapshot_ids, tags)
-
-    def _missing(self, files: pa.Table) -> pa.Table:
-        have = self.copies.among(self.view.uuid, files["path"].to_pylist())
-        self.counters["files_present"] += len(have)
-        return _without_copies(files, have)
-
-    def _sizes(self, paths: Sequence[str]) -> Mapping[str, int]:
-        return {path: each.size for path, each in self.copies.among(self.view.uuid, paths).items()}
-
-    def _fanned_out(self, portion: pa.Table) -> list[Copied]:
-        tasks = [
-            self._task(path, kind)
-            for path, kind in zip(portion["path"].to_pylist(), portion["kind"].to_pylist(), strict=True)
-        ]
-        return in_tasks(self.context, tasks, copy)
-
-    def _task(self, path: str, kind: str) -> CopyTask:
-        rehome = None
-        if kind == _DELETES and not path.endswith(".puffin"):
-            if not path.endswith(".parquet"):
-                raise Refused(
-                    action="hand off",
-                    target=self.view.ref,
-                    reason=f"{path} names data files and is no Parquet file: its paths cannot be changed",
-                    hint="apply its deletes first: `lakewarden run compact-deletes`",
-                )
-            rehome = (f"{self.view.location.rstrip('/')}/", f"{self.home.location}/")
-        moved, budget = self.move(path), pace(self.context)
-        return CopyTask(path, moved, self.view.io, self.home.io, budget, rehome, self.storage_class)
-
-    def _rehome(self, files: pa.Table, kind: str, sizes: Mapping[str, int]) -> None:
-        """On the driver: these are small, and few."""
-        paths = self._missing(files.filter(pc.equal(files["kind"], kind)))["path"].to_pylist()
-        source, target = Store(self.view.io), Store(self.home.io)
-        change = rehomed_list if kind == "manifest-list" else rehomed_manifest
-
-        def one(path: str) -> Copied:
-            with source.open(path) as file:
-                content = change(file.read(), self.move, sizes)
-            cold = self.move(path)
-            with target.create(cold) as out:
-                out.write(content)
-            with target.open(cold) as file:
-                trouble = "" if file.read() == content else "the copy differs from what was written"
-            return Copied(path, cold, len(content), checksum(content), True, trouble)
-
-        with ThreadPoolExecutor(_THREADS) as pool:
-            self._record(list(pool.map(one, paths)))
-
-    def _record(self, copied: Sequence[Copied]) -> None:
-        """What is whole is written down, also where another of the portion failed."""
-        whole = [each for each in copied if not each.trouble]
-        now = clock.now()
-        found = (ColdFile(each.source, each.target, each.bytes, each.checksum) for each in whole)
-        self.copies.add(self.view.uuid, found, self.context.run_id, now)
-        self.counters["files_copied"] += sum(each.written for each in whole)
-        self.counters["files_present"] += sum(not each.written for each in whole)
-        self.counters["bytes_copied"] += sum(each.bytes for each in whole if each.written)
-        self.context.progress.advance(sum(each.bytes for each in whole))
-        failed = [each for each in copied if each.trouble]
-        if failed:
-            raise LakewardenError(
-                reason=f"copy {failed[0].source} to {failed[0].target}: {failed[0].trouble}"
-                + (f", and {len(failed) - 1} more" if len(failed) > 1 else ""),
-                hint="nothing of the live table was touched; run handoff again, it goes on where it stopped",
-            )
-
-
-def unproven(
-    context: RunContext, view: TableView, policy: Policy, grounds: Grounds, paths: Sequence[str]
-) -> dict[str, str]:
-    """Of files that are to be deleted, those whose copy is not there as it was written: path to reason.
-
-    The copies are read, every byte of them: this is the last moment at which a damaged one can be made again.
-    """
-    home = context.format.cold_tier().find(view, policy.text("handoff_catalog"))
-    if home is None:
-        return dict.fromkeys(paths, "there is no cold table")
-    have = ColdFiles(grounds.state).among(view.uuid, paths)
-    found = {path: "it has no copy in the colder tier" for path in paths if path not in have}
-    tasks = [CopyTask(path, each.cold_path, {}, home.io, pace(context)) for path, each in have.items()]
-    for each in in_tasks(context, tasks, measure):
-        wanted = have[each.source]
-        if each.trouble:
-            found[each.source] = f"its copy {each.target} cannot be read: {each.trouble}"
-        elif (each.bytes, each.checksum) != (wanted.size, wanted.checksum):
-            found[each.source] = f"its copy {each.target} is not what was copied"
-    return found
-
-
-def in_tasks(context: RunContext, tasks: Sequence[CopyTask], kernel: object) -> list[Copied]:
-    """A Spark task for several files each: a task costs more than a small file does."""
-    if not tasks:
-        return []
-    at_once = parallelism(context.spark)
-    parts = [list(tasks[start :: at_once * 4]) for start in range(min(len(tasks), at_once * 4))]
-    found = fan_out(context.spark, _Each(kernel), parts, context.run_id, "lakewarden copies")
-    return [each for part in found for each in part]
-
-
-class _Each:
-    def __init__(self, kernel: object) -> None:
-        self.kernel = kernel
-
-    def __call__(self, tasks: list[CopyTask]) -> list[Copied]:
-        return [self.kernel(each) for each in tasks]  # type: ignore[operator]
-
-
-def pace(context: RunContext) -> Pace | None:
-    """Each of the tasks that run at once has its part of the budget."""
-    whole = budget_of(context.budgets)
-    return whole.part(1 / parallelism(context.spark)) if whole.limits else None
-
-
-def _without_copies(files: pa.Table, have: Collection[str]) -> pa.Table:
-    return files.filter(pc.invert(pc.is_in(files["path"], pa.array(list(have), pa.string()))))
-
-
-def _portions(files: pa.Table) -> Iterator[pa.Table]:
-    start = total = 0
-    for place, size in enumerate(files["size"].to_pylist()):
-        if place > start and (total + (size or 0) > _PORTION_BYTES or place - start >= _PORTION_FILES):
-            yield files.slice(start, place - start)
-            start, total = place, 0
-        total += size or 0
-    if start < files.num_rows:
-        yield files.slice(start)
+    return Outcome(RunState.DONE, "", {"snapshots_handed_off": len(action.snapshot_ids), **copier.counters})

@@ -13,16 +13,16 @@ from lakewarden.actions import EraseFiles
 from lakewarden.errors import Refused
 from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs.context import Outcome, Prepared, RunContext
-from lakewarden.jobs.expire import refuse_without_gc
 from lakewarden.jobs.expiring import CAUSE as EXPIRE
 from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.handoff import handed_off
-from lakewarden.jobs.reaping import Reaper, pin_on_what_is_gone
-from lakewarden.model import Job, TableView
+from lakewarden.jobs.reaping import Reaper, pin_on_what_is_gone, refuse_shared
+from lakewarden.model import Job, TableView, cold_source
 from lakewarden.plan import Bounds, Plan, count_spared
 from lakewarden.policy.graces import due_at, grace_key
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import Holds, gather
+from lakewarden.state.cold_snapshots import ColdSnapshots
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.verdicts import Standing, Tally, Verdict, VerdictState
 
@@ -36,13 +36,15 @@ def prepare(
     grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
 ) -> Prepared:
     """Read what is doomed and who holds what, then plan. Changes nothing, touches no file."""
-    refuse_without_gc("reap", view)
+    refuse_shared(view)
     files = DoomedFiles(grounds.state)
     standings = files.standings(str(view.ref), view.uuid)
     check(view, standings)
     holds = gather(view, grounds.state, now)
     held = _held(files, view, policy, standings, holds, now)
-    handed = handed_off(format_, view, policy)
+    handed = None if cold_source(view.properties) else handed_off(format_, view, policy)
+    if handed is not None:  # what has left the colder tier again was there, and is waited for no longer
+        handed |= ColdSnapshots(grounds.state).left(view.uuid)
     made = plan(view, standings, policy, holds, held, now, handed)
     return Prepared(made, view, policy, more=_graces(standings, policy))
 

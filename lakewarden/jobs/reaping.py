@@ -24,9 +24,9 @@ from lakewarden.errors import Refused, Unreachable
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.expire import refuse_without_gc
 from lakewarden.jobs.grounds import Grounds
-from lakewarden.jobs.handoff import unproven
 from lakewarden.jobs.neighbours import Neighbours, strays_in_metadata_folders
-from lakewarden.model import Hold, HoldKind, RunState, TableView
+from lakewarden.jobs.proofs import unproven
+from lakewarden.model import Hold, HoldKind, RunState, TableView, cold_source
 from lakewarden.paths import inside, normal, normals
 from lakewarden.safety.holds import Holds, gather
 from lakewarden.safety.ownership import roots
@@ -38,6 +38,8 @@ from lakewarden.state.verdicts import FAILED_LOAD, Verdict
 # What one bulk request of an object store takes; on a disk a batch only bounds what a crash leaves to prove again.
 REMOTE_BATCH = 1_000
 LOCAL_BATCH = 25_000
+# As Iceberg names those of a table and of its partitions.
+_STATISTICS = r"\.stats$|/partition-stats-[^/]*$"
 CHANGED = "changed since it was doomed"
 
 
@@ -139,7 +141,7 @@ class Reaper:
         # The order matters: every table is read after the last restore or commit that must count, the files after the
         # tables, the holds last. Whoever commits, pins or begins to write after this had the whole grace to do so.
         view, proof = self._neighbours.prove()
-        refuse_without_gc("reap", view)
+        refuse_shared(view)
         self._connect(view)
         unnamed = self._keep_named(batch, proof)
         found = self._look(unnamed)
@@ -226,14 +228,25 @@ class Reaper:
         if not self._policy.bool("handoff_enabled") or not found.num_rows:
             return found
         expired = [each for each in pc.unique(found["verdict"]).to_pylist() if self._cause(each) == "expire"]
-        asked = found.filter(pc.is_in(found["verdict"], pa.array(expired, pa.string())))["path"].to_pylist()
+        asked = found.filter(pc.is_in(found["verdict"], pa.array(expired, pa.string())))
         # Statistics speed queries up and are not needed for any: they are not copied.
-        paths = [each for each in asked if not each.endswith(".stats")]
-        failed = unproven(self._context, view, self._policy, self._grounds, paths)
+        asked = asked.filter(pc.invert(pc.match_substring_regex(asked["path"], _STATISTICS)))
+        if not asked.num_rows:
+            return found
+        failed = unproven(self._context, view, self._policy, self._grounds, asked, self._promised(asked))
         for reason in failed.values():
             self._count.files_held += 1
             self._count.held_by[reason] += 1
         return found.filter(pc.invert(pc.is_in(found["path"], pa.array(list(failed), pa.string()))))
+
+    def _promised(self, found: pa.Table) -> dict[str, frozenset[int]]:
+        """By path the snapshots that expired with it, and that the colder tier must have for it to go."""
+        promised: dict[str, frozenset[int]] = {}
+        for id_ in pc.unique(found["verdict"]).to_pylist():
+            verdict = self._files.verdict(id_)
+            promised[id_] = frozenset(verdict.detail.get("snapshot_ids", ()) if verdict else ())
+        pairs = zip(found["path"].to_pylist(), found["verdict"].to_pylist(), strict=True)
+        return {path: promised[id_] for path, id_ in pairs}
 
     def _cause(self, verdict_id: str) -> str:
         verdict = self._files.verdict(verdict_id)
@@ -332,6 +345,12 @@ class Reaper:
         else:
             state = RunState.DONE if count.settled else RunState.NOTHING_TO_DO
         return Outcome(state, "; ".join(parts) or _nothing(count), count.counters())
+
+
+def refuse_shared(view: TableView) -> None:
+    """A cold table says that it takes no garbage collection so that nobody else's does; what handoff doomed there is its own."""
+    if not cold_source(view.properties):
+        refuse_without_gc("reap", view)
 
 
 def _nothing(count: Count) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,6 +11,8 @@ from lakewarden.errors import UsageError
 from lakewarden.model import Snapshot, TableRef, TableView
 
 LIVE, COLD, GONE = "live", "cold", "gone"
+# Tiers of a snapshot of the cold table whose files an archive has: until somebody recalls them, and then.
+DEEP, RECALLED = "deep", "recalled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """`table` is where to ask, None where nobody has it. `query` can be run as it is."""
+    """`table` is where to ask, None where nobody has it. `query` can be run as it is, and answers unless the tier is deep.
+
+    `until` is how long what was recalled can be read. `by_tag`: only the tag leads there.
+    """
 
     asked: Asked
     tier: str
@@ -44,11 +49,15 @@ class Whereabouts:
     snapshot_id: int | None
     committed_at: datetime | None
     reason: str
+    until: datetime | None = None
+    by_tag: bool = False
 
     @property
     def query(self) -> str:
         if self.table is None or self.snapshot_id is None:
             return ""
+        if self.by_tag:
+            return f"SELECT * FROM {self.table} VERSION AS OF '{self.asked.tag}'"
         return f"SELECT * FROM {self.table} VERSION AS OF {self.snapshot_id}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -59,6 +68,7 @@ class Whereabouts:
             "snapshot_id": self.snapshot_id,
             "committed_at": None if self.committed_at is None else self.committed_at.isoformat(),
             "reason": self.reason,
+            "until": None if self.until is None else self.until.isoformat(),
             "query": self.query,
         }
 
@@ -68,21 +78,30 @@ class _Unknown(Exception):
 
 
 def where(
-    asked: Asked, live: TableView, cold: TableView | None, expired: Sequence[Snapshot] = ()
+    asked: Asked,
+    live: TableView,
+    cold: TableView | None,
+    expired: Sequence[Snapshot] = (),
+    released: Collection[int] = (),
 ) -> Whereabouts:
-    """`expired` are snapshots that are known to have been there: a moment that was one of theirs is nobody else's."""
+    """`expired` are snapshots that are known to have been there: a moment that was one of theirs is nobody else's.
+
+    `released` are those whose time in the colder tier is over too.
+    """
     tiers = [(LIVE, live)] + ([(COLD, cold)] if cold is not None else [])
     try:
         wanted = _wanted(asked, tiers, expired)
     except _Unknown as error:
         return Whereabouts(asked, GONE, None, None, None, str(error))
     if wanted is None:
-        return Whereabouts(asked, GONE, None, None, None, _never(asked, live))
+        return _kept_by_tag(asked, tiers) or Whereabouts(asked, GONE, None, None, None, _never(asked, live))
     for tier, view in tiers:
         if view.snapshot(wanted.id) is not None:
             reason = "the table has it" if tier == LIVE else f"it expired, and was handed off to {view.ref}"
             return Whereabouts(asked, tier, view.ref, wanted.id, wanted.committed_at, reason)
     reason = f"snapshot {wanted.id} expired, and was not handed off"
+    if wanted.id in released:
+        reason = f"snapshot {wanted.id} expired, was handed off, and its time in the colder tier is over"
     return Whereabouts(asked, GONE, None, wanted.id, wanted.committed_at, reason)
 
 
@@ -93,7 +112,8 @@ def _wanted(
         for _, view in tiers:
             for ref in view.refs:
                 if ref.name == asked.tag and ref.kind == "tag":
-                    return view.snapshot(ref.snapshot_id)
+                    found = (each.snapshot(ref.snapshot_id) for _, each in tiers)
+                    return next((each for each in found if each is not None), None)
         return None
     every = {each.id: each for each in expired}
     every |= {each.id: each for _, view in tiers for each in view.snapshots}
@@ -102,12 +122,27 @@ def _wanted(
     assert asked.as_of is not None
     line = sorted(_main(tiers[0][1], every), key=lambda each: (each.committed_at, each.sequence_number))
     then = [each for each in line if each.committed_at <= asked.as_of]
-    if then and len(then) < len(line) and line[len(then)].parent_id != then[-1].id:
+    if then and len(then) < len(line) and not _follows(line[len(then)], then[-1], tiers[0][1]):
         after = line[len(then)]
         raise _Unknown(
             f"which snapshot was current then is not known: between {then[-1].id} and {after.id} others expired, and nobody wrote them down"
         )
     return then[-1] if then else None
+
+
+def _kept_by_tag(asked: Asked, tiers: Sequence[tuple[str, TableView]]) -> Whereabouts | None:
+    """A tag that has a copy of its own can be read when no table has the snapshot any more."""
+    for tier, view in tiers:
+        for ref in view.refs:
+            if ref.kind == "tag" and ref.has_copy and ref.name == asked.tag:
+                reason = "the snapshot expired, and the tag has a copy of it"
+                return Whereabouts(asked, tier, view.ref, ref.snapshot_id, None, reason, by_tag=True)
+    return None
+
+
+def _follows(after: Snapshot, before: Snapshot, live: TableView) -> bool:
+    """Whether none was between the two. Where snapshots are numbered in order, their numbers tell."""
+    return after.parent_id == before.id or (live.in_order and after.id == before.id + 1)
 
 
 def _main(live: TableView, every: Mapping[int, Snapshot]) -> list[Snapshot]:

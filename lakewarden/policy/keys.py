@@ -198,7 +198,9 @@ KEYS: tuple[Key, ...] = (
     _switch("handoff_enabled", False, "whether expiring snapshots are copied to a colder tier first"),
     _text("handoff_catalog", None, "the catalog that receives them", "cold"),
     _text("handoff_storage_class", None, "the storage class they are copied to", "GLACIER_IR"),
-    _hours("handoff_retention_hours", None, "how long the colder tier keeps them; for ever when not set", example="365d"),
+    _hours("handoff_retention_hours", None, "how long after its hand-off a snapshot's data stays in handoff_storage_class, before it goes to handoff_deep_storage_class; for good when not set", example="365d"),
+    _text("handoff_deep_storage_class", "DEEP_ARCHIVE", "the storage class that data of older cold snapshots goes to", "DEEP_ARCHIVE"),
+    _hours("cold_retention_hours", None, "how long after its hand-off a snapshot stays in the colder tier at all; for good when not set", least=1, example="2555d"),
     _switch("snapshot_expiry_reserved", False, "whether only Lakewarden may expire snapshots; the gateway turns others away"),
     Key("protected_tags", Kind.NAMES, None, "tags that stay whatever their age, and that nobody drops or moves through the gateway, by name or pattern", example="audit-*, release-2026"),
     # lineage

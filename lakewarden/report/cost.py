@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 def dollars(amount: float) -> str:
     """To the cent, or to two digits that count where it is less."""
+    if amount < 0:
+        return f"-{dollars(-amount)}"
     return f"${amount:,.2f}" if amount >= 1 else f"${amount:.2g}" if amount else "$0"
 
 
@@ -37,12 +39,13 @@ class CostReport:
                 f"{dollars(each.month)} a month",
                 f"{dollars(each.padding_month)} of it for small objects" if each.padding_month else "",
                 f"{dollars(each.read_once)} to read all of it" if each.read_once else "",
+                f"{dollars(each.leave_early)} if it were deleted now" if each.leave_early else "",
             )
             for each in self.found.tiers
         ]
         return look.stack(
             look.title("cost", self.found.table),
-            look.lines(rows, ("left", "left", "right", "right", "right", "left", "left")),
+            look.lines(rows, ("left", "left", "right", "right", "right", "left", "left", "left")),
             look.facts(self._facts()),
         )
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from lakewarden.actions import (
     Action,
+    AgeFiles,
     DoomFiles,
     DropDeletes,
     DropPartition,
@@ -21,11 +22,14 @@ from lakewarden.actions import (
     ManifestRewrite,
     MergeBuckets,
     MergeDeletes,
+    ReleaseSnapshots,
     RewriteGroup,
 )
 from lakewarden.model import Job, Spared
 from lakewarden.plan import Plan, ReadCost
+from lakewarden.prices import HandOffCost
 from lakewarden.report import look
+from lakewarden.report.cost import dollars
 from lakewarden.report.words import counted, number, size, some
 
 if TYPE_CHECKING:
@@ -96,6 +100,10 @@ def totals(plan: Plan) -> dict[str, int]:
     for each in plan.actions:
         if isinstance(each, HandOff):
             counted_ |= {"snapshots": len(each.snapshot_ids), "files": each.files, "bytes": each.bytes}
+        elif isinstance(each, AgeFiles):
+            counted_ |= {"files_to_age": each.files, "bytes_to_age": each.bytes}
+        elif isinstance(each, ReleaseSnapshots):
+            counted_ |= {"snapshots_to_release": len(each.snapshot_ids), "files_to_doom": each.files}
     folded = [action for action in plan.actions if isinstance(action, FoldHistory)]
     if folded:
         counted_["months"] = len(folded)
@@ -143,7 +151,38 @@ def _header(plan: Plan) -> list[tuple[str, str | Text]]:
         rows.append(("full scan", _scan_cost(plan.cost_before, plan.cost_after)))
         opened = f"{plan.cost_before.point_files:.1f} → {plan.cost_after.point_files:.1f}"
         rows.append(("one value", f"a query opens {opened} files of an average partition"))
-    return rows
+    return rows + [each for action in plan.actions for each in _money(action)]
+
+
+def _money(action: Action) -> list[tuple[str, str | Text]]:
+    """What an action of the colder tier costs and saves, where prices are known."""
+    match action:
+        case HandOff(cost=HandOffCost() as cost):
+            change = "saves" if cost.saved_month >= 0 else "costs"
+            then = f"{dollars(cost.month)} a month; {change} {dollars(abs(cost.saved_month))} a month once the live files are gone"
+            rows: list[tuple[str, str | Text]] = [
+                ("cost", f"{dollars(cost.requests)} of requests once, then {then}")
+            ]
+            if cost.read_once:
+                rows.append(("to read it", f"{dollars(cost.read_once)} for all of it, each time"))
+            if cost.leave_early:
+                rows.append(("to leave", f"{dollars(cost.leave_early)} if it were deleted on its first day"))
+            if cost.padding_month:
+                told = f"compacting first would save {dollars(cost.padding_month)} a month of it"
+                rows.append(("small objects", told))
+            return rows
+        case AgeFiles(cost=aged):
+            once = (
+                f"{dollars(aged.requests)} of requests, {dollars(aged.retrieval)} to read it out of its class"
+            )
+            fees = (
+                f", {dollars(aged.early_fees)} for leaving that before its minimum stay"
+                if aged.early_fees
+                else ""
+            )
+            return [("ageing", f"{once}{fees}; then saves {dollars(aged.saved_month)} a month")]
+        case _:
+            return []
 
 
 def _scan_cost(before: ReadCost, after: ReadCost) -> str:
@@ -229,6 +268,12 @@ def _line(action: Action) -> tuple[str, str, str, str, str]:
             snapshots = counted(len(action.snapshot_ids), "snapshot")
             change = f"copy {counted(action.files, 'file')} of {snapshots} to {action.catalog}"
             return "the table", change, size(action.bytes), "", action.reason
+        case ReleaseSnapshots():
+            change = f"let go of {counted(len(action.snapshot_ids), 'snapshot')}, doom {counted(action.files, 'file')}"
+            return "the cold table", change, size(action.bytes), "", action.reason
+        case AgeFiles():
+            change = f"move {counted(action.files, 'file')} to {action.storage_class}"
+            return "the cold table", change, size(action.bytes), "", action.reason
         case DoomFiles():
             change = f"doom {counted(action.files, 'file')}"
             return action.kind, change, size(action.bytes), "", action.reason

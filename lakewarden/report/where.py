@@ -31,6 +31,8 @@ class WhereReport:
         if found.snapshot_id is not None and found.committed_at is not None:
             rows.append(("snapshot", f"{found.snapshot_id}, committed {moment(found.committed_at)}"))
         rows.append(("why", found.reason))
+        if found.until is not None:
+            rows.append(("readable", f"until {moment(found.until)}"))
         if found.tier != GONE:
             rows.append(("query", found.query))
         return look.stack(look.title("where", self.table), look.facts(rows))

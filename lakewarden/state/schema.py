@@ -27,7 +27,7 @@ from sqlalchemy import (
 VERSION_TABLE = "lakewarden_version"
 
 # In order; the last is the one this code works with. Kept here so that opening needs no Alembic.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 HEAD = REVISIONS[-1]
 
 
@@ -287,7 +287,8 @@ lineage_rejections = Table(
     Column("last_reason", Text, nullable=False),
 )
 
-# Where each file of a table was copied to in the colder tier, and what it was there.
+# Where each file of a table was copied to in the colder tier, and what it was there. `proven_at`: every byte of the copy was
+# read again and was right. `etag` is what an archive class can still tell of it. `let_go_at`: no cold snapshot needs it.
 cold_files = Table(
     "cold_files",
     metadata,
@@ -298,4 +299,22 @@ cold_files = Table(
     Column("checksum", Text, nullable=False),
     Column("run_id", Text, nullable=False),
     Column("copied_at", UtcTime, nullable=False),
+    Column("storage_class", Text),
+    Column("class_since", UtcTime),
+    Column("etag", Text),
+    Column("proven_at", UtcTime),
+    Column("let_go_at", UtcTime),
+)
+
+Index("cold_files_by_copy", cold_files.c.table_uuid, cold_files.c.cold_path)
+
+# When each snapshot of a table was handed off, and when it left the colder tier again.
+cold_snapshots = Table(
+    "cold_snapshots",
+    metadata,
+    Column("table_uuid", Text, primary_key=True),
+    Column("snapshot_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("handed_at", UtcTime, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("left_at", UtcTime),
 )

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.conformance.lakes import IcebergLake, Lake, PaimonLake
 from tests.support.lab import Lab, lakewarden
 from tests.support.paimon import paimon_lab
-from tests.support.spark import jdbc_warehouse, remove_catalog
+from tests.support.spark import add_catalog, jdbc_warehouse, remove_catalog
 
 PAIMON = {
     "paimon append": {},
@@ -30,10 +30,15 @@ KINDS = ["iceberg v2", "iceberg v3", *PAIMON] if os.environ.get("LAKEWARDEN_CRAS
 def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Lake]:
     kind: str = request.param
     if kind in PAIMON:
-        with paimon_lab(spark, tmp_path) as lab:
+        with paimon_lab(spark, tmp_path, cold=True) as lab:
             yield PaimonLake(lab, **PAIMON[kind])  # type: ignore[arg-type]
         return
     warehouse = jdbc_warehouse(spark, tmp_path)
+    (
+        tmp_path / "cold"
+    ).mkdir()  # every catalog is read before anything is deleted, and one without a folder cannot be
+    cold = add_catalog(spark, {"type": "hadoop", "warehouse": str(tmp_path / "cold")})
     with lakewarden(spark, f"sqlite:///{tmp_path}/state.db") as lw:
-        yield IcebergLake(Lab(spark, warehouse.catalog, warehouse.path, lw), int(kind[-1]))
+        yield IcebergLake(Lab(spark, warehouse.catalog, warehouse.path, lw), int(kind[-1]), cold)
     remove_catalog(spark, warehouse.catalog)
+    remove_catalog(spark, cold)

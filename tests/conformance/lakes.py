@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,7 +24,7 @@ from lakewarden.formats.seam import TableFormat
 from lakewarden.model import Run, RunState, TableView
 from lakewarden.paths import normal
 from tests.support.lab import Lab
-from tests.support.paimon import PaimonLab, files_below
+from tests.support.paimon import COLD, PaimonLab, files_below
 
 # Long over, but for the last: that is today.
 DAYS = ("2024-01-01", "2024-01-02", f"{clock.now():%Y-%m-%d}")
@@ -34,6 +35,7 @@ class Lake(ABC):
 
     lw: Lakewarden
     catalog: str
+    cold: str  # the catalog that takes what is handed off
     implementation: type[Any]
     keyed = False  # then compaction merges rows by key and is told of buckets, not of files
 
@@ -91,9 +93,19 @@ class Lake(ABC):
     def rows(self, snapshot_id: int | None = None, ref: str | None = None) -> list[str]:
         """Every row by the format's own reader: of the newest snapshot, another one, or a tag or a branch."""
 
+    @abstractmethod
+    def cold_rows(
+        self, snapshot_id: int | None = None, as_of: datetime | None = None, tag: str | None = None
+    ) -> list[str]:
+        """The same from the colder tier, by the format's own reader."""
+
     @property
     @abstractmethod
     def folder(self) -> Path: ...
+
+    @property
+    @abstractmethod
+    def cold_folder(self) -> Path: ...
 
     @abstractmethod
     def stray_names(self) -> list[str]:
@@ -212,8 +224,8 @@ class Lake(ABC):
 class IcebergLake(Lake):
     implementation = Iceberg
 
-    def __init__(self, lab: Lab, version: int) -> None:
-        self.lab, self.lw, self.catalog, self.version = lab, lab.lw, lab.catalog, version
+    def __init__(self, lab: Lab, version: int, cold: str = "") -> None:
+        self.lab, self.lw, self.catalog, self.version, self.cold = lab, lab.lw, lab.catalog, version, cold
         super().__init__()
 
     def create(self) -> None:
@@ -252,11 +264,24 @@ class IcebergLake(Lake):
     def rows(self, snapshot_id: int | None = None, ref: str | None = None) -> list[str]:
         version = f"'{ref}'" if ref else str(snapshot_id)
         which = f"version as of {version}" if ref or snapshot_id is not None else ""
-        return sorted(" ".join(map(str, row)) for row in self.lab.sql(f"select * from {self.table} {which}"))
+        return self._read(f"{self.table} {which}")
+
+    def _read(self, what: str) -> list[str]:
+        return sorted(" ".join(map(str, row)) for row in self.lab.sql(f"select * from {what}"))
+
+    def cold_rows(
+        self, snapshot_id: int | None = None, as_of: datetime | None = None, tag: str | None = None
+    ) -> list[str]:
+        then = f"timestamp as of '{as_of.isoformat()}'" if as_of else ""
+        return self._read(f"{self.cold}.db.events {then or f'version as of {snapshot_id or repr(tag)}'}")
 
     @property
     def folder(self) -> Path:
         return self.lab.warehouse / "db" / "events"
+
+    @property
+    def cold_folder(self) -> Path:
+        return self.lab.warehouse.parent / "cold"
 
     def stray_names(self) -> list[str]:
         return ["data/dt=2024-01-01/00000-9-left-00001.parquet", "metadata/left-m0.avro"]
@@ -270,7 +295,7 @@ class PaimonLake(Lake):
     implementation = Paimon
 
     def __init__(self, lab: PaimonLab, *, keyed: bool = False, **options: str) -> None:
-        self.lab, self.lw, self.catalog = lab, lab.lw, lab.catalog
+        self.lab, self.lw, self.catalog, self.cold = lab, lab.lw, lab.catalog, COLD
         self.keyed, self.options = keyed, options
         super().__init__()
 
@@ -306,9 +331,22 @@ class PaimonLake(Lake):
             return self.lab.branch_rows(self.table, ref)
         return self.lab.rows(self.table, -1 if snapshot_id is None else snapshot_id, ref)
 
+    def cold_rows(
+        self, snapshot_id: int | None = None, as_of: datetime | None = None, tag: str | None = None
+    ) -> list[str]:
+        millis = None if as_of is None else round(as_of.timestamp() * 1000)
+        asked = {"snapshot_id": snapshot_id, "timestamp_millis": millis, "tag_name": tag}
+        return self.lab.cold_rows(
+            self.table, **{key: each for key, each in asked.items() if each is not None}
+        )
+
     @property
     def folder(self) -> Path:
         return self.lab.folder(self.table)
+
+    @property
+    def cold_folder(self) -> Path:
+        return self.lab.cold
 
     def stray_names(self) -> list[str]:
         left = "11111111-1111-1111-1111-111111111111-0"

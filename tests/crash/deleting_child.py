@@ -20,13 +20,16 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from sqlalchemy import Engine, event
 
 from lakewarden import Lakewarden
+from lakewarden.engine.archive import Archive
 from lakewarden.engine.stores import local
 from lakewarden.formats.iceberg.cold import IcebergCold
 from lakewarden.formats.iceberg.format import Iceberg
+from lakewarden.formats.paimon.cold import PaimonCold
 from lakewarden.formats.paimon.format import Paimon
-from lakewarden.jobs import reaping
+from lakewarden.jobs import copies, reaping
 from lakewarden.safety import permit
 from lakewarden.state.cold_files import ColdFiles
+from lakewarden.state.cold_snapshots import ColdSnapshots
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.history import HistoryIndex
 from lakewarden.state.loads import Loads
@@ -51,7 +54,16 @@ PLACES: dict[str, tuple[Any, str]] = {
     "end-load": (Loads, "end"),
     "make-cold": (IcebergCold, "make"),
     "copies": (ColdFiles, "add"),
+    "rehome": (copies, "placed"),
     "register": (IcebergCold, "register"),
+    "release": (IcebergCold, "release"),
+    "let-go": (ColdFiles, "let_go"),
+    "left": (ColdSnapshots, "leave"),
+    "move": (Archive, "move"),
+    "classes": (ColdFiles, "classed"),
+    "make-cold-paimon": (PaimonCold, "make"),
+    "register-paimon": (PaimonCold, "register"),
+    "put": (PaimonCold, "_put"),
     "fold": (HistoryIndex, "fold"),
     "finish": (Journal, "finish"),
 }
@@ -72,6 +84,7 @@ class Task:
     policy: tuple[tuple[str, object], ...] = ()
     format: str = "iceberg"
     history: str = "state"
+    catalogs: str = ""  # a file with them, where they are others: they may hold credentials
 
 
 def end(task: Task) -> None:
@@ -130,6 +143,7 @@ def main(told: str) -> None:
     found = json.loads(told)
     task = Task(**{**found, "policy": tuple(found["policy"].items())})
     reaping.LOCAL_BATCH = BATCH
+    copies._PORTION_FILES = 2
     if task.end == "stop":
         permit.GOOD_SECONDS = (
             1.0  # what is half a minute for users, so that no test has to sleep for that long
@@ -141,8 +155,11 @@ def main(told: str) -> None:
         "catalogs": {task.table.split(".")[0]: catalog(task)},
     }
     cold = dict(task.policy).get("handoff_catalog")
-    if cold is not None:
-        config["catalogs"][str(cold)] = {"type": "hadoop", "warehouse": f"{task.folder}/cold"}
+    if task.catalogs:
+        config["catalogs"] = json.loads(Path(task.catalogs).read_text("utf-8"))
+    elif cold is not None:
+        kind = {"format": "paimon"} if task.format == "paimon" else {"type": "hadoop"}
+        config["catalogs"][str(cold)] = {**kind, "warehouse": f"{task.folder}/cold"}
     with Lakewarden(config, environ={}) as lw:
         if task.job != "restore":
             _ = lw.lake  # the session starts before anything is waited for

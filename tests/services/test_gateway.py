@@ -541,7 +541,7 @@ def test_a_catalog_that_stands_still_or_is_gone(tmp_path: Path) -> None:
         death.join()
         refused = site.commit("still", {"action": "set-properties", "updates": {"a": "b"}})
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-        assert "nothing was sent" in refused.json()["error"]["message"]
+        assert "the commit was not forwarded" in refused.json()["error"]["message"]
 
 
 def test_without_its_state_nothing_that_must_be_judged_passes(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
+from pyiceberg.exceptions import ForbiddenError
 
 from lakewarden import clock
 from lakewarden.state.pins import Pin, Pins
@@ -61,6 +62,45 @@ def test_a_table_does_not_slip_away_from_its_pins_by_another_uuid(site: Site) ->
     assert "pinned by ana" in told(site.commit("named", remove(first)), 403)
     assert site.load("named") == was
     assert site.commit("named", {"action": "assign-uuid", "uuid": uuid}).status_code == 200
+
+
+def test_a_cold_table_takes_no_commit_of_any_kind(site: Site) -> None:
+    """As a catalog shows it that fronts the database the cold tables are in."""
+    source = {"cold-tier.source": "lake.db.live", "cold-tier.source-uuid": "u-1"}
+    site.table("frozen", 2, properties=source)
+    was = site.load("frozen")
+    first, last = ids(was)
+    column = {"id": 1, "name": "b", "required": False, "type": "long"}
+    tries: list[dict[str, Any]] = [
+        remove(first),
+        tag("mine", last),
+        drop("main"),
+        setting(owner="me"),
+        setting(**{"cold-tier.source": ""}),
+        unsetting(*source),
+        setting(**{"lakewarden.snapshot_min_retained": "9"}),
+        {"action": "set-location", "location": f"{was['location']}-elsewhere"},
+        {"action": "add-schema", "schema": {"type": "struct", "schema-id": 1, "fields": [column]}},
+        {"action": "upgrade-format-version", "format-version": 3},
+    ]
+    for each in tries:
+        assert "colder tier of lake.db.live, and read only" in told(site.commit("frozen", each), 403), each
+    change = {
+        "identifier": {"namespace": ["db"], "name": "frozen"},
+        "requirements": [],
+        "updates": tries[3:4],
+    }
+    whole = httpx.post(f"{site.running.uri}/v1/transactions/commit", json={"table-changes": [change]})
+    assert "read only" in told(whole, 403)
+    with pytest.raises(ForbiddenError, match="read only"):
+        site.python().load_table("db.frozen").append(ROWS, snapshot_properties=LINEAGE)
+    assert site.load("frozen") == was
+    # A property that no policy can read does not open it either.
+    assert (
+        site.commit("frozen", setting(**{"lakewarden.nonsense": "1"}), uri=site.rest.uri).status_code == 200
+    )
+    assert "read only" in told(site.commit("frozen", setting(owner="me")), 403)
+    assert "read only" in told(site.commit("frozen", unsetting("lakewarden.nonsense")), 403)
 
 
 def test_a_plus_in_a_path_is_the_space_that_the_catalog_reads(site: Site) -> None:

@@ -15,6 +15,7 @@ import pytest
 from lakewarden import clock
 from lakewarden.errors import Refused
 from lakewarden.model import RunState
+from tests.support.hourly import Hourly, digest
 from tests.support.lab import Lab, lakewarden
 from tests.support.spark import add_catalog, remove_catalog
 
@@ -147,37 +148,80 @@ def test_time_travel_by_time_and_by_tag(lab: Lab, cold: str) -> None:
         assert lab.rows(frozen, f"timestamp as of '{history[id_]}'") == rows[id_]
 
 
-def test_a_damaged_or_missing_copy_keeps_the_live_file(lab: Lab, cold: str, tmp_path: Path) -> None:
-    table = lab.messy(files=3, days=1)
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def swapped(path: Path) -> None:
+    """Another whole file of the table under this name."""
+    path.write_bytes(next(each for each in sorted(path.parent.iterdir()) if each != path).read_bytes())
+
+
+def doomed(lab: Lab, table: str, kind: str) -> list[Path]:
+    found = lab.lw.doomed(table, limit=100).files
+    return [Path(each.path.removeprefix("file:")) for each in found if each.kind == kind]
+
+
+def test_a_harmed_copy_keeps_its_live_file_and_is_made_again(lab: Lab, cold: str, tmp_path: Path) -> None:
+    table = lab.messy(files=5, days=1, **{"write.delete.mode": "merge-on-read"})
+    for id_ in (7, 8):  # the second one's delete file replaces the first one's
+        lab.sql(f"delete from {table} where id = {id_}")
     policy = {**KEEP, "handoff_catalog": cold}
     lab.lw.run("compact", table, {"rewrite_min_input_files": 2})
+    rows = {row.snapshot_id: at(lab, table, row.snapshot_id) for row in lab.snapshots(table)}
     lab.lw.run("handoff", table, policy)
     lab.lw.run("expire", table, policy)
     for path in lab.warehouse.rglob("*"):
         os.utime(path, (0, 0))
-    copies = sorted((tmp_path / "cold").rglob("*.parquet"))
-    content = bytearray(copies[0].read_bytes())
-    content[len(content) // 2] ^= 1
-    whole, gone = copies[0].read_bytes(), copies[1].read_bytes()
-    copies[0].write_bytes(content)
-    copies[1].unlink()
+    files = [*doomed(lab, table, "data"), *doomed(lab, table, "position-deletes")]
+    copies = [tmp_path / "cold" / each.relative_to(lab.warehouse) for each in files]
+    whole = [each.read_bytes() for each in copies]
+    for harm, copy in zip((flipped, cut_short, swapped, Path.unlink, flipped), copies, strict=True):
+        harm(copy)
     run = lab.lw.run("reap", table, policy)
-    assert run.counters["files_held"] == 2 and run.counters["files_erased"] > 0
-    assert "is not what was copied" in run.reason and "cannot be read" in run.reason
-    live = {path.name for path in lab.warehouse.rglob("*.parquet")}
-    assert {copies[0].name, copies[1].name} <= live
-    copies[0].write_bytes(whole)
-    copies[1].write_bytes(gone)
-    assert lab.lw.run("reap", table, policy).counters["files_erased"] == 2
+    assert run.counters["files_held"] == 5 and run.counters["files_erased"] > 0
+    assert str(tmp_path / "cold") in run.reason and "made again" in run.reason
+    assert all(each.exists() for each in files) and [each.read_bytes() for each in copies] == whole
+    assert lab.lw.run("reap", table, policy).counters["files_erased"] == 5
+    for id_ in cold_snapshots(lab, cold):
+        assert at(lab, f"{cold}.db.events", id_) == rows[id_]
+
+
+def test_a_harmed_manifest_of_the_cold_table_stops_the_deleting(lab: Lab, cold: str, tmp_path: Path) -> None:
+    table = lab.messy(files=2, days=1)
+    policy = {**KEEP, "handoff_catalog": cold}
+    lab.lw.run("handoff", table, policy)
+    lab.lw.run("expire", table, policy)
+    for path in lab.warehouse.rglob("*"):
+        os.utime(path, (0, 0))
+    (live,) = doomed(lab, table, "manifest-list")
+    copy = tmp_path / "cold" / live.relative_to(lab.warehouse)
+    whole = copy.read_bytes()
+    for harm in (flipped, cut_short, Path.unlink):
+        harm(copy)
+        try:
+            assert lab.lw.run("reap", table, policy).counters["files_held"] == 1
+        except Refused as error:  # it is among the tables that are asked whether they need the file
+            assert f"{cold}.db.events cannot be read" in str(error)
+        assert live.exists()
+        copy.write_bytes(whole)
+    assert lab.lw.run("reap", table, policy).counters["files_erased"] == 1
 
 
 def test_a_cold_table_is_read_only(lab: Lab, cold: str) -> None:
     table = lab.messy(files=3, days=1)
     lab.lw.run("handoff", table, {**KEEP, "handoff_catalog": cold})
     frozen = f"{cold}.db.events"
-    for job in ("compact", "expire", "rewrite-manifests", "sweep", "reap"):
+    for job in ("compact", "expire", "rewrite-manifests", "sweep"):
         with pytest.raises(Refused, match="read only"):
             lab.lw.run(job, frozen)
+    assert lab.lw.run("reap", frozen).state is RunState.NOTHING_TO_DO, "only what its own retention doomed"
     with pytest.raises(Refused, match="read only"):
         lab.lw.tag(frozen, "x", forever=True)
 
@@ -188,3 +232,43 @@ def test_another_table_of_that_name_is_not_taken_over(lab: Lab, cold: str) -> No
     lab.sql(f"create table {cold}.db.events (id int) using iceberg")
     with pytest.raises(Refused, match="it is a table of its own"):
         lab.lw.run("handoff", table, {**KEEP, "handoff_catalog": cold})
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_days_of_hourly_commits_handed_off_in_three_goes(
+    lab: Lab, cold: str, version: int, tmp_path: Path
+) -> None:
+    lab.sql(f"create namespace {lab.catalog}.db")
+    hourly = Hourly(lab.spark, lab.table(), version)
+    hourly.create()
+    policy = {**KEEP, "snapshot_retention_hours": 24, "handoff_catalog": cold}
+    frozen, handed = f"{cold}.db.events", set[int]()
+    # Iceberg's own clock is the machine's, and no commit may be older than the one before.
+    days = [clock.now() - timedelta(days=2 - turn, minutes=10) for turn in range(3)]
+    for turn, day in enumerate(days):
+        hourly.write(24, day)
+        with patch.object(clock, "now", lambda: day + timedelta(minutes=5)):  # noqa: B023
+            run = lab.lw.run("handoff", hourly.table, policy)
+            if turn == 0:
+                assert run.state is RunState.NOTHING_TO_DO, "all are inside the window"
+                continue
+            assert run.counters["snapshots_handed_off"] == 24, run.reason
+            again = lab.lw.run("handoff", hourly.table, policy)
+            assert again.state is RunState.NOTHING_TO_DO and not again.counters.get("files_copied")
+            assert cold_snapshots(lab, cold) > handed
+            handed = cold_snapshots(lab, cold)
+            assert lab.lw.run("expire", hourly.table, policy).state is RunState.DONE
+            for path in lab.warehouse.rglob("*"):
+                os.utime(path, (0, 0))
+            reaped = lab.lw.run("reap", hourly.table, policy)
+            assert reaped.counters["files_erased"] and not reaped.counters["files_held"], reaped.reason
+    live = {row.snapshot_id for row in lab.snapshots(hourly.table)}
+    assert handed == set(hourly.told) - live and len(handed) == 48
+    reads = hourly.writer()
+    assert {id_: reads.digest(hourly.java(), id_) for id_ in live} == {id_: hourly.told[id_] for id_ in live}
+    lab.warehouse.rename(tmp_path / "away")
+    java = hourly.java(frozen)
+    for id_ in handed:
+        assert reads.digest(java, id_) == hourly.told[id_], id_
+    for id_ in list(handed)[::12]:
+        assert digest(at(lab, frozen, id_)) == hourly.told[id_], "Spark reads the same"

@@ -203,6 +203,11 @@ public class PaimonMaker {
     return JSON.writeValueAsString(found);
   }
 
+  /** The table as it was then, by the options of a reader that travels in time. */
+  public FileStoreTable travel(FileStoreTable table, Map options) {
+    return (FileStoreTable) table.copy(options);
+  }
+
   public void tag(FileStoreTable table, String name, long snapshot) {
     table.createTag(name, snapshot);
   }

@@ -57,7 +57,7 @@ public class PaimonTypes {
   private static final ObjectMapper JSON = new ObjectMapper();
   private long commits = 0;
 
-  /** The kind of a table is which columns it has: "all", "floats" or "plain". */
+  /** The kind of a table is which columns it has: "all", "floats" or "plain"; or "flat", which is "plain" without partitions. */
   public void create(Catalog catalog, String name, String kind, Map options) throws Exception {
     catalog.createDatabase("db", true);
     Schema.Builder schema = Schema.newBuilder();
@@ -71,7 +71,9 @@ public class PaimonTypes {
       schema.column("n", DataTypes.INT());
       schema.column("s", DataTypes.STRING());
     }
-    schema.partitionKeys(Arrays.asList(new String[] {"dt"}));
+    if (!kind.equals("flat")) {
+      schema.partitionKeys(Arrays.asList(new String[] {"dt"}));
+    }
     schema.options(options);
     catalog.createTable(Identifier.create("db", name), schema.build(), false);
   }

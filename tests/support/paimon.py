@@ -20,6 +20,8 @@ from lakewarden.formats.paimon.format import Paimon
 from lakewarden.paths import normal
 
 CATALOG = "pm"
+# Where snapshots are handed off to.
+COLD = "pm_cold"
 _HERE = Path(__file__).parent
 
 
@@ -117,6 +119,33 @@ class PaimonLab:
         found: list[str] = json.loads(self.maker.rows(self.load(table), snapshot, tag))
         return found
 
+    def cold_texts(self, table: str, **scan: object) -> list[str]:
+        """Every row as Paimon's own reader gives it from the colder tier: of `snapshot_id`, `timestamp_millis` or `tag_name`."""
+        return self._travelled(self.load_cold(table), scan)
+
+    def cold_rows(self, table: str, **scan: object) -> list[str]:
+        """The same, as `rows` has them."""
+        found: list[str] = json.loads(
+            self.maker.rows(self.maker.travel(self.load_cold(table), _scanning(scan)), -1, None)
+        )
+        return found
+
+    def load_cold(self, table: str) -> Any:
+        opened = self.maker.open({"warehouse": str(self.cold)})
+        return self.maker.load(opened, table.rsplit(".", 1)[1])
+
+    def texts_at(self, table: str, **scan: object) -> list[str]:
+        """The same from the table itself."""
+        return self._travelled(self.load(table), scan)
+
+    def _travelled(self, loaded: Any, scan: Mapping[str, object]) -> list[str]:
+        found: list[str] = json.loads(self.types.rows(self.maker.travel(loaded, _scanning(scan)), True))
+        return found
+
+    @property
+    def cold(self) -> Path:
+        return self.warehouse.parent / "cold"
+
     def branch_rows(self, table: str, branch: str) -> list[str]:
         found: list[str] = json.loads(self.maker.rows(self.load(table).switchToBranch(branch), -1, None))
         return found
@@ -151,22 +180,35 @@ class PaimonLab:
         shutil.rmtree(copy)
 
 
+def _scanning(scan: Mapping[str, object]) -> dict[str, str]:
+    return {f"scan.{key.replace('_', '-')}": str(value) for key, value in scan.items()}
+
+
 def files_below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
 @contextmanager
-def paimon_lab(spark: SparkSession, folder: Path, **properties: str) -> Iterator[PaimonLab]:
-    """In a folder, whatever else the catalog's properties say."""
+def paimon_lab(
+    spark: SparkSession, folder: Path, cold: bool = False, **properties: str
+) -> Iterator[PaimonLab]:
+    """In a folder, whatever else the catalog's properties say; with a colder tier beside it where asked."""
     warehouse = folder / "paimon"
-    with lakewarden(spark, folder, warehouse=str(warehouse), **properties) as lw:
+    with lakewarden(spark, folder, cold, warehouse=str(warehouse), **properties) as lw:
         yield PaimonLab(spark, warehouse, lw, properties=properties)
 
 
-def lakewarden(spark: SparkSession, folder: Path, **properties: str) -> Lakewarden:
-    """On one Paimon catalog, with its state in the folder."""
-    config = {
-        "state": {"url": f"sqlite:///{folder}/state.db"},
-        "catalogs": {CATALOG: {"format": "paimon", **properties}},
-    }
+def lakewarden(
+    spark: SparkSession,
+    folder: Path,
+    cold: bool = False,
+    more: Mapping[str, object] | None = None,
+    **properties: str,
+) -> Lakewarden:
+    """On one Paimon catalog, with its state in the folder; `more` is the rest of the settings."""
+    catalogs = {CATALOG: {"format": "paimon", **properties}}
+    if cold:
+        (folder / "cold").mkdir(exist_ok=True)
+        catalogs[COLD] = {"format": "paimon", "warehouse": str(folder / "cold")}
+    config = {"state": {"url": f"sqlite:///{folder}/state.db"}, "catalogs": catalogs, **(more or {})}
     return Lakewarden(config, spark=spark, environ={})

@@ -42,7 +42,7 @@ def commit_all(spark: Any, table: str, count: int, days: float, start: datetime 
     writer.commit()
     java.refresh()
     newest = java.operations().current().metadataFileLocation().removeprefix("file:")
-    _move(Path(newest), {each.id: round(each.at.timestamp() * 1000) for each in made})
+    move(Path(newest), {each.id: round(each.at.timestamp() * 1000) for each in made})
     return made
 
 
@@ -69,7 +69,7 @@ def _summary(number: int, inputs: Sequence[int]) -> dict[str, str]:
     return summary
 
 
-def _move(path: Path, moments: dict[int, int]) -> None:
+def move(path: Path, moments: dict[int, int]) -> None:
     """A metadata file with other moments in it, in the same place."""
     metadata = json.loads(path.read_text("utf-8"))
     for each in metadata["snapshots"]:

@@ -30,6 +30,7 @@ ARGUMENTS = {
     "verify": ["lake.db.t", "1"],
     "cost": ["lake.db.t"],
     "where": ["lake.db.t", "--tag", "t"],
+    "recall": ["lake.db.t", "--tag", "t"],
     "doomed": ["lake.db.t"],
     "restore": ["lake.db.t", "--all"],
     "receipts": ["lake.db.t"],
@@ -55,7 +56,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_program_has_its_commands() -> None:
     assert COMMANDS == [
-        "audit", "cost", "demo", "doctor", "doomed", "fsck", "gateway", "heartbeat", "history", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy", "receipts",
+        "audit", "cost", "demo", "doctor", "doomed", "fsck", "gateway", "heartbeat", "history", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy", "recall", "receipts",
         "restore", "run", "run-show", "runs", "show", "stage", "tables", "tag", "unpin", "untag", "verify", "where",
     ]  # fmt: skip
 

@@ -223,3 +223,26 @@ def test_a_protected_tag_stays_whatever_its_age() -> None:
     assert 2 not in expired(made) and 3 in expired(made)
     of_table = table(chain, Ref("audit-1", "tag", 2), properties={"history.expire.max-ref-age-ms": "1"})
     assert 2 not in expired(expire.plan(of_table, policy(protected_tags=["audit-*"]), Holds(), NOW))
+
+
+def test_a_tag_whose_time_is_over_waits_for_the_hand_off_of_its_snapshot() -> None:
+    """Its name goes along; and where the snapshot expired before, it has the last copy."""
+    over = {"max_age_ms": 1, "has_copy": True}
+    tags = [Ref(name, "tag", id_, **over) for name, id_ in (("handed", 2), ("going", 3), ("staying", 9))]
+    gone = Ref("gone", "tag", 99, has_copy=True, ends_at=NOW - DAY)
+    chain = snapshots(10, DAY)
+    old = policy(
+        snapshot_retention_hours=24 * 5, snapshot_min_retained=1, handoff_enabled=True, handoff_catalog="cold"
+    )
+    found = table(chain, *tags, gone, in_order=True)
+
+    def dropped(handed_off: set[int] | None) -> set[str]:
+        made = expire.plan(found, old, Holds(), NOW, handed_off)
+        assert sum(each.count for each in made.spared if each.what == "tag") == 4 - len(
+            expire.refs_to_drop(made, found)
+        )
+        return set(expire.refs_to_drop(made, found))
+
+    assert dropped(None) == {"handed", "going", "staying", "gone"}
+    assert dropped({1, 2}) == {"handed", "staying"}
+    assert dropped({1, 2, 3, 99}) == {"handed", "going", "staying", "gone"}

@@ -481,3 +481,33 @@ def test_nothing_that_is_held_goes(change: Change, now: Now, reserved: bool) -> 
     dropped = {each.name for each in change.refs}
     assert not change.removed & {ref.snapshot_id for name, ref in now.refs.items() if name not in dropped}
     assert not reserved or change.removed <= now.expiring.snapshots
+
+
+# ------------------------------------------------------------ cold tables
+
+
+COLD = {"cold-tier.source": "lake.db.t", "cold-tier.source-uuid": "u"}
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        add(1),
+        remove(1),
+        name("t1", 1, "tag"),
+        {"action": "add-schema", "schema": {}},
+        {"action": "set-location", "location": "s3://elsewhere"},
+        {"action": "set-properties", "updates": {"cold-tier.source": "x"}},
+        {"action": "remove-properties", "removals": ["cold-tier.source", "cold-tier.source-uuid"]},
+        {"action": "set-statistics", "statistics": {}},
+    ],
+    ids=lambda each: each["action"],
+)
+def test_no_commit_to_a_cold_table(update: dict[str, Any]) -> None:
+    change = read(update)
+    for rules, now in ((FREE, Now(uuid="c", properties=COLD)), (Rules(Requirements(), cold_of="a.b"), Now())):
+        found = judge(change, rules, now)
+        assert Rule.COLD in rules_of(found) and "read only" in found[0].reason
+    assert Rule.COLD not in rules_of(judge(change, FREE, Now(uuid="c")))
+    half = Now(uuid="c", properties={"cold-tier.source-uuid": "u"})
+    assert Rule.COLD in rules_of(judge(change, FREE, half)), "one of the two properties is enough"

@@ -86,3 +86,40 @@ def test_a_parent_that_nobody_knows() -> None:
         assert (found.tier, found.query) == ("gone", "")
         assert "between 10 and 30 others expired, and nobody wrote them down" in found.reason
     assert where(Asked(as_of=at(35)), LIVE, cold).snapshot_id == 30
+
+
+def numbered(id_: int, parent: int | None = None) -> Snapshot:
+    return replace(snapshot(id_), parent_id=parent)
+
+
+# Paimon's: numbered without gaps, tags with copies of their own; what the first parent of a table was, its metadata does not say.
+IN_ORDER = replace(
+    LIVE,
+    in_order=True,
+    snapshots=(numbered(39), numbered(40, 39)),
+    refs=(
+        Ref("main", "branch", 40),
+        Ref("both", "tag", 38, has_copy=True),
+        Ref("alone", "tag", 5, has_copy=True),
+    ),
+)
+OF_IT = replace(IN_ORDER, ref=COLD, snapshots=(numbered(30), numbered(37), numbered(38, 37)), refs=())
+
+
+@pytest.mark.parametrize(
+    ("asked", "tier", "id_", "version"),
+    [
+        (Asked(as_of=at(38.5)), "cold", 38, "38"),
+        (Asked(as_of=at(39)), "live", 39, "39"),
+        (Asked(as_of=at(33)), "gone", None, ""),
+        (Asked(tag="both"), "cold", 38, "38"),
+        (Asked(tag="alone"), "live", 5, "'alone'"),
+    ],
+    ids=str,
+)
+def test_where_snapshots_are_numbered_in_order(
+    asked: Asked, tier: str, id_: int | None, version: str
+) -> None:
+    found = where(asked, IN_ORDER, OF_IT)
+    assert (found.tier, found.snapshot_id) == (tier, id_)
+    assert found.query.rpartition(" ")[2] == version

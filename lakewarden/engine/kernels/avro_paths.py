@@ -16,44 +16,96 @@ import pyarrow as pa
 
 from lakewarden.engine.kernels import avro
 
-Rehome = Callable[[str], str]
+# None for a path outside the table.
+Rehome = Callable[[str], str | None]
 Walk = Callable[["_Record", int], int]
 Path = tuple[str, ...]
 
 _CODECS = {b"null", b"deflate", b"zstandard", b"snappy"}
 # The column of a position delete file that has the path of a data file.
 _PATH_COLUMN = 2147483546
+_REMOVED = 2
+
+
+class Outside(Exception):
+    """A file that is needed lies outside the table's folder, so there is no place for it in the colder tier."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
 
 
 def rehomed_manifest(content: bytes, rehome: Rehome, sizes: Mapping[str, int]) -> bytes:
-    """Its data and delete files under their new paths; `sizes` are of those that were written anew, by old path."""
-    file, column = "", 0
+    """Its data and delete files under their new paths; `sizes` are of those that were written anew, by old path.
 
-    def path(old: bytes) -> bytes:
-        nonlocal file
-        file = old.decode()
-        return rehome(file).encode()
+    `rehome` answers None for a path outside the table. Of a file that the snapshot removed that path stays: no scan opens it.
+    """
+    entry = _Entry(rehome, sizes)
+    hooks: dict[Path, Any] = {
+        ("status",): entry.status,
+        ("data_file", "file_path"): entry.path,
+        ("data_file", "referenced_data_file"): entry.referenced,
+        ("data_file", "file_size_in_bytes"): entry.size,
+        ("data_file", "lower_bounds", "key"): entry.column,
+        ("data_file", "lower_bounds", "value"): entry.lower,
+        ("data_file", "upper_bounds", "key"): entry.column,
+        ("data_file", "upper_bounds", "value"): entry.upper,
+    }
+    return _rewritten(content, hooks)
 
-    def size(old: int) -> int:
-        return sizes.get(file, old)
 
-    def key(number: int) -> int:
-        nonlocal column
-        column = number
+class _Entry:
+    """The entry that is being walked. Fields come in the order of the format: status, path, sizes, bounds, reference."""
+
+    def __init__(self, rehome: Rehome, sizes: Mapping[str, int]) -> None:
+        self._rehome, self._sizes = rehome, sizes
+        self._status = self._column = 0
+        self._path = self._moved = ""
+
+    def status(self, number: int) -> int:
+        self._status = number
         return number
 
-    def bound(old: bytes) -> bytes:
-        return rehome(old.decode()).encode() if column == _PATH_COLUMN else old
+    def path(self, old: bytes) -> bytes:
+        self._path = old.decode()
+        self._moved = self._to(self._path)
+        return self._moved.encode()
 
-    hooks: dict[Path, Any] = {
-        ("data_file", "file_path"): path,
-        ("data_file", "referenced_data_file"): lambda old: rehome(old.decode()).encode(),
-        ("data_file", "file_size_in_bytes"): size,
-    }
-    for which in ("lower_bounds", "upper_bounds"):
-        hooks["data_file", which, "key"] = key
-        hooks["data_file", which, "value"] = bound
-    return _rewritten(content, hooks)
+    def size(self, old: int) -> int:
+        return self._sizes.get(self._path, old)
+
+    def referenced(self, old: bytes) -> bytes:
+        return self._to(old.decode()).encode()
+
+    def column(self, number: int) -> int:
+        self._column = number
+        return number
+
+    def lower(self, old: bytes) -> bytes:
+        return old if self._column != _PATH_COLUMN else self._bound(old, "/")
+
+    def upper(self, old: bytes) -> bytes:
+        # The letter after the slash: above every path of the folder.
+        return old if self._column != _PATH_COLUMN else self._bound(old, "0")
+
+    def _to(self, path: str) -> str:
+        found = self._rehome(path)
+        if found is None:
+            if self._status == _REMOVED:
+                return path
+            raise Outside(path)
+        return found
+
+    def _bound(self, old: bytes, after: str) -> bytes:
+        """Where the paths of a delete file begin or end. One that was cut off says nothing about the copy: all of its folder."""
+        found = self._rehome(old.decode(errors="replace"))
+        if found is not None:
+            return found.encode()
+        tail = self._path
+        while tail and not self._moved.endswith(tail):
+            tail = tail[1:]
+        folder = self._moved[: len(self._moved) - len(tail)].rpartition("/")[0]
+        return (folder + after).encode()
 
 
 def rehomed_list(content: bytes, rehome: Rehome, lengths: Mapping[str, int]) -> bytes:
@@ -62,13 +114,28 @@ def rehomed_list(content: bytes, rehome: Rehome, lengths: Mapping[str, int]) -> 
 
     def path(old: bytes) -> bytes:
         seen["path"] = old.decode()
-        return rehome(seen["path"]).encode()
+        found = rehome(seen["path"])
+        if found is None:
+            raise Outside(seen["path"])
+        return found.encode()
 
     hooks: dict[Path, Any] = {
         ("manifest_path",): path,
         ("manifest_length",): lambda old: lengths[seen["path"]],
     }
     return _rewritten(content, hooks)
+
+
+def same_records(one: bytes, other: bytes) -> bool:
+    """Whether two files say the same, in whatever bytes they are packed."""
+    return _plain(one) == _plain(other)
+
+
+def _plain(content: bytes) -> tuple[dict[bytes, bytes], list[tuple[int, bytes]]]:
+    meta, place = avro._header(content)
+    codec, sync = meta.pop(b"avro.codec", b"null"), content[place : place + avro.SYNC]
+    blocks = avro._blocks(content, place + avro.SYNC, sync)
+    return meta, [(count, _unpacked(block, codec)) for count, block in blocks]
 
 
 def _rewritten(content: bytes, hooks: Mapping[Path, Any]) -> bytes:

@@ -27,12 +27,21 @@ def within(source: str, source_io: Mapping[str, str], target: str, target_io: Ma
 def copy_within(source: str, target: str, io: Mapping[str, str], storage_class: str | None) -> None:
     """Not a byte of it passes through here."""
     client = connect(io)
+    (_, from_bucket, from_key) = split_url(source)
+    size = int(client.head_object(Bucket=from_bucket, Key=from_key)["ContentLength"])
+    copy_object(client, source, target, size, storage_class)
+
+
+def copy_object(
+    client: Any, source: str, target: str, size: int, storage_class: str | None, etag: str | None = None
+) -> None:
+    """In one request, or in parts where that is too large for one. With an etag only what still has it is copied."""
     (_, from_bucket, from_key), (_, bucket, key) = split_url(source), split_url(target)
     asked = {"StorageClass": storage_class} if storage_class else {}
     place = {"Bucket": from_bucket, "Key": from_key}
-    size = int(client.head_object(**place)["ContentLength"])
+    only = {"CopySourceIfMatch": etag} if etag else {}
     if size <= _WHOLE:
-        client.copy_object(Bucket=bucket, Key=key, CopySource=place, **asked)
+        client.copy_object(Bucket=bucket, Key=key, CopySource=place, **asked, **only)
         return
     with _upload(client, bucket, key, asked) as (upload, parts):
         for number, start in enumerate(range(0, size, _PART), 1):
@@ -44,6 +53,7 @@ def copy_within(source: str, target: str, io: Mapping[str, str], storage_class: 
                 PartNumber=number,
                 CopySource=place,
                 CopySourceRange=span,
+                **only,
             )
             parts.append({"PartNumber": number, "ETag": found["CopyPartResult"]["ETag"]})
 

@@ -6,8 +6,10 @@ percent sign. Object stores go through PyIceberg's FileIO, imported only when su
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,27 @@ class Store:
         if where is self._local:
             Path(name).parent.mkdir(parents=True, exist_ok=True)
         return where.open_output_stream(name)
+
+    def put(self, path: str, pieces: Iterable[Any]) -> None:
+        """Under its name the file is whole or not there at all: it is written beside it, and renamed when the disk has it."""
+        where, name = self._locate(path)
+        beside = f"{path}.part"
+        with self.create(beside) as out:
+            for piece in pieces:
+                out.write(piece)
+        written = self._locate(beside)[1]
+        if where is self._local:
+            with Path(written).open("rb") as file:
+                os.fsync(file.fileno())
+        where.move(written, name)
+
+    def forget(self, path: str) -> None:
+        """Whoever reads it next reads the disk, not what the system remembers of it. Elsewhere than here: nothing to do."""
+        plain = local_path(path)
+        if plain is None or not hasattr(os, "posix_fadvise"):
+            return
+        with suppress(FileNotFoundError), Path(plain).open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def under(self, prefix: str) -> list[str]:
         """Files of one folder whose names begin so, in the prefix's own spelling."""

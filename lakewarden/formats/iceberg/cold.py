@@ -9,29 +9,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakewarden.errors import CommitLost, CommitUnknown, NoSuchTable, PolicyError, Refused
+from lakewarden.formats.cold import refuse_other, rehome
 from lakewarden.formats.iceberg.catalog import Catalogs, session_catalogs
 from lakewarden.formats.iceberg.reach import Reach
 from lakewarden.formats.iceberg.view import io_properties
 from lakewarden.formats.jvm import JavaError, is_java, java_reason
-from lakewarden.formats.seam import ColdHome
-from lakewarden.model import Ref, TableRef, TableView
-from lakewarden.paths import normal
+from lakewarden.formats.seam import ColdHome, Copying
+from lakewarden.model import COLD_SOURCE, COLD_SOURCE_UUID, Ref, TableRef, TableView
+from lakewarden.safety.ownership import ELSEWHERE
 
-SOURCE = "cold-tier.source"
-SOURCE_UUID = "cold-tier.source-uuid"
 # Of several lists of the metadata, the entry that tells which one it is.
 _BY_ID = (("schemas", "schema-id"), ("partition-specs", "spec-id"), ("sort-orders", "order-id"))
+# Where the live table writes.
+_WHERE = (*ELSEWHERE, "write.object-storage.enabled", "write.location-provider.impl")
+_DELETES, _REHOMED_DELETES = "position-deletes", (".parquet", ".puffin")
 _GROWS = ("last-column-id", "last-sequence-number", "last-partition-id", "next-row-id", "last-updated-ms")
 
 
 class IcebergCold:
     """Every promise of ColdTier."""
+
+    stays_because = ""
 
     def __init__(self, catalogs: Catalogs, reach: Callable[[TableView], Reach]) -> None:
         self._catalogs, self._reach = catalogs, reach
@@ -45,6 +49,32 @@ class IcebergCold:
     def closure(self, view: TableView, snapshot_ids: Collection[int]) -> pa.Table:
         return self._reach(view).closure(snapshot_ids)
 
+    def check(self, view: TableView, files: pa.Table) -> None:
+        for path in _of_kind(files, _DELETES)["path"].to_pylist():
+            if not path.endswith(_REHOMED_DELETES):
+                raise Refused(
+                    action="hand off",
+                    target=view.ref,
+                    reason=f"{path} names data files and is no Parquet file: its paths cannot be changed",
+                    hint="apply its deletes first: `lakewarden run compact-deletes`",
+                )
+
+    def order(self, files: pa.Table) -> list[Copying]:
+        """Data first, then what names it: a manifest's copy tells the sizes that its delete files have there."""
+        deletes, manifests, lists = (
+            _of_kind(files, each) for each in (_DELETES, "manifest", "manifest-list")
+        )
+        rest = pc.invert(pc.is_in(files["kind"], pa.array([_DELETES, "manifest", "manifest-list"])))
+        return [
+            Copying(files.filter(rest)),
+            Copying(deletes, "deletes"),
+            Copying(manifests, "manifest", tuple(deletes["path"].to_pylist()), instant=True),
+            Copying(lists, "manifest-list", tuple(manifests["path"].to_pylist()), instant=True),
+        ]
+
+    def may_name(self, path: str) -> bool:
+        return path.endswith(_REHOMED_DELETES)
+
     def rehome(self, view: TableView, home: ColdHome) -> Callable[[str], str]:
         return rehome(view, home)
 
@@ -52,6 +82,13 @@ class IcebergCold:
         self, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Sequence[Ref]
     ) -> None:
         register(self._catalogs, view, home, snapshot_ids, tags)
+
+    def release(self, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
+        release(self._catalogs, view, home, snapshot_ids)
+
+
+def _of_kind(files: pa.Table, kind: str) -> pa.Table:
+    return files.filter(pc.equal(files["kind"], kind))
 
 
 def find(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome | None:
@@ -73,15 +110,7 @@ def find(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome | None:
             hint="name a Hadoop, JDBC, Hive or Glue catalog: policy key handoff_catalog",
         )
     metadata = json.loads(catalogs.bridge.metadata(table))
-    of = metadata.get("properties", {}).get(SOURCE_UUID)
-    if of != view.uuid:
-        whose = f"it is the cold tier of another table (uuid {of})" if of else "it is a table of its own"
-        raise Refused(
-            action="hand off to",
-            target=ref,
-            reason=whose,
-            hint="name another catalog: policy key handoff_catalog",
-        )
+    refuse_other(ref, view, metadata.get("properties", {}).get(COLD_SOURCE_UUID))
     return ColdHome(
         ref,
         str(metadata["location"]).rstrip("/"),
@@ -97,8 +126,8 @@ def make(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome:
         return found
     ref = TableRef(catalog, view.ref.namespace, view.ref.name)
     properties = {
-        SOURCE: str(view.ref),
-        SOURCE_UUID: view.uuid,
+        COLD_SOURCE: str(view.ref),
+        COLD_SOURCE_UUID: view.uuid,
         "gc.enabled": "false",  # nobody's procedures may delete what it names
         "format-version": str(view.format_version),
     }
@@ -119,25 +148,6 @@ def _catalog(catalogs: Catalogs, name: str) -> Any:
     )
 
 
-def rehome(view: TableView, home: ColdHome) -> Callable[[str], str]:
-    """Where a file of the live table lies in the cold tier: the same name below another folder."""
-    live, plain = view.location.rstrip("/") + "/", normal(view.location).rstrip("/") + "/"
-
-    def moved(path: str) -> str:
-        if path.startswith(live):
-            return f"{home.location}/{path[len(live) :]}"
-        if normal(path).startswith(plain):
-            return f"{home.location}/{normal(path)[len(plain) :]}"
-        raise Refused(
-            action="hand off",
-            target=view.ref,
-            reason=f"{path} lies outside the table's folder",
-            hint="compact the table first: what is rewritten lies inside",
-        )
-
-    return moved
-
-
 def register(
     catalogs: Catalogs, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Iterable[Ref]
 ) -> None:
@@ -146,22 +156,37 @@ def register(
     cold = json.loads(catalogs.bridge.metadata(table))
     live = json.loads(catalogs.bridge.metadata(catalogs.load(view.ref)))
     before = catalogs.bridge.metadataLocation(table)
+    lost = set(snapshot_ids) - {int(each["snapshot-id"]) for each in (*_of(cold), *_of(live))}
+    if lost:
+        raise CommitLost(table=home.ref, reason=f"{view.ref} no longer has snapshot {min(lost)}")
     made = merged(cold, live, frozenset(snapshot_ids), tuple(tags), rehome(view, home), before)
+    _replace(catalogs, home, table, before, made)
+    now = find(catalogs, view, home.ref.catalog)
+    if now is None or not now.snapshots.issuperset(snapshot_ids):
+        raise CommitLost(table=home.ref, reason="its catalog took the commit and does not show the snapshots")
+
+
+def release(catalogs: Catalogs, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
+    """One commit after which the cold table has these snapshots no longer. CommitLost: nothing changed."""
+    table = catalogs.load(home.ref)
+    cold, before = json.loads(catalogs.bridge.metadata(table)), catalogs.bridge.metadataLocation(table)
+    _replace(catalogs, home, table, before, without(cold, frozenset(snapshot_ids), before))
+    now = find(catalogs, view, home.ref.catalog)
+    if now is None or not now.snapshots.isdisjoint(snapshot_ids):
+        raise CommitLost(table=home.ref, reason="its catalog took the commit and still shows the snapshots")
+
+
+def _replace(catalogs: Catalogs, home: ColdHome, table: Any, before: str, made: Mapping[str, Any]) -> None:
     try:
         catalogs.cold.replace(table, before, json.dumps(made))
     except JavaError as error:
         if is_java(error, "CommitStateUnknownException"):
             raise CommitUnknown(table=home.ref, reason=java_reason(error)) from error
         raise CommitLost(table=home.ref, reason=java_reason(error)) from error
-    now = find(catalogs, view, home.ref.catalog)
-    if now is None or not now.snapshots.issuperset(snapshot_ids):
-        raise CommitLost(table=home.ref, reason="its catalog took the commit and does not show the snapshots")
 
 
-@dataclass(frozen=True, slots=True)
-class _Log:
-    at: int
-    snapshot_id: int
+def _of(metadata: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return metadata.get("snapshots") or ()
 
 
 def merged(
@@ -176,35 +201,29 @@ def merged(
 
     What the two tables share only grows: schemas, specs and orders of either are in it, under their ids.
     """
-    had = {int(each["snapshot-id"]): each for each in cold.get("snapshots", ())}
-    for each in live.get("snapshots", ()):
+    had = {int(each["snapshot-id"]): each for each in _of(cold)}
+    # A table that was only just made has numbers of its own for columns, which the live one's files do not know.
+    sources = (cold, live) if had else (live,)
+    for each in _of(live):
         id_ = int(each["snapshot-id"])
         if id_ in snapshot_ids and id_ not in had:
             had[id_] = {**each, "manifest-list": move(each["manifest-list"])}
     snapshots = sorted(had.values(), key=lambda each: (each.get("sequence-number", 0), each["timestamp-ms"]))
-    # When each was current is what time travel by time goes by: the live table's log first, the cold one's for what it lacks.
-    known = {int(each["snapshot-id"]): int(each["timestamp-ms"]) for each in cold.get("snapshot-log", ())}
-    known |= {
-        int(each["snapshot-id"]): int(each["timestamp-ms"])
-        for each in live.get("snapshot-log", ())
-        if int(each["snapshot-id"]) in had and int(each["snapshot-id"]) not in known
-    }
-    log = sorted((_Log(at, id_) for id_, at in known.items()), key=lambda each: each.at)
-    head = log[-1].snapshot_id if log else int(snapshots[-1]["snapshot-id"])
-    refs = {name: each for name, each in cold.get("refs", {}).items() if name != "main"}
-    for tag in tags:
-        if tag.snapshot_id in had:
-            refs.setdefault(tag.name, {"snapshot-id": tag.snapshot_id, "type": "tag"})
+    log = _log(cold, live)
+    head = next((id_ for _, id_ in reversed(log) if id_ in had), int(snapshots[-1]["snapshot-id"]))
     made: dict[str, Any] = {
         **live,
         **{key: max(cold.get(key, 0), live[key]) for key in _GROWS if key in live},
         "table-uuid": cold["table-uuid"],
         "location": cold["location"],
-        "properties": {**live.get("properties", {}), **cold.get("properties", {})},
+        "properties": _properties(cold, live),
         "snapshots": snapshots,
         "current-snapshot-id": head,
-        "refs": {**refs, "main": {"snapshot-id": head, "type": "branch"}},
-        "snapshot-log": [{"timestamp-ms": each.at, "snapshot-id": each.snapshot_id} for each in log],
+        "refs": {
+            **_tags(cold, [each for each in tags if each.snapshot_id in had]),
+            "main": {"snapshot-id": head, "type": "branch"},
+        },
+        "snapshot-log": [{"timestamp-ms": at, "snapshot-id": id_} for at, id_ in log],
         "metadata-log": [
             *cold.get("metadata-log", ()),
             {"timestamp-ms": cold["last-updated-ms"], "metadata-file": before},
@@ -213,6 +232,58 @@ def merged(
         "partition-statistics": [],
     }
     for name, key in _BY_ID:
-        by_id = {each[key]: each for each in (*cold.get(name, ()), *live.get(name, ()))}
+        by_id = {each[key]: each for source in sources for each in source.get(name, ())}
         made[name] = [by_id[id_] for id_ in sorted(by_id)]
     return made
+
+
+def _log(cold: Mapping[str, Any], live: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """When each snapshot was current, of either table: what time travel by time goes by.
+
+    Those that the cold table does not have are in it too. Asked for a moment of theirs it says that it has no such
+    snapshot; without them it would answer with the rows of the one before.
+    """
+    logs = (*cold.get("snapshot-log", ()), *live.get("snapshot-log", ()))
+    return sorted({(int(each["timestamp-ms"]), int(each["snapshot-id"])) for each in logs})
+
+
+def _tags(cold: Mapping[str, Any], tags: Sequence[Ref]) -> dict[str, Any]:
+    """A name is the newest snapshot's that had it; the one before keeps it with its id behind."""
+    refs = {name: each for name, each in cold.get("refs", {}).items() if name != "main"}
+    for tag in tags:
+        earlier = refs.get(tag.name)
+        if earlier is not None and earlier["snapshot-id"] != tag.snapshot_id:
+            refs.setdefault(f"{tag.name}-{earlier['snapshot-id']}", earlier)
+        refs[tag.name] = {"snapshot-id": tag.snapshot_id, "type": "tag"}
+    return refs
+
+
+def _properties(cold: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, str]:
+    """The live table's, but for where it writes: the next metadata file would lie in its folders, an orphan to its sweep."""
+    told = {key: value for key, value in live.get("properties", {}).items() if key not in _WHERE}
+    return {**told, **cold.get("properties", {})}
+
+
+def without(cold: Mapping[str, Any], snapshot_ids: frozenset[int], before: str) -> dict[str, Any]:
+    """The cold table's metadata without these snapshots, and without the names that would lead nowhere then. Pure.
+
+    When they were current is still told: asked for a moment of theirs, it says that it does not have the snapshot.
+    """
+    stays = {each["snapshot-id"]: each for each in _of(cold) if int(each["snapshot-id"]) not in snapshot_ids}
+    log = [int(each["snapshot-id"]) for each in cold.get("snapshot-log", ())]
+    head = next((id_ for id_ in reversed(log) if id_ in stays), next(reversed(stays), -1))
+    refs = {
+        name: each
+        for name, each in cold.get("refs", {}).items()
+        if name != "main" and int(each["snapshot-id"]) in stays
+    }
+    return {
+        **cold,
+        "snapshots": [*stays.values()],
+        "current-snapshot-id": head,
+        "refs": {**refs, **({"main": {"snapshot-id": head, "type": "branch"}} if stays else {})},
+        "metadata-log": [
+            *cold.get("metadata-log", ()),
+            {"timestamp-ms": cold["last-updated-ms"], "metadata-file": before},
+        ],
+    }

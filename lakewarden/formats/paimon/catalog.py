@@ -69,6 +69,23 @@ class Catalogs:
             raise NoSuchTable(table=table, reason="it has no files of its own", other_format=True)
         return found
 
+    def names(self) -> list[str]:
+        return sorted(self._properties)
+
+    def metastore(self, catalog: str) -> str:
+        return self._properties[catalog].get("metastore", "filesystem")
+
+    @property
+    def cold(self) -> Any:
+        return self.helper("PaimonCold")
+
+    def make(self, table: TableRef, schema: str) -> None:
+        """An empty table with this schema; nothing where there is one of that name."""
+        try:
+            self.cold.make(self._catalog(table.catalog), table.namespace[0], table.name, schema)
+        except JavaError as error:
+            raise self._unreachable(error, table.catalog) from error
+
     @contextmanager
     def committing(self, table: TableRef) -> Iterator[Any]:
         """A table to commit to, once: afterwards the connections are closed that Paimon's lock opened for it."""

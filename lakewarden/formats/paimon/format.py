@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewarden.actions import RewriteGroup
-from lakewarden.errors import PolicyError, Refused, UsageError
+from lakewarden.errors import PolicyError, UsageError
 from lakewarden.formats.jvm import JavaError
 from lakewarden.formats.paimon import adoption, partitions, refs
 from lakewarden.formats.paimon.catalog import Catalogs
+from lakewarden.formats.paimon.cold import PaimonCold
 from lakewarden.formats.paimon.expiry import Leaving, expire
 from lakewarden.formats.paimon.failures import catalog_error
 from lakewarden.formats.paimon.files import read_files
@@ -275,12 +276,7 @@ class Paimon:
         return rewrite_natively(self._catalogs, table, files, group, target_bytes)
 
     def cold_tier(self) -> ColdTier:
-        raise Refused(
-            action="hand off",
-            target="a Paimon table",
-            reason="Paimon's snapshots have no colder tier in this release",
-            hint="switch it off: handoff_enabled=false",
-        )
+        return PaimonCold(self._catalogs, self.view, self._reach, self._reader, self._store, self._locked)
 
     def additions(self, view: TableView, snapshot_id: int | None, name: str = "") -> pa.Table:
         raise UsageError(

@@ -23,6 +23,9 @@ from lakewarden.formats.seam import NoSense
 MAIN = "main"
 FOLDERS = ("snapshot", "changelog", "tag", "consumer", "schema", "branch")
 
+# What a cold table has in place of a snapshot that was never handed off says so in its properties. It names nothing.
+GAP = "cold-tier.gap"
+
 # Names of branches, tags and consumers may hold slashes; snapshots, changelogs and schemas are numbered.
 _PLACE = re.compile(
     r"^(?:branch/branch-(?P<branch>.+?)/)?"
@@ -225,6 +228,8 @@ def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Me
         name = place["number"] or place["name"]
         if branch != MAIN:
             branches.add(branch)
+        if folder == "snapshot" and GAP in (content.get("properties") or {}):
+            continue
         if folder in ("snapshot", "tag", "changelog"):
             roots.append(Root(folder, branch, name, listed.path, content, listed.modified))
         elif folder == "consumer" and branch == MAIN:
@@ -258,9 +263,19 @@ def _order(root: Root) -> tuple[str, int, str, str]:
     return root.branch, root.id, root.kind, root.name
 
 
+def main_snapshots(roots: Sequence[Root]) -> list[Root]:
+    return sorted((each for each in roots if each.is_main_snapshot), key=lambda each: each.id)
+
+
+def past(roots: Sequence[Root]) -> dict[int, Root]:
+    """By id every snapshot main has or had: where it expired, a tag may still have its copy."""
+    copies = {each.id: each for each in roots if each.kind == "tag" and each.branch == MAIN}
+    return copies | {each.id: each for each in main_snapshots(roots)}
+
+
 def newest_run(roots: Sequence[Root]) -> list[Root]:
     """Main's snapshots from the newest back to the first gap: what lies before one is a remnant of an expiry that stopped."""
-    mine = sorted((each for each in roots if each.is_main_snapshot), key=lambda each: each.id)
+    mine = main_snapshots(roots)
     for place in range(len(mine) - 1, 0, -1):
         if mine[place].id != mine[place - 1].id + 1:
             return mine[place:]

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lakewarden.formats.paimon.metadata import MAIN, Root
+from lakewarden.formats.paimon.metadata import MAIN, Root, past
 from lakewarden.formats.paimon.reader import ADDED, DELETED
 from lakewarden.formats.paimon.roots import Existing, kept_lists, list_lengths, named_by
 from lakewarden.formats.remembered import UNREACHED, Listed, Remembered
@@ -71,22 +71,13 @@ class Reach:
                 if each.kind == "snapshot" and each.id not in changelogs
             ]
         needed, freed = self._needs(stay), self._needs(go)
-        files = np.setdiff1d(freed.files, needed.files)
-        metadata = sorted(set(freed.metadata) - set(needed.metadata))
-        sizes = freed.sizes
-        parts = [
-            pa.table(
-                {
-                    "path": pa.array(metadata, pa.string()),
-                    "kind": pa.array([_kind(each) for each in metadata], pa.string()),
-                    "size": pa.array([sizes.get(each) for each in metadata], pa.int64()),
-                },
-                schema=UNREACHED,
-            )
-        ]
-        seen = np.zeros(len(files), dtype=bool)
-        parts += [_first_of(table, files, seen) for table in freed.book.tables()]
-        return pa.concat_tables(parts)
+        return freed.told(np.setdiff1d(freed.files, needed.files), freed.metadata - needed.metadata)
+
+    def closure(self, snapshot_ids: Collection[int]) -> pa.Table:
+        """Every file that these snapshots of main need, but their own and the schemas."""
+        known = past(self._roots)
+        needs = self._needs([known[each] for each in sorted(snapshot_ids)])
+        return needs.told(needs.files, needs.metadata)
 
     def named_paths(self, numbers: Any) -> Iterator[pa.Array]:
         """The metadata and files whose hashes are among these sorted numbers, and that must be there."""
@@ -195,6 +186,20 @@ class _Needs:
     metadata: frozenset[str]
     sizes: dict[str, int]
     book: _Book
+
+    def told(self, files: Any, metadata: Collection[str]) -> pa.Table:
+        """Of these files (sorted hashes) and these paths of metadata: path, kind, size (null where not told)."""
+        paths = sorted(metadata)
+        own = pa.table(
+            {
+                "path": pa.array(paths, pa.string()),
+                "kind": pa.array([_kind(each) for each in paths], pa.string()),
+                "size": pa.array([self.sizes.get(each) for each in paths], pa.int64()),
+            },
+            schema=UNREACHED,
+        )
+        seen = np.zeros(len(files), dtype=bool)
+        return pa.concat_tables([own, *(_first_of(table, files, seen) for table in self.book.tables())])
 
 
 class _Book:

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakewarden.errors import LakewardenError
 from lakewarden.model import TableView
 
 # Rows of a manifest as they are remembered. Kinds: 0 added, 1 deleted, 2 an index file, 3 one of deletion vectors.
@@ -70,6 +71,18 @@ class PaimonReader:
             decoded = self.decoder.decode(what, list(group), io)
             while together := list(islice(decoded, _TOGETHER)):
                 yield from self._named_together(together, index)
+
+    def named_whole(self, manifests: Sequence[tuple[str, int]], io: Mapping[str, str]) -> Iterator[str]:
+        """Of each manifest (path, length) the files it names by their whole path, and not by their place in the table."""
+        for index, group in groupby(manifests, key=lambda each: is_index(each[0])):
+            what: What = "paimon-index" if index else "paimon-manifest"
+            wanted = [(path, length, -1) for path, length in group]
+            for path, entries, trouble in self.decoder.decode(what, wanted, io):
+                if entries is None:
+                    raise LakewardenError(
+                        reason=f"read {path}: {trouble}", hint="check it with `lakewarden fsck`"
+                    )
+                yield from pc.drop_null(entries["external"]).to_pylist()
 
     def _named_together(
         self, decoded: Sequence[tuple[str, pa.Table | None, str]], index: bool

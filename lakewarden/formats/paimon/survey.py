@@ -178,9 +178,11 @@ def _lost_schemas(metadata: Metadata, folder: str, kept: Sequence[Kept]) -> Iter
 
 
 def _gaps(metadata: Metadata) -> Iterator[Lost]:
+    """Where something stands in for a snapshot, as in a colder tier that never got it, that it is missing is known."""
     ids = sorted(each.id for each in metadata.roots if each.is_main_snapshot)
+    known = {each.rpartition("/snapshot/snapshot-")[2] for each in metadata.files}
     for before, after in pairwise(ids):
-        if after > before + 1:
+        if any(str(each) not in known for each in range(before + 1, after)):
             missing = (
                 f"snapshot {before + 1}" if after == before + 2 else f"snapshots {before + 1} to {after - 1}"
             )

@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lakewarden.clock import from_millis
-from lakewarden.formats.paimon.metadata import MAIN, Metadata, Root, newest_run
+from lakewarden.formats.paimon.metadata import MAIN, Metadata, Root, main_snapshots, newest_run
 from lakewarden.model import (
+    COLD_SOURCE,
     Changelogs,
     Counters,
     PartitionField,
@@ -37,7 +38,9 @@ class Handle:
 def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> TableView:
     """What the library says of the table and what its files say, as a view."""
     schema = told["schema"]
-    run = newest_run(metadata.roots)
+    # What lies before a gap is the rest of an expiry that stopped; a colder tier has gaps where others expired before us.
+    run = main_snapshots(metadata.roots) if COLD_SOURCE in told["options"] else newest_run(metadata.roots)
+    before = {each.id for each in run}
     head = run[-1] if run else None
     return TableView(
         ref=ref,
@@ -47,7 +50,7 @@ def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> Table
         location=metadata.location,
         metadata_location=head.file if head else f"{metadata.location}/schema/schema-{schema['id']}",
         current_snapshot_id=head.id if head else None,
-        snapshots=tuple(_snapshot(each, first=each is run[0]) for each in run),
+        snapshots=tuple(_snapshot(each, first=each.id - 1 not in before) for each in run),
         refs=tuple(_refs(metadata, head)),
         schema_id=schema["id"],
         schema_json=json.dumps(schema),

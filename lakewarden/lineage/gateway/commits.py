@@ -77,6 +77,7 @@ class Change:
     properties: Mapping[str, str] | None = None
     unset: frozenset[str] = frozenset()
     uuids: frozenset[str] = frozenset()
+    updates: int = 0  # how many it makes, judged or not
 
     @property
     def judged(self) -> bool:
@@ -206,6 +207,7 @@ def _change(document: Mapping[str, Any], table: tuple[tuple[str, ...], str]) -> 
         properties=properties,
         unset=unset,
         uuids=frozenset(_text(each.get("uuid"), "a uuid") for name, each in acting if name == "assign-uuid"),
+        updates=len(acting),
     )
 
 

@@ -31,7 +31,8 @@ from lakewarden.lineage.gateway.policies import Policies
 from lakewarden.lineage.gateway.routes import Kind, Route, Unreadable, table_path
 from lakewarden.lineage.gateway.turns import Turn, Turns
 from lakewarden.lineage.gateway.upstream import NOT_SENT, TableNow, Upstream, forwarded
-from lakewarden.model import TableRef
+from lakewarden.lineage.validate import Requirements
+from lakewarden.model import TableRef, cold_properties, cold_source
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class Door:
 
     async def _judged(self, request: Request, route: Route, changes: Sequence[Change]) -> Answer:
         cases = [_Case(self._ref(each), each, _path(request, route, each)) for each in changes]
-        rules = {each.ref: await self._rules(each, request.headers) for each in cases if each.change.judged}
+        rules = {each.ref: await self._rules(each, request.headers) for each in cases if each.change.updates}
         looking = [
             each for each in cases if each.ref in rules and looks_at_table(each.change, rules[each.ref])
         ]
@@ -143,6 +144,9 @@ class Door:
             seen = await self._seen(case, headers)
             return case.change.afterwards({}) if seen is None else seen.properties
 
+        if not case.change.judged:
+            # Nothing but whether the table may change at all, which the state database need not be asked for.
+            return Rules(Requirements(), cold_of=cold_source(await properties()))
         if case.change.creates:
             return await self._policies.once(case.ref, await properties())
         try:
@@ -151,7 +155,7 @@ class Door:
             if not case.change.only_rules:
                 raise
             # Else a table with a wrong property could never be put right.
-            return await self._policies.once(case.ref, {})
+            return await self._policies.once(case.ref, cold_properties(await properties()))
 
     async def _now(self, case: _Case, headers: Headers, uuids: Mapping[TableRef, str]) -> Now:
         seen = await self._seen(case, headers)

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 
 from lakewarden.lineage.gateway.commits import REF_AGE, Change, RefChange
 from lakewarden.lineage.validate import Requirements, validate_all
+from lakewarden.model import cold_source
 from lakewarden.policy.resolve import PROPERTY_PREFIX
 from lakewarden.state.expiries import Going
 from lakewarden.state.pins import MIRROR, Pin
@@ -21,6 +22,7 @@ MAIN = "main"
 class Rule(StrEnum):
     """Why a commit is turned away; the label of the count."""
 
+    COLD = "cold"
     LINEAGE = "lineage"
     PIN = "pin"
     PROPERTY = "property"
@@ -38,6 +40,7 @@ class Rules:
     expiry_reserved: bool = False
     protected_tags: tuple[str, ...] = ()
     settled: frozenset[str] = frozenset()
+    cold_of: str = ""  # the table whose colder tier this is
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +76,20 @@ def looks_at_table(change: Change, rules: Rules) -> bool:
 def judge(change: Change, rules: Rules, now: Now) -> tuple[Objection, ...]:
     """Everything that speaks against it, at once; nothing where it may go on to the catalog."""
     return (
+        *_frozen(change, rules, now),
         *_lineage(change, rules),
         *_identity(change, now),
         *_properties(change, rules, now),
         *_removal(change, rules, now),
         *_tags(change, rules, now),
     )
+
+
+def _frozen(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
+    """Whatever it is, the property that says so included: a cold table has the only copy of what expired."""
+    live = cold_source(now.properties) or rules.cold_of
+    if live and change.updates:
+        yield Objection(Rule.COLD, f"it is the colder tier of {live}, and read only")
 
 
 def _lineage(change: Change, rules: Rules) -> Iterator[Objection]:

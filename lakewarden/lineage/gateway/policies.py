@@ -7,7 +7,7 @@ passes this gateway counts at once. Pins are never remembered.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from weakref import WeakValueDictionary
 
@@ -16,7 +16,7 @@ from lakewarden.config import PolicyConfig
 from lakewarden.errors import PolicyError
 from lakewarden.lineage import hook
 from lakewarden.lineage.gateway.judge import Rules
-from lakewarden.model import TableRef
+from lakewarden.model import TableRef, cold_properties, cold_source
 from lakewarden.policy.origin import Layer, Origin
 from lakewarden.policy.resolve import PROPERTY_PREFIX, Layers, Policy, read_layer, resolve
 
@@ -64,7 +64,7 @@ class Policies:
         if known is not None and now < known.properties_until:
             own, own_until = known.properties, known.properties_until
         else:
-            own, own_until = _own(await properties()), now + PROPERTIES_SECONDS
+            own, own_until = _kept(await properties()), now + PROPERTIES_SECONDS
         asked = clock.monotonic()
         found = await self.once(table, own)
         if self._looks.get(table) is look:
@@ -76,7 +76,8 @@ class Policies:
     async def once(self, table: TableRef, properties: Mapping[str, str]) -> Rules:
         """With these properties, and not remembered: a table that is not there yet may never be."""
         stored = await self._stored(str(table))
-        return rules(self._resolved(table, properties, stored), self._settled(table, stored))
+        found = rules(self._resolved(table, properties, stored), self._settled(table, stored))
+        return replace(found, cold_of=cold_source(properties))
 
     async def check(self, table: TableRef, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         """PolicyError where a change of properties would leave a table about which nothing can be judged any more.
@@ -116,6 +117,11 @@ def rules(policy: Policy, settled: frozenset[str] = frozenset()) -> Rules:
     return Rules(
         hook.requirements(policy), hook.expiry_reserved(policy), policy.columns("protected_tags"), settled
     )
+
+
+def _kept(properties: Mapping[str, str]) -> dict[str, str]:
+    """What is remembered of a table's properties: what says how it is kept, and whose colder tier it is."""
+    return {**_own(properties), **cold_properties(properties)}
 
 
 def _own(properties: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,66 @@
+"""`lakewarden recall`: make a snapshot readable whose files lie in an archive."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lakewarden.cli.invocation import invocation
+from lakewarden.cli.options import JsonFlag, TableName, table_ref
+from lakewarden.cli.screen import Screen
+
+
+def register(app: typer.Typer) -> None:
+    app.command("recall")(recall)
+
+
+def recall(
+    ctx: typer.Context,
+    table: TableName,
+    snapshot: Annotated[int | None, typer.Option("--snapshot", metavar="ID", help="That snapshot.")] = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of",
+            metavar="TIME",
+            help="The table at that time: 2026-01-31T12:00 (UTC), or how long ago: 90d.",
+        ),
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", metavar="NAME", help="What the tag names.")] = None,
+    days: Annotated[int, typer.Option("--days", metavar="N", help="For how many days.")] = 7,
+    bulk: Annotated[
+        bool, typer.Option("--bulk", help="Slower, up to two days, and cheaper as a rule.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Come back when all of it can be read.")] = False,
+    as_json: JsonFlag = False,
+) -> int:
+    """Make a snapshot of the colder tier readable whose files lie in an archive, for some days, and say when it is.
+
+    Never moves or changes a file: the archive lends a copy of each. What is on its way already is not asked for again. The exit
+    code is 0 when it can be read now, 3 when it has to be waited for, 1 where nobody has it any more.
+
+    Example: `lakewarden recall lake.db.events --as-of 2024-01-31T12:00 --days 3 --wait`
+    """
+    from lakewarden import clock
+    from lakewarden.jobs.where import GONE
+    from lakewarden.report.recall import RecallReport
+    from lakewarden.report.where import WhereReport
+
+    screen, ref = Screen(as_json), table_ref(table)
+    with invocation(ctx).open(screen, spark=True) as lakewarden:
+        found = lakewarden.recall(
+            ref,
+            snapshot_id=snapshot,
+            as_of=as_of,
+            tag=tag,
+            days=days,
+            bulk=bulk,
+            wait=wait,
+            progress=screen.progress(),
+        )
+    if found.where.tier == GONE:
+        screen.show(WhereReport(str(ref), found.where))
+        return 1
+    screen.show(RecallReport(str(ref), found, clock.now()))
+    return 0 if found.ready else 3

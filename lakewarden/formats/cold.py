@@ -1,0 +1,41 @@
+"""What the cold tables of all formats share: how each says whose it is, and where a file of the live table lies there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lakewarden.errors import Refused
+from lakewarden.formats.seam import ColdHome
+from lakewarden.model import TableRef, TableView
+from lakewarden.paths import normal
+
+
+def refuse_other(ref: TableRef, view: TableView, of: str | None) -> None:
+    """A table that says to be of the uuid `of` is not taken over for another."""
+    if of != view.uuid:
+        whose = f"it is the cold tier of another table (uuid {of})" if of else "it is a table of its own"
+        raise Refused(
+            action="hand off to",
+            target=ref,
+            reason=whose,
+            hint="name another catalog: policy key handoff_catalog",
+        )
+
+
+def rehome(view: TableView, home: ColdHome) -> Callable[[str], str]:
+    """Where a file of the live table lies in the cold tier: the same name below another folder."""
+    live, plain = view.location.rstrip("/") + "/", normal(view.location).rstrip("/") + "/"
+
+    def moved(path: str) -> str:
+        if path.startswith(live):
+            return f"{home.location}/{path[len(live) :]}"
+        if normal(path).startswith(plain):
+            return f"{home.location}/{normal(path)[len(plain) :]}"
+        raise Refused(
+            action="hand off",
+            target=view.ref,
+            reason=f"{path} lies outside the table's folder",
+            hint="compact the table first: what is rewritten lies inside",
+        )
+
+    return moved

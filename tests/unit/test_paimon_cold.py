@@ -1,0 +1,70 @@
+"""What stands in for snapshots that a cold Paimon table never got."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakewarden.formats.paimon.cold import gaps, tag_files
+from lakewarden.formats.paimon.metadata import GAP
+from lakewarden.model import Ref
+
+
+def snapshot(id_: int, at: int) -> dict[str, Any]:
+    lists = {
+        "baseManifestList": f"base-{id_}",
+        "deltaManifestList": f"delta-{id_}",
+        "indexManifest": f"index-{id_}",
+    }
+    return {"id": id_, "timeMillis": at, "schemaId": 1, **lists}
+
+
+def found_by_halving(snapshots: dict[int, dict[str, Any]], at: int) -> int | None:
+    """As Paimon finds the snapshot of a moment: it fails where one of those it looks at is missing."""
+    low, high, found = min(snapshots), max(snapshots), None
+    while low <= high:
+        middle = (low + high) // 2
+        if snapshots[middle]["timeMillis"] > at:
+            high = middle - 1
+        else:
+            low, found = middle + 1, middle
+    return found
+
+
+TIMES = st.dictionaries(st.integers(1, 40), st.integers(1, 5), min_size=1)
+
+
+@given(TIMES)
+def test_every_moment_is_found_or_known_to_be_unknown(steps: dict[int, int]) -> None:
+    at, have = 0, {}
+    for id_ in sorted(steps):
+        at += 10 * steps[id_]
+        have[id_] = snapshot(id_, at)
+    every = have | dict(gaps(have))
+    assert sorted(every) == list(range(min(have), max(have) + 1))
+    for id_, each in have.items():
+        assert found_by_halving(every, each["timeMillis"]) == id_
+        between = found_by_halving(every, each["timeMillis"] + 5)
+        assert between == id_ or (id_ + 1 not in have and between not in have), (
+            "never the rows of another moment"
+        )
+
+
+def test_it_names_nothing_that_is_there() -> None:
+    have = {3: snapshot(3, 100), 6: snapshot(6, 400)}
+    made = dict(gaps(have))
+    assert sorted(made) == [4, 5]
+    for id_, each in made.items():
+        assert each["id"] == id_ and GAP in each["properties"] and "indexManifest" not in each
+        assert each["baseManifestList"] == each["deltaManifestList"] == "expired-before-it-was-handed-off"
+
+
+def test_a_tags_name_is_the_newest_snapshots_that_had_it() -> None:
+    old, new = snapshot(2, 100), snapshot(4, 200)
+    tag = Ref("then", "tag", 4)
+    assert dict(tag_files([tag], {4: new}, {})) == {"tag/tag-then": new}
+    assert dict(tag_files([tag], {4: new}, {"then": new})) == {"tag/tag-then": new}, "as often as it is told"
+    made = list(tag_files([tag], {4: new}, {"then": old}))
+    assert made == [("tag/tag-then-2", old), ("tag/tag-then", new)], "kept before its name is taken"
