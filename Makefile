@@ -6,11 +6,12 @@ STAMP := .venv/.installed
 PYTEST_ARGS ?=
 CASES ?=
 BENCH_ARGS ?=
+ARGS ?=
 
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check unit bench crash soak histories docs java jars test-jars test-s3 clean
+.PHONY: help demo test lint check unit bench crash soak beside chaos histories docs java jars test-jars test-s3 test-prometheus test-browser clean
 
 help:            ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +19,7 @@ help:            ## this list
 demo: jars       ## make a messy sample lake, look after it, show before and after
 	@$(PY) -m lakewarden.cli demo
 
-test: lint test-jars test-s3  ## lint, then every test
+test: lint test-jars test-s3 test-prometheus test-browser  ## lint, then every test
 	@$(PY) -m pytest --numprocesses 2 --dist loadfile $(PYTEST_ARGS)
 
 check: test      ## the same as test
@@ -36,6 +37,12 @@ crash: test-jars ## kill a real process at every journaled step, let others in a
 
 soak: test-jars  ## three minutes of a busy writer beside our jobs, for Iceberg format versions 2 and 3 and for Paimon
 	@LAKEWARDEN_SOAK_SECONDS=180 LAKEWARDEN_SOAK_SEEDS=40 $(PY) -m pytest -s tests/soak $(PYTEST_ARGS)
+
+beside: test-jars ## ten minutes of a writer and queries, with and without the worker beside them; ARGS="--minutes 60"
+	@$(PY) -m bench.soak $(ARGS)
+
+chaos: test-jars test-s3 ## two workers whose leader, Spark, database and store are killed in turn; ARGS="--rounds 5"
+	@$(PY) -m bench.chaos $(ARGS)
 
 histories: test-jars ## 10,000 random histories of modelled tables and 100 of real ones: no file that is needed is deleted
 	@LAKEWARDEN_HISTORIES=10000 LAKEWARDEN_REAL_HISTORIES=100 $(PY) -m pytest -s tests/histories tests/spark/test_histories.py $(PYTEST_ARGS)
@@ -68,3 +75,10 @@ test-jars: java
 # A real S3 server, built once where there is Go.
 test-s3:
 	@sh scripts/versitygw.sh
+
+test-prometheus:
+	@sh scripts/prometheus.sh
+
+# The console's tests drive the system's own Chromium.
+test-browser:
+	@sh scripts/browser.sh

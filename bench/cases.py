@@ -15,6 +15,7 @@ from bench.findings import Check, Found, Machine, Report, Turn, warm
 from bench.fixed_memory import fixed_memory
 from bench.growth import Growth
 from bench.handoff import handoff, handoff_copy
+from bench.health import health
 from bench.lab import Lab
 from bench.lineage import lineage
 from bench.paimon_binpack import binpack_case
@@ -266,6 +267,13 @@ CASES: tuple[Case, ...] = (
         "four files of a gigabyte handed off, at once and under a limit",
         "within 10 % of the system's tools doing the same, and of the limit; no worker grows with the file",
         handoff_copy,
+        compares=False,
+    ),
+    Case(
+        "health",
+        "5,000 tables: the first look at the health of all of them, further ones, and /metrics",
+        "5,000 tables that did not change are looked at within a minute, and /metrics answers within 10 s",
+        health,
         compares=False,
     ),
     Case(

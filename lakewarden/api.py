@@ -9,7 +9,7 @@ from __future__ import annotations
 import getpass
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -18,35 +18,39 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakewarden import clock
 from lakewarden.auditing import Auditing
+from lakewarden.browsing import Browsing
 from lakewarden.config import Config
-from lakewarden.errors import NoSuchTable, Refused, UsageError
+from lakewarden.errors import NoSuchTable, UsageError
 from lakewarden.holding import Holding
-from lakewarden.model import Job, Manifest, Run, RunState, Step, TableRef, TableView, Trigger
+from lakewarden.model import Job, Manifest, Run, Step, TableRef, TableView, Trigger
 from lakewarden.policy.keys import key as known_key
 from lakewarden.policy.origin import Layer, Origin
 from lakewarden.policy.resolve import Layers, Policy, read_layer, resolve, validate
 from lakewarden.tiering import Tiering
+from lakewarden.watching import Watching
+from lakewarden.working import Working
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.engine.lanes import Lanes
     from lakewarden.engine.progress import Progress
+    from lakewarden.health.traces import Traces
     from lakewarden.jobs.checkup import Checkup
+    from lakewarden.jobs.stopping import Stop
     from lakewarden.jobs.verdict import Verification
     from lakewarden.lake import Lake
     from lakewarden.lineage.gateway.server import Listening
-    from lakewarden.lineage.openlineage import Events
     from lakewarden.plan import Plan
     from lakewarden.safety.ownership import MetadataFile
     from lakewarden.state.database import State
     from lakewarden.state.doomed import DoomedFiles
     from lakewarden.state.locks import Lock
     from lakewarden.state.policies import Policies
-    from lakewarden.state.runs import Journal
+    from lakewarden.state.runs import Journal, Listener, Listeners
     from lakewarden.state.tables import SeenTables
     from lakewarden.state.verdicts import DoomedFile, DoomedList, Restored
 
 
-class Lakewarden(Holding, Auditing, Tiering):
+class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
     """A lake to look after: its configuration, its state and, once a table is touched, its Spark session."""
 
     def __init__(
@@ -65,8 +69,11 @@ class Lakewarden(Holding, Auditing, Tiering):
         self._lake: Lake | None = None
         self._made_lanes: list[Lanes | None] = []
         self._making_lanes = threading.Lock()
+        # Apart: while Spark starts, the database is asked.
+        self._opening_state, self._opening_lake = threading.Lock(), threading.Lock()
         self._strays: dict[tuple[str, str], MetadataFile] = {}
-        self._listening: Events | None = None
+        self._listening: Listeners | None = None
+        self._traces: Traces | None = None
 
     @classmethod
     def open(cls, path: str | Path, *, spark: Any = None, overrides: Mapping[str, Any] | None = None) -> Self:
@@ -87,11 +94,15 @@ class Lakewarden(Holding, Auditing, Tiering):
             if lanes is not None:
                 lanes.close()
         self._made_lanes = []
+        if self._traces is not None:
+            self._traces.close()
+        self._listening, self._traces = None, None
         if self._lake is not None:
             self._lake.close()
         if self._state is not None:
             self._state.close()
         self._lake, self._state = None, None
+        self._collector, self._exposition = None, None
 
     # ------------------------------------------------------------ looking
 
@@ -255,9 +266,18 @@ class Lakewarden(Holding, Auditing, Tiering):
         policy: Mapping[str, object] | None = None,
         trigger: Trigger | Mapping[str, str] | None = None,
         progress: Progress | None = None,
+        *,
+        stop: Stop | None = None,
+        lease_term: int | None = None,
+        quiet: bool = False,
     ) -> Run:
-        """Plan and do it now. A run of the same job that a dead process left open is settled first."""
+        """Plan and do it now. A run of the same job that a dead process left open is settled first.
+
+        `stop` can be asked from another thread. A worker's runs are under its lease's term, and with `quiet` one that has nothing
+        to do is not journaled: it comes back without an id.
+        """
         from lakewarden.jobs.dispatch import Runner
+        from lakewarden.jobs.stopping import Stop
 
         kind, ref, why = _job(job), _ref(table), _trigger(trigger)
         runner = Runner(
@@ -270,6 +290,9 @@ class Lakewarden(Holding, Auditing, Tiering):
             self._strays,
             self.config.lineage.history,
             self.config.prices,
+            stop or Stop(),
+            lease_term,
+            quiet,
         )
 
         def resolved(view: TableView) -> Policy:
@@ -277,41 +300,6 @@ class Lakewarden(Holding, Auditing, Tiering):
             return self._resolve(ref, view.properties, policy)
 
         return runner.run(kind, ref, resolved, why)
-
-    def maintain(
-        self,
-        table: str | TableRef,
-        trigger: Trigger | Mapping[str, str] | None = None,
-        progress: Progress | None = None,
-    ) -> tuple[Run, ...]:
-        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, reap, compact-history; expire-partitions before,
-        handoff before expire and sweep after reap where the policy asks for it.
-
-        Stops at a run whose outcome is unknown. A job that safety refuses is told as such, and the pass goes on.
-        """
-        ref = _ref(table)
-        policy = self.policy(ref, refresh=True)
-        if not policy.bool("maintenance_enabled"):
-            raise UsageError(
-                reason=f"maintain {ref}: switched off by {self.policy(ref).explain('maintenance_enabled')}",
-                hint=f"switch it on with `lakewarden policy {ref} --set maintenance_enabled=true`, or run one job",
-            )
-        done: list[Run] = []
-        for job in Job:
-            if job in _WHERE_ASKED and not policy.bool(_WHERE_ASKED[job]):
-                continue
-            done.append(self._tried(job, ref, trigger=trigger, progress=progress))
-            if done[-1].state in (RunState.UNKNOWN, RunState.INTERRUPTED):
-                break
-            if job is Job.REAP and (cold := self._doomed_cold(ref)) is not None:
-                done.append(self._tried(job, cold, trigger=trigger, progress=progress))
-        return tuple(done)
-
-    def _tried(self, job: Job, ref: TableRef, **how: Any) -> Run:
-        try:
-            return self.run(job, ref, **how)
-        except Refused:  # journaled with its reason, which the pass shows
-            return self.runs(ref, 1)[0]
 
     def verify(
         self, table: str | TableRef, snapshot_id: int, progress: Progress | None = None
@@ -380,24 +368,35 @@ class Lakewarden(Holding, Auditing, Tiering):
     @property
     def state(self) -> State:
         """The state database, opened when first needed."""
-        if self._state is None:
-            from lakewarden.state.database import State
+        with self._opening_state:  # several threads may be the first
+            if self._state is None:
+                from lakewarden.state.database import State
 
-            self._state = State.open(self.config.state.url)
-        return self._state
+                self._state = State.open(self.config.state.url)
+            return self._state
 
     @property
     def journal(self) -> Journal:
         """Every run and its steps."""
-        from lakewarden.state.runs import Journal
+        from lakewarden.state.runs import Journal, Listeners
 
-        if self._listening is None and (
-            self.config.lineage.openlineage_url or self.config.lineage.openlineage_file
-        ):
+        if self._listening is None:
+            self._listening = Listeners(*self._listeners())
+        return Journal(self.state, self._listening)
+
+    def _listeners(self) -> Iterator[Listener]:
+        """Who is told about runs: none is made, or loaded, that no setting asks for."""
+        lineage, traces = self.config.lineage, self.config.health.traces_url
+        if lineage.openlineage_url or lineage.openlineage_file:
             from lakewarden.lineage.openlineage import Events
 
-            self._listening = Events(self.config.lineage)
-        return Journal(self.state, self._listening)
+            yield Events(lineage)
+        if traces:
+            from lakewarden.health.traces import Traces
+            from lakewarden.state.runs import Journal
+
+            self._traces = Traces(traces, lambda run_id: Journal(self.state).steps(run_id))
+            yield self._traces
 
     @property
     def _policies(self) -> Policies:
@@ -430,26 +429,36 @@ class Lakewarden(Holding, Auditing, Tiering):
     @property
     def lake(self) -> Lake:
         """Spark and the formats, started when first needed."""
-        if self._lake is None:
-            from lakewarden.lake import Lake
+        with self._opening_lake:
+            if self._lake is None:
+                from lakewarden.lake import Lake
 
-            self._lake = Lake(self.config, self._spark, self._locked)
-        return self._lake
+                self._lake = Lake(self.config, self._spark, self._locked)
+            found = self._lake
+        found.attend()
+        return found
+
+    @property
+    def has_lake(self) -> bool:
+        """Whether Spark and the formats have been started."""
+        return self._lake is not None
+
+    def reopen_lake(self) -> None:
+        """Let go of a Spark session whose JVM is gone; the next call that needs one starts it. Nothing may be under way."""
+        from lakewarden.engine.session import abandon_session
+
+        for lanes in self._made_lanes:
+            if lanes is not None:
+                lanes.close()
+        self._made_lanes, self._lake = [], None
+        if self._spark is None:  # one that was handed in is its owner's to end
+            abandon_session()
 
     def _locked(self, table: TableRef, place: str) -> AbstractContextManager[Lock]:
         from lakewarden.state.locks import Locks
         from lakewarden.state.owner import current_owner
 
         return Locks(self.state, current_owner()).held(table, place)
-
-
-# Jobs that a pass leaves out unless the policy switches them on.
-_WHERE_ASKED = {
-    Job.EXPIRE_PARTITIONS: "partition_expiry_enabled",
-    Job.HANDOFF: "handoff_enabled",
-    Job.SWEEP: "orphan_sweep_enabled",
-    Job.COMPACT_HISTORY: "history_compaction_enabled",
-}
 
 
 def _ref(table: str | TableRef) -> TableRef:

@@ -141,16 +141,7 @@ class Auditing:
         unread: dict[str, str] = {}
         pasts, names = self._pasts(ref, history_only, unread)
         start = Node(names.get(str(ref), str(ref)), snapshot_id)
-        entries: list[Entry] = []
-        for past in pasts:
-            try:
-                entries += past.entries()
-            except LakewardenError as error:
-                if str(past.ref) == start.table:
-                    raise
-                # The rest of the answer holds, and what is missing from it is said.
-                unread.setdefault(str(past.ref), error.message)
-                entries += past.unfolded()
+        entries = self._entries(pasts, start.table, unread)
         found = downstream(entries, start, tuple(unread.items()), carried=carried, names=names)
         if found.entry is None and not found.affected:
             raise UsageError(
@@ -236,6 +227,27 @@ class Auditing:
                 pasts[uuid].append(_Past(ref, uuid, seen[name].properties, None, History(self.state)))
             names[name] = str(pasts[uuid][0].ref) if len(pasts[uuid]) == 1 else name
         return [each for several in pasts.values() for each in several], names
+
+    def _entries(
+        self, pasts: Sequence[_Past], needed: str, unread: dict[str, str], wanted: Wanted | None = None
+    ) -> list[Entry]:
+        """What all of them tell. Only the needed one has to be readable: the rest of the answer holds without another, and
+        what is missing from it is said."""
+        from lakewarden.lineage.history import EVERYTHING, History
+
+        gone = [(str(each.ref), each.uuid) for each in pasts if each.view is None]
+        written = History(self.state).written(gone, wanted or EVERYTHING)
+        entries: list[Entry] = []
+        for past in pasts:
+            known = written.get((str(past.ref), past.uuid)) if past.view is None else None
+            try:
+                entries += past.entries(wanted) if known is None else known
+            except LakewardenError as error:
+                if str(past.ref) == needed:
+                    raise
+                unread.setdefault(str(past.ref), error.message)
+                entries += past.unfolded()
+        return entries
 
     def _read_all(self, wanted: TableRef, unread: dict[str, str]) -> Iterator[_Past]:
         for ref in self._listed(unread):

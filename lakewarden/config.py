@@ -24,20 +24,35 @@ from lakewarden import sources
 from lakewarden.errors import ConfigError
 from lakewarden.prices import PRICES, Price
 from lakewarden.redact import MASK, redact, redact_url
-from lakewarden.sources import SETTINGS, Found, Setting, Settings
+from lakewarden.serving import (
+    ConsoleConfig,
+    HealthConfig,
+    ScheduleConfig,
+    WorkerConfig,
+    read_console,
+    read_health,
+    read_schedule,
+    read_worker,
+)
+from lakewarden.settings import SETTINGS, Setting
+from lakewarden.sources import Found, Settings
 
 __all__ = [
     "SETTINGS",
     "BudgetsConfig",
     "CatalogConfig",
     "Config",
+    "ConsoleConfig",
     "EngineConfig",
     "GatewayConfig",
+    "HealthConfig",
     "LineageConfig",
     "PolicyConfig",
+    "ScheduleConfig",
     "Setting",
     "SparkConfig",
     "StateConfig",
+    "WorkerConfig",
     "redact",
     "redact_url",
 ]
@@ -101,10 +116,12 @@ class BudgetsConfig(_Shown):
     backoff_poll_seconds: int = 15
     backoff_max_wait_seconds: int = 600
     deletes_per_s: float | None = None
+    pause_expiry: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         url = None if self.backoff_url is None else redact_url(self.backoff_url)
-        return {**asdict(self), "pause_compaction": list(self.pause_compaction), "backoff_url": url}
+        pauses = {name: list(getattr(self, name)) for name in ("pause_compaction", "pause_expiry")}
+        return {**asdict(self), **pauses, "backoff_url": url}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -174,6 +191,10 @@ class Config(_Shown):
     policy: PolicyConfig
     lineage: LineageConfig = field(default_factory=LineageConfig)
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    worker: WorkerConfig = field(default_factory=WorkerConfig)
+    health: HealthConfig = field(default_factory=HealthConfig)
+    console: ConsoleConfig = field(default_factory=ConsoleConfig)
     prices: Mapping[str, Price] = field(default_factory=lambda: PRICES)
     path: Path | None = None
 
@@ -204,6 +225,10 @@ class Config(_Shown):
             "policy": self.policy.to_dict(),
             "lineage": self.lineage.to_dict(),
             "gateway": self.gateway.to_dict(),
+            "schedule": self.schedule.to_dict(),
+            "worker": self.worker.to_dict(),
+            "health": self.health.to_dict(),
+            "console": self.console.to_dict(),
             "prices": {name: each.to_dict() for name, each in self.prices.items()},
         }
 
@@ -230,6 +255,10 @@ def _build(
         _policy(settings, above),
         _lineage(settings, base),
         _gateway(settings, base),
+        read_schedule(settings),
+        read_worker(settings),
+        read_health(settings),
+        read_console(settings, base),
         settings.prices(),
         path,
     )
@@ -248,11 +277,12 @@ def _budgets(settings: Settings) -> BudgetsConfig:
         settings.rate("read_mb_per_s", share),
         settings.rate("write_mb_per_s", share),
         settings.rate("requests_per_s"),
-        settings.windows(),
+        settings.windows("pause_compaction"),
         *settings.backoff(),
         settings.count("budgets", "backoff_poll_seconds"),
         settings.count("budgets", "backoff_max_wait_seconds"),
         settings.rate("deletes_per_s"),
+        settings.windows("pause_expiry"),
     )
 
 

@@ -13,6 +13,7 @@
     │   └── StateTooNew            12    the state database was written by a newer Lakewarden
     ├── CommitLost                 13    someone else changed the same files first; nothing changed
     ├── CommitUnknown              14    the catalog did not say whether the commit happened
+    ├── Stopped                   130    the run was told to stop, and did
     └── NotSetUp                    1    Java, jars or Spark are not ready on this machine
 
 The docstring of a class is its message, filled from the keyword arguments; `hint` is the next thing to do.
@@ -149,6 +150,13 @@ class Unreachable(UsageError):
 
     retry = True
     hint = "check that it is up and that the address and credentials in the configuration are right: `lakewarden doctor`"
+
+
+class Stopped(LakewardenError):
+    """stopped: {reason}"""
+
+    exit_code = 130
+    hint = "nothing is half done: what was committed stands, and the next run goes on; see `lakewarden runs`"
 
 
 class NotSetUp(LakewardenError):

@@ -11,7 +11,7 @@ from lakewarden.config import CatalogConfig, Config
 from lakewarden.engine.jars import GROUPS, Group, default_cache, ensure_jars
 from lakewarden.engine.metadata import MetadataFiles
 from lakewarden.engine.objects import Objects
-from lakewarden.engine.session import close_session, open_session
+from lakewarden.engine.session import close_session, open_session, use_in_this_thread
 from lakewarden.engine.spark import ship_kernels
 from lakewarden.errors import NoSuchTable
 from lakewarden.formats.iceberg.catalog import session_catalogs, spark_settings
@@ -45,6 +45,10 @@ class Lake:
             self._paimon.close()
         if not self._given:
             close_session(self.spark)
+
+    def attend(self) -> None:
+        """Ready for calls from this thread."""
+        use_in_this_thread(self.spark)
 
     def catalogs(self) -> list[str]:
         """Configured ones, and Iceberg catalogs the session already had."""

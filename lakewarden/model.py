@@ -213,6 +213,11 @@ class TableView:
     # How its files are reached from outside the format's library, with credentials as fresh as the view.
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    @property
+    def state_version(self) -> str:
+        """What differs whenever the table's metadata does."""
+        return self.version or self.metadata_location
+
     def head(self, branch: str = "main") -> int | None:
         """The snapshot a branch points at; None for an empty table or an unknown branch."""
         for ref in self.refs:
@@ -439,6 +444,7 @@ class Run:
     snapshot_ids: tuple[int, ...] = ()
     beat_at: datetime | None = None
     policy: Mapping[str, Any] = field(default_factory=dict)
+    lease_term: int | None = None  # of the worker's lease it runs under; None where somebody runs it by hand
 
     def to_dict(self) -> dict[str, Any]:
         return {

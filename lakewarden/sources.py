@@ -17,66 +17,13 @@ from typing import Any, NoReturn
 from lakewarden.errors import ConfigError
 from lakewarden.prices import FIELDS, PRICES, Price
 from lakewarden.redact import redact, redact_url
+from lakewarden.settings import SECTIONS, SETTINGS
 
 PREFIX = "LAKEWARDEN_"
-SECTIONS = ("state", "spark", "engine", "budgets", "catalogs", "policy", "lineage", "gateway", "prices")
 FORMATS = ("iceberg", "paimon")
 
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One row of the table of settings, as the docs print it."""
-
-    section: str
-    name: str
-    type: str
-    default: Any
-    sentence: str
-
-
-SETTINGS: tuple[Setting, ...] = (
-    Setting("state", "url", "address", "sqlite:///lakewarden.db", "the state database: sqlite:///PATH (relative to the file's folder) or postgresql://USER:PASSWORD@HOST/NAME"),
-    Setting("spark", "master", "text", "local[*]", "the Spark master that moves the rows: local[N], local[*], spark://HOST:PORT, k8s://ADDRESS or yarn"),
-    Setting("spark", "conf", "table of text", {}, "Spark's own properties, handed to the session as they are"),
-    Setting("spark", "jars", "list of text", [], "jars to use instead of the pinned ones; relative to the file's folder"),
-    Setting("engine", "task_memory_mb", "whole number", 512, "memory one rewrite task may use, in MB; what needs more is split or spilled"),
-    Setting("budgets", "max_tasks", "whole number or all", 4, "rewrite tasks at once, over everything this process does; never more than Spark has cores; `all`: as many as it has cores"),
-    Setting("budgets", "available_mb_per_s", "number", None, "what the store can deliver, in MB/s (1 MB is 1,000,000 bytes); reading and writing each take at most 30 % of it unless they have a limit of their own"),
-    Setting("budgets", "read_mb_per_s", "number or none", None, "MB/s all rewrite tasks together may read; 30 % of available_mb_per_s where that is set, else no limit; `none`: no limit"),
-    Setting("budgets", "write_mb_per_s", "number or none", None, "MB/s all rewrite tasks together may write; 30 % of available_mb_per_s where that is set, else no limit; `none`: no limit"),
-    Setting("budgets", "requests_per_s", "number or none", None, "requests per second all rewrite tasks together may send to the store"),
-    Setting("budgets", "deletes_per_s", "number or none", None, "files per second that one reap may delete"),
-    Setting("budgets", "pause_compaction", "list of windows", [], "when scheduled compactions start nothing new, in UTC: 09:00-17:00, over midnight 22:00-06:00, on some days Mon-Fri 09:00-17:00"),
-    Setting("budgets", "backoff_url", "address", None, "a Prometheus server to ask before each rewrite task; no other task starts while backoff_query is above backoff_above"),
-    Setting("budgets", "backoff_query", "text", None, "the PromQL to ask, such as the 95th percentile of query latency; of several values the highest counts"),
-    Setting("budgets", "backoff_above", "number", None, "the value of backoff_query above which tasks wait"),
-    Setting("budgets", "backoff_poll_seconds", "whole number", 15, "seconds between two questions to Prometheus"),
-    Setting("budgets", "backoff_max_wait_seconds", "whole number", 600, "seconds after which a waiting task starts all the same, so that upkeep slows down and never stops"),
-    Setting("lineage", "history", "text", "state", "where the detail of compacted lineage history is kept: `state`, in the state database, or `table`, as files in each table's own metadata folder"),
-    Setting("lineage", "openlineage_url", "address", None, "a server that takes OpenLineage events about every run, as http://HOST:PORT/api/v1/lineage"),
-    Setting("lineage", "openlineage_file", "path", None, "a file that OpenLineage events are appended to, one a line; relative to the file's folder"),
-    Setting("lineage", "openlineage_namespace", "text", "lakewarden", "the namespace of the jobs in OpenLineage events"),
-    Setting("gateway", "catalog", "text", None, "the REST catalog of [catalogs] that the gateway stands in front of; not needed where there is only one"),
-    Setting("gateway", "host", "text", "127.0.0.1", "the address the gateway listens on"),
-    Setting("gateway", "port", "whole number", 8181, "the port the gateway listens on"),
-    Setting("gateway", "tls_certificate", "path", None, "a PEM certificate, to serve HTTPS; relative to the file's folder"),
-    Setting("gateway", "tls_key", "path", None, "the certificate's PEM key; relative to the file's folder"),
-    Setting("gateway", "timeout_seconds", "whole number", 60, "how long the catalog behind may take for an answer; a commit that takes longer is told as unknown, never as failed"),
-    Setting("prices.CLASS", "storage_gb_month", "number", None, "dollars for a GiB of that storage class, a month; the defaults are Amazon's list prices for us-east-1"),
-    Setting("prices.CLASS", "put_per_1000", "number", None, "dollars for a thousand objects that are written"),
-    Setting("prices.CLASS", "get_per_1000", "number", None, "dollars for a thousand objects that are read"),
-    Setting("prices.CLASS", "retrieval_gb", "number", None, "dollars for a GiB that is read"),
-    Setting("prices.CLASS", "minimum_days", "number", None, "days an object is billed for at least"),
-    Setting("prices.CLASS", "minimum_bytes", "number", None, "bytes an object is billed for at least"),
-    Setting("prices.CLASS", "overhead_bytes", "number", None, "bytes each object is billed for beyond its own"),
-    Setting("prices.CLASS", "restore_per_1000", "number", None, "dollars for a thousand objects that an archive is asked to make readable"),
-    Setting("catalogs.NAME", "format", "iceberg or paimon", "iceberg", "the format of the catalog's tables"),
-    Setting("catalogs.NAME", "PROPERTY", "text", None, "any other key is the format's own catalog property: type, uri, warehouse, io-impl, s3.endpoint …"),
-    Setting("policy", "KEY", "policy value", None, "what a policy key is for every table, unless something more specific says otherwise"),
-    Setting("policy.tables", "pattern", "text", None, "the tables an entry of [[policy.tables]] is for, as lake.db.*; its other keys are policy keys, and later entries win"),
-)  # fmt: skip
-
 _DEFAULTS = {(each.section, each.name): each.default for each in SETTINGS}
+_TYPES = {(each.section, each.name): each.type for each in SETTINGS}
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _MASTER = re.compile(
     r"local-cluster\[\d+,\d+,\d+\]|local(\[(\*|[1-9]\d*)(\s*,\s*[1-9]\d*)?\])?|yarn|(spark|k8s)://\S+"
@@ -217,7 +164,7 @@ def _variable(variable: str, text: str, spelling: Mapping[str, str]) -> Iterator
             yield from flatten({"catalogs": {spelling.get(name, name): tree}}, here.where).values()
         case ("spark", "conf"):
             yield from flatten({"spark": {"conf": _json(here, dict)}}, here.where).values()
-        case ("spark", "jars") | ("budgets", "pause_compaction"):
+        case (section, name) if _TYPES.get((section, name), "").startswith("list of"):
             parts = _json(here, list) if text.lstrip().startswith("[") else text.split(",")
             yield Found(key, parts, here.where)
         case (section, name):
@@ -294,6 +241,32 @@ class Settings:
             found.expected("a port, 1 to 65535")
         return number
 
+    def switch(self, section: str, name: str) -> bool:
+        found = self._get(section, name)
+        if str(found.value).lower() not in ("true", "false"):
+            found.expected("true or false")
+        return str(found.value).lower() == "true"
+
+    def above_zero(self, section: str, name: str) -> float:
+        found = self._get(section, name)
+        value = _number(found)
+        if value is None or value <= 0:
+            found.expected("a number above 0")
+        return value
+
+    def texts(self, section: str, name: str) -> tuple[str, ...]:
+        """A list of texts, with environment variables filled in."""
+        found = self._get(section, name)
+        if not isinstance(found.value, list | tuple) or not all(
+            isinstance(each, str) and each.strip() for each in found.value
+        ):
+            found.expected("a list of text")
+        return tuple(self._expand(found, each.strip()) for each in found.value)
+
+    def refuse(self, section: str, name: str, reason: str) -> NoReturn:
+        """For what only the reader of a value can judge: names the place it was found in."""
+        self._get(section, name).refuse(reason)
+
     def one_of(self, section: str, name: str, *allowed: str) -> str:
         found = self._get(section, name)
         if found.value not in allowed:
@@ -345,8 +318,8 @@ class Settings:
             found.expected("a number above 0, or none")
         return value
 
-    def windows(self) -> tuple[str, ...]:
-        found = self._get("budgets", "pause_compaction")
+    def windows(self, name: str) -> tuple[str, ...]:
+        found = self._get("budgets", name)
         if not isinstance(found.value, list | tuple) or not all(
             isinstance(each, str) for each in found.value
         ):

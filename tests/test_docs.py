@@ -47,7 +47,7 @@ from lakewarden.plan import Bounds, Plan
 from lakewarden.policy.keys import KEYS
 from lakewarden.policy.resolve import Layers, resolve, validate
 from lakewarden.prices import PRICES, AgeCost, HandOffCost
-from lakewarden.sources import SETTINGS
+from lakewarden.settings import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -239,6 +239,8 @@ def documents() -> Iterator[dict[str, Any]]:
     yield UsageError(reason="wrong").to_dict()
     yield from holding()
     yield from tiering()
+    yield from watching()
+    yield from over_http()
 
 
 def tiering() -> Iterator[dict[str, Any]]:
@@ -255,6 +257,64 @@ def tiering() -> Iterator[dict[str, Any]]:
     yield RecallReport(str(TABLE), done, MOMENT).to_dict()
     tier, next_ = tier_cost("live", [1], None, PRICES), hand_off_cost([1], None, None, PRICES)
     yield CostReport(TableCost(str(TABLE), (tier,), next_, 1)).to_dict()
+
+
+def watching() -> Iterator[dict[str, Any]]:
+    from datetime import timedelta
+
+    from lakewarden.health import portrait
+    from lakewarden.health.score import judge
+    from lakewarden.health.sweep import Sweep
+    from lakewarden.health.what_if import replay
+    from lakewarden.report.health import FleetHealth, TableHealthReport, WhatIfReport
+    from lakewarden.serving import HealthConfig
+    from lakewarden.state.health import Numbers, Point, TableHealth, Warned
+
+    health = TableHealth(str(TABLE), "u", MOMENT, "v", 90, 1.0, Numbers())
+    warned = (Warned(str(TABLE), "small-files", "many", MOMENT),)
+    yield FleetHealth((health,), warned, MOMENT, Sweep(1, 1, 0, 0, 0, 0, 0.1, 0.0)).to_dict()
+    painted = portrait.Portrait(
+        "iceberg", 2, "/t", "/m", 1, 0,
+        columns=(portrait.ColumnLine("id", "long"),),
+        snapshots=(portrait.SnapshotLine(1, MOMENT, "append", "by hand"),),
+        refs=(portrait.RefLine("main", "branch", 1),),
+        holds=(portrait.HoldLine("pin", "p", "h"),),
+        due=(portrait.DueLine("expire", True, "why"),),
+        policy=(portrait.PolicyLine("k", "v", "default"),),
+        partitions=(portrait.PartitionLine("d=1", 1, 1, 0, 1, 1),),
+        score_parts=(portrait.PartLine("deletes", 20, 1.0, "some"),),
+    )  # fmt: skip
+    score = judge(Numbers(), HealthConfig())
+    points = (Point(MOMENT, 90, Numbers()),)
+    yield TableHealthReport(health, score, painted, warned, points, MOMENT).to_dict()
+    old, new = (resolve(TABLE, Layers(call=call)) for call in ({}, {"snapshot_retention_hours": "1h"}))
+    yield WhatIfReport(
+        replay(str(TABLE), (), points, Numbers(), old, new, MOMENT - timedelta(days=1), MOMENT)
+    ).to_dict()
+
+
+def over_http() -> Iterator[dict[str, Any]]:
+    from lakewarden.console.server import Listening
+    from lakewarden.report.console import ConsoleReport
+    from lakewarden.state.health import Numbers, TableHealth, Warned
+    from lakewarden.state.leases import Lease
+    from lakewarden.state.operators import OperatorAction
+    from lakewarden.state.requests import Request, RequestState
+    from lakewarden.state.run_progress import Moment
+    from lakewarden.state.standings import Standing, Suspension
+
+    yield ConsoleReport(Listening("a", True).to_dict()).to_dict()
+    yield {**TableHealth(str(TABLE), "u", MOMENT, "1", 9, 0.1, Numbers()).to_dict(), "numbers": {}}
+    yield Warned(str(TABLE), "k", "t", MOMENT).to_dict()
+    yield Standing(str(TABLE), "pass").to_dict()
+    yield Suspension(str(TABLE), MOMENT, "r", "b").to_dict()
+    yield Lease("worker", 1, "t", "h", 1, MOMENT, MOMENT, {}, True, 1.0).to_dict()
+    yield OperatorAction(MOMENT, "w", "r", "a", "t", "done").to_dict()
+    yield Moment("w", 1, 2, "n", MOMENT).to_dict()
+    asked = Request(
+        "r", str(TABLE), RequestState.PENDING, Trigger(), MOMENT, MOMENT, None, None, None, (), ""
+    )
+    yield asked.to_dict()
 
 
 def holding() -> Iterator[dict[str, Any]]:
@@ -347,7 +407,8 @@ def test_every_configuration_example_loads(name: str, text: str, tmp_path: Path)
     tomllib.loads(text)
     file = tmp_path / "lakewarden.toml"
     file.write_text(text, "utf-8")
-    variables = dict.fromkeys(re.findall(r"\$\{(\w+)\}", text), "filled")
+    # Each its own and long: tokens have to be.
+    variables = {each: f"filled-for-{each}" for each in re.findall(r"\$\{(\w+)\}", text)}
     config = Config.load(file, variables)
     validate(config.policy)
     layers = Layers.of(config.policy)

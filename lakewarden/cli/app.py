@@ -11,12 +11,14 @@ from typer.core import TyperGroup
 
 from lakewarden.cli import (
     audit,
+    console,
     cost,
     demo,
     doctor,
     doomed,
     fsck,
     gateway,
+    health,
     holds,
     migrate,
     plan,
@@ -26,8 +28,10 @@ from lakewarden.cli import (
     runs,
     stage,
     tables,
+    upkeep,
     verify,
     where,
+    worker,
 )
 from lakewarden.cli.invocation import VARIABLE, invocation
 from lakewarden.cli.screen import Interrupted
@@ -81,6 +85,7 @@ def lakewarden(
 for family in (
     demo,
     tables,
+    health,
     plan,
     run,
     verify,
@@ -94,6 +99,9 @@ for family in (
     where,
     recall,
     cost,
+    worker,
+    upkeep,
+    console,
     gateway,
     migrate,
     doctor,

@@ -94,7 +94,7 @@ def _picture(lakewarden: Lakewarden, telemetry: Telemetry) -> Picture:
 
 
 def _mess(before: Picture) -> str:
-    from lakewarden.report.words import average, counted, duration, number
+    from lakewarden.words import average, counted, duration, number
 
     small = average(before.bytes, before.files)
     return (
@@ -105,7 +105,7 @@ def _mess(before: Picture) -> str:
 
 def _proofs(telemetry: Telemetry, before: Picture, after: Picture, run: Run, again: Run) -> tuple[Proof, ...]:
     from lakewarden.report.demo import Proof
-    from lakewarden.report.words import counted
+    from lakewarden.words import counted
 
     old = telemetry.content(before.snapshot_id)
     same = (before.rows, before.checksum) == (after.rows, after.checksum)

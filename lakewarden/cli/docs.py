@@ -22,7 +22,7 @@ import lakewarden
 from lakewarden.errors import LakewardenError, UsageError
 from lakewarden.model import RunState
 from lakewarden.policy.keys import KEYS, Key
-from lakewarden.sources import SETTINGS, Setting
+from lakewarden.settings import SETTINGS, Setting
 
 PACKAGE = Path(lakewarden.__file__).parent
 DOCS = PACKAGE.parent / "docs"
@@ -139,10 +139,10 @@ def _policy_default(key: Key) -> str:
 
 @cache
 def keys_in_use() -> frozenset[str]:
-    """Keys the code that does the work asks for by name: in jobs/, lineage/, api.py and policy/graces.py, and nowhere else."""
+    """Keys the code that does the work asks for by name: in jobs/, lineage/, api.py, working.py and policy/graces.py, and nowhere else."""
     names = {key.name for key in KEYS}
     doing = [*(PACKAGE / "jobs").rglob("*.py"), *(PACKAGE / "lineage").rglob("*.py")]
-    files = [*sorted(doing), PACKAGE / "api.py", PACKAGE / "policy" / "graces.py"]
+    files = [*sorted(doing), PACKAGE / "api.py", PACKAGE / "working.py", PACKAGE / "policy" / "graces.py"]
     return frozenset(names & {text for path in files for text in _strings(path)})
 
 
@@ -269,7 +269,12 @@ def errors() -> str:
 def api() -> str:
     """Signatures and docstrings of `Lakewarden`, in the order of the source."""
     parts = []
-    sources = (("api", "Lakewarden"), ("holding", "Holding"), ("auditing", "Auditing"))
+    sources = (
+        ("api", "Lakewarden"),
+        ("holding", "Holding"),
+        ("auditing", "Auditing"),
+        ("watching", "Watching"),
+    )
     for node in (each for module, name in sources for each in _class(PACKAGE / f"{module}.py", name).body):
         if isinstance(node, ast.FunctionDef) and (node.name == "__init__" or not node.name.startswith("_")):
             words = " ".join((ast.get_docstring(node) or "").split())
@@ -289,6 +294,13 @@ def values() -> str:
         ("jobs/verdict", "Side"),
         ("jobs/checkup", "Checkup"),
         ("jobs/checkup", "Finding"),
+        ("state/health", "TableHealth"),
+        ("state/health", "Numbers"),
+        ("state/health", "Warned"),
+        ("health/portrait", "Portrait"),
+        ("health/sweep", "Sweep"),
+        ("health/what_if", "WhatIf"),
+        ("health/what_if", "Side"),
     )
     parts = []
     for module, name in shown:
@@ -340,6 +352,37 @@ def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(" ".join(each.split()) for each in cells) + " |"
 
 
+def metrics() -> str:
+    from lakewarden.health.metrics import METRICS
+
+    rows = [
+        (f"`{each.name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels) or "–", each.sentence)
+        for each in METRICS
+    ]
+    return _table(("metric", "kind", "labels", "what it is"), rows)
+
+
+# ------------------------------------------------------------ the REST API
+
+
+def rest_calls() -> str:
+    from lakewarden.api import Lakewarden
+    from lakewarden.console.app import create_app
+    from lakewarden.console.manual import routes
+
+    found = routes(create_app(Lakewarden({}, environ={})).openapi())
+    rows = [
+        (
+            f"`{each.method} {each.path}`",
+            each.role,
+            ", ".join(f"`{name}`" for name in each.takes),
+            each.sentence,
+        )
+        for each in found
+    ]
+    return _table(("call", "token", "takes", "what it does"), rows)
+
+
 PARTS: Mapping[str, Callable[[], str]] = {
     "settings": settings,
     "policy-keys": policy_keys,
@@ -349,6 +392,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "errors": errors,
     "api": api,
     "values": values,
+    "metrics": metrics,
+    "rest-calls": rest_calls,
 }
 
 

@@ -154,7 +154,7 @@ class Examination:
         return f"{spark.version} on {spark.sparkContext.master}; a task ran Python with pyarrow {found}"
 
     def _catalog(self, name: str) -> str:
-        from lakewarden.report.words import counted
+        from lakewarden.words import counted
 
         return counted(len(self._opened().tables(name)), "table")
 

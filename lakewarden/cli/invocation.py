@@ -62,10 +62,16 @@ class Invocation:
             if not spark:
                 yield lakewarden
                 return
-            with screen.waiting("starting Spark"):
-                _ = lakewarden.lake
-            with _quiet_spark():
+            with self.started(screen, lakewarden):
                 yield lakewarden
+
+    @contextmanager
+    def started(self, screen: Screen, lakewarden: Lakewarden) -> Iterator[None]:
+        """With its Spark session started."""
+        with screen.waiting("starting Spark"):
+            _ = lakewarden.lake
+        with quiet_spark():
+            yield
 
     def command(self, *words: str, settings: Mapping[str, str] | None = None) -> str:
         """What to type for a command about the same configuration."""
@@ -77,7 +83,7 @@ class Invocation:
 
 
 @contextmanager
-def _quiet_spark() -> Iterator[None]:
+def quiet_spark() -> Iterator[None]:
     """pyspark logs a page of JSON about every query it rejects; the error that is raised tells it in a line."""
     from pyspark.logger import PySparkLogger
 

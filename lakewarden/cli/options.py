@@ -30,6 +30,16 @@ def complete_key(incomplete: str) -> list[tuple[str, str]]:
     return [(key.name, key.sentence) for key in KEYS if key.name.startswith(incomplete)]
 
 
+AtSnapshot = Annotated[int | None, typer.Option("--snapshot", metavar="ID", help="That snapshot.")]
+AsOf = Annotated[
+    str | None,
+    typer.Option(
+        "--as-of",
+        metavar="TIME",
+        help="The table at that time: 2026-01-31T12:00 (UTC), or how long ago: 90d.",
+    ),
+]
+AtTag = Annotated[str | None, typer.Option("--tag", metavar="NAME", help="What the tag names.")]
 JsonFlag = Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON document instead.")]
 JobName = Annotated[Job, typer.Argument(metavar="JOB", help=f"One of: {', '.join(Job)}.", show_choices=False)]
 TableName = Annotated[

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from lakewarden import clock
 from lakewarden.engine.progress import Progress, Silent
-from lakewarden.report.words import duration, percent, size
+from lakewarden.words import duration, percent, size
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress

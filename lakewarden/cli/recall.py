@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lakewarden.cli.invocation import invocation
-from lakewarden.cli.options import JsonFlag, TableName, table_ref
+from lakewarden.cli.options import AsOf, AtSnapshot, AtTag, JsonFlag, TableName, table_ref
 from lakewarden.cli.screen import Screen
 
 
@@ -18,16 +18,9 @@ def register(app: typer.Typer) -> None:
 def recall(
     ctx: typer.Context,
     table: TableName,
-    snapshot: Annotated[int | None, typer.Option("--snapshot", metavar="ID", help="That snapshot.")] = None,
-    as_of: Annotated[
-        str | None,
-        typer.Option(
-            "--as-of",
-            metavar="TIME",
-            help="The table at that time: 2026-01-31T12:00 (UTC), or how long ago: 90d.",
-        ),
-    ] = None,
-    tag: Annotated[str | None, typer.Option("--tag", metavar="NAME", help="What the tag names.")] = None,
+    snapshot: AtSnapshot = None,
+    as_of: AsOf = None,
+    tag: AtTag = None,
     days: Annotated[int, typer.Option("--days", metavar="N", help="For how many days.")] = 7,
     bulk: Annotated[
         bool, typer.Option("--bulk", help="Slower, up to two days, and cheaper as a rule.")

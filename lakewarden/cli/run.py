@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
 from lakewarden.cli import options
@@ -17,6 +19,10 @@ from lakewarden.cli.options import (
     TriggerOption,
 )
 from lakewarden.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from lakewarden.api import Lakewarden
+    from lakewarden.model import TableRef, Trigger
 
 
 def register(app: typer.Typer) -> None:
@@ -58,19 +64,47 @@ def maintain(
     operator: Operator = None,
     ticket: Ticket = None,
     trigger: TriggerOption = "manual",
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="File a request for the worker, and leave at once.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> int:
-    """Do everything a table is due for, in order, as its policy says.
+    """Do everything a table is due for, in order, as its policy says: by the worker where one leads, else here.
 
-    Never does what the policy switches off; stops at a run whose outcome is unknown.
+    Never does what the policy switches off, and never beside a scheduled pass of the table; ends at a run whose outcome is
+    unknown. A request stays filed when you stop waiting for it.
 
     Example: `lakewarden maintain lake.db.events`
     """
     from lakewarden.report.run import PassReport
+    from lakewarden.report.upkeep import RequestReport
 
     screen, ref = Screen(as_json), options.table_ref(table)
     why = options.trigger(trigger, operator, ticket)
-    with invocation(ctx).open(screen, spark=True) as lakewarden:
-        report = PassReport(str(ref), lakewarden.maintain(ref, why, screen.progress()))
+    called = invocation(ctx)
+    with called.open(screen, spark=False) as lakewarden:
+        leader = lakewarden.leader()
+        if no_wait:
+            screen.show(RequestReport(lakewarden.request(ref, why), leader))
+            return 0
+        if leader is not None and leader.live:
+            return _by_the_worker(screen, lakewarden, ref, why)
+        with called.started(screen, lakewarden):
+            report = PassReport(str(ref), lakewarden.maintain(ref, why, screen.progress()))
+        screen.show(report)
+        return report.exit_code
+
+
+def _by_the_worker(screen: Screen, lakewarden: Lakewarden, ref: TableRef, why: Trigger) -> int:
+    from lakewarden.cli.asking import follow, runs_of
+    from lakewarden.errors import LakewardenError
+    from lakewarden.report.run import PassReport
+    from lakewarden.state.requests import RequestState
+
+    ended = follow(lakewarden, lakewarden.request(ref, why), screen.progress())
+    failed = ended.state is RequestState.FAILED
+    if failed and not ended.run_ids:
+        raise LakewardenError(reason=ended.reason, hint=f"see `lakewarden requests {ref}`")
+    report = PassReport(str(ref), runs_of(lakewarden, ended))
     screen.show(report)
-    return report.exit_code
+    return report.exit_code or int(failed)

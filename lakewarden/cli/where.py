@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from lakewarden.cli.invocation import invocation
-from lakewarden.cli.options import JsonFlag, TableName, table_ref
+from lakewarden.cli.options import AsOf, AtSnapshot, AtTag, JsonFlag, TableName, table_ref
 from lakewarden.cli.screen import Screen
 
 
@@ -18,16 +16,9 @@ def register(app: typer.Typer) -> None:
 def where(
     ctx: typer.Context,
     table: TableName,
-    snapshot: Annotated[int | None, typer.Option("--snapshot", metavar="ID", help="That snapshot.")] = None,
-    as_of: Annotated[
-        str | None,
-        typer.Option(
-            "--as-of",
-            metavar="TIME",
-            help="The table at that time: 2026-01-31T12:00 (UTC), or how long ago: 90d.",
-        ),
-    ] = None,
-    tag: Annotated[str | None, typer.Option("--tag", metavar="NAME", help="What the tag names.")] = None,
+    snapshot: AtSnapshot = None,
+    as_of: AsOf = None,
+    tag: AtTag = None,
     as_json: JsonFlag = False,
 ) -> int:
     """Say where a moment of a table's past can be read, the table itself or its colder tier, and the query to run.

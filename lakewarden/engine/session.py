@@ -67,6 +67,58 @@ def close_session(spark: SparkSession) -> None:
         spark.stop()
 
 
+_THREAD = threading.local()
+_OURS: dict[str, int] = {}  # the JVM that this module launched
+
+
+def use_in_this_thread(spark: SparkSession) -> None:
+    """Make it this thread's active session in the JVM, where the thread has none.
+
+    Spark looks settings up by thread: on one that it does not know, a catalog that nobody has used yet is not found.
+    """
+    if getattr(_THREAD, "session", None) is spark:
+        return
+    sessions: Any = SparkSession._get_j_spark_session_class(spark._jvm)
+    if sessions.getActiveSession().isEmpty():
+        sessions.setActiveSession(spark._jsparkSession)
+    _THREAD.session = spark
+
+
+def is_alive(spark: SparkSession) -> bool:
+    """Whether its JVM is there and its context has not ended. Never raises."""
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if gateway is None or (process is not None and process.poll() is not None):
+        return False
+    try:
+        return not spark.sparkContext._jsc.sc().isStopped()
+    except Exception:  # py4j tells a JVM that is gone in many ways: each of them means the same
+        return False
+
+
+def end_jvm() -> None:
+    """End the JVM that this process started, at once: calls that wait for its answers fail. Nobody else's is touched."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None and process.pid == _OURS.get("pid") and process.poll() is None:
+        process.kill()
+
+
+def abandon_session() -> None:
+    """Forget this process's session and its JVM, so that the next `open_session` starts anew. What is left of them is ended."""
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None and process.poll() is None:
+        process.kill()
+        process.wait()
+    with SparkContext._lock:
+        SparkContext._active_spark_context, SparkContext._gateway, SparkContext._jvm = None, None, None
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
+
+
 def active_session() -> SparkSession | None:
     """This process's session, whichever thread asks."""
     if SparkContext._active_spark_context is None:
@@ -190,6 +242,7 @@ def _launch_jvm(conf: Mapping[str, str]) -> None:
         raise NotSetUp(what="Spark", reason=_last_line(log) or str(error), hint=f"see {log}") from error
     finally:
         os.close(descriptor)
+    _OURS["pid"] = gateway.proc.pid
     atexit.register(log.unlink, missing_ok=True)
     SparkContext._ensure_initialized(gateway=gateway)
 

@@ -282,6 +282,9 @@ class TableFormat(Protocol):
     def view(self, table: TableRef) -> TableView:
         """The table from its newest metadata. NoSuchTable, or Unreachable, when it cannot be read."""
 
+    def version(self, table: TableRef) -> str:
+        """What differs whenever the table's newest metadata does, as `state_version` of its view. Cheaper than a view where that can be."""
+
     def files(
         self, table: TableRef, snapshot_id: int, where: str | None, bounds_of: Sequence[str] = ()
     ) -> FileSet:

@@ -127,6 +127,7 @@ def execute(
     context.progress.begin(f"ageing copies of {cold.home.ref}", action.bytes)
     try:
         for start in range(0, len(files), _PORTION):
+            context.stop.check()
             portion = {each.cold_path: each for each in files[start : start + _PORTION]}
             detail = {"storage_class": action.storage_class, "files": len(portion), "first": start}
             context.step(ColdStep.AGEING, {"cold": str(cold.home.ref), **detail})

@@ -110,6 +110,7 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
     context.progress.begin(f"{prepared.plan.job} {view.ref}", 0)
     try:
         for each in months:
+            context.stop.check()
             context.step(HistoryStep.FOLDING, {"month": each.month, "entries": each.entries})
             try:
                 made = history.fold(

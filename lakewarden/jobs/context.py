@@ -12,6 +12,7 @@ from lakewarden.config import BudgetsConfig
 from lakewarden.engine.lanes import Lanes
 from lakewarden.engine.progress import Progress
 from lakewarden.formats.seam import TableFormat
+from lakewarden.jobs.stopping import Stop
 from lakewarden.model import FileSet, Owner, RunState, TableView, Trigger
 from lakewarden.plan import Plan
 from lakewarden.policy.resolve import Policy
@@ -76,6 +77,7 @@ class RunContext:
     task_memory: int
     budgets: BudgetsConfig = field(default_factory=BudgetsConfig)
     lanes: Lanes | None = None
+    stop: Stop = field(default_factory=Stop)
 
     def step(self, name: StepName | DeletingStep | ColdStep | HistoryStep, detail: Mapping[str, Any]) -> None:
         """Journal the step, or RunTaken: a run that another process took over must not go on."""

@@ -126,6 +126,7 @@ class Copier:
                 self._rehome(step)
                 continue
             for portion in _portions(self._missing(step)):
+                self.context.stop.check()
                 self._record(self._fanned_out(portion, step))
 
     def _missing(self, step: Copying) -> pa.Table:
@@ -163,6 +164,7 @@ class Copier:
 
         with ThreadPoolExecutor(_THREADS) as pool:
             for portion in _portions(missing):
+                self.context.stop.check()
                 self._record(list(pool.map(one, portion["path"].to_pylist())))
 
     def _sizes(self, paths: Sequence[str]) -> Mapping[str, int]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Protocol, assert_never
@@ -18,7 +17,8 @@ from lakewarden.engine.kernels.encoding import unfit_properties
 from lakewarden.engine.kernels.sortkeys import unfit_ordering
 from lakewarden.engine.lanes import Lanes
 from lakewarden.engine.progress import Progress, Silent
-from lakewarden.errors import LakewardenError, Refused, Unreachable
+from lakewarden.engine.spark import cancel
+from lakewarden.errors import LakewardenError, Refused, Stopped
 from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs import (
     cold_upkeep,
@@ -37,11 +37,14 @@ from lakewarden.jobs import (
 from lakewarden.jobs.clustering import clustering
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext, StepName
 from lakewarden.jobs.deleting import DELETING, settle_erasing, settle_run, settle_verdicts
+from lakewarden.jobs.driving import DRIVEN, attended, driving
+from lakewarden.jobs.fenced import fenced
 from lakewarden.jobs.frozen import refuse_frozen
 from lakewarden.jobs.grounds import Catalogs, Grounds
 from lakewarden.jobs.lineaged import OPERATIONS, foresee, lineaged
 from lakewarden.jobs.pauses import Windows
-from lakewarden.jobs.recover import recover
+from lakewarden.jobs.recover import Settle, recover
+from lakewarden.jobs.stopping import Stop
 from lakewarden.model import Job, Owner, Run, RunState, TableRef, TableView, Trigger
 from lakewarden.plan import Bounds, Plan
 from lakewarden.policy.resolve import Policy
@@ -50,8 +53,6 @@ from lakewarden.safety.ownership import MetadataFile
 from lakewarden.state.runs import Journal, current_owner, new_run_id
 
 log = logging.getLogger(__name__)
-
-_BEAT_SECONDS = 10.0
 
 
 def prepare(
@@ -136,6 +137,9 @@ class Runner:
     strays: dict[tuple[str, str], MetadataFile] = field(default_factory=dict)
     history: str = "state"
     prices: Mapping[str, Price] = field(default_factory=lambda: PRICES)
+    stop: Stop = field(default_factory=Stop)
+    lease_term: int | None = None  # of the worker's lease; None where somebody runs it by hand
+    quiet: bool = False  # a run without anything to do is not journaled
 
     @property
     def grounds(self) -> Grounds:
@@ -143,6 +147,7 @@ class Runner:
         return Grounds(state, self.lake, rate, self.strays, self.history, self.prices)
 
     def run(self, job: Job, table: TableRef, resolve: Callable[[TableView], Policy], trigger: Trigger) -> Run:
+        self.stop.check()
         format_, owner = self.lake.format_for(table), current_owner()
         self._recover(job, format_, table, owner)
         view = format_.view(table)
@@ -159,9 +164,13 @@ class Runner:
         except Refused as error:
             self._journal_refusal(job, view, policy, owner, trigger, error)
             raise
+        if self.quiet and prepared.plan.empty:
+            return _unwritten(prepared, owner, trigger)
+        self.stop.check()
         asking = lineaged(format_, policy, self.journal.state)
-        with _driving(run_id):
-            return self._drive(prepared, run_id, owner, trigger, asking)
+        guarded = fenced(asking, run_id, lambda: self.journal.beat(run_id, clock.now(), owner))
+        with driving(run_id):
+            return self._drive(prepared, run_id, owner, trigger, guarded)
 
     def _journal_refusal(
         self, job: Job, view: TableView, policy: Policy, owner: Owner, trigger: Trigger, error: Refused
@@ -173,41 +182,52 @@ class Runner:
 
     def _recover(self, job: Job, format_: TableFormat, table: TableRef, owner: Owner) -> None:
         """What an earlier run of this job left open is settled before a new plan is made."""
-        if job is Job.HANDOFF:
-            settle_handoff = partial(cold_upkeep.settle, self.grounds, self.journal, format_, table)
-            recover(self.journal, format_, table, job, owner, driven=_DRIVEN, settle=settle_handoff)
-            return
-        if job is Job.COMPACT_HISTORY:
-            folded = partial(compact_history.settle, self.grounds)
-            recover(self.journal, format_, table, job, owner, driven=_DRIVEN, settle=folded)
-            return
-        if job not in DELETING:
-            recover(self.journal, format_, table, job, owner, driven=_DRIVEN)
-            return
-        settle = partial(settle_run, self.grounds, format_, table)
-        recover(self.journal, format_, table, job, owner, driven=_DRIVEN, settle=settle)
-        if job is not Job.REAP:
+        settle = self._settle(job, format_, table)
+        recover(
+            self.journal,
+            format_,
+            table,
+            job,
+            owner,
+            driven=DRIVEN,
+            settle=settle,
+            lease_term=self.lease_term,
+        )
+        if job in DELETING and job is not Job.REAP:
             settle_verdicts(self.grounds, format_, table, self.journal)
+
+    def _settle(self, job: Job, format_: TableFormat, table: TableRef) -> Settle | None:
+        """How jobs that rewrite nothing find out what became of their runs."""
+        if job is Job.HANDOFF:
+            return partial(cold_upkeep.settle, self.grounds, self.journal, format_, table)
+        if job is Job.COMPACT_HISTORY:
+            return partial(compact_history.settle, self.grounds)
+        return partial(settle_run, self.grounds, format_, table) if job in DELETING else None
 
     def _drive(
         self, prepared: Prepared, run_id: str, owner: Owner, trigger: Trigger, format_: TableFormat
     ) -> Run:
         run = self._start(prepared, run_id, owner, trigger)
-        context = RunContext(
-            run.id,
-            owner,
-            trigger,
-            self.lake.spark,
-            format_,
-            self.journal,
-            self.progress or Silent(),
-            self.task_memory,
-            self.budgets,
-            self.lanes,
-        )
-        with _beating(self.journal, run.id, owner):
-            outcome = self._closing_on_failure(run, owner, lambda: _do(prepared, context, self.grounds))
-        return self._finish(run, owner, outcome)
+        stop = self.stop.child()  # a cancel of this run ends no other
+        shown = self.progress or Silent()
+        with attended(
+            self.journal, run.id, owner, stop, shown, lambda: cancel(self.lake.spark, run.id)
+        ) as told:
+            context = RunContext(
+                run.id,
+                owner,
+                trigger,
+                self.lake.spark,
+                format_,
+                self.journal,
+                told,
+                self.task_memory,
+                self.budgets,
+                self.lanes,
+                stop,
+            )
+            outcome = self._closing_on_failure(run, owner, stop, lambda: _do(prepared, context, self.grounds))
+        return self._finish(run, owner, _who_stopped(outcome, stop))
 
     def _start(self, prepared: Prepared, run_id: str, owner: Owner, trigger: Trigger) -> Run:
         return self.journal.start(
@@ -219,9 +239,10 @@ class Runner:
             plan=prepared.plan.to_dict(doomed=False),
             policy={"keys": prepared.policy.to_dict()},
             now=clock.now(),
+            lease_term=self.lease_term,
         )
 
-    def _closing_on_failure(self, run: Run, owner: Owner, do: Callable[[], Outcome]) -> Outcome:
+    def _closing_on_failure(self, run: Run, owner: Owner, stop: Stop, do: Callable[[], Outcome]) -> Outcome:
         """A run that ends in an exception is closed with it, unless a commit was begun or a verdict may be in force.
 
         Then it stays open, and the next run reads from the table what happened instead of guessing.
@@ -231,15 +252,34 @@ class Runner:
         except Refused as error:
             self._finish(run, owner, Outcome(RunState.REFUSED, error.message))
             raise
+        except Stopped as error:  # raised where nothing is half done
+            return self._interrupted(run, error.message)
+        except KeyboardInterrupt:
+            if not self._begun(run):
+                self._finish(run, owner, self._interrupted(run, "stopped by Ctrl-C"))
+            raise
         except Exception as error:
-            begun = (StepName.COMMITTING, DeletingStep.EXPIRING, DeletingStep.DOOMING)
-            if any(step.name in begun for step in self.journal.steps(run.id)):
+            if self._begun(run):
                 raise
+            if stop.asked:  # what was under way on the engine has been cancelled
+                return self._interrupted(run, f"stopped: {stop.reason}")
             reason = (
                 error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
             )
             self._finish(run, owner, Outcome(RunState.FAILED, reason))
             raise
+
+    def _begun(self, run: Run) -> bool:
+        begun = (StepName.COMMITTING, DeletingStep.EXPIRING, DeletingStep.DOOMING)
+        return any(step.name in begun for step in self.journal.steps(run.id))
+
+    def _interrupted(self, run: Run, reason: str) -> Outcome:
+        """With what it had committed by then, which stands."""
+        steps = self.journal.steps(run.id)
+        made = [step.detail.get("snapshot_id") for step in steps if step.name == StepName.COMMITTED]
+        return Outcome(
+            RunState.INTERRUPTED, reason, {"commits": len(made)}, tuple(each for each in made if each)
+        )
 
     def _finish(self, run: Run, owner: Owner, outcome: Outcome) -> Run:
         now = clock.now()
@@ -247,6 +287,29 @@ class Runner:
         return self.journal.finish(
             run.id, outcome.state, outcome.reason, counters, outcome.snapshot_ids, now, owner
         )
+
+
+def _who_stopped(outcome: Outcome, stop: Stop) -> Outcome:
+    if outcome.state is not RunState.INTERRUPTED or not stop.asked or stop.reason in outcome.reason:
+        return outcome
+    return replace(outcome, reason="; ".join(each for each in (stop.reason, outcome.reason) if each))
+
+
+def _unwritten(prepared: Prepared, owner: Owner, trigger: Trigger) -> Run:
+    """A run of nothing, as a value: tables that need no work would fill the journal with it, hour by hour. It has no id."""
+    now, plan = clock.now(), prepared.plan
+    return Run(
+        "",
+        str(prepared.view.ref),
+        plan.job,
+        RunState.NOTHING_TO_DO,
+        plan.reason,
+        now,
+        now,
+        owner,
+        trigger,
+        plan.to_dict(doomed=False),
+    )
 
 
 def _do(prepared: Prepared, context: RunContext, grounds: Grounds) -> Outcome:
@@ -275,33 +338,3 @@ def _do(prepared: Prepared, context: RunContext, grounds: Grounds) -> Outcome:
     if prepared.files is None:
         raise AssertionError("a plan with groups was made from files")
     return rewriting.execute(plan, prepared.view, prepared.files, prepared.policy, context)
-
-
-# Runs this process is at right now. One it left open, because the journal did not answer, is not among them.
-_DRIVEN: set[str] = set()
-
-
-@contextmanager
-def _driving(run_id: str) -> Iterator[str]:
-    """From before the run is in the journal until its last thread is over."""
-    _DRIVEN.add(run_id)
-    try:
-        yield run_id
-    finally:
-        _DRIVEN.discard(run_id)
-
-
-@contextmanager
-def _beating(journal: Journal, run_id: str, owner: Owner) -> Iterator[None]:
-    """Tell other hosts that this run is alive, for as long as the body runs."""
-
-    def beat() -> None:
-        try:
-            journal.beat(run_id, clock.now(), owner)
-        except Unreachable as error:
-            log.warning(
-                "run %s cannot tell that it is alive: %s", run_id, error
-            )  # the next beat may get through
-
-    with clock.repeating(beat, _BEAT_SECONDS, "lakewarden-beat"):
-        yield

@@ -46,6 +46,7 @@ def execute(prepared: Prepared, context: RunContext) -> Outcome:
     context.progress.begin(f"{first.job} {prepared.view.ref}", 0)
     try:
         for attempt in range(_ATTEMPTS):
+            context.stop.check()
             groups = list(range(begun, begun + len(prepared.plan.actions)))
             begun += len(groups)
             try:

@@ -82,17 +82,13 @@ def plan(
     if not policy.bool("snapshot_expiry_enabled"):
         return replace(empty, reason=f"switched off: {policy.explain('snapshot_expiry_enabled')}")
     refs, outlived = _split_refs(view, policy, holds, now)
-    kept = _kept(view, refs, policy, holds, now)
-    waits = f"waits for its hand-off to the colder tier: {policy.explain('handoff_enabled')}"
+    kept = _reasons(view, refs, policy, holds, now, handed_off)
     waiting: list[Ref] = []
     if handed_off is not None:
-        stays = {*handed_off, *(_behind_the_first_kept(view, kept) if view.in_order else kept)}
+        stays = {*handed_off, *_reasons(view, refs, policy, holds, now, None)}
         # The tag goes along with its snapshot, of which it may have the last copy.
         waiting = [each for each in outlived if each.kind == "tag" and each.snapshot_id not in stays]
         outlived = [each for each in outlived if each not in waiting]
-        kept = {each.id: waits for each in view.snapshots if each.id not in handed_off} | kept
-    if view.in_order:
-        kept = _behind_the_first_kept(view, kept)
     order = _number if view.in_order else _age
     free = sorted((each for each in view.snapshots if each.id not in kept), key=order)
     limit = policy.maybe_int("snapshot_expire_limit")
@@ -117,12 +113,37 @@ def plan(
             [
                 *(("snapshot", 1, 0, kept[each.id]) for each in view.snapshots if each.id in kept),
                 *(("changelog", 1, 0, changelogs.kept) for _ in changelogs.stay),
-                *(("tag", 1, 0, waits) for _ in waiting),
+                *(("tag", 1, 0, _waits(policy)) for _ in waiting),
             ]
         ),
         reason=_summary(chosen, outlived, len(view.snapshots), changelogs.gone),
         cut_short=f"{len(rest)} more would expire: {left}" if rest else "",
     )
+
+
+def reasons(view: TableView, policy: Policy, holds: Holds, now: datetime) -> dict[int, str]:
+    """Why each snapshot that stays does; one that is not among them is free to expire, whether or not expiry is on."""
+    refs, _ = _split_refs(view, policy, holds, now)
+    return _reasons(view, refs, policy, holds, now, None)
+
+
+def _reasons(
+    view: TableView,
+    refs: Sequence[Ref],
+    policy: Policy,
+    holds: Holds,
+    now: datetime,
+    handed_off: Collection[int] | None,
+) -> dict[int, str]:
+    kept = _kept(view, refs, policy, holds, now)
+    if handed_off is not None:
+        waits = _waits(policy)
+        kept = {each.id: waits for each in view.snapshots if each.id not in handed_off} | kept
+    return _behind_the_first_kept(view, kept) if view.in_order else kept
+
+
+def _waits(policy: Policy) -> str:
+    return f"waits for its hand-off to the colder tier: {policy.explain('handoff_enabled')}"
 
 
 def refs_to_drop(made: Plan, view: TableView) -> dict[str, int]:

@@ -80,6 +80,7 @@ def _prepared(
 
 def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
     for _ in range(_ATTEMPTS):
+        context.stop.check()
         try:
             return _attempt(prepared, grounds, context)
         except HeldByRef as error:

@@ -74,6 +74,7 @@ def execute(plan: Plan, view: TableView, context: RunContext) -> Outcome:
     context.progress.begin(f"{plan.job} {view.ref}", sum(_bytes(plan)))
     try:
         for number, action in enumerate(_actions(plan)):
+            context.stop.check()
             summary = _lineage(plan, view, context, number, action).summary()
             keys = {key: summary[key] for key in ("lineage.run_id", "lineage.group")}
             context.step(StepName.COMMITTING, {"groups": [number], "outputs": [], "summary": keys})

@@ -27,6 +27,8 @@ from lakewarden.policy.resolve import Policy
 log = logging.getLogger(__name__)
 
 _JOBS_AT_ONCE = 8
+# How long a stop that somebody asked for may go unseen by the thread that waits.
+_LOOK_SECONDS = 0.3
 
 
 Unit = tuple[MergeBuckets, ...]
@@ -71,7 +73,7 @@ class _Merging:
         self.engine = context.format.bucket_engine()
         self.keep_runs = policy.int("rewrite_min_input_files") - 1
         # Set once, seen by every thread: no unit starts merging or committing after it.
-        self.stop = threading.Event()
+        self.stop = context.stop.event
         # One commit of ours at a time: two would only make each other retry.
         self.committing = threading.Lock()
 
@@ -81,12 +83,17 @@ class _Merging:
             futures = [pool.submit(self._unit, each) for each in units]
             while not all(future.done() for future in futures):
                 try:
-                    wait(futures)
+                    wait(futures, _LOOK_SECONDS)
+                    if self.stop.is_set():
+                        self._cancel()
                 except KeyboardInterrupt:
                     # However often it is pressed: a commit that has begun is seen to its end, which takes seconds.
                     self.stop.set()
-                    cancel(self.context.spark, self.context.run_id)
+                    self._cancel()
         return [future.result() for future in futures]
+
+    def _cancel(self) -> None:
+        cancel(self.context.spark, self.context.run_id)
 
     def _unit(self, unit: Unit) -> Ended:
         if self.stop.is_set():

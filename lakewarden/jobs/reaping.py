@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,7 +20,7 @@ from lakewarden.engine.erase import erase
 from lakewarden.engine.kernels.storage import is_local
 from lakewarden.engine.objects import Objects, Stat
 from lakewarden.engine.rate import Rate
-from lakewarden.errors import Refused, Unreachable
+from lakewarden.errors import Refused, Stopped, Unreachable
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.expire import refuse_without_gc
 from lakewarden.jobs.grounds import Grounds
@@ -108,8 +108,11 @@ class Reaper:
                 self._objects, self._view, self._grounds.strays
             )
             for batch in self._due(graces):
+                self._context.stop.check()
                 self._reap_batch(batch)
             self._remove_folders()
+        except Stopped as stopped:
+            return replace(self._outcome(stopped.message), state=RunState.INTERRUPTED)
         except (Refused, Unreachable) as error:
             if not self._count.settled:
                 raise
@@ -283,7 +286,7 @@ class Reaper:
         term = Term(
             context.run_id,
             context.owner,
-            lambda: context.journal.beat(context.run_id, clock.now(), context.owner),
+            lambda: context.journal.right(context.run_id, context.owner, clock.now()),
         )
         ages = mine["modified"].to_pylist() if holds.cover_files else [None] * mine.num_rows
         batch = [Condemned(*each) for each in zip(mine["path"].to_pylist(), ages, strict=True)]

@@ -69,6 +69,7 @@ def recover(
     owner: Owner,
     driven: Set[str] = frozenset(),
     settle: Settle | None = None,
+    lease_term: int | None = None,
 ) -> None:
     """Settle the abandoned run of this table and job, and those that ended unknown. Busy while one is alive.
 
@@ -83,9 +84,11 @@ def recover(
     run = journal.open_run(str(table), job)
     if run is None:
         return
-    left = run.owner.same_process(owner) and run.id not in driven
-    gone = left or is_gone(run, clock.now())
-    if not gone or not journal.take_over(run, owner, clock.now()):
+    ours = run.owner.same_process(owner)
+    # Under a lease that another holds by now, its driver can do nothing more to it, alive or not.
+    fenced = run.id not in driven and journal.outlived(run)
+    gone = (ours and run.id not in driven) or fenced or is_gone(run, clock.now())
+    if not gone or not journal.take_over(run, owner, clock.now(), lease_term):
         since = f"{run.started_at:%Y-%m-%d %H:%M:%S} UTC"
         raise Busy(job=run.job, table=run.table, run_id=run.id, owner=str(run.owner), since=since)
     if settle is None:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from lakewarden import clock
 from lakewarden.actions import RewriteGroup
 from lakewarden.engine.arrow import ArrowEngine
-from lakewarden.engine.kernels.digest import Digest
 from lakewarden.engine.kernels.remap import RemapTask
 from lakewarden.engine.lanes import Work
 from lakewarden.engine.native import NativeEngine
@@ -34,7 +33,7 @@ from lakewarden.jobs.discard import discard_native, discard_planned
 from lakewarden.jobs.packing import output_name, settled_mark
 from lakewarden.jobs.pauses import BackOff, Paused, Windows
 from lakewarden.jobs.redo import redo
-from lakewarden.jobs.tally import Result, outcome, speed
+from lakewarden.jobs.tally import Result, digest_of, outcome, proof_of, speed
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model import FileSet, Job, RunState, TableView
 from lakewarden.plan import Plan
@@ -44,6 +43,8 @@ log = logging.getLogger(__name__)
 
 # Spark jobs in flight at once: enough that the cores never wait while one unit commits.
 _JOBS_AT_ONCE = 8
+# How long a stop that somebody asked for may go unseen by the thread that waits.
+_LOOK_SECONDS = 0.3
 # Groups that could not take in deletes which arrived are written anew, with these applied, so many times in all.
 _ROUNDS = 3
 
@@ -180,7 +181,7 @@ class _Rewriting:
         self.schema = context.format.arrow_schema(view) if prefixes else b""
         io = context.format.write_properties(view.ref) if prefixes else {}
         # Set once, seen by every thread: no unit starts writing or committing after it.
-        self.stop = threading.Event()
+        self.stop = context.stop.event
         self.windows = Windows.for_run(context.budgets, context.trigger)
         self.backoff = BackOff.of(context.budgets)
         self.work = self._lanes()
@@ -215,17 +216,22 @@ class _Rewriting:
             futures = [pool.submit(self._unit, unit) for unit in units]
             while not all(future.done() for future in futures):
                 try:
-                    wait(futures, return_when=FIRST_EXCEPTION)
+                    wait(futures, _LOOK_SECONDS, return_when=FIRST_EXCEPTION)
                     if any(_raised(future) for future in futures):
                         self._stop()
                         wait(futures)
+                    elif self.context.stop.asked and not interrupted:
+                        interrupted = True
+                        self._stop()
                 except KeyboardInterrupt:
                     # However often it is pressed: a commit that has begun is seen to its end, which takes seconds.
                     interrupted = True
                     self._stop()
         if self.stop.is_set():
             self._remove_late_files(units)
-        return [result for future in futures for result in future.result()], interrupted
+        results = [result for future in futures for result in future.result()]
+        # A stop that was asked for may have ended every unit before it was seen above.
+        return results, interrupted or any(each.state is RunState.INTERRUPTED for each in results)
 
     def _stop(self) -> None:
         self.stop.set()
@@ -410,8 +416,8 @@ class _Rewriting:
             row_count=sum(each.group.rows - each.erased for each in written),
             bytes_compressed=sum(group.bytes for group in groups),
             group=",".join(str(group.number) for group in groups),
-            digest=_digest(written),
-            proof=_proof(written),
+            digest=digest_of(written),
+            proof=proof_of(written),
             settled=settled_mark(_settles(self.plan, groups[0]), groups[0].clustering),
         )
         return Rewrite(
@@ -474,19 +480,6 @@ class _Rewriting:
             commit_tried=commit_tried,
             commit_lost=commit_lost,
         )
-
-
-def _digest(written: Sequence[Written]) -> str:
-    """The rows' digest for the summary; empty where not every row was hashed."""
-    if any(each.written is None or each.copied for each in written):
-        return ""
-    return str(sum((each.written for each in written if each.written), Digest()))
-
-
-def _proof(written: Sequence[Written]) -> str:
-    """How the rows were proven: by their digest, by the checksums of the pages that were copied, or by their count."""
-    kinds = {"pages" if each.copied else "rows" if each.written else "count" for each in written}
-    return "+".join(sorted(kinds))
 
 
 def _raised(future: Future[list[Result]]) -> bool:

@@ -63,6 +63,7 @@ def prepare(
 
 def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
     """Write the verdict down and put it in force. What happens between the two is undone by the next run."""
+    context.stop.check()
     view, judged = prepared.view, prepared.more
     found = judged.orphans
     files = pa.table(

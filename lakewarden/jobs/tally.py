@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakewarden.actions import RewriteGroup
+from lakewarden.engine.kernels.digest import Digest
 from lakewarden.engine.seam import Written
 from lakewarden.jobs.context import Outcome
 from lakewarden.jobs.delete_chores import Chore
@@ -170,3 +171,16 @@ def _clustering(done: Sequence[Result]) -> dict[str, dict[str, float]]:
 
 def _mean(shares: Sequence[float]) -> float:
     return round(sum(shares) / len(shares), 4)
+
+
+def digest_of(written: Sequence[Written]) -> str:
+    """The rows' digest for the summary; empty where not every row was hashed."""
+    if any(each.written is None or each.copied for each in written):
+        return ""
+    return str(sum((each.written for each in written if each.written), Digest()))
+
+
+def proof_of(written: Sequence[Written]) -> str:
+    """How the rows were proven: by their digest, by the checksums of the pages that were copied, or by their count."""
+    kinds = {"pages" if each.copied else "rows" if each.written else "count" for each in written}
+    return "+".join(sorted(kinds))

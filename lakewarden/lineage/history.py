@@ -22,6 +22,7 @@ from lakewarden.state.history import Detail, FoldLost, HistoryIndex, Range
 
 # How often a detail may be replaced by a newer one while it is being read.
 _ATTEMPTS = 5
+_INPUTS = "input.snapshot_ids"
 
 
 class Source(StrEnum):
@@ -67,7 +68,7 @@ class Entry:
                 key: self.told(f"writer.{key}") for key in ("id", "host", "commit_hash", "invocation_id")
             },
             "trigger": {key: self.told(f"trigger.{key}") for key in ("type", "operator", "ticket")},
-            "inputs": self.told("input.snapshot_ids"),
+            "inputs": self.told(_INPUTS),
             "rows": details.rows_of(snapshot.summary),
             "bytes": details.bytes_of(snapshot.summary),
             "source": str(self.source),
@@ -98,7 +99,7 @@ class Wanted:
             )
             and (self.since is None or snapshot.committed_at >= self.since)
             and (self.until is None or snapshot.committed_at < self.until)
-            and (not self.inputs or bool(snapshot.summary.get("input.snapshot_ids")))
+            and (not self.inputs or bool(snapshot.summary.get(_INPUTS)))
         )
 
     def may_meet(self, range_: Range) -> bool:
@@ -148,6 +149,26 @@ class History:
             reason=f"read the history of {table}: it was folded anew {_ATTEMPTS} times meanwhile",
             hint="ask again",
         )
+
+    def written(
+        self, tables: Sequence[tuple[str, str]], wanted: Wanted = EVERYTHING
+    ) -> dict[tuple[str, str], list[Entry]]:
+        """By name and uuid, what `entries` tells without a view, of many tables in a few questions. Those of which something
+        is folded are not among them."""
+        folded = self._index.folded()
+        whole = [each for each in tables if each[1] not in folded]
+        uuids = sorted({uuid for _, uuid in whole})
+        rows = self._archive.of_tables(uuids, saying=_INPUTS if wanted.inputs else None)
+        return {
+            (name, uuid): _once(
+                [
+                    Entry(name, each.snapshot, Source.ARCHIVE, written_as=each.table)
+                    for each in rows.get(uuid, ())
+                    if wanted.meets(each.snapshot)
+                ]
+            )
+            for name, uuid in whole
+        }
 
     def unfolded(self, table: str, table_uuid: str, view: TableView | None) -> list[Entry]:
         """The newest first, without what is folded: no detail is opened."""

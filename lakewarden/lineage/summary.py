@@ -14,11 +14,11 @@ Iceberg's own `operation` (append, replace, …) is set by its library and says 
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lakewarden.errors import UsageError
-from lakewarden.model import Trigger
+from lakewarden.model import Snapshot, Trigger
 from lakewarden.version import build
 
 WRITER = "lakewarden"
@@ -83,3 +83,29 @@ def checked(trigger: Trigger) -> Trigger:
             reason="an incident-response trigger needs a ticket", hint="add --ticket ID, in Python ticket=ID"
         )
     return trigger
+
+
+def origin(snapshot: Snapshot) -> str:
+    """Who made the commit and why, as its summary tells; engines that write no lineage are named by what they leave."""
+    summary = snapshot.summary
+    if "writer.id" not in summary:
+        engine = " ".join(summary[key] for key in ("engine-name", "engine-version") if key in summary)
+        return f"by {engine}, no lineage" if engine else "no lineage"
+    parts = [f"{summary.get('lineage.operation', snapshot.operation)} by {summary['writer.id']}"]
+    if summary.get("trigger.operator"):
+        parts.append(f"{summary.get('trigger.type', 'manual')}, {summary['trigger.operator']}")
+    elif summary.get("trigger.type"):
+        parts.append(summary["trigger.type"])
+    if summary.get("trigger.ticket"):
+        parts.append(f"ticket {summary['trigger.ticket']}")
+    if summary.get("lineage.run_id"):
+        parts.append(f"run {summary['lineage.run_id']}")
+    return ", ".join(parts)
+
+
+def told_number(summary: Mapping[str, str], key: str) -> int:
+    """A number of a summary; 0 where there is none that can be read: a summary is anybody's to write."""
+    try:
+        return int(summary.get(key) or 0)
+    except ValueError:
+        return 0

@@ -12,8 +12,8 @@ from lakewarden.auditing import HistoryView
 from lakewarden.lineage.audit import Commit, Downstream, Gaps, Ingested, Node, Who
 from lakewarden.lineage.history import Entry
 from lakewarden.report import look
-from lakewarden.report.words import counted, moment, number, size, some
 from lakewarden.state.history import Detail, Range
+from lakewarden.words import counted, moment, number, size, some
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

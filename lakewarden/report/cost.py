@@ -9,7 +9,7 @@ from rich.text import Text
 
 from lakewarden.jobs.cost import TableCost
 from lakewarden.report import look
-from lakewarden.report.words import counted, number, size
+from lakewarden.words import counted, number, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

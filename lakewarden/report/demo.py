@@ -11,7 +11,7 @@ from rich.text import Text
 from lakewarden.model import Run
 from lakewarden.report import look
 from lakewarden.report.run import RunReport, seconds
-from lakewarden.report.words import average, counted, duration, number, percent, size
+from lakewarden.words import average, counted, duration, number, percent, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from lakewarden.report import look
-from lakewarden.report.words import age, counted, moment, number, size
 from lakewarden.state.verdicts import DoomedFile, DoomedList, FileState, Restored, Standing, VerdictState
+from lakewarden.words import age, counted, moment, number, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from lakewarden.jobs.checkup import Checkup, Finding, Severity
 from lakewarden.report import look
-from lakewarden.report.words import counted, duration, number
+from lakewarden.words import counted, duration, number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -11,10 +11,10 @@ from rich.text import Text
 
 from lakewarden.model import Hold, Ref
 from lakewarden.report import look
-from lakewarden.report.words import age, counted, moment, size, some
 from lakewarden.state.heartbeats import Heartbeat
 from lakewarden.state.loads import Load, LoadState
 from lakewarden.state.pins import Pin
+from lakewarden.words import age, counted, moment, size, some
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

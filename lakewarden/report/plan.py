@@ -30,7 +30,7 @@ from lakewarden.plan import Plan, ReadCost
 from lakewarden.prices import HandOffCost
 from lakewarden.report import look
 from lakewarden.report.cost import dollars
-from lakewarden.report.words import counted, number, size, some
+from lakewarden.words import counted, number, size, some
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

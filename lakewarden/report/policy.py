@@ -12,7 +12,7 @@ from lakewarden.policy.origin import Layer, Value
 from lakewarden.policy.resolve import Policy
 from lakewarden.policy.values import Kind, show
 from lakewarden.report import look
-from lakewarden.report.words import exact_hours, exact_size
+from lakewarden.words import exact_hours, exact_size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -11,7 +11,7 @@ from rich.text import Text
 from lakewarden.jobs.recall import Recall
 from lakewarden.report import look
 from lakewarden.report.cost import dollars
-from lakewarden.report.words import counted, duration, moment, size
+from lakewarden.words import counted, duration, moment, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

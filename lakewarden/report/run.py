@@ -11,7 +11,7 @@ from rich.text import Text
 
 from lakewarden.model import Job, Run, RunState, Step
 from lakewarden.report import look
-from lakewarden.report.words import age, average, counted, duration, moment, number, percent, size, some
+from lakewarden.words import age, average, counted, duration, moment, number, percent, size, some
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

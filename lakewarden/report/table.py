@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from lakewarden.errors import LakewardenError
+from lakewarden.lineage.summary import origin
 from lakewarden.model import Counters, Manifest, Snapshot, TableView
 from lakewarden.plan import Plan
 from lakewarden.report import look
-from lakewarden.report.words import age, average, counted, number, size
+from lakewarden.words import age, average, counted, number, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -166,24 +167,6 @@ class TableReport:
             for each in _newest(self.view)
         ]
         return look.lines(rows, look.left(4)) if rows else None
-
-
-def origin(snapshot: Snapshot) -> str:
-    """Who made the commit and why, as its summary tells; engines that write no lineage are named by what they leave."""
-    summary = snapshot.summary
-    if "writer.id" not in summary:
-        engine = " ".join(summary[key] for key in ("engine-name", "engine-version") if key in summary)
-        return f"by {engine}, no lineage" if engine else "no lineage"
-    parts = [f"{summary.get('lineage.operation', snapshot.operation)} by {summary['writer.id']}"]
-    if summary.get("trigger.operator"):
-        parts.append(f"{summary.get('trigger.type', 'manual')}, {summary['trigger.operator']}")
-    elif summary.get("trigger.type"):
-        parts.append(summary["trigger.type"])
-    if summary.get("trigger.ticket"):
-        parts.append(f"ticket {summary['trigger.ticket']}")
-    if summary.get("lineage.run_id"):
-        parts.append(f"run {summary['lineage.run_id']}")
-    return ", ".join(parts)
 
 
 def _refs(view: TableView) -> list[tuple[str, str | Text]]:

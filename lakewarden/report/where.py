@@ -9,7 +9,7 @@ from rich.text import Text
 
 from lakewarden.jobs.where import GONE, Whereabouts
 from lakewarden.report import look
-from lakewarden.report.words import moment
+from lakewarden.words import moment
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -110,10 +110,15 @@ def for_doomed(batch: Sequence[Condemned], *, proof: Proof, holds: Holds, term: 
         hold = holds.covering(each.path, each.modified)
         if hold is not None:
             raise _still_needed(each.path, f"{hold.kind} {hold.name} holds it", term)
-    until = clock.monotonic() + GOOD_SECONDS
-    if not term.live():
+    asked_at, seconds = clock.monotonic(), term.seconds()
+    if seconds <= 0:
         raise _still_needed(f"{len(paths)} files", f"run {term.run_id} is over or another process's", term)
-    return Permit(paths, f"doomed, their grace over, and needed by nobody (run {term.run_id})", _KEY, until)
+    return Permit(
+        paths,
+        f"doomed, their grace over, and needed by nobody (run {term.run_id})",
+        _KEY,
+        asked_at + min(GOOD_SECONDS, seconds),
+    )
 
 
 def _still_needed(target: str, reason: str, term: Term) -> Refused:

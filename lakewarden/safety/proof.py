@@ -52,8 +52,9 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A run's right to act. `live` asks the journal, which knows whether the run is open and still this owner's."""
+    """A run's right to act. `seconds` asks the journal, which knows whether the run is open, still this owner's and under the
+    newest lease, and answers how long that holds if nothing more is heard; 0 where it does not."""
 
     run_id: str
     owner: Owner
-    live: Callable[[], bool]
+    seconds: Callable[[], float]

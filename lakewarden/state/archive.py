@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, Text, cast, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from lakewarden.model import Snapshot, TableView
 from lakewarden.state.database import State
 from lakewarden.state.schema import archived_snapshots
+
+# Databases take so many values in one question.
+_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,22 @@ class Archive:
             wanted = wanted.where(archived_snapshots.c.committed_at < until)
         with self._state.read() as connection:
             return [_archived(row) for row in connection.execute(wanted)]
+
+    def of_tables(
+        self, uuids: Sequence[str], *, saying: str | None = None
+    ) -> Mapping[str, Sequence[Archived]]:
+        """By uuid, in a few questions however many tables there are; only those whose summaries have the key, where one is said."""
+        found: dict[str, list[Archived]] = {}
+        columns = archived_snapshots.c
+        said = (
+            [] if saying is None else [cast(columns.summary, Text).contains(f'"{saying}"', autoescape=True)]
+        )
+        with self._state.read() as connection:
+            for start in range(0, len(uuids), _AT_ONCE):
+                some = columns.table_uuid.in_(uuids[start : start + _AT_ONCE])
+                for row in connection.execute(select(archived_snapshots).where(some, *said)):
+                    found.setdefault(row.table_uuid, []).append(_archived(row))
+        return found
 
     def moments(self, table_uuid: str) -> dict[int, datetime]:
         """When each was committed, by id; of several of one id the newest, so that none is folded too early."""

@@ -7,14 +7,30 @@ newer than this version knows is refused in both.
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, inspect, make_url, text
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    NullPool,
+    create_engine,
+    event,
+    func,
+    inspect,
+    make_url,
+    select,
+    text,
+)
 from sqlalchemy.exc import (
     ArgumentError,
     DatabaseError,
@@ -27,12 +43,19 @@ from sqlalchemy.exc import (
 from lakewarden import clock
 from lakewarden.errors import ConfigError, NotSetUp, StateTooNew, Unreachable
 from lakewarden.redact import redact_url
+from lakewarden.state.moments import UtcTime
 from lakewarden.state.schema import HEAD, REVISIONS, VERSION_TABLE
 
 # How long a writer waits for another one's transaction; ours take milliseconds.
 BUSY_SECONDS = 30
 CONNECT_SECONDS = 10
+# A server that is gone without a word is noticed within about this time; else a question to it would wait for hours.
+SILENCE_SECONDS = 20
+# What a host that is gone without a word held locked, its lease above all, the server lets go after this time.
+IDLE_SECONDS = 30
 _WRITE = "lakewarden_write"
+# Looks that are open where this runs; a thread begins without any.
+_looks: ContextVar[Mapping[Engine, Connection]] = ContextVar("looks", default=MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +87,36 @@ class State:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """One consistent look."""
-        with self._translated(), self.engine.connect() as connection, connection.begin():
-            yield connection
+        """One consistent look; inside of `one_look`, that one."""
+        shared = _looks.get().get(self.engine)
+        with self._translated():
+            if shared is not None:
+                yield shared
+                return
+            with self.engine.connect() as connection, connection.begin():
+                yield connection
+
+    @contextmanager
+    def one_look(self) -> Iterator[None]:
+        """Every `read` of this thread inside of it is the same consistent look: twenty questions of one page open one
+        connection, and their answers agree. What is written meanwhile is not seen, so nothing is written in it."""
+        if self.engine in _looks.get():
+            yield
+            return
+        with self._translated(), self.engine.connect() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                before = _looks.set({**_looks.get(), self.engine: connection})
+                try:
+                    yield
+                finally:
+                    _looks.reset(before)
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """One transaction: all of it is there afterwards, or none. A process that stops inside leaves none."""
+        assert self.engine not in _looks.get(), "nothing is written inside of one look"
         with self._translated(), self.engine.connect() as connection:
             writer = connection.execution_options(**{_WRITE: True})
             with writer.begin():
@@ -89,6 +135,14 @@ class State:
             if not _is_outage(error):
                 raise
             raise Unreachable(what=f"the state database {self.name}", reason=_reason(error)) from None
+
+
+def now_of(connection: Connection) -> datetime:
+    """The database's own time where it is a server that several hosts ask; a file is on this host."""
+    if connection.dialect.name != "postgresql":
+        return clock.now()
+    found: datetime = connection.execute(select(func.clock_timestamp(type_=UtcTime))).scalar_one()
+    return found
 
 
 def migrate(url: str) -> Migrated:
@@ -164,7 +218,7 @@ def _engine(url: str) -> Engine:
     try:
         if address.drivername == "sqlite":
             return _sqlite(address)
-        return create_engine(address, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_SECONDS})
+        return _postgresql(address)
     except ImportError as error:
         hint = "install it: pip install 'lakewarden[postgres]'"
         raise NotSetUp(what="PostgreSQL support", reason=str(error), hint=hint) from error
@@ -188,12 +242,40 @@ def _unusable(url: str) -> ConfigError:
     return ConfigError(key="state.url", where="the configuration", reason=reason)
 
 
+def _postgresql(address: URL) -> Engine:
+    """What the address itself says about its connections stays."""
+    arguments = {
+        "connect_timeout": CONNECT_SECONDS,
+        "keepalives_idle": SILENCE_SECONDS // 2,
+        "keepalives_interval": SILENCE_SECONDS // 4,
+        "keepalives_count": 2,
+        "tcp_user_timeout": SILENCE_SECONDS * 1000,
+    }
+    mine = {name: value for name, value in arguments.items() if name not in address.query}
+    engine = create_engine(address, pool_pre_ping=True, connect_args=mine)
+    event.listen(engine, "connect", _on_connect_to_server)
+    return engine
+
+
+def _on_connect_to_server(connection: Any, _record: object) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
+    connection.commit()
+
+
 def _sqlite(address: URL) -> Engine:
     # A connection per use: cheap for a file, and nothing is shared when a process forks.
-    engine = create_engine(address, poolclass=NullPool, connect_args={"timeout": BUSY_SECONDS})
+    engine = create_engine(
+        address, poolclass=NullPool, connect_args={"timeout": BUSY_SECONDS}, json_deserializer=_read_json
+    )
     event.listen(engine, "connect", _on_connect)
     event.listen(engine, "begin", _on_begin)
     return engine
+
+
+def _read_json(stored: str) -> Any:
+    """Most lists of a long table are empty, and those need no parser."""
+    return [] if stored == "[]" else {} if stored == "{}" else json.loads(stored)
 
 
 def _on_connect(connection: Any, _record: object) -> None:

@@ -149,8 +149,8 @@ class DoomedFiles:
         wanted = select(verdicts).where(_of(table, table_uuid)).order_by(verdicts.c.made_at, verdicts.c.id)
         totals = (
             select(doomed.c.verdict_id, doomed.c.state, *_COUNTED)
-            .join(verdicts)
-            .where(_of(table, table_uuid))
+            # Not a join: SQLite would begin with the files of all tables, whose receipts stay for ever.
+            .where(doomed.c.verdict_id.in_(select(verdicts.c.id).where(_of(table, table_uuid))))
             .group_by(doomed.c.verdict_id, doomed.c.state)
         )
         with self._state.read() as connection:
@@ -476,9 +476,11 @@ def _tally(connection: Connection, verdict_id: str, states: Sequence[FileState])
 
 
 def _files(table: str, table_uuid: str | None, states: Sequence[FileState]) -> Select[Any]:
+    """By the table's verdicts first: otherwise the files of every table are gone through."""
     file_columns = [column.label(f"file_{column.name}") for column in doomed.columns]
+    of_table = select(verdicts.c.id).where(
+        _of(table, table_uuid), verdicts.c.state != VerdictState.VOID.value
+    )
     return (
-        select(*file_columns, verdicts)
-        .join(verdicts)
-        .where(_of(table, table_uuid), _in(*states), verdicts.c.state != VerdictState.VOID.value)
+        select(*file_columns, verdicts).join(verdicts).where(doomed.c.verdict_id.in_(of_table), _in(*states))
     )

@@ -90,6 +90,11 @@ class HistoryIndex:
             rows = connection.execute(found.order_by(history_details.c.month.desc())).all()
         return tuple(_detail(row, tuple(ranges[row.id])) for row in rows)
 
+    def folded(self) -> frozenset[str]:
+        """The uuids of tables of which something is folded."""
+        with self._state.read() as connection:
+            return frozenset(connection.execute(select(history_details.c.table_uuid).distinct()).scalars())
+
     def contents(self, details: Iterable[Detail]) -> Iterator[bytes | None]:
         """The bytes the database has of each; None where it has another detail of that month by now."""
         with self._state.read() as connection:

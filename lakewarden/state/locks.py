@@ -15,16 +15,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, select, update
+from sqlalchemy import ColumnElement, and_, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from lakewarden import clock
 from lakewarden.errors import CommitLost, Unreachable
 from lakewarden.model import Owner, TableRef
-from lakewarden.state.database import State
-from lakewarden.state.schema import UtcTime, commit_locks
+from lakewarden.state.database import State, now_of
+from lakewarden.state.schema import commit_locks
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Lock:
     def renew(self) -> bool:
         """False where its time is over, whether or not another has it by now."""
         with self.state.write() as connection:
-            now = _now(connection)
+            now = now_of(connection)
             mine = and_(_held_by(self.place, self.token), commit_locks.c.until > now)
             change = update(commit_locks).where(mine).values(until=now + self.ttl)
             return connection.execute(change).rowcount == 1
@@ -103,7 +103,7 @@ class Locks:
     def _try(self, lock: Lock) -> str | None:
         """None: taken. Else who has it."""
         with self._state.write() as connection:
-            now = _now(connection)
+            now = now_of(connection)
             dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
             row = {
                 "place": lock.place,
@@ -147,11 +147,3 @@ def _keep(lock: Lock) -> None:
 
 def _held_by(place: str, token: str) -> ColumnElement[bool]:
     return and_(commit_locks.c.place == place, commit_locks.c.token == token)
-
-
-def _now(connection: Connection) -> datetime:
-    """The database's own time where it is a server that several hosts ask; a file is on this host."""
-    if connection.dialect.name != "postgresql":
-        return clock.now()
-    found: datetime = connection.execute(select(func.clock_timestamp(type_=UtcTime))).scalar_one()
-    return found

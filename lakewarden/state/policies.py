@@ -28,6 +28,15 @@ class Policies:
         with self._state.read() as connection:
             return {row.key: row.value for row in connection.execute(wanted)}
 
+    def all(self) -> Mapping[str, Mapping[str, object]]:
+        """Of every table that has something stored, in one look."""
+        wanted = select(table_policies.c.table_name, table_policies.c.key, table_policies.c.value)
+        found: dict[str, dict[str, object]] = {}
+        with self._state.read() as connection:
+            for row in connection.execute(wanted.order_by(table_policies.c.table_name, table_policies.c.key)):
+                found.setdefault(row.table_name, {})[row.key] = row.value
+        return found
+
     def set(self, table: str, values: Mapping[str, object], operator: str | None, now: datetime) -> None:
         """All of the values or none; keys that are not named keep theirs."""
         with self._state.write() as connection:

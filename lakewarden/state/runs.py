@@ -7,18 +7,21 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from lakewarden.errors import Busy, RunTaken
 from lakewarden.model import Job, Owner, Run, RunState, Step, Trigger
-from lakewarden.state.database import State
+from lakewarden.state.database import State, now_of
+from lakewarden.state.leases import WORKER, newest_term
 from lakewarden.state.owner import BEAT_TTL, current_owner, is_gone
-from lakewarden.state.schema import run_steps, runs
+from lakewarden.state.schema import leases, run_steps, runs
 
 __all__ = ["BEAT_TTL", "Journal", "current_owner", "is_gone", "new_run_id"]
 
 _START_ATTEMPTS = 5
+# How long an owner that was told its run is its own may act on it: half of what others wait before they take it over.
+RIGHT_SECONDS = BEAT_TTL.total_seconds() / 2
 
 
 def new_run_id(now: datetime) -> str:
@@ -32,6 +35,21 @@ class Listener(Protocol):
     def started(self, run: Run) -> None: ...
 
     def ended(self, run: Run) -> None: ...
+
+
+class Listeners:
+    """Several that listen, told one after the other."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self._listeners = listeners
+
+    def started(self, run: Run) -> None:
+        for each in self._listeners:
+            each.started(run)
+
+    def ended(self, run: Run) -> None:
+        for each in self._listeners:
+            each.ended(run)
 
 
 class Journal:
@@ -57,8 +75,12 @@ class Journal:
         plan: Mapping[str, Any],
         policy: Mapping[str, Any],
         now: datetime,
+        lease_term: int | None = None,
     ) -> Run:
-        """Opens the run, or Busy naming the one that is open. The unique index decides, so two at once cannot both win."""
+        """Opens the run, or Busy naming the one that is open. The unique index decides, so two at once cannot both win.
+
+        Under a lease whose term is not the newest nothing begins: RunTaken.
+        """
         row = {
             **_owned(owner),
             "id": run_id,
@@ -77,6 +99,7 @@ class Journal:
             "counters": {},
             "snapshot_ids": [],
             "last_step": 0,
+            "lease_term": lease_term,
         }
         self._insert(row)
         run = self._existing(run_id)
@@ -88,6 +111,7 @@ class Journal:
         for attempt in range(1, _START_ATTEMPTS + 1):
             try:
                 with self._state.write() as connection:
+                    _refuse_stale(connection, row["id"], row["lease_term"])
                     connection.execute(insert(runs).values(row))
                 return
             except IntegrityError:
@@ -102,7 +126,7 @@ class Journal:
         """Appends a step if the run is open and still this owner's, else RunTaken: who lost the run must not act on."""
         advance = (
             update(runs)
-            .where(runs.c.id == run_id, _open(), _owned_by(owner))
+            .where(runs.c.id == run_id, _open(), _owned_by(owner), _led())
             .values(last_step=runs.c.last_step + 1, beat_at=now)
             .returning(runs.c.last_step)
         )
@@ -115,10 +139,31 @@ class Journal:
 
     def beat(self, run_id: str, now: datetime, owner: Owner | None = None) -> bool:
         """Says that the run is still driven. False when it is over, or (given the owner) no longer its."""
-        mine = [] if owner is None else [_owned_by(owner)]
+        mine = [] if owner is None else [_owned_by(owner), _led()]
         change = update(runs).where(runs.c.id == run_id, _open(), *mine).values(beat_at=now)
         with self._state.write() as connection:
             return connection.execute(change).rowcount == 1
+
+    def right(self, run_id: str, owner: Owner, now: datetime) -> float:
+        """Seconds for which this owner may act on the run, counted from this call; 0 where it may not.
+
+        A run under a lease may be taken over when that ends, so its right ends no later.
+        """
+        mine = (
+            update(runs)
+            .where(runs.c.id == run_id, _open(), _owned_by(owner), _led())
+            .values(beat_at=now)
+            .returning(runs.c.lease_term)
+        )
+        with self._state.write() as connection:
+            row = connection.execute(mine).one_or_none()
+            if row is None:
+                return 0.0
+            if row.lease_term is None:
+                return RIGHT_SECONDS
+            until = connection.execute(select(leases.c.until).where(leases.c.role == WORKER)).scalar_one()
+            left: float = (until - now_of(connection)).total_seconds()
+            return min(RIGHT_SECONDS, left)
 
     def finish(
         self,
@@ -136,7 +181,7 @@ class Journal:
         """
         if state is RunState.RUNNING:
             raise ValueError("a run cannot end as running")
-        mine = [] if owner is None else [_owned_by(owner)]
+        mine = [] if owner is None else [_owned_by(owner), _led()]
         ending = {
             "state": state.value,
             "reason": reason,
@@ -175,17 +220,25 @@ class Journal:
         with self._state.read() as connection:
             return tuple(_run(row) for row in connection.execute(wanted.order_by(runs.c.started_at)))
 
-    def take_over(self, seen: Run, owner: Owner, now: datetime) -> bool:
+    def take_over(self, seen: Run, owner: Owner, now: datetime, lease_term: int | None = None) -> bool:
         """Makes this owner the driver of a run whose process is gone; of several that try, one gets True.
 
-        `seen` is the run as `is_gone` judged it: if anyone drove it since, nothing changes.
+        `seen` is the run as `is_gone` judged it: if anyone drove it since, nothing changes. `lease_term` is that of who takes
+        it, which the run is under from now on.
         """
         unchanged = and_(_owned_by(seen.owner), runs.c.beat_at == seen.beat_at)
-        change = (
-            update(runs).where(runs.c.id == seen.id, _open(), unchanged).values(**_owned(owner), beat_at=now)
-        )
+        mine = {**_owned(owner), "beat_at": now, "lease_term": lease_term}
+        change = update(runs).where(runs.c.id == seen.id, _open(), unchanged).values(mine)
         with self._state.write() as connection:
+            _refuse_stale(connection, seen.id, lease_term)
             return connection.execute(change).rowcount == 1
+
+    def outlived(self, run: Run) -> bool:
+        """Whether the run is under a lease that is no longer the newest: who drove it can do nothing more to it."""
+        if run.lease_term is None:
+            return False
+        with self._state.read() as connection:
+            return run.lease_term < newest_term(connection)
 
     def open_run(self, table: str, job: str) -> Run | None:
         """The run that holds this table for this job, or for one that must not run beside it, if there is one."""
@@ -223,13 +276,34 @@ def fence(connection: Connection, run_id: str, owner: Owner, now: datetime) -> N
 
     The row stays locked until the transaction ends: nobody takes the run over while the caller writes under it.
     """
-    mine = update(runs).where(runs.c.id == run_id, _open(), _owned_by(owner)).values(beat_at=now)
+    mine = update(runs).where(runs.c.id == run_id, _open(), _owned_by(owner), _led()).values(beat_at=now)
     if connection.execute(mine).rowcount != 1:
         raise _taken(connection, run_id)
 
 
 def _open() -> ColumnElement[bool]:
     return runs.c.ended_at.is_(None)
+
+
+def _led() -> ColumnElement[bool]:
+    """Under no lease, or under the newest. The lease's row stays as it is until the caller's transaction ends: nobody begins
+    to lead between this look and what is written by it."""
+    newest = select(leases.c.term).where(leases.c.role == WORKER)
+    return or_(
+        runs.c.lease_term.is_(None), runs.c.lease_term >= newest.with_for_update(read=True).scalar_subquery()
+    )
+
+
+def _refuse_stale(connection: Connection, run_id: str, lease_term: int | None) -> None:
+    if lease_term is None:
+        return
+    newest = newest_term(connection, held=True)
+    if lease_term < newest:
+        raise RunTaken(run_id=run_id, reason=_led_by_another(lease_term, newest))
+
+
+def _led_by_another(lease_term: int, newest: int) -> str:
+    return f"it is under term {lease_term}, and another worker leads since, under term {newest}"
 
 
 def slot_of(job: str) -> str:
@@ -266,12 +340,19 @@ def _taken(connection: Connection, run_id: str) -> RunTaken:
         reason = "the journal has no such run"
     elif run.ended_at is not None:
         reason = f"it ended as {run.state} at {run.ended_at:%Y-%m-%d %H:%M:%S} UTC"
+    elif run.lease_term is not None and run.lease_term < (newest := newest_term(connection)):
+        reason = _led_by_another(run.lease_term, newest)
     else:
         reason = f"{run.owner} has taken it over"
     return RunTaken(run_id=run_id, reason=reason)
 
 
 def _run(row: Row[Any]) -> Run:
+    return read_run(row)
+
+
+def read_run(row: Row[Any], *, brief: bool = False) -> Run:
+    """`brief`: the row was asked for without its plan and policy."""
     return Run(
         id=row.id,
         table=row.table_name,
@@ -282,9 +363,10 @@ def _run(row: Row[Any]) -> Run:
         ended_at=row.ended_at,
         owner=Owner(row.owner_host, row.owner_pid, row.owner_started, row.owner_token),
         trigger=Trigger(row.trigger_type, row.trigger_operator, row.trigger_ticket),
-        plan=row.plan,
+        plan={} if brief else row.plan,
         counters=row.counters,
         snapshot_ids=tuple(row.snapshot_ids),
         beat_at=row.beat_at,
-        policy=row.policy,
+        policy={} if brief else row.policy,
+        lease_term=row.lease_term,
     )

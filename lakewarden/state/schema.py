@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any
-
 from sqlalchemy import (
     JSON,
     BigInteger,
     Column,
-    DateTime,
-    Dialect,
     Double,
     ForeignKey,
     Index,
@@ -20,36 +15,19 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     Text,
-    TypeDecorator,
     UniqueConstraint,
+    text,
 )
+
+from lakewarden.state.moments import UtcTime
 
 VERSION_TABLE = "lakewarden_version"
 
 # In order; the last is the one this code works with. Kept here so that opening needs no Alembic.
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
+REVISIONS = (
+    "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013", "0014",
+)  # fmt: skip
 HEAD = REVISIONS[-1]
-
-
-class UtcTime(TypeDecorator[datetime]):
-    """A moment, stored in UTC and read back aware of it: SQLite keeps no zone, PostgreSQL answers in the session's."""
-
-    impl = DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        if value.tzinfo is None:
-            raise ValueError(f"a moment without a zone cannot be stored: {value}")
-        moment = value.astimezone(UTC)
-        return moment.replace(tzinfo=None) if dialect.name == "sqlite" else moment
-
-    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        moment: datetime = value
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 metadata = MetaData()
@@ -78,6 +56,9 @@ runs = Table(
     Column("snapshot_ids", JSON, nullable=False),
     Column("last_step", Integer, nullable=False),
     Column("slot", Text, nullable=False, server_default=""),
+    Column(
+        "lease_term", BigInteger
+    ),  # of the worker's lease it runs under; none where somebody runs it by hand
 )
 
 Index(
@@ -90,6 +71,7 @@ Index(
 )
 Index("runs_by_table", runs.c.table_name, runs.c.started_at)
 Index("runs_by_start", runs.c.started_at)
+Index("runs_by_end", runs.c.ended_at, runs.c.id)
 
 run_steps = Table(
     "run_steps",
@@ -155,6 +137,15 @@ doomed = Table(
 )
 
 Index("doomed_by_state", doomed.c.verdict_id, doomed.c.state)
+# What is still there, of a table that keeps the receipt of every file it ever had.
+STILL_THERE = "state IN ('doomed', 'erasing')"
+Index(
+    "doomed_live",
+    doomed.c.verdict_id,
+    doomed.c.size,
+    sqlite_where=text(STILL_THERE),
+    postgresql_where=text(STILL_THERE),
+)
 
 pins = Table(
     "pins",
@@ -318,3 +309,175 @@ cold_snapshots = Table(
     Column("run_id", Text, nullable=False),
     Column("left_at", UtcTime),
 )
+
+# Who leads: one row per role. The term grows with every change of hands and never goes back, so that what an earlier leader
+# still does can be told from what this one does.
+leases = Table(
+    "leases",
+    metadata,
+    Column("role", Text, primary_key=True),
+    Column("term", BigInteger, nullable=False),
+    Column("token", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("taken_at", UtcTime, nullable=False),
+    Column("until", UtcTime, nullable=False),
+    Column("note", JSON, nullable=False),
+)
+
+# Passes somebody asked for. Ended ones stay as a record.
+requests = Table(
+    "requests",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("table_name", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("trigger_type", Text, nullable=False),
+    Column("trigger_operator", Text),
+    Column("trigger_ticket", Text),
+    Column("made_at", UtcTime, nullable=False),
+    Column("refreshed_at", UtcTime, nullable=False),
+    Column("claimed_at", UtcTime),
+    Column("term", BigInteger),
+    Column("ended_at", UtcTime),
+    Column("run_ids", JSON, nullable=False),
+    Column("reason", Text, nullable=False),
+)
+
+Index(
+    "one_pending_request",
+    requests.c.table_name,
+    unique=True,
+    sqlite_where=requests.c.state == "pending",
+    postgresql_where=requests.c.state == "pending",
+)
+Index("requests_by_state", requests.c.state, requests.c.made_at)
+
+# How each table stands with the schedule: when its pass, or with cron each of its jobs, last began and ended, and how often it
+# failed in a row. `slot` is `pass` or a job's name.
+standings = Table(
+    "standings",
+    metadata,
+    Column("table_name", Text, primary_key=True),
+    Column("slot", Text, primary_key=True),
+    Column("began_at", UtcTime),
+    Column("ended_at", UtcTime),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("retry_at", UtcTime),
+    Column("run_ids", JSON, nullable=False),
+)
+
+# Tables that the schedule leaves alone until somebody resumes them.
+suspensions = Table(
+    "suspensions",
+    metadata,
+    Column("table_name", Text, primary_key=True),
+    Column("since", UtcTime, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("by", Text, nullable=False),
+)
+
+# How far a run is, from moment to moment, and whether somebody wants it to stop.
+run_progress = Table(
+    "run_progress",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("what", Text, nullable=False),
+    Column("done_bytes", BigInteger, nullable=False),
+    Column("total_bytes", BigInteger, nullable=False),
+    Column("note", Text, nullable=False),
+    Column("at", UtcTime, nullable=False),
+)
+
+run_cancels = Table(
+    "run_cancels",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("by", Text, nullable=False),
+    Column("at", UtcTime, nullable=False),
+)
+
+# The newest look at every table: its numbers, its score, and what its page shows without asking the table again.
+table_health = Table(
+    "table_health",
+    metadata,
+    Column("table_name", Text, primary_key=True),
+    Column("table_uuid", Text, nullable=False),
+    Column("at", UtcTime, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("score", Integer, nullable=False),
+    Column("debt", Double, nullable=False),
+    Column("numbers", JSON, nullable=False),
+    Column("error", Text, nullable=False),
+    Column("portrait", JSON, nullable=False),  # the last: lists of tables are read without it
+)
+
+# What all portraits together are asked for: what is held, and which live commits say what they were made from.
+painted_holds = Table(
+    "painted_holds",
+    metadata,
+    Column("table_name", Text, primary_key=True),
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("line", JSON, nullable=False),
+)
+
+painted_inputs = Table(
+    "painted_inputs",
+    metadata,
+    Column("table_name", Text, primary_key=True),
+    Column("snapshot_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", UtcTime, nullable=False),
+    Column("operation", Text, nullable=False),
+    Column("inputs", Text, nullable=False),
+)
+
+# Earlier looks, for charts and what-if: thinned out as they age.
+health_history = Table(
+    "health_history",
+    metadata,
+    Column("table_name", Text, primary_key=True),
+    Column("at", UtcTime, primary_key=True),
+    Column("score", Integer, nullable=False),
+    Column("numbers", JSON, nullable=False),
+)
+
+# What is wrong with a table, from when it was first seen until it was over.
+warnings = Table(
+    "warnings",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("table_name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("since", UtcTime, nullable=False),
+    Column("seen_at", UtcTime, nullable=False),
+    Column("cleared_at", UtcTime),
+)
+
+Index(
+    "one_open_warning",
+    warnings.c.table_name,
+    warnings.c.kind,
+    unique=True,
+    sqlite_where=warnings.c.cleared_at.is_(None),
+    postgresql_where=warnings.c.cleared_at.is_(None),
+)
+
+# Who did what through the console or the REST API, and what became of it; refused attempts too.
+operator_actions = Table(
+    "operator_actions",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("at", UtcTime, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("detail", JSON, nullable=False),
+    Column("address", Text, nullable=False),
+)
+
+Index("actions_by_time", operator_actions.c.at)

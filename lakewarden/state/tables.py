@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import select
 
-from lakewarden.model import TableRef, TableView
+from lakewarden.model import TableRef, TableView, cold_properties
 from lakewarden.state.database import State
 from lakewarden.state.schema import seen_tables
 from lakewarden.state.upsert import upsert
@@ -26,17 +26,28 @@ class SeenTables:
         self._state = state
 
     def saw(self, view: TableView, now: datetime) -> None:
-        """Only the properties that are ours are kept: others may hold what must not be copied around."""
-        ours = {key: value for key, value in view.properties.items() if key.startswith("lakewarden.")}
-        row = {"table_name": str(view.ref), "uuid": view.uuid, "properties": ours, "seen_at": now}
+        """Only the properties that are ours are kept, and whose colder tier it is: others may hold what must not be copied around."""
+        self.saw_all((view,), now)
+
+    def saw_all(self, views: Iterable[TableView], now: datetime) -> None:
+        """The same of many, in one transaction."""
         with self._state.write() as connection:
-            upsert(connection, seen_tables, row, ["table_name"])
+            for view in views:
+                ours = {key: value for key, value in view.properties.items() if key.startswith("lakewarden.")}
+                ours |= cold_properties(view.properties)
+                row = {"table_name": str(view.ref), "uuid": view.uuid, "properties": ours, "seen_at": now}
+                upsert(connection, seen_tables, row, ["table_name"])
 
     def get(self, table: TableRef) -> Seen | None:
         wanted = select(seen_tables).where(seen_tables.c.table_name == str(table))
         with self._state.read() as connection:
             row = connection.execute(wanted).one_or_none()
         return Seen(row.uuid, row.properties, row.seen_at) if row else None
+
+    def names(self) -> tuple[str, ...]:
+        """Of every table that was ever read."""
+        with self._state.read() as connection:
+            return tuple(connection.execute(select(seen_tables.c.table_name)).scalars())
 
     def all(self) -> dict[str, Seen]:
         """Every table that was ever read, by name."""

@@ -66,6 +66,43 @@ def test_every_view_is_fresh(lake: Lake) -> None:
     assert lake.view().counters.records == 40
 
 
+def test_the_version_changes_with_the_table_and_only_then(lake: Lake) -> None:
+    lake.create()
+    lake.append(1)
+    ref = TableRef.parse(lake.table)
+    format_ = lake.lw.lake.format_for(ref)
+    seen = [format_.version(ref)]
+    assert seen[0] == format_.version(ref) == lake.view().state_version
+    lake.append(1, first=100)
+    seen.append(format_.version(ref))
+    lake.lw.tag(lake.table, "audit", forever=True)
+    seen.append(format_.version(ref))
+    lake.lw.untag(lake.table, "audit")
+    lake.lw.run("expire", lake.table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1})
+    seen.append(format_.version(ref))
+    assert seen[-1] == lake.view().state_version
+    assert len(set(seen)) == 4
+
+
+def test_health_counts_what_the_format_counts(lake: Lake) -> None:
+    lake.busy()
+    sweep = lake.lw.look([lake.table])
+    assert (sweep.tables, sweep.changed, sweep.failed) == (1, 1, 0)
+    found = lake.lw.health_of(lake.table)
+    assert found is not None and not found.error
+    told = lake.lw.counted(lake.view()).counters
+    numbers = found.numbers
+    assert (numbers.files, numbers.delete_files) == (told.data_files, told.delete_files)
+    assert (numbers.records, numbers.snapshots) == (told.records, told.snapshots)
+    assert numbers.bytes >= told.bytes > 0
+    assert numbers.manifests == len(lake.lw.manifests(lake.view()))
+    portrait = lake.lw.portrait_of(lake.table)
+    assert portrait is not None and portrait.snapshots_total == told.snapshots
+    assert portrait.partitions and sum(each.files for each in portrait.partitions) == numbers.files
+    assert {each.id for each in portrait.snapshots} == {each.id for each in lake.view().snapshots}
+    assert lake.lw.look([lake.table]).changed == 0
+
+
 def test_live_files_are_all_of_them(lake: Lake) -> None:
     lake.busy()
     view = lake.view()

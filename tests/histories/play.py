@@ -80,7 +80,7 @@ class Stage:
         self.database = Database(folder)
         self.world: World | None = None
         self._real = {name: getattr(LocalFiles, name) for name in ("list", "stat", "look", "delete")}
-        self._beat = Journal.beat
+        self._right = Journal.right
 
     @contextmanager
     def set(self) -> Iterator[None]:
@@ -96,7 +96,8 @@ class Stage:
             stack.enter_context(patch.object(LocalFiles, "stat", partialmethod(_of, self._looking("stat"))))
             stack.enter_context(patch.object(LocalFiles, "look", partialmethod(_of, self._looking("look"))))
             stack.enter_context(patch.object(LocalFiles, "delete", partialmethod(_of, self._delete)))
-            stack.enter_context(patch.object(Journal, "beat", partialmethod(_of, self._beating)))
+            stack.enter_context(patch.object(Journal, "right", partialmethod(_of, self._asking)))
+            stack.enter_context(patch("lakewarden.jobs.driving.TICK_SECONDS", 3600.0))
             stack.enter_context(patch("lakewarden.jobs.reaping.LOCAL_BATCH", 6))
             yield
 
@@ -136,14 +137,14 @@ class Stage:
     def _owner(self) -> Owner:
         return self._the().process.owner()
 
-    def _beating(self, journal: Journal, *args: Any) -> bool:
+    def _asking(self, journal: Journal, *args: Any) -> float:
         """A run asks whether it is still its own, for the last time before it deletes."""
         gates = self._the().process.gates
         gates.at()
         gates.closed = True
-        alive = self._beat(journal, *args)
-        gates.closed = alive
-        return alive
+        seconds = self._right(journal, *args)
+        gates.closed = seconds > 0
+        return seconds
 
     def _list(self, files: LocalFiles, folder: str) -> Iterator[pa.RecordBatch]:
         world = self._the()

@@ -12,10 +12,10 @@ from lakewarden import Lakewarden
 from tests.support.lab import Lab
 
 
-def main(master: str, folder: Path) -> None:
+def main(master: str, folder: Path, conf: dict[str, str]) -> None:
     config = {
         "state": {"url": f"sqlite:///{folder}/state.db"},
-        "spark": {"master": master, "conf": {"spark.sql.shuffle.partitions": "2"}},
+        "spark": {"master": master, "conf": {"spark.sql.shuffle.partitions": "2", **conf}},
         "catalogs": {"lake": {"type": "hadoop", "warehouse": str(folder / "warehouse")}},
     }
     with Lakewarden(config, environ={}) as lw:
@@ -41,4 +41,4 @@ def main(master: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]) if len(sys.argv) > 3 else {})

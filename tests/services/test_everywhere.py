@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +11,7 @@ from pyspark.sql import SparkSession
 from lakewarden.errors import NoSuchTable, Unreachable
 from lakewarden.model import RunState, TableRef
 from tests.support.lab import Lab, lakewarden
+from tests.support.one_run import expected_of, one_run
 from tests.support.spark import add_catalog
 
 pytestmark = pytest.mark.services
@@ -101,21 +99,5 @@ def test_a_catalog_that_is_down_is_named_and_nothing_is_written(
 @pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,2048]"])
 def test_executors_of_their_own_give_the_same_result(master: str, tmp_path: Path) -> None:
     """A session of its own in a process of its own: kernels reach the executors, rows and files are the same."""
-    script = Path(__file__).with_name("one_run.py")
-    done = subprocess.run(
-        [sys.executable, str(script), master, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == {
-        "master": master,
-        "state": "done",
-        "rows": 8000,
-        "equal": True,
-        "files_compacted": 16,
-        "files_added": 2,
-        "where": "driver" if master.startswith("local[") else "executors",
-    }
+    where = "driver" if master.startswith("local[") else "executors"
+    assert one_run(master, tmp_path) == expected_of(master, where)

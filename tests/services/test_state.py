@@ -25,9 +25,11 @@ from lakewarden.errors import Busy, ConfigError, NotSetUp, RunTaken, StateTooNew
 from lakewarden.model import Owner, Run, RunState, Trigger
 from lakewarden.state import database
 from lakewarden.state.database import State, migrate
+from lakewarden.state.health import HealthRecords, Numbers, TableHealth
+from lakewarden.state.painted import Painted, PaintedInput
 from lakewarden.state.policies import Policies
 from lakewarden.state.runs import Journal, current_owner, is_gone, new_run_id
-from lakewarden.state.schema import HEAD, REVISIONS, VERSION_TABLE, metadata, run_steps, runs
+from lakewarden.state.schema import HEAD, REVISIONS, VERSION_TABLE, metadata, run_steps, runs, table_health
 
 pytestmark = pytest.mark.services
 
@@ -413,6 +415,70 @@ def test_opening_again_changes_nothing(url: str, journal: Journal) -> None:
     assert Journal(again).get("r1") == journal.get("r1")
     again.close()
     assert migrate(url).before == HEAD
+
+
+PORTRAIT = {
+    "format": "iceberg",
+    "holds": [
+        {"kind": "tag", "name": "month-end", "holder": ""},
+        {"kind": "pin", "name": "p1", "holder": "bi"},
+    ],
+    "snapshots": [
+        {"id": 8, "at": NOW.isoformat(), "operation": "append", "inputs": "lake.db.raw@7"},
+        {"id": 9, "at": NOW.isoformat(), "operation": "append", "inputs": ""},
+    ],
+}
+
+
+def test_what_all_portraits_are_asked_for_is_filled_from_those_there_are(url: str) -> None:
+    to_revision(url, "0013")
+    old = State(database._engine(url))
+    with old.write() as connection:
+        connection.execute(
+            insert(table_health).values(
+                table_name=TABLE, table_uuid="u", at=NOW, version="v", score=1, debt=0, numbers={}, error="",
+                portrait=PORTRAIT,
+            )
+        )  # fmt: skip
+    old.close()
+    migrate(url)
+    state = State.open(url)
+    assert [(table, each["name"]) for table, each in Painted(state).holds()] == [
+        (TABLE, "month-end"),
+        (TABLE, "p1"),
+    ]
+    assert Painted(state).inputs() == (PaintedInput(TABLE, 8, NOW, "append", "lake.db.raw@7"),)
+    state.close()
+
+
+def test_rows_beside_a_portrait_are_those_of_the_newest(state: State) -> None:
+    records, painted = HealthRecords(state), Painted(state)
+    look = TableHealth(TABLE, "u", NOW, "v", 1, 0.0, Numbers(), portrait=PORTRAIT)
+    records.put([look, replace(look, table="lake.db.other")])
+    assert len(painted.holds()) == 4
+    assert {each.table for each in painted.inputs_naming("lake.db.raw@")} == {TABLE, "lake.db.other"}
+    assert painted.inputs_naming("lake.db.r_w@") == ()  # a name, not a pattern
+    records.put([replace(look, portrait={**PORTRAIT, "holds": [], "snapshots": []})])
+    assert {table for table, _ in painted.holds()} == {"lake.db.other"}
+    records.forget(["lake.db.other"])
+    assert painted.holds() == () and painted.inputs() == ()
+
+
+def test_questions_of_one_look_see_one_moment_and_share_a_connection(url: str, state: State) -> None:
+    other = State.open(url)
+    with state.one_look():
+        with state.read() as first:
+            before = len(Journal(state).list(None, 10))
+        start(Journal(other))
+        with state.read() as second, state.one_look():
+            assert first is second
+        assert len(Journal(state).list(None, 10)) == before == 0
+        with pytest.raises(AssertionError, match="one look"), state.write():
+            pass
+    assert len(Journal(state).list(None, 10)) == 1
+    with state.read() as third:
+        assert third is not first
+    other.close()
 
 
 def test_a_newer_database_is_refused(url: str, state: State) -> None:

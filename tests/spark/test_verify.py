@@ -292,7 +292,7 @@ def test_an_input_that_was_tampered_with_is_told_apart_by_the_stored_digest(lab:
 def test_both_sides_equal_but_not_what_was_stored(lab: Lab) -> None:
     table = lab.messy(files=3, days=1)
     wrong = "rows-v1:600:" + "ab" * 16
-    with patch("lakewarden.jobs.rewriting._digest", lambda *_: wrong):
+    with patch("lakewarden.jobs.rewriting.digest_of", lambda *_: wrong):
         (snapshot,) = compacted(lab, table)
     done = lab.lw.verify(table, snapshot)
     assert done.removed.digest == done.added.digest

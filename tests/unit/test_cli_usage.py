@@ -43,6 +43,9 @@ ARGUMENTS = {
     "stage": ["begin", "lake.db.t", "--holder", "h", "--path", "/x"],
     "audit": ["gaps", "lake.db.t"],
     "history": ["lake.db.t"],
+    "suspend": ["lake.db.t", "--reason", "r"],
+    "resume": ["lake.db.t"],
+    "cancel": ["x"],
 }
 
 
@@ -56,8 +59,8 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_program_has_its_commands() -> None:
     assert COMMANDS == [
-        "audit", "cost", "demo", "doctor", "doomed", "fsck", "gateway", "heartbeat", "history", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy", "recall", "receipts",
-        "restore", "run", "run-show", "runs", "show", "stage", "tables", "tag", "unpin", "untag", "verify", "where",
+        "audit", "cancel", "console", "cost", "demo", "doctor", "doomed", "fsck", "gateway", "health", "heartbeat", "history", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy",
+        "recall", "receipts", "requests", "restore", "resume", "run", "run-show", "runs", "schedule", "show", "stage", "suspend", "tables", "tag", "unpin", "untag", "verify", "what-if", "where", "worker",
     ]  # fmt: skip
 
 

@@ -176,7 +176,7 @@ def test_a_missing_reference_names_file_key_and_variable(tmp_path: Path) -> None
         (
             "[xyz]\na = 4",
             "xyz",
-            "known: budgets, catalogs, engine, gateway, lineage, policy, prices, spark, state",
+            "known: budgets, catalogs, console, engine, gateway, health, lineage, policy, prices, schedule, spark, state, worker",
         ),
         ("[budgets]\nmax_task = 4", "budgets.max_task", "did you mean max_tasks"),
         ("[spark]\nmaster = 'sc://host'", "spark.master", "found 'sc://host'; allowed: local[N]"),

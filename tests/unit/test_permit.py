@@ -75,7 +75,7 @@ def proof(*reached: Reached) -> Proof:
 
 
 def term(live: bool = True) -> Term:
-    return Term(RUN, Owner("h", 1, 1.0), lambda: live)
+    return Term(RUN, Owner("h", 1, 1.0), lambda: 60.0 if live else 0.0)
 
 
 def test_doomed_files_that_nobody_needs_may_go() -> None:

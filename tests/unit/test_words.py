@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakewarden.policy.values import Kind, read
-from lakewarden.report.words import (
+from lakewarden.words import (
     age,
     average,
     counted,

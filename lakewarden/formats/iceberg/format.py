@@ -66,6 +66,10 @@ class Iceberg:
     def view(self, table: TableRef) -> TableView:
         return read_view(self._catalogs, table)
 
+    def version(self, table: TableRef) -> str:
+        """Where the newest metadata lies: it is written once and never changed."""
+        return str(self._catalogs.bridge.metadataLocation(self._catalogs.load(table)))
+
     def files(
         self, table: TableRef, snapshot_id: int, where: str | None, bounds_of: Sequence[str] = ()
     ) -> FileSet:

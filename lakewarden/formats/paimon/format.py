@@ -96,6 +96,10 @@ class Paimon:
         metadata = read_metadata(self._store(table.catalog), told["location"].rstrip("/"), self._known)
         return replace(view_of(table, told, metadata), io=self._catalogs.io(table.catalog))
 
+    def version(self, table: TableRef) -> str:
+        """Of all its files of metadata: what was read before is not read again."""
+        return self.view(table).state_version
+
     def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
         return self._reach(view).reached(snapshot_ids)
 

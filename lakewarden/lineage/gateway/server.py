@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,11 +9,12 @@ from datetime import timedelta
 import uvicorn
 
 from lakewarden.config import CatalogConfig, Config
-from lakewarden.errors import ConfigError, UsageError
+from lakewarden.errors import ConfigError
 from lakewarden.lineage.gateway.app import Gateway
 from lakewarden.lineage.gateway.counts import Counts
 from lakewarden.lineage.gateway.door import Door
 from lakewarden.lineage.gateway.facts import Facts
+from lakewarden.lineage.gateway.listener import Server, bind, check_tls, shown
 from lakewarden.lineage.gateway.policies import Policies
 from lakewarden.lineage.gateway.turns import Turns
 from lakewarden.lineage.gateway.upstream import Upstream
@@ -26,7 +25,6 @@ from lakewarden.state.owner import current_owner
 
 # Beyond the time a commit may take: what was forwarded is answered before the process ends.
 _LAST_SECONDS = 5
-_BACKLOG = 2048
 # Longer than clients keep idle connections: a request on one that is just being closed would fail without having arrived.
 _IDLE_SECONDS = 75
 
@@ -90,14 +88,16 @@ def serve(
 ) -> None:
     """Until SIGINT or SIGTERM; requests on their way are answered first. `ready` is told once it listens."""
     settings = config.gateway
-    _check_tls(config)
+    where = str(config.path or "the configuration")
+    check_tls(settings.tls_certificate, settings.tls_key, "gateway", where)
     app, catalog = gateway(config, state)
     host, port = host or settings.host, port or settings.port
-    listener = _listener(host, port)
+    listener = bind(host, port, "gateway")
     scheme = "http" if settings.tls_certificate is None else "https"
-    shown = f"[{host}]" if ":" in host else host
-    listening = Listening(f"{scheme}://{shown}:{port}", catalog.name, redact_url(catalog.properties["uri"]))
-    server = _Server(
+    listening = Listening(
+        f"{scheme}://{shown(host)}:{port}", catalog.name, redact_url(catalog.properties["uri"])
+    )
+    server = Server(
         uvicorn.Config(
             app,
             host=host,
@@ -118,50 +118,3 @@ def serve(
     )
     with listener:
         server.run(sockets=[listener])
-
-
-def _check_tls(config: Config) -> None:
-    """Told before anything listens."""
-    certificate, key = config.gateway.tls_certificate, config.gateway.tls_key
-    if certificate is None and key is None:
-        return
-    reason = "it needs tls_key, and tls_key needs it"
-    if certificate is not None and key is not None:
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
-            return
-        except OSError as error:  # ssl.SSLError is one
-            reason = f"cannot use {certificate} with {key}: {error}"
-    raise ConfigError(
-        key="gateway.tls_certificate", where=str(config.path or "the configuration"), reason=reason
-    )
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Said to be TCP outright: only then does asyncio send each answer at once, instead of waiting 40 ms for more of it.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)
-        return listener
-    except OSError as error:
-        listener.close()
-        raise UsageError(
-            reason=f"listen on {host} port {port}: {error.strerror or error}",
-            hint="choose another with --host and --port, or in [gateway]",
-        ) from None
-
-
-class _Server(uvicorn.Server):
-    """Says when it listens: a script that starts it has something to wait for."""
-
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._ready = ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=sockets)
-        if self.started:
-            self._ready()

@@ -1,0 +1,215 @@
+"""`python -m bench.soak`: a writer that never rests and fifty queries a minute, with and without the worker beside them.
+
+Each turn has a table of its own that begins with the same mess. Turns without and with the worker alternate; the worker is a
+process of its own, as an operator would run it beside others: at a lower priority, one task at once. What is compared is how
+long queries take; what is watched besides is whether small files stay bounded and whether the worker's memory grows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+from bench.findings import Check
+from bench.workers import Worker, lake_folder, leading, settings, tell
+from lakewarden import Lakewarden, clock
+from lakewarden.engine.jars import ensure_jars
+from lakewarden.engine.session import close_session, open_session
+from tests.support.spark import add_catalog
+
+_CATALOG = "lake"
+_MESS = 60  # commits a table begins with
+_FILES, _ROWS = 4, 4_000  # files of a commit, and rows
+_QUERIES_PER_MINUTE = 50
+
+
+@dataclass
+class Turn:
+    """What was seen while the clock ran."""
+
+    worker: bool
+    seconds: list[float] = field(default_factory=list)
+    small_files: list[int] = field(default_factory=list)
+    rss: list[int] = field(default_factory=list)
+    commits: int = 0
+    passes: int = 0
+    troubles: list[str] = field(default_factory=list)
+
+
+def soak(minutes: float, pairs: int, every: float, folder: Path) -> list[Turn]:
+    config = folder / "lakewarden.toml"
+    config.write_text(settings(_settings(folder)), encoding="utf-8")
+    spark = open_session("local[2]", {"spark.sql.shuffle.partitions": "2"}, ensure_jars(["base", "jdbc"]))
+    turns = []
+    try:
+        add_catalog(spark, {"type": "hadoop", "warehouse": str(folder / "warehouse")}, _CATALOG)
+        spark.sql(f"create namespace if not exists {_CATALOG}.db")
+        _turn(spark, config, "warmup", False, 0.3, every)  # the JVM compiles what queries need; not counted
+        for number in range(2 * pairs):
+            beside = number % 2 == 1
+            seconds = 60 * minutes / (2 * pairs)
+            turns.append(_turn(spark, config, f"t{number}", beside, seconds / 60, every))
+            print(_line(turns[-1]), flush=True)
+    finally:
+        close_session(spark)
+    return turns
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    policy = {
+        "rewrite_min_input_files": 16,
+        "snapshot_retention_hours": "2m",
+        "snapshot_min_retained": 3,
+        "delete_grace_hours": 1,
+    }
+    return {
+        "state": {"url": f"sqlite:///{folder}/state.db"},
+        "spark": {"master": "local[1]", "conf": {"spark.driver.memory": "1g"}},
+        "budgets": {"max_tasks": 1},
+        "schedule": {"interval_seconds": 20},
+        "worker": {"parallel_tables": 1, "discover_seconds": 5, "console": False},
+        "health": {"stats_interval_seconds": 20},
+        "catalogs": {_CATALOG: {"type": "hadoop", "warehouse": str(folder / "warehouse")}},
+        "policy": policy,
+    }
+
+
+def _turn(spark: Any, config: Path, name: str, beside: bool, minutes: float, every: float) -> Turn:
+    table = f"{_CATALOG}.db.{name}"
+    _make(spark, table)
+    turn, over = Turn(beside), threading.Event()
+    with ExitStack() as ending:
+        worker = ending.enter_context(leading(config, name, nice=10)) if beside else None
+        threads = [
+            threading.Thread(target=_guarded, args=(turn, over, work))
+            for work in (
+                lambda: _write(spark, table, turn, over, every),
+                lambda: _ask(spark, table, turn, over),
+                lambda: _watch(spark, table, turn, over, worker),
+            )
+        ]
+        for thread in threads:
+            thread.start()
+        over.wait(60 * minutes)
+        over.set()
+        for thread in threads:
+            thread.join()
+    with Lakewarden.open(config) as warden:
+        turn.passes = len([each for each in warden.runs(table, 1000) if each.state == "done"])
+    spark.sql(f"drop table {table}")
+    return turn
+
+
+def _guarded(turn: Turn, over: threading.Event, work: Any) -> None:
+    """What goes wrong on a thread ends the turn and is told."""
+    try:
+        work()
+    except Exception as error:
+        turn.troubles.append(f"{type(error).__name__}: {str(error).splitlines()[0]}")
+        over.set()
+
+
+def _make(spark: Any, table: str) -> None:
+    spark.sql(
+        f"create table {table} (id bigint, device int, temperature double, day int) using iceberg partitioned by (day)"
+    )
+    for number in range(_MESS):
+        _append(spark, table, number)
+
+
+def _append(spark: Any, table: str, number: int) -> None:
+    rows = spark.range(number * _ROWS, (number + 1) * _ROWS, 1, _FILES).selectExpr(
+        "id", "cast(id % 97 as int) device", "rand(7) temperature", f"{number % 3} day"
+    )
+    rows.writeTo(table).option("distribution-mode", "none").option("fanout-enabled", "true").append()
+
+
+def _write(spark: Any, table: str, turn: Turn, over: threading.Event, every: float) -> None:
+    while not over.wait(every):
+        _append(spark, table, _MESS + turn.commits)
+        turn.commits += 1
+
+
+def _ask(spark: Any, table: str, turn: Turn, over: threading.Event) -> None:
+    period, number = 60 / _QUERIES_PER_MINUTE, 0
+    due = clock.monotonic()
+    while not over.is_set():
+        began = clock.monotonic()
+        where = f"day = {number % 3} and device = {number % 97}"
+        spark.sql(f"select count(*), avg(temperature), max(id) from {table} where {where}").collect()
+        turn.seconds.append(clock.monotonic() - began)
+        number, due = number + 1, max(due + period, clock.monotonic())
+        over.wait(max(0.0, due - clock.monotonic()))
+
+
+def _watch(spark: Any, table: str, turn: Turn, over: threading.Event, worker: Worker | None) -> None:
+    while not over.wait(10):
+        turn.small_files.append(spark.table(f"{table}.files").count())
+        if worker is not None:
+            turn.rss.append(worker.rss())
+
+
+def checks(turns: Sequence[Turn]) -> tuple[Check, ...]:
+    alone = [each for turn in turns if not turn.worker for each in turn.seconds]
+    beside = [each for turn in turns if turn.worker for each in turn.seconds]
+    grown = [turn for turn in turns if turn.worker and len(turn.rss) > 1]
+    return (
+        Check("queries without the worker", len(alone)),
+        Check("queries with the worker", len(beside)),
+        Check("p95 without", 1000 * _at(alone, 95), unit=" ms"),
+        Check("p95 with", 1000 * _at(beside, 95), unit=" ms"),
+        Check("p95 with over without", _at(beside, 95) / _at(alone, 95), most=1.1),
+        Check("p99 without", 1000 * _at(alone, 99), unit=" ms"),
+        Check("p99 with", 1000 * _at(beside, 99), unit=" ms"),
+        Check("p99 with over without", _at(beside, 99) / _at(alone, 99), most=1.1),
+        Check(
+            "files at the end, without",
+            max(t.small_files[-1] for t in turns if not t.worker and t.small_files),
+        ),
+        Check("files at the end, with", max(t.small_files[-1] for t in turns if t.worker and t.small_files)),
+        Check("runs that did something", sum(turn.passes for turn in turns), least=1),
+        Check("worker's memory at the start", max(t.rss[0] for t in grown) / 2**20, unit=" MB"),
+        Check("worker's memory at the end", max(t.rss[-1] for t in grown) / 2**20, unit=" MB"),
+        Check("troubles", sum(len(turn.troubles) for turn in turns), most=0),
+    )
+
+
+def _at(seconds: Sequence[float], percent: int) -> float:
+    return quantiles(seconds, n=100, method="inclusive")[percent - 1]
+
+
+def _line(turn: Turn) -> str:
+    files = f"{turn.small_files[0]} to {turn.small_files[-1]} files" if turn.small_files else ""
+    beside = "with the worker   " if turn.worker else "without the worker"
+    p95 = 1000 * _at(turn.seconds, 95)
+    troubles = f", TROUBLES: {turn.troubles}" if turn.troubles else ""
+    return f"{beside}  {len(turn.seconds)} queries, p95 {p95:.0f} ms, {turn.commits} commits, {files}, {turn.passes} runs done{troubles}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10, help="in total, over all turns")
+    parser.add_argument("--pairs", type=int, default=2, help="turns without and with the worker")
+    parser.add_argument("--every", type=float, default=5, help="seconds between two commits of the writer")
+    parser.add_argument("--folder", type=Path, help="where the lake is made, and kept")
+    parser.add_argument("--out", type=Path, help="a file for the figures, as JSON")
+    options = parser.parse_args(arguments)
+    with lake_folder(options.folder) as folder:
+        turns = soak(options.minutes, options.pairs, options.every, folder)
+    found = checks(turns)
+    for turn in turns:
+        for trouble in turn.troubles:
+            print(f"trouble: {trouble}")
+    tell(found, options.out, {"turns": [asdict(turn) for turn in turns]})
+    return 0 if all(each.met for each in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""Workers as processes of their own, for benches that let them run, stop and die beside writers and readers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench.findings import Check
+from lakewarden import Lakewarden
+from tests.support.ports import wait_until
+
+
+@dataclass
+class Worker:
+    """One `lakewarden worker`, its log beside its configuration."""
+
+    config: Path
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def jvm(self) -> psutil.Process | None:
+        """Its Spark, where it has started one."""
+        family = psutil.Process(self.pid).children(recursive=True)
+        return next((each for each in family if each.name() == "java"), None)
+
+    def rss(self) -> int:
+        """Bytes of the process and all it started."""
+        own = psutil.Process(self.pid)
+        return sum(
+            each.memory_info().rss for each in (own, *own.children(recursive=True)) if each.is_running()
+        )
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, seconds: float = 120) -> int:
+        """As an operator would: SIGTERM, and wait until it has drained. Its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(seconds)
+
+
+def settings(values: Mapping[str, Mapping[str, Any]]) -> str:
+    """As TOML: tables of plain values, one level of tables below them."""
+    lines: list[str] = []
+    for section, body in values.items():
+        plain = {key: value for key, value in body.items() if not isinstance(value, Mapping)}
+        lines += [f"[{section}]", *(f'"{key}" = {json.dumps(value)}' for key, value in plain.items())]
+        for name, inner in body.items():
+            if isinstance(inner, Mapping):
+                lines += [f"[{section}.{name}]"]
+                lines += [f'"{key}" = {json.dumps(value)}' for key, value in inner.items()]
+    return "\n".join(lines) + "\n"
+
+
+def start(config: Path, name: str, nice: int = 0) -> Worker:
+    log = config.with_name(f"{name}.log")
+    command = [sys.executable, "-m", "lakewarden.cli", "--config", str(config), "worker"]
+    with log.open("ab") as out:
+        started = subprocess.Popen(
+            ["nice", "-n", str(nice), *command], stdout=out, stderr=out, env={**os.environ}, cwd=config.parent
+        )
+    return Worker(config, log, started)
+
+
+@contextmanager
+def leading(config: Path, name: str = "worker", nice: int = 0) -> Iterator[Worker]:
+    """A worker that leads; stopped as an operator would stop it."""
+    worker = start(config, name, nice)
+    try:
+        with Lakewarden.open(config) as warden:
+            wait_until(lambda: leads(warden, worker.pid), f"{name} leads", 120)
+        yield worker
+    finally:
+        if worker.process.poll() is None:
+            worker.stop()
+
+
+def leads(warden: Lakewarden, pid: int) -> bool:
+    found = warden.leader()
+    return found is not None and found.live and found.pid == pid
+
+
+def tell(found: Sequence[Check], out: Path | None, more: Mapping[str, Any] | None = None) -> None:
+    """On the screen and, where a file is named, as JSON."""
+    for each in found:
+        goal = "" if each.least is None and each.most is None else "   met" if each.met else "   NOT MET"
+        print(f"{each.name:<55} {each.found:10.2f}{each.unit}{goal}")
+    if out is not None:
+        told = {"checks": [{**asdict(each), "met": each.met} for each in found], **(more or {})}
+        out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def lake_folder(named: Path | None) -> Iterator[Path]:
+    """The one that was named, which stays; else a new one, gone afterwards."""
+    if named is not None:
+        named.mkdir(parents=True, exist_ok=True)
+        yield named.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="lw-bench-", ignore_cleanup_errors=True) as name:
+        yield Path(name)

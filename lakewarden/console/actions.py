@@ -1,0 +1,202 @@
+"""What an operator can do from outside. Each action is done here once, for the REST API and for the pages, and written down:
+who, from where, what, on what, and what became of it. No secret is among it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from lakewarden import clock
+from lakewarden.api import Lakewarden
+from lakewarden.console.answers import log, one_line
+from lakewarden.console.auth import Identity
+from lakewarden.errors import LakewardenError, UsageError
+from lakewarden.model import Run, Trigger
+from lakewarden.redact import redact_text
+from lakewarden.state.operators import OperatorAction, OperatorActions
+
+if TYPE_CHECKING:
+    from lakewarden.policy.resolve import Policy
+    from lakewarden.state.pins import Pin
+    from lakewarden.state.requests import Request
+    from lakewarden.state.standings import Suspension
+    from lakewarden.state.verdicts import Restored
+
+# `begun` stays where the process stopped, or the database went away, before the end could be written.
+BEGUN, DONE, REFUSED, FAILED = "begun", "done", "refused", "failed"
+
+
+def request_pass(warden: Lakewarden, who: Identity, table: str, ticket: str | None = None) -> Request:
+    """Ask the worker for a whole pass."""
+    with _audited(warden, who, "request", table, ticket=ticket) as said:
+        made = warden.request(table, Trigger("manual", who.name, ticket))
+        said["request"] = made.id
+        return made
+
+
+def cancel(warden: Lakewarden, who: Identity, run_id: str) -> Run:
+    """Ask whoever drives the run to stop it cleanly."""
+    with _audited(warden, who, "cancel", run_id) as said:
+        run = warden.cancel(run_id, who.name)
+        said.update(table=run.table, job=run.job)
+        return run
+
+
+def pin(
+    warden: Lakewarden,
+    who: Identity,
+    table: str,
+    snapshot_id: int | None = None,
+    *,
+    holder: str | None = None,
+    purpose: str = "",
+    ttl: str | None = None,
+) -> Pin:
+    """Keep a snapshot. The table is read: needs Spark. Held in the operator's name, unless another is said."""
+    with _audited(warden, who, "pin", table, snapshot=snapshot_id, holder=holder, ttl=ttl) as said:
+        made = warden.pin(table, snapshot_id, holder=holder or who.name, purpose=purpose, ttl=ttl).pin
+        said.update(pin=made.id, snapshot=made.snapshot_id)
+        return made
+
+
+def unpin(warden: Lakewarden, who: Identity, pin_id: str) -> Pin:
+    """Take a pin away. Needs no Spark, unless a tag mirrors it."""
+    with _audited(warden, who, "unpin", pin_id) as said:
+        gone = warden.unpin(pin_id)
+        said.update(table=gone.table, snapshot=gone.snapshot_id, holder=gone.holder)
+        return gone
+
+
+def restore(
+    warden: Lakewarden,
+    who: Identity,
+    table: str,
+    *,
+    path: str | None = None,
+    run: str | None = None,
+    everything: bool = False,
+) -> Restored:
+    """Bring doomed files back: one, those of a run, or all."""
+    with _audited(warden, who, "restore", table, path=path, run=run, everything=everything) as said:
+        found = warden.restore(table, path, run=run, everything=everything, operator=who.name)
+        said["files"] = found.files
+        return found
+
+
+def set_policy(
+    warden: Lakewarden,
+    who: Identity,
+    table: str,
+    values: Mapping[str, object] | None = None,
+    *,
+    unset: Sequence[str] = (),
+    reset: bool = False,
+) -> tuple[Policy, Policy]:
+    """Change what is stored for the table: as it was, and as it is now."""
+    with _audited(
+        warden, who, "policy", table, set=dict(values or {}), unset=list(unset), reset=reset or None
+    ):
+        if not values and not unset and not reset:
+            raise UsageError(reason=f"change the policy of {table}: nothing to set, unset or reset was said")
+        before = warden.policy(table)
+        after = warden.set_policy(table, values, unset=tuple(unset), reset=reset, operator=who.name)
+        return before, after
+
+
+def suspend(warden: Lakewarden, who: Identity, table: str, reason: str) -> Suspension:
+    """Leave the table out of the schedule until it is resumed."""
+    with _audited(warden, who, "suspend", table, reason=reason):
+        if not reason.strip():
+            raise UsageError(
+                reason=f"suspend {table}: it needs a reason", hint="say why, for whoever finds it suspended"
+            )
+        return warden.suspend(table, reason.strip(), who.name)
+
+
+def resume(warden: Lakewarden, who: Identity, table: str) -> bool:
+    """Back into the schedule; whether it was suspended."""
+    with _audited(warden, who, "resume", table) as said:
+        was = warden.resume(table)
+        said["was_suspended"] = was
+        return was
+
+
+# ------------------------------------------------------------ written down
+
+
+@contextmanager
+def _audited(
+    warden: Lakewarden, who: Identity, action: str, target: str, **detail: Any
+) -> Iterator[dict[str, Any]]:
+    """Written down before anything is done, and what became of it after: what happened is never missing.
+
+    What the body adds to the detail is written down too.
+    """
+    said = {name: value for name, value in detail.items() if value not in (None, {}, [], False)}
+    row = record(warden, who, action, target, BEGUN, said)
+    try:
+        yield said
+    except LakewardenError as error:
+        _ended(warden, row, who, action, target, REFUSED, {**said, "reason": error.message})
+        raise
+    except Exception as error:
+        _ended(warden, row, who, action, target, FAILED, {**said, "reason": type(error).__name__})
+        raise
+    _ended(warden, row, who, action, target, DONE, said)
+
+
+def _ended(
+    warden: Lakewarden,
+    row: int,
+    who: Identity,
+    action: str,
+    target: str,
+    outcome: str,
+    detail: dict[str, Any],
+) -> None:
+    told = _told(who, action, target, outcome, detail)
+    try:
+        OperatorActions(warden.state).end(row, outcome, told.detail)
+    except LakewardenError as error:
+        # It is done, or was not, whatever is written: its row says that it began, and the log what became of it.
+        log.error("could not write down what became of %s on %s: %s", action, told.target, error.message)
+
+
+def record(
+    warden: Lakewarden, who: Identity, action: str, target: str, outcome: str, detail: Mapping[str, Any]
+) -> int:
+    """Into the database and the log; the number of its row."""
+    return OperatorActions(warden.state).add(_told(who, action, target, outcome, detail))
+
+
+def _told(who: Identity, action: str, target: str, outcome: str, detail: Mapping[str, Any]) -> OperatorAction:
+    """Logged, and as it may be written down: in printable words, which any database takes and no line of a log ends in."""
+    clean = {one_line(name): _storable(value) for name, value in detail.items()}
+    told = OperatorAction(
+        clock.now(), who.name, who.role, action, one_line(target)[:_LONGEST], outcome, clean, who.address
+    )
+    log.log(
+        20 if outcome in (BEGUN, DONE) else 30,
+        "%s by %s (%s) from %s on %s: %s %s",
+        action, who.name, who.role, who.address, told.target, outcome, clean,
+    )  # fmt: skip
+    return told
+
+
+def _storable(value: Any) -> Any:
+    match value:
+        case str():
+            return one_line(redact_text(value))
+        case Mapping():
+            return {one_line(str(name)): _storable(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_storable(each) for each in value]
+        case float() if not isfinite(value):
+            return str(value)
+        case _:
+            return value
+
+
+_LONGEST = 500

@@ -1,0 +1,144 @@
+"""What a refusal and a failure look like over HTTP: one shape, that of `--json`, and the right status."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from lakewarden.errors import (
+    Busy,
+    CommitLost,
+    CommitUnknown,
+    ConfigError,
+    LakewardenError,
+    NoSuchTable,
+    NotSetUp,
+    Refused,
+    RunTaken,
+    Unreachable,
+    UsageError,
+)
+from lakewarden.redact import redact_text
+
+API = "/api/v1"
+log = logging.getLogger("lakewarden.console")
+
+# The first that fits; a subclass stands before what it is one of.
+_STATUSES: tuple[tuple[type[LakewardenError], int], ...] = (
+    (NoSuchTable, 404),
+    (Busy, 409),
+    (RunTaken, 409),
+    (CommitLost, 409),
+    (Refused, 403),
+    (Unreachable, 503),
+    (NotSetUp, 503),
+    (ConfigError, 500),
+    (UsageError, 400),
+    (CommitUnknown, 502),
+)
+
+
+class Denied(Exception):
+    """A request that is turned away before anything is done: no token, a wrong one, too much, too fast."""
+
+    def __init__(
+        self,
+        status: int,
+        error: str,
+        message: str,
+        hint: str = "",
+        *,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.error, self.message, self.hint = status, error, message, hint
+        self.retry_after = retry_after
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "error": self.error,
+            "message": self.message,
+            "hint": self.hint,
+            "exit_code": 2,
+            "retry": self.retry_after is not None,
+        }
+
+    def headers(self) -> dict[str, str]:
+        told = {} if self.retry_after is None else {"Retry-After": str(max(1, round(self.retry_after)))}
+        return {**told, "WWW-Authenticate": 'Bearer realm="lakewarden"'} if self.status == 401 else told
+
+
+class Answered(Exception):
+    """An error in Lakewarden's own words, where the route knows the status better than the error's kind does."""
+
+    def __init__(self, status: int, error: LakewardenError) -> None:
+        super().__init__(error.message)
+        self.status, self.error = status, error
+
+
+@contextmanager
+def named(status: int = 404) -> Iterator[None]:
+    """For calls whose usage is wrong only where the address names what is not there."""
+    try:
+        yield
+    except UsageError as error:
+        if type(error) is UsageError:  # a wrong setting or a database that is away are not that
+            raise Answered(status, error) from error
+        raise
+
+
+def one_line(text: str) -> str:
+    """What a client sent, for a log and a database: a line's end, a terminal's escape and half a character are spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def status_of(error: LakewardenError) -> int:
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+
+
+def wants_page(path: str, headers: Mapping[str, str]) -> bool:
+    """Whether a person looks at it with a browser. Programs get JSON."""
+    if path.startswith("/api/") or path.endswith(".json"):
+        return False
+    return "text/html" in headers.get("accept", "")
+
+
+def answer(
+    request: Request, status: int, document: dict[str, Any], headers: Mapping[str, str] | None = None
+) -> Response:
+    """The error as JSON or, for a browser and where there are pages, as a page."""
+    page = getattr(request.app.state, "error_page", None)
+    if page is not None and wants_page(request.url.path, request.headers):
+        made: Response = page(request, status, document)
+        made.headers.update(headers or {})
+        return made
+    return JSONResponse(document, status, dict(headers or {}))
+
+
+def on_error(request: Request, error: Exception) -> Response:
+    """Whatever a handler raised. What is not ours may quote an address or a secret: the log has it, the answer has not."""
+    match error:
+        case Denied():
+            return answer(request, error.status, error.to_dict(), error.headers())
+        case Answered():
+            return answer(request, error.status, error.error.to_dict())
+        case LakewardenError():
+            return answer(request, status_of(error), error.to_dict())
+        case _:
+            trace = redact_text("".join(traceback.format_exception(error)))
+            log.error("%s %s failed: %s", request.method, one_line(request.url.path), trace)
+            told = Denied(
+                500,
+                "InternalError",
+                f"answer {request.url.path}: something failed inside",
+                "the log of the console has the reason",
+            )
+            return answer(request, 500, told.to_dict())

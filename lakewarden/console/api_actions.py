@@ -1,0 +1,124 @@
+"""The REST API, acting: what an operator can do. Each route is one of `actions`, which writes down who did it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Security
+from fastapi.security import HTTPBearer
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import JSONResponse
+
+from lakewarden import clock
+from lakewarden.console import actions
+from lakewarden.console.answers import API, named
+from lakewarden.console.api import Warden
+from lakewarden.console.auth import Identity, operator
+from lakewarden.console.limits import policy_of
+from lakewarden.report.doomed import RestoreReport
+from lakewarden.report.holds import PinReport
+from lakewarden.report.policy import PolicyReport
+from lakewarden.report.run import RunReport
+
+Operator = Annotated[Identity, Depends(operator)]
+_TEXT = 2000
+
+router = APIRouter(
+    prefix=API,
+    tags=["acting"],
+    dependencies=[Depends(operator), Security(HTTPBearer(auto_error=False, scheme_name="token"))],
+)
+
+
+class _Body(BaseModel):
+    """A field that no one knows is a mistake, not something to pass over."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Asking(_Body):
+    ticket: str | None = Field(None, max_length=_TEXT, description="what the pass is for")
+
+
+class Pinning(_Body):
+    snapshot: int | None = Field(None, ge=0, lt=1 << 63, description="which one; the current, when not said")
+    holder: str | None = Field(None, max_length=_TEXT, description="who asks; the operator, when not said")
+    purpose: str = Field("", max_length=_TEXT)
+    ttl: str | None = Field(None, description="how long, as 30m, 2h, 7d; for ever, when not said")
+
+
+class Changing(_Body):
+    set: dict[str, Any] = Field(default_factory=dict, description="policy keys and their new values")
+    unset: list[str] = Field(default_factory=list, description="keys that shall no longer be stored")
+    reset: bool = Field(False, description="forget everything that is stored for the table first")
+
+
+class Restoring(_Body):
+    path: str | None = Field(None, description="one file")
+    run: str | None = Field(None, description="those that this run doomed")
+    everything: bool = Field(False, description="all that is doomed")
+
+
+class Suspending(_Body):
+    reason: str = Field(max_length=_TEXT)
+
+
+@router.post("/tables/{table}/requests", status_code=202)
+def request_pass(warden: Warden, who: Operator, table: str, body: Asking | None = None) -> JSONResponse:
+    """Ask the worker for a whole pass. One is pending per table: asking again refreshes it."""
+    made = actions.request_pass(warden, who, table, body.ticket if body else None)
+    return JSONResponse(made.to_dict(), 202)
+
+
+@router.post("/runs/{run_id}/cancel", status_code=202)
+def cancel(warden: Warden, who: Operator, run_id: str) -> JSONResponse:
+    """Ask whoever drives the run to stop it cleanly; it ends as interrupted within seconds. 409 where it has ended."""
+    with named(404 if warden.journal.get(run_id) is None else 409):
+        return JSONResponse(RunReport(actions.cancel(warden, who, run_id)).to_dict(), 202)
+
+
+@router.post("/tables/{table}/pins", status_code=201)
+def pin(request: Request, warden: Warden, who: Operator, table: str, body: Pinning) -> JSONResponse:
+    """Keep a snapshot readable. Reads the table: needs Spark."""
+    with request.app.state.heavy.one():
+        made = actions.pin(
+            warden, who, table, body.snapshot, holder=body.holder, purpose=body.purpose, ttl=body.ttl
+        )
+    return JSONResponse(PinReport(made, clock.now()).to_dict(), 201)
+
+
+@router.api_route("/pins/{pin_id}", methods=["DELETE"])
+def unpin(warden: Warden, who: Operator, pin_id: str) -> JSONResponse:
+    """Take a pin away; its snapshot stays until it expires."""
+    with named():
+        gone = actions.unpin(warden, who, pin_id)
+    return JSONResponse(PinReport(gone, clock.now(), removed=True).to_dict())
+
+
+@router.patch("/tables/{table}/policy")
+def set_policy(request: Request, warden: Warden, who: Operator, table: str, body: Changing) -> JSONResponse:
+    """Change what is stored for the table: all of it or, where one value is wrong, none."""
+    with policy_of(request, table):
+        before, after = actions.set_policy(
+            warden, who, table, body.set, unset=tuple(body.unset), reset=body.reset
+        )
+    return JSONResponse(PolicyReport(after, before).to_dict())
+
+
+@router.post("/tables/{table}/restore")
+def restore(warden: Warden, who: Operator, table: str, body: Restoring) -> JSONResponse:
+    """Bring doomed files back: one, those of a run, or all. No run deletes them, for good."""
+    found = actions.restore(warden, who, table, path=body.path, run=body.run, everything=body.everything)
+    return JSONResponse(RestoreReport(table, found).to_dict())
+
+
+@router.post("/tables/{table}/suspend")
+def suspend(warden: Warden, who: Operator, table: str, body: Suspending) -> JSONResponse:
+    """Leave the table out of the schedule until it is resumed. Requests and runs by hand still work."""
+    return JSONResponse(actions.suspend(warden, who, table, body.reason).to_dict())
+
+
+@router.post("/tables/{table}/resume")
+def resume(warden: Warden, who: Operator, table: str) -> JSONResponse:
+    """Back into the schedule, its failures forgotten."""
+    return JSONResponse({"table": table, "was_suspended": actions.resume(warden, who, table)})

@@ -1,0 +1,121 @@
+"""The console as one application: the door, the REST API, logging in, probes, and the pages where they are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from lakewarden.api import Lakewarden
+from lakewarden.console.answers import API, Answered, Denied, answer, on_error
+from lakewarden.console.api import api_router
+from lakewarden.console.auth import Auth, check
+from lakewarden.console.gate import Gate
+from lakewarden.console.limits import Heavy
+from lakewarden.console.login import login_router
+from lakewarden.console.manual import manual_router
+from lakewarden.console.refusals import Refusals
+from lakewarden.errors import LakewardenError
+from lakewarden.serving import ConsoleConfig
+from lakewarden.version import build
+
+PAGES = "lakewarden.console.pages"
+_EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
+_STATIC = Path(__file__).parent / "static"
+
+
+def create_app(
+    warden: Lakewarden,
+    *,
+    metrics: Callable[[], bytes] | None = None,
+    settings: ConsoleConfig | None = None,
+) -> FastAPI:
+    """The application for this lake. `settings` stand in for `[console]` where a call says another address.
+
+    Pages plug in as the package `lakewarden.console.pages`: its `router` is included and, where it has one, its
+    `error_page(request, status, document)` shows errors to browsers. Handlers take `auth.reader` or `auth.operator`
+    and find the lake at `request.app.state.warden`.
+    """
+    settings = settings or warden.config.console
+    check(settings, str(warden.config.path or "the configuration"))
+    app = FastAPI(
+        title="Lakewarden",
+        version=build(),
+        description="What the command line reads, and what an operator can do. Errors have the fields of `--json`.",
+        openapi_url=f"{API}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+    )
+    auth = Auth(settings)
+    refusals = Refusals(warden)
+    app.state.warden, app.state.auth, app.state.heavy, app.state.refusals = warden, auth, Heavy(), refusals
+    app.include_router(api_router())
+    app.include_router(manual_router())
+    app.include_router(login_router(warden, auth, refusals))
+    _add_probes(app, warden, metrics or (lambda: warden.metrics()[0]))
+    app.mount("/static", StaticFiles(directory=_STATIC, check_dir=False), name="static")
+    _add_pages(app)
+    for kind in (LakewardenError, Answered, Denied, Exception):
+        app.add_exception_handler(kind, on_error)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_middleware(Gate, auth=auth, refusals=refusals)
+    return app
+
+
+def _add_pages(app: FastAPI) -> None:
+    if find_spec(PAGES) is None:
+        return
+    pages = import_module(PAGES)
+    app.include_router(pages.router, include_in_schema=False)
+    app.state.error_page = getattr(pages, "error_page", None)
+
+
+def _add_probes(app: FastAPI, warden: Lakewarden, metrics: Callable[[], bytes]) -> None:
+    @app.get("/health", tags=["probes"])
+    def health() -> Response:
+        """Whether the state database answers, and who leads. 503 where it does not answer."""
+        try:
+            leader = warden.leader()
+        except LakewardenError as error:
+            return JSONResponse({"status": "failing", **error.to_dict()}, 503)
+        return JSONResponse({"status": "ok", "leader": leader.to_dict() if leader else None})
+
+    @app.get("/metrics", tags=["probes"])
+    def exposition() -> Response:
+        """Counters and gauges for Prometheus."""
+        return Response(metrics(), media_type=_EXPOSITION)
+
+
+def with_address(settings: ConsoleConfig, host: str | None, port: int | None) -> ConsoleConfig:
+    """The settings with another address, where the call names one."""
+    return replace(settings, host=host or settings.host, port=settings.port if port is None else port)
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    """What the router itself says: no such address, not that method."""
+    assert isinstance(error, HTTPException)
+    names = {404: "NotFound", 405: "WrongMethod"}
+    told = Denied(
+        error.status_code,
+        names.get(error.status_code, "HttpError"),
+        f"{request.method} {request.url.path}: {str(error.detail).lower()}",
+        f"see {API}/docs",
+    )
+    return answer(request, error.status_code, told.to_dict(), error.headers)
+
+
+async def _on_invalid(request: Request, error: Exception) -> Response:
+    """A parameter or a body that is not what the API takes. The value is not repeated: it may be anything."""
+    assert isinstance(error, RequestValidationError)
+    wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+    told = Denied(400, "UsageError", f"read {request.method} {request.url.path}: {wrong}", f"see {API}/docs")
+    return answer(request, 400, told.to_dict())

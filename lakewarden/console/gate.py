@@ -1,0 +1,212 @@
+"""The one door every request comes through: how much, who, from where, may they; then the body; then the routes.
+
+What is turned away here never reached a handler, so nothing changed. It is written down and logged, without what was shown.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lakewarden.console.answers import Denied, answer, on_error, wants_page
+from lakewarden.console.auth import (
+    _HOW,
+    OPERATE,
+    SAFE,
+    Auth,
+    Identity,
+    check_form,
+    check_reading,
+    from_here,
+    is_local,
+)
+from lakewarden.console.limits import Rates, neighbourhood, read_body
+from lakewarden.console.refusals import Refusals, stranger
+
+LOGIN, LOGOUT, STATIC = "/login", "/logout", "/static/"
+# Without a token only where none but this machine can ask.
+PROBES = ("/health", "/metrics")
+
+_STARTED = "lakewarden.started"
+
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    # Not no-referrer: with that, browsers send `Origin: null` with our own forms.
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class Gate:
+    """ASGI middleware around the whole application."""
+
+    def __init__(self, app: ASGIApp, *, auth: Auth, refusals: Refusals) -> None:
+        self._app, self._auth, self._refusals = app, auth, refusals
+        self._settings = auth.settings
+        self._rates = Rates(auth.settings.requests_per_s)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        send = self._with_headers(scope, send)
+        try:
+            receive = await self._pass(scope, receive)
+        except Denied as denied:
+            response = await self._turned_away(scope, denied)
+            await response(scope, receive, send)
+            return
+        except Exception as error:  # a mistake of ours: what could not be checked is not let in
+            await on_error(Request(scope), error)(scope, receive, send)
+            return
+        try:
+            await self._app(scope, receive, send)
+        except Exception as error:
+            # Answered here and not outside, where an answer would have none of the headers.
+            if scope.get(_STARTED):
+                raise
+            await on_error(Request(scope), error)(scope, receive, send)
+
+    async def _pass(self, scope: Scope, receive: Receive) -> Receive:
+        address, method, path = client_of(scope), scope["method"], scope["path"]
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        wait = self._rates.take(neighbourhood(address))
+        if wait:
+            raise Denied(
+                429,
+                "TooFast",
+                f"{method} {path}: more than {self._settings.requests_per_s:g} requests a second",
+                "send fewer, or see requests_per_s in [console]",
+                retry_after=wait,
+            )
+        _check_written(scope, headers.get("host", ""))
+        identity = self._auth.identify(headers, address)
+        scope["lakewarden.identity"] = identity
+        self._admit(identity, method, path, headers)
+        if method in SAFE:
+            if identity is not None:
+                check_reading(identity, path, headers)
+            return receive
+        body = await read_body(receive, headers.get("content-length"), self._settings.max_body_kb * 1024)
+        if path == LOGIN:
+            if not from_here(headers):
+                raise Denied(
+                    403, "OtherOrigin", f"post to {path}: the page that sent it is not of this console"
+                )
+        elif identity is not None:
+            check_form(identity, path, headers, body)
+        return _replay(body)
+
+    def _admit(self, identity: Identity | None, method: str, path: str, headers: dict[str, str]) -> None:
+        by_proof = identity is not None and identity.by != "loopback"
+        if self._settings.loopback and not by_proof and not is_local(headers.get("host", "")):
+            # A name that was pointed at 127.0.0.1 is how a web page talks to servers of its reader's machine.
+            raise Denied(
+                403,
+                "OtherHost",
+                f"{method} {path}: the Host header names another machine",
+                "open it as http://127.0.0.1:PORT",
+            )
+        if path == LOGIN or (path.startswith(STATIC) and method in SAFE):
+            return
+        if path in PROBES and method in SAFE and self._settings.loopback:
+            return
+        if identity is None:
+            raise Denied(401, "Unauthorized", f"{method} {path}: no token, or not one that is known", _HOW)
+        if method not in SAFE and identity.role != OPERATE and path != LOGOUT:
+            raise Denied(
+                403,
+                "Forbidden",
+                f"{method} {path}: the token of {identity.name} may look, not act",
+                "use a token of operate_tokens in [console]",
+            )
+
+    async def _turned_away(self, scope: Scope, denied: Denied) -> Response:
+        request = Request(scope)
+        headers = {**denied.headers(), "Connection": "close"} if _unread(denied) else denied.headers()
+        if _not_logged_in(request, denied):
+            return RedirectResponse(f"{LOGIN}?next={quote(_local(request))}", 303)
+        address = client_of(scope)
+        if denied.status in (401, 403):
+            self._rates.fine(neighbourhood(address))
+        await self._note(scope, denied, address)
+        return answer(request, denied.status, denied.to_dict(), headers)
+
+    async def _note(self, scope: Scope, denied: Denied, address: str) -> None:
+        who = scope.get("lakewarden.identity") or stranger(address)
+        target = f"{scope['method']} {scope['path']}"
+        await run_in_threadpool(self._refusals.add, who, "access", target, denied.error, status=denied.status)
+
+    def _with_headers(self, scope: Scope, send: Send) -> Send:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                scope[_STARTED] = True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                kept = scope["path"].startswith(STATIC) and message["status"] == 200
+                headers["cache-control"] = "public, max-age=300" if kept else "no-store"
+                if self._auth.secure:
+                    headers["strict-transport-security"] = "max-age=31536000"
+            await send(message)
+
+        return sending
+
+
+# A name or an address, and a port: what is more than that would become part of addresses we make from it.
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
+
+
+def _check_written(scope: Scope, host: str) -> None:
+    """Refuses what no browser and no program of good will sends, and what later parts would trip over."""
+    if host and not _HOST.fullmatch(host):
+        # Without it, the answer names the address this listens on.
+        scope["headers"] = [each for each in scope["headers"] if each[0] != b"host"]
+        raise Denied(400, "WrongHost", "read the request: its Host header is not a name and a port")
+    if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+        raise Denied(400, "WrongAddress", "read the request: a zero byte is in its address")
+
+
+def client_of(scope: Scope) -> str:
+    """The address on the other end. What a header says about it anybody can write."""
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def _unread(denied: Denied) -> bool:
+    """Whether more of the request may be on its way: then the connection ends with the answer."""
+    return denied.status in (408, 413)
+
+
+def _not_logged_in(request: Request, denied: Denied) -> bool:
+    """A person who opened a page and has tried nothing yet."""
+    tried = "authorization" in request.headers or request.method not in SAFE
+    return denied.status == 401 and not tried and wants_page(request.url.path, request.headers)
+
+
+def _local(request: Request) -> str:
+    query = request.url.query
+    return request.url.path + (f"?{query}" if query else "")
+
+
+def _replay(body: bytes) -> Receive:
+    sent = False
+
+    async def receive() -> Message:
+        nonlocal sent
+        if sent:
+            return {"type": "http.disconnect"}
+        sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive

@@ -1,0 +1,179 @@
+"""How much one client may ask for: requests a second, the size and time of a body, wrong tokens, calls that need Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from ipaddress import ip_address, ip_network
+
+from starlette.requests import Request
+from starlette.types import Message, Receive
+
+from lakewarden import clock
+from lakewarden.console.answers import Denied
+
+# A whole body has to arrive within this time. The largest that is read takes a phone on a bad line two seconds.
+BODY_SECONDS = 10.0
+# What a request that is turned away costs of the client's share: guessing is slow.
+PENALTY = 10
+# Rows that one client's refusals write in a minute; more are counted, and told with the next row.
+WRITTEN_PER_MINUTE = 20
+_MINUTE = 60.0
+# So many clients are remembered; beyond that, those that have been quiet are forgotten.
+_CLIENTS = 10_000
+# A login that failed so often in a row has to wait, twice as long each time.
+_FREE_FAILURES, _LONGEST_WAIT = 3, 300.0
+_HEAVY_AT_ONCE = 4
+_LENGTH = re.compile("[0-9]{1,18}")
+
+
+def neighbourhood(address: str) -> str:
+    """Whose share a request is taken from. Of IPv6 everybody has as many addresses as they like: the network counts."""
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if found.version == 4:
+        return address
+    return str(found.ipv4_mapped or ip_network((found, 64), strict=False))
+
+
+class Rates:
+    """A bucket per client that fills by `per_s` a second and holds two seconds' worth."""
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s, self._most = per_s, max(2 * per_s, float(PENALTY))
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def take(self, client: str, cost: float = 1) -> float:
+        """0 where there is enough; else how many seconds it takes until there is. What is spent stays spent."""
+        now = clock.monotonic()
+        left = self._now(client, now)
+        if left < 1:
+            return max((1 - left) / self._per_s, 0.001)
+        self._keep(client, left - cost, now)
+        return 0.0
+
+    def fine(self, client: str) -> None:
+        """A request was turned away: it costs more than one that was not."""
+        now = clock.monotonic()
+        self._keep(client, max(self._now(client, now) - (PENALTY - 1), -self._most), now)
+
+    def _now(self, client: str, now: float) -> float:
+        left, at = self._left.get(client, (self._most, now))
+        return min(self._most, left + (now - at) * self._per_s)
+
+    def _keep(self, client: str, left: float, now: float) -> None:
+        if len(self._left) >= _CLIENTS:
+            self._left = {
+                each: found for each, found in self._left.items() if self._now(each, now) < self._most
+            }
+        if len(self._left) >= _CLIENTS:
+            self._left.clear()  # a flood of addresses: all begin anew, which is no more than each may have
+        self._left[client] = (left, now)
+
+
+class Failures:
+    """Logins that failed, by address: after a few, each has to wait longer than the one before."""
+
+    def __init__(self) -> None:
+        self._failed: dict[str, tuple[int, float]] = {}
+
+    def wait(self, address: str) -> float:
+        """Seconds until the next attempt is looked at."""
+        count, at = self._failed.get(address, (0, 0.0))
+        pause = 0.0 if count < _FREE_FAILURES else min(2.0 ** (count - _FREE_FAILURES), _LONGEST_WAIT)
+        return max(0.0, at + pause - clock.monotonic())
+
+    def add(self, address: str) -> None:
+        if len(self._failed) >= _CLIENTS:
+            oldest = min(self._failed, key=lambda each: self._failed[each][1])
+            del self._failed[oldest]
+        count, _ = self._failed.get(address, (0, 0.0))
+        self._failed[address] = (min(count + 1, 64), clock.monotonic())
+
+    def forget(self, address: str) -> None:
+        self._failed.pop(address, None)
+
+
+class Notes:
+    """Which refusals are written down: the first ones of each client in a minute. The database is not for a flood to fill."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[float, int]] = {}
+        self._counting = threading.Lock()
+
+    def due(self, client: str) -> int | None:
+        """None: only count it. Else write it, together with how many were only counted before."""
+        with self._counting:
+            return self._due(client, clock.monotonic())
+
+    def _due(self, client: str, now: float) -> int | None:
+        if client not in self._seen and len(self._seen) >= _CLIENTS:
+            self._seen.clear()
+        began, count = self._seen.get(client, (now, 0))
+        if now - began < _MINUTE:
+            self._seen[client] = (began, count + 1)
+            return 0 if count < WRITTEN_PER_MINUTE else None
+        self._seen[client] = (now, 1)
+        return max(0, count - WRITTEN_PER_MINUTE)
+
+
+class Heavy:
+    """Calls that read a table through Spark: a few at once, so that the rest of the console keeps answering."""
+
+    def __init__(self) -> None:
+        self._free = threading.BoundedSemaphore(_HEAVY_AT_ONCE)
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        if not self._free.acquire(blocking=False):
+            raise Denied(
+                503,
+                "TooMany",
+                f"read a table: {_HEAVY_AT_ONCE} calls that need Spark are under way",
+                "try again",
+                retry_after=5,
+            )
+        try:
+            yield
+        finally:
+            self._free.release()
+
+
+def policy_of(request: Request, table: str) -> AbstractContextManager[None]:
+    """Around what needs the policy of a table: one that was never read is read through Spark for it."""
+    state = request.app.state
+    heavy: Heavy = state.heavy
+    return nullcontext() if state.warden.was_read(table) else heavy.one()
+
+
+async def read_body(receive: Receive, declared: str | None, most: int) -> bytes:
+    """All of it, or Denied: too large by what the client says or by what it sends, or too slow."""
+    if declared is not None and (not _LENGTH.fullmatch(declared) or int(declared) > most):
+        raise _too_large(most)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                message: Message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Denied(400, "Disconnected", "read the body: the client left in the middle of it")
+                body += message.get("body", b"")
+                if len(body) > most:
+                    raise _too_large(most)
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError:
+        raise Denied(
+            408, "TooSlow", f"read the body: not all of it came within {BODY_SECONDS:g} seconds"
+        ) from None
+
+
+def _too_large(most: int) -> Denied:
+    return Denied(
+        413, "TooLarge", f"read the body: it is larger than {most // 1024} kB", "see max_body_kb in [console]"
+    )

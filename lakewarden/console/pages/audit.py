@@ -1,0 +1,97 @@
+"""Questions about the past: who changed a table, which commits say nothing, what came of a snapshot, what operators did here.
+
+Asked of the database: what was written down before snapshots expired, and what portraits tell of live ones. The command line reads
+the tables themselves, and the page says how to ask it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from lakewarden.api import Lakewarden
+from lakewarden.console.reads import snapshot_id
+from lakewarden.errors import LakewardenError
+from lakewarden.health.portrait import Portrait, SnapshotLine
+from lakewarden.lineage.audit import Downstream, Gaps
+from lakewarden.lineage.history import Entry
+from lakewarden.report.audit import DownstreamReport, GapsReport
+from lakewarden.state.operators import OperatorAction
+
+QUESTIONS = ("actions", "who", "gaps", "downstream")
+_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    question: str = "actions"
+    table: str = ""
+    snapshot: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    """Of the answers, only that to the question is there. `error` is why there is none."""
+
+    now: datetime
+    asked: Asked
+    tables: tuple[str, ...]
+    actions: tuple[OperatorAction, ...] = ()
+    live: tuple[SnapshotLine, ...] = ()
+    archived: tuple[Entry, ...] = ()
+    gaps: Gaps | None = None
+    downstream: Downstream | None = None
+    error: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "at": self.now.isoformat(),
+            "question": self.asked.question,
+            "table": self.asked.table or None,
+            "actions": [each.to_dict() for each in self.actions],
+            "live": [
+                {
+                    "snapshot_id": e.id,
+                    "committed_at": e.at.isoformat(),
+                    "operation": e.operation,
+                    "origin": e.origin,
+                }
+                for e in self.live
+            ],
+            "archived": [each.to_dict() for each in self.archived],
+            "gaps": GapsReport(self.gaps).to_dict() if self.gaps else None,
+            "downstream": DownstreamReport(self.downstream).to_dict() if self.downstream else None,
+            "error": self.error or None,
+        }
+
+
+def audit_page(warden: Lakewarden, asked: Asked, now: datetime) -> AuditPage:
+    tables = warden.known_tables()
+    if asked.question == "actions":
+        return AuditPage(now, asked, tables, warden.operator_actions(asked.table or None, _SHOWN))
+    if not asked.table:
+        return AuditPage(now, asked, tables)
+    try:
+        return _answer(warden, asked, tables, now)
+    except LakewardenError as error:  # a wrong name or number: said on the page, beside what was typed
+        return AuditPage(now, asked, tables, error=error.message)
+
+
+def _answer(warden: Lakewarden, asked: Asked, tables: tuple[str, ...], now: datetime) -> AuditPage:
+    match asked.question:
+        case "who":
+            look = warden.health_of(asked.table)
+            portrait = Portrait.read(look.portrait) if look else None
+            past = warden.audit_who(asked.table, history_only=True) if warden.was_read(asked.table) else None
+            archived = past.entries[:_SHOWN] if past else ()
+            return AuditPage(
+                now, asked, tables, live=portrait.snapshots if portrait else (), archived=archived
+            )
+        case "gaps":
+            return AuditPage(now, asked, tables, gaps=warden.audit_gaps(asked.table, history_only=True))
+        case _:
+            if not asked.snapshot:
+                return AuditPage(now, asked, tables)
+            found = warden.downstream_known(asked.table, snapshot_id(asked.snapshot))
+            return AuditPage(now, asked, tables, downstream=found)

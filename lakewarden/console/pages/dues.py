@@ -1,0 +1,113 @@
+"""When a table is worked on next, and why then or why not: as the worker that leads would decide at this moment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from lakewarden.api import Lakewarden
+from lakewarden.model import Job
+from lakewarden.policy.resolve import Policy
+from lakewarden.serving import CONTINUOUS, NEVER, ScheduleConfig
+from lakewarden.state.standings import PASS, SEEN, Standing
+from lakewarden.worker import schedule
+from lakewarden.worker.outlook import outlook
+from lakewarden.worker.roster import Roster, jobs_by
+from lakewarden.worker.schedule import Decision, Waiting, Why
+from lakewarden.worker.times import times_of
+
+# A decision is shown for so long before another is made: several people look at the same fleet.
+_FRESH = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """A decision, and by table and slot the standings it was made from: a page that shows both asks for them once."""
+
+    decision: Decision
+    standings: Mapping[str, Mapping[str, Standing]]
+
+
+class Outlooks:
+    """Decisions for whoever asks, one made at a time. The roster is kept: what it remembers of policies makes the next one cheap."""
+
+    def __init__(self, warden: Lakewarden) -> None:
+        self._warden, self._roster = warden, Roster(warden.state, warden.config)
+        self._one_at_a_time = threading.Lock()
+        self._last: Outlook | None = None
+
+    def at(self, now: datetime) -> Outlook:
+        with self._one_at_a_time:
+            if self._last is None or not now - _FRESH < self._last.decision.at <= now:
+                decision = outlook(self._warden, now, self._roster)
+                self._last = Outlook(decision, self._roster.book().standings)
+            return self._last
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """`at` None: not before something changes, which `why` names. `now`: as soon as the worker gets to it."""
+
+    slot: str
+    at: datetime | None
+    now: bool
+    why: str
+    switched_off: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        at = self.at.isoformat() if self.at else None
+        return {"slot": self.slot, "at": at, "now": self.now, "why": self.why}
+
+
+UNKNOWN = Due(
+    PASS, None, False, "no worker has taken it up yet: one that leads finds it within discover_seconds"
+)
+
+
+def dues(decision: Decision) -> dict[str, Due]:
+    """By table, its next turn."""
+    turns: tuple[schedule.Due | Waiting, ...] = (*decision.due, *decision.waiting)
+    return {each.table: _turn(each) for each in turns}
+
+
+def due_of(decision: Decision, table: str) -> Due:
+    found = decision.of(table)
+    return UNKNOWN if found is None else _turn(found)
+
+
+def _turn(found: schedule.Due | Waiting) -> Due:
+    jobs = ", ".join(found.jobs) or PASS
+    if isinstance(found, Waiting):
+        return Due(jobs, found.next_at, False, found.reason, found.why in (Why.SUSPENDED, Why.OFF))
+    return Due(jobs, found.since, True, "; ".join((found.reason, *found.left_out)))
+
+
+def job_dues(
+    schedule: ScheduleConfig, standings: Iterable[Standing], policy: Policy | None, now: datetime
+) -> tuple[Due, ...]:
+    """Each job of one table by its own times. With the interval schedule they all have the table's."""
+    if schedule.mode != "cron" or policy is None:
+        return ()
+    slots = {each.slot: each for each in standings}
+    asked = jobs_by(policy)
+    times = times_of(schedule, now, handoff=Job.HANDOFF in asked)
+    seen = slots.get(SEEN)
+    since = (seen.began_at if seen else None) or now
+    made = []
+    for job in Job:
+        standing = slots.get(job)
+        at = times[job].due_at(standing.began_at if standing else None, since)
+        if job not in asked:
+            made.append(Due(job, None, False, "its policy switches it off", True))
+        else:
+            made.append(Due(job, at, at is not None and at <= now, _line(times[job].line, schedule)))
+    return tuple(sorted(made, key=lambda each: (each.at is None, each.at or now, each.slot)))
+
+
+def _line(line: str, schedule: ScheduleConfig) -> str:
+    if line == CONTINUOUS:
+        return f"continuous: every {schedule.interval_seconds:,} s"
+    return "never ([schedule])" if line == NEVER else f"cron {line}"

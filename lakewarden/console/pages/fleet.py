@@ -1,0 +1,300 @@
+"""The whole lake on one page: who leads, what is wrong and since when, what runs, and every table by how urgently it needs work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from lakewarden.api import Lakewarden
+from lakewarden.console.pages.dues import UNKNOWN, Due, Outlook, dues
+from lakewarden.console.pages.progress import RunningRun, running
+from lakewarden.health.warnings import FLEET, Kind
+from lakewarden.state.health import Numbers, TableHealth, Warned
+from lakewarden.state.leases import Lease
+from lakewarden.state.requests import Request
+from lakewarden.state.standings import GONE, PASS, SEEN, Standing, Suspension
+
+PER_PAGE = 100
+SHOWN_WRONG = 20
+_GRAVE = (Kind.SUSPENDED, Kind.UNREADABLE, Kind.NO_LEADER)
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRow:
+    """One table as the list shows it."""
+
+    health: TableHealth
+    format: str
+    warnings: tuple[Warned, ...] = ()
+    suspension: Suspension | None = None
+    last: Standing | None = None
+    next: Due | None = None
+    running: bool = False
+
+    @property
+    def table(self) -> str:
+        return self.health.table
+
+    @property
+    def numbers(self) -> Numbers:
+        return self.health.numbers
+
+    @property
+    def last_at(self) -> datetime | None:
+        return None if self.last is None else self.last.ended_at or self.last.began_at
+
+    @property
+    def troubled(self) -> bool:
+        return bool(self.warnings or self.suspension or self.health.error)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **self.health.to_dict(),
+            "format": self.format,
+            "warnings": [each.to_dict() for each in self.warnings],
+            "suspended": self.suspension.to_dict() if self.suspension else None,
+            "last_pass": self.last.to_dict() if self.last else None,
+            "next_due": self.next.to_dict() if self.next else None,
+            "running": self.running,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What of the fleet is asked for: part of a name, a format, only some, in which order, which page."""
+
+    text: str = ""
+    format: str = ""
+    only: str = ""
+    sort: str = "debt"
+    down: bool = True
+    page: int = 1
+
+    def but(self, **changes: Any) -> dict[str, str]:
+        """The query of the same wish with something changed; what is as always is left out."""
+        other, usual = replace(self, **changes), Wish()
+        shown = {"q": other.text, "format": other.format, "only": other.only, "page": str(other.page)}
+        plain = {"q": "", "format": "", "only": "", "page": "1"}
+        asked = {name: value for name, value in shown.items() if value != plain[name]}
+        if (other.sort, other.down) != (usual.sort, usual.down):
+            asked |= {"sort": other.sort, "order": "down" if other.down else "up"}
+        return asked
+
+    def by(self, column: str) -> dict[str, str]:
+        """Sorted by this column; by the same one again, the other way round."""
+        down = not self.down if column == self.sort else column not in ("table", "score", "next")
+        return self.but(sort=column, down=down, page=1)
+
+
+_COLUMNS: Mapping[str, Callable[[FleetRow], Any]] = {
+    "table": lambda row: row.table,
+    "debt": lambda row: row.health.debt,
+    "score": lambda row: row.health.score,
+    "files": lambda row: row.numbers.files,
+    "small": lambda row: row.numbers.small_files,
+    "deletes": lambda row: row.numbers.delete_files,
+    "snapshots": lambda row: row.numbers.snapshots,
+    "bytes": lambda row: row.numbers.bytes,
+    "doomed": lambda row: row.numbers.doomed_bytes,
+    "last": lambda row: row.last_at.timestamp() if row.last_at else 0.0,
+    "next": lambda row: row.next.at.timestamp() if row.next and row.next.at else 1e12,
+}
+_ONLY: Mapping[str, Callable[[FleetRow], bool]] = {
+    "wrong": lambda row: row.troubled,
+    "suspended": lambda row: row.suspension is not None,
+    "running": lambda row: row.running,
+    "due": lambda row: bool(row.next and row.next.now),
+}
+COLUMNS, ONLY = tuple(_COLUMNS), tuple(_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A line of what is wrong. `table` is empty where it is about all of them."""
+
+    table: str
+    kind: str
+    text: str
+    since: datetime
+    grave: bool = False
+
+    @property
+    def tone(self) -> str:
+        return "bad" if self.grave else "warn"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "table": self.table or None,
+            "kind": self.kind,
+            "text": self.text,
+            "since": self.since.isoformat(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPage:
+    """`rows` are those of this page of the list, `found` how many there are in all, `total` how many tables were looked at;
+    `not_looked_at` are the others that are known."""
+
+    now: datetime
+    wish: Wish
+    leader: Lease | None
+    rows: tuple[FleetRow, ...]
+    found: int
+    total: int
+    alarms: tuple[Wrong, ...]
+    wrong: int
+    suspended: tuple[Suspension, ...]
+    running: tuple[RunningRun, ...]
+    waiting: tuple[Request, ...]
+    sums: Numbers = field(default_factory=Numbers)
+    due: int = 0
+    not_looked_at: tuple[str, ...] = ()
+
+    @property
+    def pages(self) -> int:
+        return max(1, -(-self.found // PER_PAGE))
+
+    @property
+    def alarms_left(self) -> int:
+        return self.wrong - len(self.alarms)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "at": self.now.isoformat(),
+            "leader": self.leader.to_dict() if self.leader else None,
+            "tables_total": self.total,
+            "tables_found": self.found,
+            "tables_due": self.due,
+            "page": self.wish.page,
+            "pages": self.pages,
+            "sums": self.sums.to_dict(),
+            "wrong_total": self.wrong,
+            "wrong": [each.to_dict() for each in self.alarms],
+            "suspended": [each.to_dict() for each in self.suspended],
+            "running": [each.to_dict() for each in self.running],
+            "requests": [each.to_dict() for each in self.waiting],
+            "tables": [each.to_dict() for each in self.rows],
+            "not_looked_at": list(self.not_looked_at),
+        }
+
+
+def fleet(warden: Lakewarden, wish: Wish, outlook: Outlook, now: datetime) -> FleetPage:
+    """From the database alone, in a handful of questions however many tables there are."""
+    looks, warned, suspended = warden.health(), warden.warnings(), warden.suspended()
+    under_way, leader = running(warden, now), warden.leader()
+    wrong = _wrong(looks, warned, suspended)
+    rows = _rows(warden, looks, warned, suspended, {each.run.table for each in under_way}, outlook)
+    found = [row for row in rows if _meets(row, wish)]
+    found.sort(key=lambda row: row.table)
+    found.sort(key=_COLUMNS[wish.sort], reverse=wish.down)
+    wish = replace(wish, page=min(wish.page, max(1, -(-len(found) // PER_PAGE))))
+    start = (wish.page - 1) * PER_PAGE
+    return FleetPage(
+        now,
+        wish,
+        leader,
+        tuple(found[start : start + PER_PAGE]),
+        len(found),
+        len(rows),
+        tuple(wrong[:SHOWN_WRONG]),
+        len(wrong),
+        tuple(sorted(suspended.values(), key=lambda each: each.since)),
+        under_way,
+        warden.pending_requests(),
+        _sums(looks),
+        sum(1 for row in rows if row.next and row.next.now),
+        _not_looked_at(warden, outlook, {each.table for each in looks}),
+    )
+
+
+def _not_looked_at(warden: Lakewarden, outlook: Outlook, looks: set[str]) -> tuple[str, ...]:
+    """Tables that a worker or a command knows, and that have no numbers yet; without those that are gone."""
+    gone = {name for name, slots in outlook.standings.items() if SEEN in slots and slots[SEEN].state == GONE}
+    return tuple(sorted({*outlook.standings, *warden.known_tables()} - gone - looks))
+
+
+def _wrong(
+    looks: tuple[TableHealth, ...],
+    warned: tuple[Warned, ...],
+    suspended: Mapping[str, Suspension],
+) -> list[Wrong]:
+    """The gravest first, then the longest. What the collector has not warned of yet is told all the same."""
+    found = [
+        Wrong(
+            "" if each.table == FLEET else each.table, each.kind, each.text, each.since, each.kind in _GRAVE
+        )
+        for each in warned
+    ]
+    told = {(each.table, each.kind) for each in warned}
+    found += [
+        Wrong(each.table, Kind.SUSPENDED, f"by {each.by}: {each.reason}", each.since, True)
+        for each in suspended.values()
+        if (each.table, Kind.SUSPENDED) not in told
+    ]
+    found += [
+        Wrong(each.table, Kind.UNREADABLE, each.error, each.at, True)
+        for each in looks
+        if each.error and (each.table, Kind.UNREADABLE) not in told
+    ]
+    return sorted(found, key=lambda each: (not each.grave, each.since))
+
+
+def _rows(
+    warden: Lakewarden,
+    looks: tuple[TableHealth, ...],
+    warned: tuple[Warned, ...],
+    suspended: Mapping[str, Suspension],
+    at_work: set[str],
+    outlook: Outlook,
+) -> list[FleetRow]:
+    next_ = dues(outlook.decision)
+    mine: dict[str, list[Warned]] = {}
+    for warning in warned:
+        mine.setdefault(warning.table, []).append(warning)
+    formats = {name: each.format for name, each in warden.config.catalogs.items()}
+    return [
+        FleetRow(
+            look,
+            formats.get(look.table.partition(".")[0], ""),
+            tuple(mine.get(look.table, ())),
+            suspended.get(look.table),
+            _last(outlook.standings.get(look.table, {})),
+            next_.get(look.table, UNKNOWN),
+            look.table in at_work,
+        )
+        for look in looks
+    ]
+
+
+def _last(slots: Mapping[str, Standing]) -> Standing | None:
+    """Of the whole pass; with cron, of the job that began last."""
+    if PASS in slots:
+        return slots[PASS]
+    jobs = [each for slot, each in slots.items() if slot != SEEN]
+    return max(jobs, key=lambda each: each.began_at or each.ended_at or _LONG_AGO, default=None)
+
+
+def _meets(row: FleetRow, wish: Wish) -> bool:
+    return (
+        all(word in row.table.lower() for word in wish.text.lower().split())
+        and (not wish.format or row.format == wish.format)
+        and (not wish.only or _ONLY[wish.only](row))
+    )
+
+
+def _sums(looks: tuple[TableHealth, ...]) -> Numbers:
+    names = (
+        "files",
+        "small_files",
+        "delete_files",
+        "snapshots",
+        "bytes",
+        "doomed_bytes",
+        "doomed_files",
+        "holds",
+    )
+    return Numbers(**{name: sum(getattr(each.numbers, name) for each in looks) for name in names})

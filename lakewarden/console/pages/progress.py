@@ -1,0 +1,55 @@
+"""Runs under way and how far each is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from lakewarden.api import Lakewarden
+from lakewarden.model import Run
+from lakewarden.state.run_progress import Moment
+
+# A run that says nothing for so long is told as silent; its owner may be gone.
+_SILENT_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRun:
+    """`moment` is where it was when it last said so."""
+
+    run: Run
+    moment: Moment | None
+    now: datetime
+
+    @property
+    def share(self) -> float | None:
+        """From 0 to 1; None where nobody knows how much there is."""
+        if self.moment is None or not self.moment.total_bytes:
+            return None
+        return min(self.moment.done_bytes / self.moment.total_bytes, 1.0)
+
+    @property
+    def silent(self) -> bool:
+        heard = max(
+            filter(None, (self.run.beat_at, self.moment.at if self.moment else None)),
+            default=self.run.started_at,
+        )
+        return (self.now - heard).total_seconds() > _SILENT_SECONDS
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "run": self.run.id,
+            "table": self.run.table,
+            "job": self.run.job,
+            "started_at": self.run.started_at.isoformat(),
+            "owner": str(self.run.owner),
+            "progress": self.moment.to_dict() if self.moment else None,
+            "share": None if self.share is None else round(self.share, 4),
+            "silent": self.silent,
+        }
+
+
+def running(warden: Lakewarden, now: datetime, table: str | None = None) -> tuple[RunningRun, ...]:
+    found = [run for run in warden.running() if table is None or run.table == table]
+    return tuple(RunningRun(run, warden.progress_of(run.id), now) for run in found)

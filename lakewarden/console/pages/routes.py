@@ -1,0 +1,142 @@
+"""The addresses of pages. Each answers HTML and, with `.json` behind it, the same as data. All are made from the database."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.responses import Response
+
+from lakewarden import clock
+from lakewarden.api import Lakewarden
+from lakewarden.console.answers import named
+from lakewarden.console.auth import Identity, reader
+from lakewarden.console.pages import forms
+from lakewarden.console.pages.audit import QUESTIONS, Asked, audit_page
+from lakewarden.console.pages.fleet import COLUMNS, ONLY, Wish, fleet
+from lakewarden.console.pages.holds import KINDS, SHOWN, holds_page
+from lakewarden.console.pages.pictures import downstream_graph
+from lakewarden.console.pages.render import document, html
+from lakewarden.console.pages.runs import JOBS, STATES, RunsWish, run_page, runs_page
+from lakewarden.console.pages.schedule import schedule_page
+from lakewarden.console.pages.table_view import decision, outlook, read_table, show_table
+
+router = APIRouter()
+router.include_router(forms.router)
+
+Reader = Annotated[Identity, Depends(reader)]
+Page = Annotated[int, Query(ge=1, le=100_000)]
+Words = Annotated[str, Query(max_length=300)]
+
+
+def warden_of(request: Request) -> Lakewarden:
+    warden: Lakewarden = request.app.state.warden
+    return warden
+
+
+@router.get("/")
+@router.get("/fleet.json")
+def fleet_(
+    request: Request,
+    who: Reader,
+    q: Words = "",
+    format: Words = "",
+    only: Words = "",
+    sort: Words = "debt",
+    order: Words = "",
+    page: Page = 1,
+) -> Response:
+    column = sort if sort in COLUMNS else "debt"
+    down = order != "up" if order else column not in ("table", "score", "next")
+    wish = Wish(q, format, only if only in ONLY else "", column, down, page)
+    now, warden = clock.now(), warden_of(request)
+    with warden.state.one_look():
+        found = fleet(warden, wish, outlook(request, now), now)
+    if _is_json(request):
+        return document(found.to_dict())
+    formats = sorted({each.format for each in warden.config.catalogs.values()})
+    return html(request, "fleet.html", page=found, formats=formats, now=found.now)
+
+
+@router.get("/tables/{name:path}")
+def table_(request: Request, who: Reader, name: str, span: Words = "24h") -> Response:
+    warden = warden_of(request)
+    table, as_json = _name_of(warden, name)
+    with named():
+        found = read_table(request, table, span)
+    return document(found.to_dict()) if as_json else show_table(request, found)
+
+
+def _name_of(warden: Lakewarden, name: str) -> tuple[str, bool]:
+    """A table may itself be called `json`: the whole name counts first."""
+    stem = name.removesuffix(".json")
+    if stem == name or stem.count(".") < 2:
+        return name, False
+    return (name, False) if name in warden.known_tables() else (stem, True)
+
+
+@router.get("/runs")
+@router.get("/runs.json")
+def runs(
+    request: Request, who: Reader, q: Words = "", job: Words = "", state: Words = "", page: Page = 1
+) -> Response:
+    wish = RunsWish(q, job if job in JOBS else "", state if state in STATES else "", page)
+    warden = warden_of(request)
+    with warden.state.one_look():
+        found = runs_page(warden, wish, clock.now())
+    if _is_json(request):
+        return document(found.to_dict())
+    return html(request, "runs.html", page=found, jobs=JOBS, states=STATES, now=found.now)
+
+
+@router.get("/runs/{run_id}")
+def run(request: Request, who: Reader, run_id: str) -> Response:
+    warden = warden_of(request)
+    with named(), warden.state.one_look():
+        found = run_page(warden, run_id.removesuffix(".json"), clock.now())
+    return (
+        document(found.to_dict())
+        if _is_json(request)
+        else html(request, "run.html", page=found, now=found.now)
+    )
+
+
+@router.get("/holds")
+@router.get("/holds.json")
+def holds(request: Request, who: Reader, kind: Words = "", q: Words = "") -> Response:
+    warden = warden_of(request)
+    with warden.state.one_look():
+        found = holds_page(warden, kind if kind in KINDS else "", q, clock.now())
+    if _is_json(request):
+        return document(found.to_dict())
+    return html(request, "holds.html", page=found, kinds=KINDS, shown=SHOWN, now=found.now)
+
+
+@router.get("/audit")
+@router.get("/audit.json")
+def audit(
+    request: Request, who: Reader, question: Words = "actions", table: Words = "", snapshot: Words = ""
+) -> Response:
+    asked = Asked(question if question in QUESTIONS else "actions", table.strip(), snapshot.strip())
+    warden = warden_of(request)
+    with warden.state.one_look():
+        found = audit_page(warden, asked, clock.now())
+    if _is_json(request):
+        return document(found.to_dict())
+    graph = downstream_graph(found.downstream) if found.downstream else None
+    return html(request, "audit.html", page=found, questions=QUESTIONS, graph=graph, now=found.now)
+
+
+@router.get("/schedule")
+@router.get("/schedule.json")
+def schedule(request: Request, who: Reader) -> Response:
+    now, warden = clock.now(), warden_of(request)
+    with warden.state.one_look():
+        found = schedule_page(warden, decision(request, now), now)
+    if _is_json(request):
+        return document(found.to_dict())
+    return html(request, "schedule.html", page=found, now=found.now)
+
+
+def _is_json(request: Request) -> bool:
+    return request.url.path.endswith(".json")

@@ -1,0 +1,139 @@
+"""Runs: the list of them, and one with its plan, its steps and, while it lasts, how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from lakewarden.api import Lakewarden
+from lakewarden.console.pages.progress import RunningRun
+from lakewarden.model import Job, Run, RunState, Step
+from lakewarden.report.run import RunReport, RunsReport, what_next
+from lakewarden.state.run_progress import Cancel
+from lakewarden.state.verdicts import DoomedFile
+from lakewarden.words import counted, number, size
+
+PER_PAGE = 50
+JOBS, STATES = tuple(map(str, Job)), tuple(map(str, RunState))
+_RECEIPTS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class RunsWish:
+    text: str = ""
+    job: str = ""
+    state: str = ""
+    page: int = 1
+
+    def but(self, **changes: Any) -> dict[str, str]:
+        other = replace(self, **changes)
+        asked = {"q": other.text, "job": other.job, "state": other.state}
+        if other.page > 1:
+            asked["page"] = str(other.page)
+        return {name: value for name, value in asked.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class RunsPage:
+    now: datetime
+    wish: RunsWish
+    runs: tuple[Run, ...]
+    more: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**RunsReport(self.runs, self.now).to_dict(), "page": self.wish.page, "more": self.more}
+
+
+def runs_page(warden: Lakewarden, wish: RunsWish, now: datetime) -> RunsPage:
+    start = (wish.page - 1) * PER_PAGE
+    found = warden.find_runs(wish.text, wish.job, wish.state, limit=PER_PAGE + 1, offset=start)
+    return RunsPage(now, wish, found[:PER_PAGE], len(found) > PER_PAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    now: datetime
+    run: Run
+    steps: tuple[Step, ...]
+    live: RunningRun | None
+    cancel: Cancel | None
+    receipts: tuple[DoomedFile, ...]
+
+    @property
+    def actions(self) -> tuple[Mapping[str, Any], ...]:
+        return tuple(self.run.plan.get("actions", ()))
+
+    @property
+    def spared(self) -> tuple[Mapping[str, Any], ...]:
+        return tuple(self.run.plan.get("spared", ()))
+
+    @property
+    def next(self) -> str:
+        return what_next(self.run)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **RunReport(self.run, self.steps).to_dict(),
+            "at": self.now.isoformat(),
+            "live": self.live.to_dict() if self.live else None,
+            "cancel": {"by": self.cancel.by, "at": self.cancel.at.isoformat()} if self.cancel else None,
+            "receipts": [
+                {"path": each.path, "size": each.size, "state": str(each.state)} for each in self.receipts
+            ],
+        }
+
+
+def run_page(warden: Lakewarden, run_id: str, now: datetime) -> RunPage:
+    run, steps = warden.run_by_id(run_id)
+    live = RunningRun(run, warden.progress_of(run_id), now) if run.ended_at is None else None
+    deletes = run.job == Job.REAP
+    gone = warden.receipts(run.table, _RECEIPTS) if deletes else ()
+    return RunPage(
+        now,
+        run,
+        steps,
+        live,
+        warden.cancelled(run_id),
+        tuple(each for each in gone if each.run_id == run_id),
+    )
+
+
+def action_line(action: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Where, what changes, and how much: of an action as the journal has it."""
+    where = str(action.get("partition") or "")
+    if "spec_id" in action and not where:
+        where = f"spec {action['spec_id']}"
+    if action.get("verdict"):
+        where = f"verdict {action['verdict']}"
+    bytes_ = action.get("input_bytes", action.get("bytes"))
+    return where or "the table", _change(action), "" if bytes_ is None else size(bytes_)
+
+
+_COUNTED = (
+    ("snapshots", "snapshot"),
+    ("changelogs", "changelog"),
+    ("buckets", "bucket"),
+    ("files", "file"),
+    ("input_files", "file"),
+    ("input_manifests", "manifest"),
+    ("delete_files", "delete file"),
+    ("entries", "entry"),
+    ("rows", "row"),
+)
+
+
+def _change(action: Mapping[str, Any]) -> str:
+    kind = str(action.get("action", "")).replace("-", " ")
+    if "output_files" in action:
+        rows = f", {counted(action['rows'], 'row')}" if action.get("rows") else ""
+        return f"{number(action['input_files'])} → {number(action['output_files'])} files{rows}"
+    if "output_manifests" in action:
+        return f"{number(action['input_manifests'])} → {number(action['output_manifests'])} manifests"
+    parts = [
+        counted(action[name], noun, "entries" if noun == "entry" else None)
+        for name, noun in _COUNTED
+        if isinstance(action.get(name), int)
+    ]
+    return f"{kind}: {', '.join(parts)}" if parts else kind

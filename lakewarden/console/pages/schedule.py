@@ -1,0 +1,106 @@
+"""The week: when jobs are due, when nothing starts, and who is next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from cronsim import CronSim
+
+from lakewarden.api import Lakewarden
+from lakewarden.config import BudgetsConfig
+from lakewarden.console.charts import Span, Tick
+from lakewarden.console.pages.dues import Due, dues
+from lakewarden.jobs.pauses import Windows
+from lakewarden.serving import CONTINUOUS, NEVER, ScheduleConfig
+from lakewarden.state.leases import Lease
+from lakewarden.state.requests import Request
+from lakewarden.worker.schedule import Decision
+
+_DAY = timedelta(days=1)
+SHOWN = 100
+_TICKS = 336  # of one job: every half hour; more would cover each other
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulePage:
+    now: datetime
+    first: datetime
+    schedule: ScheduleConfig
+    spans: tuple[Span, ...]
+    ticks: tuple[Tick, ...]
+    closed: tuple[str, ...]
+    next: tuple[tuple[str, Due], ...]
+    due: int
+    requests: tuple[Request, ...]
+    leader: Lease | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "at": self.now.isoformat(),
+            "schedule": self.schedule.to_dict(),
+            "windows": [
+                {"from": e.start.isoformat(), "to": e.end.isoformat(), "pauses": e.kind} for e in self.spans
+            ],
+            "times": [{"at": each.at.isoformat(), "job": each.kind} for each in self.ticks],
+            "closed_now": list(self.closed),
+            "tables_due": self.due,
+            "next": [{"table": table, **due.to_dict()} for table, due in self.next],
+            "requests": [each.to_dict() for each in self.requests],
+        }
+
+
+def schedule_page(warden: Lakewarden, decision: Decision, now: datetime) -> SchedulePage:
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    first = midnight - midnight.weekday() * _DAY
+    order = tuple(dues(decision).items())
+    budgets = warden.config.budgets
+    return SchedulePage(
+        now,
+        first,
+        warden.config.schedule,
+        tuple(_spans(budgets, first)),
+        tuple(_ticks(warden.config.schedule, first)),
+        tuple(_closed(budgets, now)),
+        order[:SHOWN],
+        len(decision.due),
+        warden.requests(limit=20),
+        warden.leader(),
+    )
+
+
+def _windows(budgets: BudgetsConfig) -> Iterator[tuple[str, Windows]]:
+    yield "compaction", Windows.parse(budgets.pause_compaction)
+    yield "expiry", Windows.parse(budgets.pause_expiry)
+
+
+def _spans(budgets: BudgetsConfig, first: datetime) -> Iterator[Span]:
+    """From the day before: a window over midnight reaches into the week."""
+    for kind, windows in _windows(budgets):
+        for window in windows.windows:
+            for day in (first + place * _DAY for place in range(-1, 7)):
+                if day.weekday() in window.days:
+                    begin = day + window.start
+                    yield Span(begin, begin + window.length, kind, f"no {kind} starts: {window.text} UTC")
+
+
+def _ticks(schedule: ScheduleConfig, first: datetime) -> Iterator[Tick]:
+    if schedule.mode != "cron":
+        return
+    for job, line in schedule.times.items():
+        if line in (CONTINUOUS, NEVER):
+            continue
+        for at in islice(CronSim(line, first - timedelta(minutes=1)), _TICKS):
+            if at >= first + 7 * _DAY:
+                break
+            yield Tick(at, job, f"{job} at {at:%a %H:%M} UTC ({line})")
+
+
+def _closed(budgets: BudgetsConfig, now: datetime) -> Iterator[str]:
+    for kind, windows in _windows(budgets):
+        ends = [end for window in windows.windows if (end := window.closes_until(now))]
+        if ends:
+            yield f"no {kind} starts before {max(ends):%H:%M} UTC"

@@ -1,0 +1,178 @@
+"""One table: what is wrong, how it got there, what its policy says and who said so, what comes next, what keeps what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from lakewarden.api import Lakewarden
+from lakewarden.console.pages.dues import Due, due_of, job_dues
+from lakewarden.console.pages.lineage import Kinship, kinship
+from lakewarden.console.pages.progress import RunningRun, running
+from lakewarden.console.reads import known
+from lakewarden.errors import PolicyError
+from lakewarden.health.portrait import Portrait, SnapshotLine
+from lakewarden.jobs.cost import price_of
+from lakewarden.model import Run
+from lakewarden.policy.resolve import Policy
+from lakewarden.prices import GIB
+from lakewarden.report.doomed import DoomedReport, ReceiptsReport
+from lakewarden.report.holds import PinsReport
+from lakewarden.report.run import RunsReport
+from lakewarden.state.health import Point, TableHealth, Warned
+from lakewarden.state.operators import OperatorAction
+from lakewarden.state.requests import Request
+from lakewarden.state.standings import Standing, Suspension
+from lakewarden.worker.schedule import Decision
+
+SPANS = {"6h": 6, "24h": 24, "7d": 168, "30d": 720, "90d": 2160}
+_POINTS = 240
+# Numbers that do not change are written down once a day: the one before the time that is shown still counts in it.
+_A_DAY = timedelta(days=1)
+_FILES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Dollars a month for the bytes that are known, at the configured price of the standard class."""
+
+    live: float
+    held: float
+    doomed: float
+
+    def to_dict(self) -> dict[str, float]:
+        return {"live": self.live, "held": self.held, "doomed": self.doomed}
+
+
+@dataclass(frozen=True, slots=True)
+class TablePage:
+    """`policy_error` says why there is no policy to show, `portrait` None that nobody has looked at the table yet."""
+
+    now: datetime
+    table: str
+    format: str
+    health: TableHealth | None
+    portrait: Portrait | None
+    warnings: tuple[Warned, ...]
+    over: tuple[Warned, ...]
+    suspension: Suspension | None
+    span: str
+    points: tuple[Point, ...]
+    policy: Policy | None
+    policy_error: str
+    standings: tuple[Standing, ...]
+    next: Due
+    jobs: tuple[Due, ...]
+    running: tuple[RunningRun, ...]
+    runs: tuple[Run, ...]
+    requests: tuple[Request, ...]
+    doomed: DoomedReport
+    receipts: ReceiptsReport
+    pins: PinsReport
+    kin: Kinship
+    actions: tuple[OperatorAction, ...]
+    cost: Cost | None
+
+    @property
+    def since(self) -> datetime:
+        return self.now - timedelta(hours=SPANS[self.span])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "at": self.now.isoformat(),
+            "table": self.table,
+            "format": self.format,
+            "health": self.health.to_dict() if self.health else None,
+            "portrait": self.portrait.to_dict() if self.portrait else None,
+            "warnings": [each.to_dict() for each in self.warnings],
+            "warnings_over": [each.to_dict() for each in self.over],
+            "suspended": self.suspension.to_dict() if self.suspension else None,
+            "span": self.span,
+            "history": [
+                {"at": each.at.isoformat(), "score": each.score, **each.numbers.to_dict()}
+                for each in self.points
+            ],
+            "policy": self.policy.to_dict() if self.policy else None,
+            "policy_error": self.policy_error or None,
+            "standings": [each.to_dict() for each in self.standings],
+            "next": self.next.to_dict(),
+            "jobs": [each.to_dict() for each in self.jobs],
+            "running": [each.to_dict() for each in self.running],
+            **RunsReport(self.runs, self.now).to_dict(),
+            "requests": [each.to_dict() for each in self.requests],
+            "doomed": self.doomed.to_dict(),
+            "receipts": self.receipts.to_dict()["receipts"],
+            "pins": self.pins.to_dict()["pins"],
+            "lineage": self.kin.to_dict(),
+            "actions": [each.to_dict() for each in self.actions],
+            "dollars_a_month": self.cost.to_dict() if self.cost else None,
+        }
+
+
+def table_page(warden: Lakewarden, name: str, span: str, decision: Decision, now: datetime) -> TablePage:
+    """From the database alone. NoSuchTable where nobody ever saw a table of that name."""
+    known(warden, name)
+    look = warden.health_of(name)
+    portrait = Portrait.read(look.portrait) if look else None
+    policy, policy_error = _policy(warden, name)
+    warned = warden.warnings(name, also_cleared=5)
+    hours = SPANS[span]
+    standings = warden.standings(name)
+    suspension = warden.suspended().get(name)
+    catalogs = warden.config.catalogs
+    catalog = name.partition(".")[0]
+    return TablePage(
+        now=now,
+        table=name,
+        format=catalogs[catalog].format if catalog in catalogs else "",
+        health=look,
+        portrait=portrait,
+        warnings=tuple(each for each in warned if each.cleared_at is None),
+        over=tuple(each for each in warned if each.cleared_at is not None),
+        suspension=suspension,
+        span=span,
+        points=warden.health_history(name, now - timedelta(hours=hours) - _A_DAY, _POINTS),
+        policy=policy,
+        policy_error=policy_error,
+        standings=standings,
+        next=due_of(decision, name),
+        jobs=job_dues(warden.config.schedule, standings, policy, now),
+        running=running(warden, now, name),
+        runs=warden.find_runs(table=name, exact=True, limit=12),
+        requests=warden.requests(name, limit=5),
+        doomed=DoomedReport(name, warden.doomed(name, _FILES), now),
+        receipts=ReceiptsReport(name, warden.receipts(name, 10), now),
+        pins=PinsReport(tuple(each for each in warden.pins(name) if each.live(now)), now),
+        kin=kinship(warden, name, portrait),
+        actions=warden.operator_actions(name, limit=10),
+        cost=_cost(warden, look),
+    )
+
+
+def _policy(warden: Lakewarden, name: str) -> tuple[Policy | None, str]:
+    """A table's own properties count, so one that was never read has no policy yet; asking would start Spark."""
+    if not warden.was_read(name):
+        return None, "the table was not read yet, and its own properties are part of its policy"
+    try:
+        return warden.policy(name), ""
+    except PolicyError as error:  # shown on the page, where it can be mended
+        return None, error.message
+
+
+def _cost(warden: Lakewarden, look: TableHealth | None) -> Cost | None:
+    if look is None:
+        return None
+    dollars = price_of(None, warden.config.prices).storage_gb_month / GIB
+    numbers = look.numbers
+    return Cost(numbers.bytes * dollars, numbers.held_bytes * dollars, numbers.doomed_bytes * dollars)
+
+
+def kind_of(line: SnapshotLine) -> str:
+    """The colour of a snapshot on the timeline: why it stays."""
+    if not line.kept:
+        return "goes"
+    words = line.kept.lower()
+    if any(word in words for word in ("pin", "tag", "branch", "hold", "held", "consumer", "flink")):
+        return "held"
+    return "least" if "min_retained" in words else "window"

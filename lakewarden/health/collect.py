@@ -1,0 +1,414 @@
+"""Looks at every table's health, from metadata alone: nothing is listed, nothing is changed, and one bad table stops no other.
+
+A table whose metadata, policy and pins are as they were costs one call to its catalog. One that changed is read: its files and
+manifests as the format's library tells them. What only time changes (a window that ends) is found when an unchanged table
+is painted anew, about once an hour, each table at its own minute.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from lakewarden import clock
+from lakewarden.config import PolicyConfig
+from lakewarden.errors import LakewardenError
+from lakewarden.formats.seam import TableFormat
+from lakewarden.health import warnings
+from lakewarden.health.numbers import count_files, of_table
+from lakewarden.health.painting import Sitting, paint, with_score
+from lakewarden.health.portrait import Portrait
+from lakewarden.health.score import Trouble, judge
+from lakewarden.health.sweep import Sweep
+from lakewarden.jobs import expire
+from lakewarden.jobs.grounds import Catalogs
+from lakewarden.jobs.hold_costs import hold_costs
+from lakewarden.model import Hold, HoldKind, TableRef, TableView
+from lakewarden.policy.graces import due_at
+from lakewarden.policy.resolve import Layers, Policy, resolve
+from lakewarden.redact import redact_url
+from lakewarden.safety.holds import Holds, gather
+from lakewarden.serving import HealthConfig
+from lakewarden.state.database import State
+from lakewarden.state.fleet import ORPHANED, Fleet, Waiting
+from lakewarden.state.health import HealthRecords, Numbers, TableHealth
+from lakewarden.state.tables import SeenTables
+
+log = logging.getLogger(__name__)
+
+THREADS = 8
+_BATCH = 100
+_REPAINT = 3600.0
+# A table that takes long to look at is looked at no more than this share of the time.
+_SHARE = 0.02
+# Only so many holds are costed in a look, and each again only after a while: it may read every manifest there is.
+_COSTED, _COST_LASTS = 5, timedelta(hours=6)
+_THINNING = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the state database knows of all tables, asked once per sweep."""
+
+    health: Mapping[str, TableHealth]
+    stored: Mapping[str, Mapping[str, object]]
+    pinned: Mapping[str, Sequence[str]]
+    waiting: Mapping[str, Sequence[Waiting]]
+    failures: Mapping[str, int]
+    suspended: Mapping[str, str]
+    warned: Mapping[str, Collection[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """One table after a look. `view` is there where it was read anew, `same` where nothing of it changed."""
+
+    health: TableHealth
+    view: TableView | None = None
+    same: bool = False
+    repaint: bool = False
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What one process remembers of a table between looks."""
+
+    painted: float
+    seconds: float = 0.0
+
+
+@dataclass
+class Collector:
+    """Made once and kept: what it remembers makes the next sweep cheap. `lake` reaches every table."""
+
+    state: State
+    lake: Catalogs
+    policy: PolicyConfig
+    limits: HealthConfig
+    threads: int = THREADS
+    _memory: dict[str, _Memory] = field(default_factory=dict, repr=False)
+    _costs: dict[tuple[str, Hold], tuple[datetime, int | None]] = field(default_factory=dict, repr=False)
+    _thinned: datetime | None = None
+
+    def sweep(
+        self,
+        tables: Sequence[TableRef] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        *,
+        routine: bool | None = None,
+    ) -> Sweep:
+        """Look at these tables, or at all there are; the one that was not looked at for longest comes first.
+
+        Without `tables`, those that their catalogs do not list any more are forgotten. `stop` is asked between tables. In a
+        `routine` sweep (when not said: one of all tables) those that take long to look at are left out now and then.
+        """
+        spare = tables is None if routine is None else routine
+        started, now = clock.monotonic(), clock.now()
+        known = self._ask()
+        chosen, dropped = (tables, []) if tables is not None else self._discover(known.health)
+        self._forget(dropped)
+        ordered = sorted(chosen, key=lambda ref: _last(known.health.get(str(ref)), now), reverse=True)
+        waited = (_last(known.health[str(ref)], now) for ref in chosen if str(ref) in known.health)
+        tally = _Tally(behind=max(waited, default=0.0))
+        batch: list[_Looked] = []
+        for looked in self._look_at_all(ordered, known, stop, spare):
+            batch.append(looked)
+            if len(batch) >= _BATCH:
+                self._write(batch, known, tally)
+                batch = []
+        self._write(batch, known, tally)
+        self._thin(now)
+        done = Sweep(
+            tally.tables, tally.changed, tally.failed, len(dropped), tally.raised, tally.cleared,
+            clock.monotonic() - started, tally.behind,
+        )  # fmt: skip
+        log.debug(  # one a minute, for months
+            "looked at %d tables in %.1f s: %d had changed, %d cannot be read",
+            done.tables, done.seconds, done.changed, done.failed,
+        )  # fmt: skip
+        return done
+
+    # ------------------------------------------------------------ which tables
+
+    def _ask(self) -> _Known:
+        fleet, records = Fleet(self.state), HealthRecords(self.state)
+        return _Known(
+            {each.table: each for each in records.all()},
+            fleet.stored_policies(),
+            fleet.pinned(),
+            fleet.waiting(),
+            fleet.failures(),
+            fleet.suspended(),
+            records.open_kinds(),
+        )
+
+    def _discover(self, known: Mapping[str, TableHealth]) -> tuple[list[TableRef], list[str]]:
+        """Every table, and those that are no more. Of a catalog that cannot be listed the known ones stay, to fail one by one."""
+        found: list[TableRef] = []
+        for catalog in self.lake.catalogs():
+            try:
+                found += self.lake.format_of(catalog).tables(catalog)
+            except LakewardenError as error:
+                log.warning("the tables of catalog %s cannot be listed: %s", catalog, error)
+                found += [TableRef.parse(name) for name in known if name.split(".")[0] == catalog]
+        names = {str(each) for each in found}
+        return found, [name for name in known if name not in names]
+
+    def _forget(self, tables: Sequence[str]) -> None:
+        if tables:
+            HealthRecords(self.state).forget(tables)
+            for each in tables:
+                self._memory.pop(each, None)
+
+    # ------------------------------------------------------------ looking
+
+    def _look_at_all(
+        self, tables: Sequence[TableRef], known: _Known, stop: Callable[[], bool], spare: bool
+    ) -> Iterator[_Looked]:
+        """As they are done. Few wait at a time, so that a stop is heard at once and no sweep holds thousands of views."""
+        formats: dict[str, TableFormat] = {}
+        with ThreadPoolExecutor(self.threads, "lakewarden-health") as pool:
+            waiting: set[Future[_Looked | None]] = set()
+            for ref in tables:
+                if stop():
+                    break
+                if len(waiting) >= 2 * self.threads:
+                    done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                    yield from (found for each in done if (found := each.result()) is not None)
+                waiting.add(pool.submit(self._look, ref, formats, known, spare))
+            yield from (found for each in wait(waiting).done if (found := each.result()) is not None)
+
+    def _look(
+        self, ref: TableRef, formats: dict[str, TableFormat], known: _Known, spare: bool
+    ) -> _Looked | None:
+        """None where it is left for a later sweep, because looking at it takes long."""
+        name, started = str(ref), clock.monotonic()
+        before = known.health.get(name)
+        try:
+            format_ = formats.get(ref.catalog) or formats.setdefault(
+                ref.catalog, self.lake.format_of(ref.catalog)
+            )
+            version = f"{self._mark(name, known)} {format_.version(ref)}"
+            if before is not None and self._is_same(name, before, version):
+                return self._again(before, known)
+            if spare and self._is_dear(name):
+                return None
+            looked = self._read(ref, format_, version, known)
+            self._memory[name] = _Memory(clock.monotonic(), clock.monotonic() - started)
+            return looked
+        except Exception as error:  # whatever is wrong with one table, the others are looked at; it says what
+            log.debug("%s cannot be looked at", name, exc_info=True)
+            return self._failed(ref, before, _sentence(error), known)
+
+    def _mark(self, name: str, known: _Known) -> str:
+        """Of what makes the same metadata another picture: the policy as configured and stored, and pins."""
+        told = [
+            self.policy.environment,
+            self.policy.file,
+            [[pattern, dict(found)] for pattern, found in self.policy.patterns],
+            known.stored.get(name, {}),
+            known.pinned.get(name, ()),
+        ]
+        return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:8]
+
+    def _is_same(self, name: str, before: TableHealth, version: str) -> bool:
+        if before.error or before.version != version:
+            return False
+        memory = self._memory.get(name)
+        if memory is None:  # of a process before this one: its turn to be painted comes within the hour
+            self._memory[name] = _Memory(clock.monotonic() - _REPAINT * _spread(name))
+            return True
+        return clock.monotonic() - memory.painted < _REPAINT
+
+    def _is_dear(self, name: str) -> bool:
+        memory = self._memory.get(name)
+        return memory is not None and clock.monotonic() - memory.painted < memory.seconds / _SHARE
+
+    def _again(self, before: TableHealth, known: _Known) -> _Looked:
+        """The table is as it was; what the state database knows of it may have changed."""
+        seen = (
+            SeenTables(self.state).get(TableRef.parse(before.table))
+            if before.table in known.waiting
+            else None
+        )
+        numbers = before.numbers
+        if known.waiting.get(before.table) or numbers.doomed_files:
+            policy = self._policy(TableRef.parse(before.table), seen.properties if seen else {}, known)
+            numbers = _with_doomed(numbers, known.waiting.get(before.table, ()), policy, clock.now())
+        score = judge(numbers, self.limits, _trouble(before.table, "", known))
+        after = replace(before, at=clock.now(), numbers=numbers, score=score.score, debt=score.debt.amount)
+        same = (after.numbers, after.score, after.debt) == (before.numbers, before.score, before.debt)
+        return _Looked(after, same=same, repaint=not same)
+
+    def _read(self, ref: TableRef, format_: TableFormat, version: str, known: _Known) -> _Looked:
+        now, view = clock.now(), format_.view(ref)
+        policy = self._policy(ref, view.properties, known)
+        holds = gather(view, self.state, now)
+        head = view.current_snapshot_id
+        files = count_files(None if head is None else format_.files(ref, head, None), policy)
+        manifests = () if head is None else tuple(format_.manifests(ref, head))
+        kept = expire.reasons(view, policy, holds, now)
+        costs = self._hold_costs(format_, view, policy, holds, now)
+        overdue = sum(each.id not in kept for each in view.snapshots)
+        numbers = of_table(view, files, manifests, overdue, policy, now)
+        numbers = _with_holds(numbers, holds, costs)
+        numbers = _with_doomed(numbers, known.waiting.get(str(ref), ()), policy, now)
+        score = judge(numbers, self.limits, _trouble(str(ref), "", known))
+        sitting = Sitting(view, policy, holds, files, manifests, kept, costs, now)
+        portrait = with_score(paint(sitting, numbers), score)
+        health = TableHealth(
+            str(ref), view.uuid, now, version, score.score, score.debt.amount, numbers, "", portrait.to_dict()
+        )
+        return _Looked(health, view)
+
+    def _failed(self, ref: TableRef, before: TableHealth | None, error: str, known: _Known) -> _Looked:
+        """The numbers stay those last known; the version is forgotten, so that the table is read as soon as it can be."""
+        numbers = before.numbers if before else Numbers()
+        score = judge(numbers, self.limits, _trouble(str(ref), error, known))
+        health = TableHealth(
+            str(ref), before.uuid if before else "", clock.now(), "", score.score, score.debt.amount, numbers, error
+        )  # fmt: skip
+        return _Looked(health, repaint=before is not None)
+
+    def _policy(self, ref: TableRef, properties: Mapping[str, str], known: _Known) -> Policy:
+        stored = known.stored.get(str(ref), {})
+        return resolve(ref, Layers.of(self.policy, table_properties=properties, stored=stored))
+
+    def _hold_costs(
+        self, format_: TableFormat, view: TableView, policy: Policy, holds: Holds, now: datetime
+    ) -> dict[Hold, int | None]:
+        """Of holds on snapshots; a cost is remembered for hours, and only a few are worked out in one look."""
+        held = holds.snapshots()
+        # Of a snapshot that several hold, none alone keeps anything.
+        costs: dict[Hold, int | None] = {each: 0 for own in held.values() if len(own) > 1 for each in own}
+        new = []
+        for each in (own[0] for own in held.values() if len(own) == 1 and not _is_main(own[0])):
+            at, cost = self._costs.get((view.uuid, each), (None, None))
+            if at is not None and now - at < _COST_LASTS:
+                costs[each] = cost
+            else:
+                new.append(each)
+        whole = replace(policy, values={**policy.values, **_whole(policy)})
+        for each, cost in zip(new, hold_costs(format_, view, whole, new[:_COSTED], now), strict=False):
+            costs[each] = cost
+            self._costs[view.uuid, each] = (now, cost)
+        return costs
+
+    # ------------------------------------------------------------ writing down
+
+    def _write(self, batch: Sequence[_Looked], known: _Known, tally: _Tally) -> None:
+        """What was found, in a few transactions: a process that stops between two of them loses a look, nothing else."""
+        if not batch:
+            return
+        records, now = HealthRecords(self.state), clock.now()
+        views = [each.view for each in batch if each.view is not None]
+        if views:
+            SeenTables(self.state).saw_all(views, now)
+        records.touch([each.health.table for each in batch if each.same], now)
+        records.put([self._complete(each, records, known) for each in batch if not each.same])
+        found = {each.health.table: self._alarms(each.health, known) for each in batch}
+        raised, cleared = warnings.record(records, found, known.warned, now)
+        tally.tables += len(batch)
+        tally.changed += len(views)
+        tally.failed += sum(bool(each.health.error) for each in batch)
+        tally.raised, tally.cleared = tally.raised + raised, tally.cleared + cleared
+
+    def _complete(self, looked: _Looked, records: HealthRecords, known: _Known) -> TableHealth:
+        """With its portrait: the one it has, where only numbers changed, with the parts of its new score."""
+        if not looked.repaint:
+            return looked.health
+        stored = records.get(looked.health.table)
+        portrait = Portrait.read(stored.portrait) if stored else None
+        if portrait is None:
+            return looked.health
+        trouble = _trouble(looked.health.table, looked.health.error, known)
+        score = judge(looked.health.numbers, self.limits, trouble)
+        return replace(looked.health, portrait=with_score(portrait, score).to_dict())
+
+    def _alarms(self, health: TableHealth, known: _Known) -> tuple[warnings.Alarm, ...]:
+        trouble = _trouble(health.table, health.error, known)
+        return warnings.decide(health.numbers, self.limits, trouble, known.warned.get(health.table, ()))
+
+    def _thin(self, now: datetime) -> None:
+        """All of two days, one an hour for two weeks, then four a day; one a day once they are older than the setting says."""
+        if self._thinned is not None and now - self._thinned < _THINNING:
+            return
+        self._thinned = now
+        tiers = (
+            (now - timedelta(days=2), timedelta(hours=1)),
+            (now - timedelta(days=14), timedelta(hours=6)),
+            (now - timedelta(days=self.limits.keep_days), timedelta(days=1)),
+        )
+        HealthRecords(self.state).thin(tiers)
+
+
+@dataclass(slots=True)
+class _Tally:
+    behind: float
+    tables: int = 0
+    changed: int = 0
+    failed: int = 0
+    raised: int = 0
+    cleared: int = 0
+
+
+def _last(health: TableHealth | None, now: datetime) -> float:
+    """Seconds since the table was looked at; one that never was comes before all others."""
+    return float("inf") if health is None else (now - health.at).total_seconds()
+
+
+def _spread(name: str) -> float:
+    """From 0 to 1, always the same for a table: so that not all are painted in the same minute."""
+    return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 0x100000000
+
+
+def _trouble(name: str, error: str, known: _Known) -> Trouble:
+    return Trouble(error, known.suspended.get(name, ""), known.failures.get(name, 0))
+
+
+def _with_doomed(numbers: Numbers, waiting: Sequence[Waiting], policy: Policy, now: datetime) -> Numbers:
+    due = [each for each in waiting if (at := due_at(each.verdict, policy)) is not None and at <= now]
+    orphans = [each for each in waiting if each.verdict.cause in ORPHANED]
+    return replace(
+        numbers,
+        doomed_files=sum(each.live.files for each in waiting),
+        doomed_bytes=sum(each.live.bytes for each in waiting),
+        due_doomed_files=sum(each.live.files for each in due),
+        due_doomed_bytes=sum(each.live.bytes for each in due),
+        orphan_files=sum(each.live.files for each in orphans),
+        orphan_bytes=sum(each.live.bytes for each in orphans),
+    )
+
+
+def _with_holds(numbers: Numbers, holds: Holds, costs: Mapping[Hold, int | None]) -> Numbers:
+    known = {hold: cost for hold, cost in costs.items() if cost}
+    return replace(
+        numbers,
+        holds=sum(not _is_main(each) for each in holds.holds),
+        held_bytes=sum(known.values()),
+        held_forever_bytes=sum(cost for hold, cost in known.items() if hold.until is None),
+    )
+
+
+def _is_main(hold: Hold) -> bool:
+    return hold.kind is HoldKind.BRANCH and hold.name == "main"
+
+
+def _whole(policy: Policy) -> dict[str, Any]:
+    """What holds cost is measured against what the policy would expire in any number of runs, switched on or not."""
+    values = policy.values
+    return {
+        "snapshot_expire_limit": replace(values["snapshot_expire_limit"], value=None),
+        "snapshot_expiry_enabled": replace(values["snapshot_expiry_enabled"], value=True),
+    }
+
+
+def _sentence(error: Exception) -> str:
+    told = error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
+    return redact_url((told.splitlines() or [type(error).__name__])[0])[:500]

@@ -1,0 +1,136 @@
+"""How well a table is, as a number people can argue with: 100 less what each part costs. And its debt: what most needs work.
+
+Pure. More of anything bad never raises a score, and never lowers a debt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lakewarden.serving import HealthConfig
+from lakewarden.state.health import Numbers
+
+BEST = 100
+_OVERDUE, _DOOMED, _GAPS = 100, 50_000, 10  # where half of a part's points are gone
+_FAILURE, _FAILURES_MOST = 10, 50
+_SUSPENDED, _UNREADABLE = 60, 100
+# What one unit of debt is: about what one short run takes care of.
+_SMALL, _DELETES, _MANIFESTS, _SNAPSHOTS, _FILES, _BYTES = 100, 20, 100, 100, 10_000, 10_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What upkeep itself ran into: why the table cannot be read, why it is suspended, failures in a row."""
+
+    error: str = ""
+    suspended: str = ""
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`cost` points of at most `weight` are gone, and why; `value` is the number it was judged by."""
+
+    name: str
+    weight: int
+    value: float
+    cost: float
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Debt:
+    """`amount` 0: nothing to do. In units of about one short run."""
+
+    amount: float
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    score: int
+    parts: tuple[Part, ...]
+    debt: Debt
+
+
+def judge(numbers: Numbers, limits: HealthConfig, trouble: Trouble | None = None) -> Score:
+    """Half of a part's points are gone where a warning is raised, all of them at twice that."""
+    parts = (
+        _small(numbers, limits),
+        _deletes(numbers, limits),
+        _manifests(numbers, limits),
+        _snapshots(numbers),
+        _doomed(numbers),
+        _lineage(numbers),
+        _trouble(trouble or Trouble()),
+    )
+    left = BEST - sum(each.cost for each in parts)
+    return Score(max(0, int(left)), parts, debt(numbers))
+
+
+def debt(numbers: Numbers) -> Debt:
+    """What the worker orders tables by. Lineage and trouble are not in it: no run makes those better."""
+    shares = (
+        (numbers.small_files / _SMALL, f"{numbers.small_files:,} small files"),
+        (numbers.delete_files / _DELETES, f"{numbers.delete_files:,} delete files"),
+        (max(0, numbers.manifests - 1) / _MANIFESTS, f"{numbers.manifests:,} manifests"),
+        (numbers.overdue_snapshots / _SNAPSHOTS, f"{numbers.overdue_snapshots:,} snapshots free to expire"),
+        (
+            numbers.due_doomed_files / _FILES + numbers.due_doomed_bytes / _BYTES,
+            f"{numbers.due_doomed_files:,} doomed files past their grace",
+        ),
+    )
+    return Debt(sum(amount for amount, _ in shares), _made_up_of(shares))
+
+
+def _made_up_of(shares: Sequence[tuple[float, str]]) -> str:
+    """The largest first; what rounds to nothing is left out."""
+    told = [f"{what} ({amount:.2f})" for amount, what in sorted(shares, reverse=True) if amount >= 0.005]
+    return ", ".join(told) or "nothing to do"
+
+
+def _small(numbers: Numbers, limits: HealthConfig) -> Part:
+    return _part("small-files", 30, numbers.small_files, limits.small_files, f"{numbers.small_files:,} of {numbers.files:,} files are small")  # fmt: skip
+
+
+def _deletes(numbers: Numbers, limits: HealthConfig) -> Part:
+    """A few files with deletes are no debt: below the least number of files, the ratio counts in proportion."""
+    counts = min(1.0, numbers.files / limits.delete_ratio_files)
+    told = f"{numbers.delete_files:,} delete files for {numbers.files:,} data files, {numbers.deleted_rows:,} rows deleted"
+    return _part("deletes", 20, numbers.delete_ratio * counts, limits.delete_ratio, told)
+
+
+def _manifests(numbers: Numbers, limits: HealthConfig) -> Part:
+    return _part("manifests", 15, numbers.manifests, limits.manifests, f"{numbers.manifests:,} manifests")
+
+
+def _snapshots(numbers: Numbers) -> Part:
+    told = f"{numbers.overdue_snapshots:,} of {numbers.snapshots:,} snapshots could have expired"
+    return _part("snapshots", 15, numbers.overdue_snapshots, _OVERDUE, told)
+
+
+def _doomed(numbers: Numbers) -> Part:
+    told = f"{numbers.due_doomed_files:,} doomed files are past their grace"
+    return _part("doomed", 10, numbers.due_doomed_files, _DOOMED, told)
+
+
+def _lineage(numbers: Numbers) -> Part:
+    gaps = numbers.lineage_gaps if numbers.lineage_asked else 0
+    told = f"{numbers.lineage_gaps:,} snapshots do not say where they come from"
+    told += "" if numbers.lineage_asked else ", which nobody asked for"
+    return _part("lineage", 10, gaps, _GAPS, told)
+
+
+def _trouble(trouble: Trouble) -> Part:
+    cost = float(min(_FAILURES_MOST, trouble.failures * _FAILURE))
+    told = f"{trouble.failures:,} failures in a row" if trouble.failures else "no failures"
+    if trouble.suspended:
+        cost, told = max(cost, _SUSPENDED), f"suspended: {trouble.suspended}"
+    if trouble.error:
+        cost, told = _UNREADABLE, f"it cannot be looked at: {trouble.error}"
+    return Part("trouble", _UNREADABLE, trouble.failures, cost, told)
+
+
+def _part(name: str, weight: int, value: float, half: float, sentence: str) -> Part:
+    return Part(name, weight, value, round(weight * min(1.0, value / (2 * half)), 2), sentence)

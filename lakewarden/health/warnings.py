@@ -1,0 +1,185 @@
+"""What is worth a warning, and when it is over. Deciding is pure; recording logs each warning once when it comes, once when it goes.
+
+Raised at a threshold and cleared well below it, so that a table at the edge does not come and go with every look.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from lakewarden.health.score import Trouble
+from lakewarden.serving import HealthConfig
+from lakewarden.state.health import HealthRecords, Numbers, Warned
+from lakewarden.state.leases import Lease
+from lakewarden.words import size
+
+log = logging.getLogger(__name__)
+
+# An open warning is over below this share of what raised it.
+CLEARS_BELOW = 0.7
+FLEET = "*"  # in place of a table's name, for what is not about one table
+
+_OVERDUE_SNAPSHOTS = 100
+_DOOMED_FILES = 50_000
+_DOOMED_SHARE, _DOOMED_BYTES = 0.5, 1_000_000_000
+_ORPHAN_SHARE, _ORPHAN_BYTES = 0.1, 100_000_000
+_HELD_SHARE, _HELD_BYTES = 0.5, 1_000_000_000
+_FOREVER_SHARE = 0.25
+
+
+class Kind(StrEnum):
+    """Each has a section in docs/runbook.md."""
+
+    DELETE_DEBT = "delete-debt"
+    MANIFEST_SPRAWL = "manifest-sprawl"
+    SMALL_FILES = "small-files"
+    EXPIRY_LAGS = "expiry-lags"
+    DOOMED_BACKLOG = "doomed-backlog"
+    LINEAGE_GAPS = "lineage-gaps"
+    UNBOUNDED_LOG = "unbounded-metadata-log"
+    ORPHANS = "orphans"
+    COSTLY_HOLD = "costly-hold"
+    FOREVER_HOLD = "forever-hold"
+    UNREADABLE = "unreadable"
+    SUSPENDED = "suspended"
+    NO_LEADER = "no-leader"
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    kind: Kind
+    text: str
+
+
+def decide(
+    numbers: Numbers, limits: HealthConfig, trouble: Trouble, still_open: Collection[str]
+) -> tuple[Alarm, ...]:
+    """What is wrong with one table now. `still_open` are the kinds that were wrong before: those clear later than they came.
+
+    A table that cannot be read keeps what was wrong with it: nothing says that it is better.
+    """
+    found = [
+        *(Alarm(kind, text) for kind, value, limit, text in _measures(numbers, limits) if _over(kind, value, limit, still_open)),
+        *_states(numbers, trouble),
+    ]  # fmt: skip
+    return tuple(found)
+
+
+def _over(kind: Kind, value: float, limit: float, still_open: Collection[str]) -> bool:
+    return value >= (limit * CLEARS_BELOW if kind in still_open else limit)
+
+
+def _measures(numbers: Numbers, limits: HealthConfig) -> Iterator[tuple[Kind, float, float, str]]:
+    """Kind, what was measured, the threshold it is raised at, the words."""
+    enough = numbers.files >= limits.delete_ratio_files
+    yield (
+        Kind.DELETE_DEBT,
+        numbers.delete_ratio if enough else 0.0,
+        limits.delete_ratio,
+        f"{numbers.delete_files:,} delete files for {numbers.files:,} data files, {numbers.deleted_rows:,} of {numbers.records:,} rows deleted: every read applies them",
+    )
+    yield (
+        Kind.MANIFEST_SPRAWL,
+        numbers.manifests,
+        limits.manifests,
+        f"{numbers.manifests:,} manifests ({size(numbers.manifest_bytes)}): every plan of a query opens them",
+    )
+    yield (
+        Kind.SMALL_FILES,
+        numbers.small_files,
+        limits.small_files,
+        f"{numbers.small_files:,} of {numbers.files:,} files are small ({size(numbers.small_bytes)} together)",
+    )
+    yield (
+        Kind.EXPIRY_LAGS,
+        numbers.overdue_snapshots,
+        _OVERDUE_SNAPSHOTS,
+        f"{numbers.overdue_snapshots:,} of {numbers.snapshots:,} snapshots are free to expire and still there",
+    )
+    yield from _of_storage(numbers)
+
+
+def _of_storage(numbers: Numbers) -> Iterator[tuple[Kind, float, float, str]]:
+    due = max(
+        numbers.due_doomed_files / _DOOMED_FILES,
+        _share(numbers.due_doomed_bytes, numbers.bytes, _DOOMED_BYTES) / _DOOMED_SHARE,
+    )
+    yield (
+        Kind.DOOMED_BACKLOG,
+        due,
+        1.0,
+        f"{numbers.due_doomed_files:,} doomed files ({size(numbers.due_doomed_bytes)}) are past their grace and still there",
+    )
+    yield (
+        Kind.ORPHANS,
+        _share(numbers.orphan_bytes, numbers.bytes, _ORPHAN_BYTES),
+        _ORPHAN_SHARE,
+        f"about {numbers.orphan_files:,} files ({size(numbers.orphan_bytes)}) belong to no snapshot, beside {size(numbers.bytes)} that do",
+    )
+    yield (
+        Kind.COSTLY_HOLD,
+        _share(numbers.held_bytes, numbers.bytes, _HELD_BYTES),
+        _HELD_SHARE,
+        f"{size(numbers.held_bytes)} stay only because something holds them, beside {size(numbers.bytes)} of live data",
+    )
+    yield (
+        Kind.FOREVER_HOLD,
+        _share(numbers.held_forever_bytes, numbers.bytes, _HELD_BYTES),
+        _FOREVER_SHARE,
+        f"{size(numbers.held_forever_bytes)} stay because of holds that have no end",
+    )
+
+
+def _share(part: int, whole: int, least: int) -> float:
+    """Of the table's live bytes; nothing below a size that is worth anybody's time."""
+    return part / max(whole, 1) if part >= least else 0.0
+
+
+def _states(numbers: Numbers, trouble: Trouble) -> Iterator[Alarm]:
+    if numbers.lineage_asked and numbers.lineage_gaps:
+        yield Alarm(
+            Kind.LINEAGE_GAPS,
+            f"{numbers.lineage_gaps:,} of {numbers.snapshots:,} live snapshots do not say what the policy requires of every commit",
+        )
+    if numbers.log_unbounded:
+        yield Alarm(
+            Kind.UNBOUNDED_LOG,
+            f"the log of metadata files is not bounded ({numbers.metadata_files:,} files): every commit writes it anew and leaves one file behind",
+        )
+    if trouble.suspended:
+        yield Alarm(Kind.SUSPENDED, f"the schedule leaves it alone: {trouble.suspended}")
+    if trouble.error:
+        yield Alarm(Kind.UNREADABLE, f"it cannot be looked at: {trouble.error}")
+
+
+def no_leader(lease: Lease | None) -> Warned | None:
+    """Whether a worker led once and none does now. Told when asked: with no worker there is nobody to write it down."""
+    if lease is None or lease.live:
+        return None
+    text = f"no worker leads since {lease.until:%Y-%m-%d %H:%M:%S} UTC, the last was {lease.holder}: nothing is looked after"
+    return Warned(FLEET, Kind.NO_LEADER, text, lease.until)
+
+
+def record(
+    records: HealthRecords,
+    found: Mapping[str, Sequence[Alarm]],
+    was_open: Mapping[str, Collection[str]],
+    now: datetime,
+) -> tuple[int, int]:
+    """By table what is wrong now; how many warnings came and how many went. One that stays is not logged again."""
+    came = [(table, each.kind.value, each.text) for table, alarms in found.items() for each in alarms]
+    named = {(table, kind) for table, kind, _ in came}
+    went = [
+        (table, kind) for table in found for kind in was_open.get(table, ()) if (table, kind) not in named
+    ]
+    new = records.warn(came, now)
+    over = records.clear(went, now)
+    for table, kind, text in new:
+        log.warning("%s: %s: %s", table, kind, text)
+    for table, kind in over:
+        log.info("%s: %s is over", table, kind)
+    return len(new), len(over)

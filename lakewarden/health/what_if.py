@@ -1,0 +1,287 @@
+"""What another policy would have changed: the table's own commits replayed under both, side by side. Pure.
+
+A model, and it says what it leaves out: commits are those that snapshots and the archive still tell, small files wait in one
+place for the whole table, refs and holds keep nothing. Both sides are made the same way, so the difference is what counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import ceil
+from typing import Any
+
+from lakewarden.health.portrait import Portrait
+from lakewarden.lineage.summary import told_number
+from lakewarden.policy.resolve import Policy
+from lakewarden.policy.values import show
+from lakewarden.state.archive import Archived
+from lakewarden.state.health import Numbers, Point
+
+_PASS = timedelta(hours=1)
+_POINTS = 90
+_KEYS = (
+    "snapshot_expiry_enabled",
+    "snapshot_retention_hours",
+    "snapshot_min_retained",
+    "snapshot_max_retained",
+    "delete_grace_hours",
+    "rewrite_enabled",
+    "rewrite_small_bytes",
+    "rewrite_target_bytes",
+    "rewrite_min_input_files",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What one commit of the table's writers brought and took. Rewrites are not among them: the replay makes its own."""
+
+    at: datetime
+    added_files: int
+    added_bytes: int
+    removed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One point of the curves. `rewritten_bytes` is what compactions read since the point before."""
+
+    at: datetime
+    snapshots: int
+    small_files: int
+    rewritten_bytes: int
+    storage_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The curves under one policy, and what they come to."""
+
+    moments: tuple[Moment, ...]
+    snapshots: int  # at the end
+    small_files: int
+    rewritten_bytes_per_day: float
+    storage_bytes: int
+    storage_bytes_peak: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    key: str
+    old: str
+    new: str
+    replayed: bool  # whether the curves depend on it
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    table: str
+    since: datetime
+    until: datetime
+    commits: int
+    changes: tuple[Change, ...]
+    old: Side
+    new: Side
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The series are what charts draw."""
+        return {
+            "table": self.table,
+            "since": self.since.isoformat(),
+            "until": self.until.isoformat(),
+            "commits": self.commits,
+            "changes": [
+                {"key": each.key, "old": each.old, "new": each.new, "replayed": each.replayed}
+                for each in self.changes
+            ],
+            "old": _side(self.old),
+            "new": _side(self.new),
+            "notes": list(self.notes),
+        }
+
+
+def commits_of(portrait: Portrait, archived: Sequence[Archived], since: datetime) -> tuple[Commit, ...]:
+    """The commits of writers that are still known, the oldest first; each once, though it is in both."""
+    found = {
+        (each.id, each.at): Commit(each.at, each.added_files, each.added_bytes, each.removed_bytes)
+        for each in portrait.snapshots
+        if not each.run_id
+    }
+    for row in archived:
+        summary = row.snapshot.summary
+        if "lineage.run_id" not in summary:
+            told = (told_number(summary, key) for key in ("added-data-files", "added-files-size", "removed-files-size"))  # fmt: skip
+            found[row.snapshot.id, row.snapshot.committed_at] = Commit(row.snapshot.committed_at, *told)
+    return tuple(sorted((each for each in found.values() if each.at >= since), key=lambda each: each.at))
+
+
+def replay(
+    table: str,
+    commits: Sequence[Commit],
+    history: Sequence[Point],
+    numbers: Numbers,
+    old: Policy,
+    new: Policy,
+    since: datetime,
+    until: datetime,
+) -> WhatIf:
+    """Both policies on the same commits, from the first that is known."""
+    begins = max(since, commits[0].at) if commits else since
+    times = _times(begins, until)
+    changed = tuple(
+        Change(key, show(old[key]), show(new[key]), key in _KEYS)
+        for key in old.values
+        if old[key] != new[key]
+    )
+    return WhatIf(
+        table,
+        begins,
+        until,
+        len(commits),
+        changed,
+        _replayed(commits, numbers, old, times),
+        _replayed(commits, numbers, new, times),
+        tuple(_notes(commits, history, changed, since, begins)),
+    )
+
+
+def _replayed(commits: Sequence[Commit], numbers: Numbers, policy: Policy, times: Sequence[datetime]) -> Side:
+    rewrites, small = _compact(commits, policy, times)
+    gone = [(each.at, each.removed_bytes) for each in commits if each.removed_bytes] + rewrites
+    moments, before = [], times[0] - timedelta(days=1)
+    for place, at in enumerate(times):
+        moments.append(
+            Moment(
+                at,
+                _kept(commits, policy, at),
+                small[place],
+                sum(bytes_ for when, bytes_ in rewrites if before < when <= at),
+                _live(commits, numbers, at) + _lingering(gone, policy, at),
+            )
+        )
+        before = at
+    days = max((times[-1] - times[0]).total_seconds() / 86400, 1 / 24)
+    return Side(
+        tuple(moments),
+        moments[-1].snapshots,
+        moments[-1].small_files,
+        round(sum(bytes_ for _, bytes_ in rewrites) / days, 1),
+        moments[-1].storage_bytes,
+        max(each.storage_bytes for each in moments),
+    )
+
+
+def _compact(
+    commits: Sequence[Commit], policy: Policy, times: Sequence[datetime]
+) -> tuple[list[tuple[datetime, int]], list[int]]:
+    """Rewrites as (when, bytes read), and how many small files wait at each of the times.
+
+    A pass an hour at most. What a rewrite leaves is small again where all of it is not enough for one large file: it is
+    rewritten the next time, which is what a low `rewrite_min_input_files` costs.
+    """
+    files = bytes_ = 0
+    rewrites: list[tuple[datetime, int]] = []
+    waiting: list[int] = []
+    left, last = list(commits), times[0] - _PASS
+    for at in times:
+        while left and left[0].at <= at:
+            commit = left.pop(0)
+            if commit.added_files and commit.added_bytes / commit.added_files < policy.int(
+                "rewrite_small_bytes"
+            ):
+                files, bytes_ = files + commit.added_files, bytes_ + commit.added_bytes
+            if _due(files, policy) and commit.at - last >= _PASS:
+                rewrites.append((commit.at, bytes_))
+                files, bytes_ = _outputs(bytes_, policy)
+                last = commit.at
+        waiting.append(files)
+    return rewrites, waiting
+
+
+def _due(files: int, policy: Policy) -> bool:
+    return policy.bool("rewrite_enabled") and files >= policy.int("rewrite_min_input_files")
+
+
+def _outputs(bytes_: int, policy: Policy) -> tuple[int, int]:
+    """The small files that are left."""
+    outputs = max(1, ceil(bytes_ / policy.int("rewrite_target_bytes")))
+    return (outputs, bytes_) if bytes_ / outputs < policy.int("rewrite_small_bytes") else (0, 0)
+
+
+def _kept(commits: Sequence[Commit], policy: Policy, at: datetime) -> int:
+    known = [each.at for each in commits if each.at <= at]
+    if not policy.bool("snapshot_expiry_enabled"):
+        return len(known)
+    young = sum(when > at - policy.hours("snapshot_retention_hours") for when in known)
+    most = policy.maybe_int("snapshot_max_retained")
+    young = young if most is None else min(young, most)
+    return min(len(known), max(young, policy.int("snapshot_min_retained")))
+
+
+def _live(commits: Sequence[Commit], numbers: Numbers, at: datetime) -> int:
+    """From what the table has now, backwards."""
+    since = sum(each.added_bytes - each.removed_bytes for each in commits if each.at > at)
+    return max(0, numbers.bytes - since)
+
+
+def _lingering(gone: Sequence[tuple[datetime, int]], policy: Policy, at: datetime) -> int:
+    """Bytes that left the table and lie there still: until the last snapshot that had them expires, and the grace after that."""
+    if not policy.bool("snapshot_expiry_enabled"):
+        return sum(bytes_ for when, bytes_ in gone if when <= at)
+    stays = policy.hours("snapshot_retention_hours") + policy.hours("delete_grace_hours")
+    return sum(bytes_ for when, bytes_ in gone if when <= at < when + stays)
+
+
+def _times(since: datetime, until: datetime) -> list[datetime]:
+    """At most so many points: a day apart, or closer where the time is short."""
+    span = max(until - since, timedelta(hours=1))
+    step = max(span / _POINTS, timedelta(minutes=10))
+    count = max(1, int(span / step))
+    return [until - step * place for place in range(count, -1, -1)]
+
+
+def _notes(
+    commits: Sequence[Commit],
+    history: Sequence[Point],
+    changes: Sequence[Change],
+    asked: datetime,
+    begins: datetime,
+) -> Iterator[str]:
+    if not changes:
+        yield "nothing differs from the policy in force"
+    if not commits:
+        yield "no commit of a writer is known for that time: the curves are flat"
+    elif begins > asked + timedelta(days=1):
+        yield f"commits before {begins:%Y-%m-%d} are not known: snapshots that were kept from then are not counted"
+    if commits and not any(each.added_files for each in commits):
+        yield "the commits do not tell how many files they added: rewrites cannot be replayed"
+    for each in changes:
+        if not each.replayed:
+            yield f"{each.key} changes nothing in these curves"
+    if history:
+        first = history[0]
+        yield f"when first looked at in that time, {first.at:%Y-%m-%d}, it had {first.numbers.snapshots:,} snapshots and {first.numbers.small_files:,} small files"
+    yield "refs and holds are left out, and small files of all partitions are packed together"
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "snapshots": side.snapshots,
+        "small_files": side.small_files,
+        "rewritten_bytes_per_day": side.rewritten_bytes_per_day,
+        "storage_bytes": side.storage_bytes,
+        "storage_bytes_peak": side.storage_bytes_peak,
+        "series": [
+            {
+                "at": each.at.isoformat(),
+                "snapshots": each.snapshots,
+                "small_files": each.small_files,
+                "rewritten_bytes": each.rewritten_bytes,
+                "storage_bytes": each.storage_bytes,
+            }
+            for each in side.moments
+        ],
+    }

@@ -1,0 +1,146 @@
+"""What the state database knows of every table at once, in a few questions: for looks at thousands of tables, and for metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import func, select, text
+
+from lakewarden.state.database import State
+from lakewarden.state.schema import (
+    STILL_THERE,
+    doomed,
+    pins,
+    requests,
+    runs,
+    standings,
+    suspensions,
+    table_policies,
+    verdicts,
+)
+from lakewarden.state.standings import GONE, PASS, SEEN
+from lakewarden.state.verdicts import FileState, Tally, Verdict, VerdictState
+
+# Files that were in a table's folder without being part of it.
+ORPHANED = ("sweep", "failed-load")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A verdict of a table, and how many of its files are still there."""
+
+    verdict: Verdict
+    live: Tally
+
+
+class Fleet:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def stored_policies(self) -> dict[str, dict[str, object]]:
+        """By table what is stored for it."""
+        found: dict[str, dict[str, object]] = {}
+        wanted = select(table_policies).order_by(table_policies.c.table_name, table_policies.c.key)
+        for row in self._all(wanted):
+            found.setdefault(row.table_name, {})[row.key] = row.value
+        return found
+
+    def went_well(self, since: datetime | None, states: Sequence[str]) -> Sequence[Any]:
+        """Jobs of the schedule that ended so, from then on, also those that had nothing to do and are in no journal."""
+        wanted = select(standings.c.table_name, standings.c.slot, standings.c.ended_at).where(
+            standings.c.slot.not_in((PASS, SEEN)),
+            standings.c.state.in_(states),
+            standings.c.ended_at.is_not(None),
+        )
+        return self._all(wanted if since is None else wanted.where(standings.c.ended_at >= since))
+
+    def gone(self) -> frozenset[str]:
+        """Tables that a worker saw, and that their catalogs do not list any more."""
+        wanted = select(standings.c.table_name).where(standings.c.slot == SEEN, standings.c.state == GONE)
+        return frozenset(row.table_name for row in self._all(wanted))
+
+    def pinned(self) -> dict[str, list[str]]:
+        """By table the ids of its pins, with the moments they end: a pin that changes changes what is held."""
+        found: dict[str, list[str]] = {}
+        wanted = select(pins.c.table_name, pins.c.id, pins.c.expires_at).order_by(pins.c.id)
+        for row in self._all(wanted):
+            found.setdefault(row.table_name, []).append(f"{row.id} {row.expires_at}")
+        return found
+
+    def waiting(self) -> dict[str, list[Waiting]]:
+        """By table the verdicts in force that still have files to delete."""
+        live = (
+            select(
+                doomed.c.verdict_id,
+                func.count().label("files"),
+                func.coalesce(func.sum(doomed.c.size), 0).label("bytes"),
+            )
+            .where(text(STILL_THERE))  # word for word the condition of the index, or it is not used
+            .group_by(doomed.c.verdict_id)
+            .subquery()
+        )
+        wanted = (
+            select(verdicts, live.c.files, live.c.bytes)
+            .join(live, live.c.verdict_id == verdicts.c.id)
+            .where(verdicts.c.state == VerdictState.ACTIVE.value)
+        )
+        found: dict[str, list[Waiting]] = {}
+        for row in self._all(wanted):
+            verdict = Verdict(
+                row.id, row.table_name, row.table_uuid, row.cause, row.reason, VerdictState(row.state),
+                row.made_at, row.doomed_at,
+            )  # fmt: skip
+            found.setdefault(row.table_name, []).append(Waiting(verdict, Tally(row.files, int(row.bytes))))
+        return found
+
+    def orphans_erased(self) -> dict[str, int]:
+        """By table how many files were deleted that a sweep, or a load that failed, had left there."""
+        wanted = (
+            select(verdicts.c.table_name, func.count().label("files"))
+            .join(doomed, doomed.c.verdict_id == verdicts.c.id)
+            .where(doomed.c.state == FileState.ERASED.value, verdicts.c.cause.in_(ORPHANED))
+            .group_by(verdicts.c.table_name)
+        )
+        return {row.table_name: row.files for row in self._all(wanted)}
+
+    def failures(self) -> dict[str, int]:
+        """By table the most failures in a row that one of its slots has."""
+        wanted = select(standings.c.table_name, func.max(standings.c.failures).label("most"))
+        found = self._all(wanted.group_by(standings.c.table_name).having(func.max(standings.c.failures) > 0))
+        return {row.table_name: row.most for row in found}
+
+    def suspended(self) -> dict[str, str]:
+        """By table why it is suspended."""
+        return {row.table_name: row.reason for row in self._all(select(suspensions))}
+
+    # ------------------------------------------------------------ for metrics
+
+    def pending_requests(self) -> int:
+        wanted = select(func.count().label("n")).where(requests.c.state == "pending")
+        return int(self._all(wanted)[0].n)
+
+    def ended_runs(self, after: datetime | None, at_once: int) -> Sequence[Any]:
+        """Runs that ended at or after then, the oldest first: id, table, job, state, both moments and the counters."""
+        wanted = select(
+            runs.c.id, runs.c.table_name, runs.c.job, runs.c.state, runs.c.started_at, runs.c.ended_at, runs.c.counters
+        )  # fmt: skip
+        since = [] if after is None else [runs.c.ended_at >= after]
+        return self._all(
+            wanted.where(runs.c.ended_at.is_not(None), *since)
+            .order_by(runs.c.ended_at, runs.c.id)
+            .limit(at_once)
+        )
+
+    def open_runs(self) -> Mapping[str, int]:
+        """By job how many are running."""
+        wanted = (
+            select(runs.c.job, func.count().label("n")).where(runs.c.ended_at.is_(None)).group_by(runs.c.job)
+        )
+        return {row.job: row.n for row in self._all(wanted)}
+
+    def _all(self, wanted: Any) -> Sequence[Any]:
+        with self._state.read() as connection:
+            return connection.execute(wanted).all()

@@ -1,0 +1,314 @@
+"""Health as it was last seen, earlier looks for charts, and warnings from when they came until they went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
+
+from lakewarden.state.database import State
+from lakewarden.state.painted import paint, wipe
+from lakewarden.state.schema import health_history, table_health, warnings
+from lakewarden.state.upsert import upsert
+
+_AT_ONCE = 500
+_A_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """A table in numbers, from its metadata and the state database alone; nothing is listed."""
+
+    files: int = 0
+    delete_files: int = 0
+    bytes: int = 0
+    records: int = 0
+    snapshots: int = 0
+    manifests: int = 0
+    manifest_bytes: int = 0
+    metadata_files: int = 0
+    small_files: int = 0
+    small_bytes: int = 0
+    delete_ratio: float = 0.0
+    deleted_rows: int = 0  # rows that delete files mark; of equality deletes their own rows are counted
+    overdue_snapshots: int = 0  # free to expire, and still there
+    orphan_files: int = (
+        0  # an estimate without listing: what sweeps found and failed loads left, as far as it is still there
+    )
+    orphan_bytes: int = 0
+    doomed_files: int = 0
+    doomed_bytes: int = 0
+    due_doomed_files: int = 0  # of those, whose grace is over
+    due_doomed_bytes: int = 0
+    holds: int = 0
+    held_bytes: int = 0  # what stays only because something holds it; 0 where it was not worked out
+    held_forever_bytes: int = 0  # the part of it whose holds have no end
+    lineage_gaps: int = 0  # live snapshots that do not say what the policy asks for
+    lineage_asked: bool = False  # whether anybody set what lineage must say; else gaps are the rule
+    log_unbounded: bool = False  # every commit leaves a metadata file behind that nothing deletes
+    added_files_per_day: float = 0.0
+    added_bytes_per_day: float = 0.0
+    commits_per_day: float = 0.0
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Numbers:
+        """Numbers that an older version did not have are 0, and those that a newer one added are passed over."""
+        if _NAMES.issuperset(stored):
+            return cls(**stored)
+        return cls(**{name: value for name, value in stored.items() if name in _NAMES})
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            name: getattr(self, name) for name in _NUMBERS
+        }  # `asdict` copies, which a fleet of them shows
+
+
+_NUMBERS = tuple(each.name for each in fields(Numbers))
+_NAMES = frozenset(_NUMBERS)
+
+
+@dataclass(frozen=True, slots=True)
+class TableHealth:
+    """One look at one table. `error`: why it could not be looked at; the numbers are then the last known ones.
+
+    `score` is 0 (in trouble) to 100 (nothing to do), `debt` orders tables by how urgently they need work (0: not at all).
+    `portrait` is what a table's page shows without asking the table: see `health/portrait.py`.
+    """
+
+    table: str
+    uuid: str
+    at: datetime
+    version: str
+    score: int
+    debt: float
+    numbers: Numbers
+    error: str = ""
+    portrait: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "at": self.at.isoformat(),
+            "score": self.score,
+            "debt": round(self.debt, 3),
+            "numbers": self.numbers.to_dict(),
+            "error": self.error or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An earlier look."""
+
+    at: datetime
+    score: int
+    numbers: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something is wrong with a table since then; `cleared_at` None: still."""
+
+    table: str
+    kind: str
+    text: str
+    since: datetime
+    cleared_at: datetime | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "kind": self.kind,
+            "text": self.text,
+            "since": self.since.isoformat(),
+            "cleared_at": self.cleared_at.isoformat() if self.cleared_at else None,
+        }
+
+
+class HealthRecords:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def put(self, found: Sequence[TableHealth], *, history: bool = True) -> None:
+        """All of them in one transaction. A point of history is added where something changed, or a day has passed: charts
+        draw a number until the next one."""
+        with self._state.write() as connection:
+            for each in found:
+                upsert(connection, table_health, _row(each), ["table_name"])
+                paint(connection, each.table, each.portrait)
+            told = [each for each in found if history and not each.error]
+            newest = _newest_points(connection, [each.table for each in told])
+            for each in told:
+                before = newest.get(each.table)
+                if before is None or _worth_a_point(before, each):
+                    point = {name: _row(each)[name] for name in ("table_name", "at", "score", "numbers")}
+                    upsert(connection, health_history, point, ["table_name", "at"])
+
+    def touch(self, tables: Sequence[str], now: datetime) -> None:
+        """Looked at again, and found as they were."""
+        with self._state.write() as connection:
+            for start in range(0, len(tables), _AT_ONCE):
+                some = table_health.c.table_name.in_(tables[start : start + _AT_ONCE])
+                connection.execute(update(table_health).where(some).values(at=now))
+
+    def all(self) -> tuple[TableHealth, ...]:
+        """Every table, without its portrait; by name."""
+        columns = [each for each in table_health.c if each.name != "portrait"]
+        with self._state.read() as connection:
+            rows = connection.execute(select(*columns).order_by(table_health.c.table_name)).all()
+        return tuple(_health(row, {}) for row in rows)
+
+    def get(self, table: str) -> TableHealth | None:
+        wanted = select(table_health).where(table_health.c.table_name == table)
+        with self._state.read() as connection:
+            row = connection.execute(wanted).one_or_none()
+        return _health(row, row.portrait) if row else None
+
+    def forget(self, tables: Sequence[str]) -> None:
+        """Tables that are no more: their newest look and open warnings go, their history stays for its time."""
+        with self._state.write() as connection:
+            connection.execute(delete(table_health).where(table_health.c.table_name.in_(tables)))
+            wipe(connection, tables)
+            connection.execute(
+                delete(warnings).where(warnings.c.table_name.in_(tables), warnings.c.cleared_at.is_(None))
+            )
+
+    def history(self, table: str, since: datetime, most: int | None = None) -> tuple[Point, ...]:
+        """The oldest first. With `most`, every so many-th look and always the newest: a week has ten thousand."""
+        mine = and_(health_history.c.table_name == table, health_history.c.at >= since)
+        place = (func.row_number().over(order_by=health_history.c.at.desc()) - 1).label("place")
+        numbered = select(health_history, place).where(mine).subquery()
+        with self._state.read() as connection:
+            count = connection.execute(select(func.count()).where(mine)).scalar_one()
+            step = 1 if most is None else max(1, -(-count // most))
+            wanted = select(numbered).where(numbered.c.place % step == 0).order_by(numbered.c.at)
+            rows = connection.execute(wanted).all()
+        return tuple(Point(row.at, row.score, Numbers.read(row.numbers)) for row in rows)
+
+    def thin(self, tiers: Sequence[tuple[datetime, timedelta]], most: int = 50_000) -> int:
+        """Before each moment, the last point of each step stays; how many went. At most so many at once: the next call goes on."""
+        gone: set[tuple[str, datetime]] = set()
+        with self._state.write() as connection:
+            for before, step in tiers:
+                gone |= _too_many(connection, before, step)
+            chosen = sorted(gone)[:most]
+            for table, at in chosen:
+                one = and_(health_history.c.table_name == table, health_history.c.at == at)
+                connection.execute(delete(health_history).where(one))
+        return len(chosen)
+
+    # ------------------------------------------------------------ warnings
+
+    def open_kinds(self) -> dict[str, dict[str, str]]:
+        """By table and kind, the words of every warning that is not over."""
+        wanted = select(warnings.c.table_name, warnings.c.kind, warnings.c.text)
+        found: dict[str, dict[str, str]] = {}
+        with self._state.read() as connection:
+            for row in connection.execute(wanted.where(warnings.c.cleared_at.is_(None))):
+                found.setdefault(row.table_name, {})[row.kind] = row.text
+        return found
+
+    def warn(self, found: Sequence[tuple[str, str, str]], now: datetime) -> list[tuple[str, str, str]]:
+        """Those (table, kind, text) that are new; of those that are open already only the words change."""
+        known = self.open_kinds()
+        new = [each for each in found if each[1] not in known.get(each[0], {})]
+        said = [each for each in found if known.get(each[0], {}).get(each[1], each[2]) != each[2]]
+        if not new and not said:
+            return []
+        with self._state.write() as connection:
+            for table, kind, text in said:
+                connection.execute(update(warnings).where(_open(table, kind)).values(seen_at=now, text=text))
+            fresh = []
+            for table, kind, text in new:
+                row = {"table_name": table, "kind": kind, "text": text, "since": now, "seen_at": now}
+                if not connection.execute(
+                    update(warnings).where(_open(table, kind)).values(text=text)
+                ).rowcount:
+                    connection.execute(insert(warnings).values(row))
+                    fresh.append((table, kind, text))
+        return fresh
+
+    def clear(self, found: Sequence[tuple[str, str]], now: datetime) -> list[tuple[str, str]]:
+        """Those (table, kind) that were open, and are over now."""
+        if not found:
+            return []
+        with self._state.write() as connection:
+            return [
+                (table, kind)
+                for table, kind in found
+                if connection.execute(
+                    update(warnings).where(_open(table, kind)).values(cleared_at=now)
+                ).rowcount
+            ]
+
+    def warnings(self, table: str | None = None, *, also_cleared: int = 0) -> tuple[Warned, ...]:
+        """The open ones, longest first; and so many that are over, the newest first."""
+        mine = [] if table is None else [warnings.c.table_name == table]
+        now_open = select(warnings).where(warnings.c.cleared_at.is_(None), *mine).order_by(warnings.c.since)
+        over = select(warnings).where(warnings.c.cleared_at.is_not(None), *mine)
+        over = over.order_by(warnings.c.cleared_at.desc()).limit(also_cleared)
+        with self._state.read() as connection:
+            rows = [*connection.execute(now_open), *(connection.execute(over) if also_cleared else ())]
+        return tuple(Warned(row.table_name, row.kind, row.text, row.since, row.cleared_at) for row in rows)
+
+
+def _row(each: TableHealth) -> dict[str, Any]:
+    return {
+        "table_name": each.table,
+        "table_uuid": each.uuid,
+        "at": each.at,
+        "version": each.version,
+        "score": each.score,
+        "debt": each.debt,
+        "numbers": each.numbers.to_dict(),
+        "error": each.error,
+        "portrait": dict(each.portrait),
+    }
+
+
+def _newest_points(connection: Connection, tables: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for table in tables:  # by the primary key, each a single look from its end
+        wanted = select(health_history).where(health_history.c.table_name == table)
+        row = connection.execute(wanted.order_by(health_history.c.at.desc()).limit(1)).one_or_none()
+        if row is not None:
+            found[table] = row
+    return found
+
+
+def _worth_a_point(before: Any, each: TableHealth) -> bool:
+    changed = (before.score, before.numbers) != (each.score, each.numbers.to_dict())
+    return changed or each.at - before.at >= _A_DAY
+
+
+def _too_many(connection: Connection, before: datetime, step: timedelta) -> set[tuple[str, datetime]]:
+    wanted = (
+        select(health_history.c.table_name, health_history.c.at)
+        .where(health_history.c.at < before)
+        .order_by(health_history.c.table_name, health_history.c.at)
+    )
+    rows = connection.execute(wanted).all()
+    last = {(row.table_name, row.at.timestamp() // step.total_seconds()): row.at for row in rows}
+    stay = {(table, at) for (table, _), at in last.items()}
+    return {(row.table_name, row.at) for row in rows} - stay
+
+
+def _open(table: str, kind: str) -> ColumnElement[bool]:
+    return and_(warnings.c.table_name == table, warnings.c.kind == kind, warnings.c.cleared_at.is_(None))
+
+
+def _health(row: Any, portrait: Mapping[str, Any]) -> TableHealth:
+    return TableHealth(
+        row.table_name,
+        row.table_uuid,
+        row.at,
+        row.version,
+        row.score,
+        row.debt,
+        Numbers.read(row.numbers),
+        row.error,
+        portrait,
+    )

@@ -1,0 +1,87 @@
+"""What pages ask of all portraits at once, kept beside them in narrow rows: what is held, and what commits were made from.
+
+A portrait is tens of kilobytes, and a lake has thousands: neither the list of holds nor a graph of tables can read them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Select, delete, select
+
+from lakewarden.state.database import State
+from lakewarden.state.schema import painted_holds, painted_inputs
+
+
+@dataclass(frozen=True, slots=True)
+class PaintedInput:
+    """A live commit that says what it was made from: `inputs` is its `input.snapshot_ids`, as far as the portrait has it."""
+
+    table: str
+    snapshot_id: int
+    at: datetime
+    operation: str
+    inputs: str
+
+
+class Painted:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def holds(self) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+        """Every hold of every portrait with its table: a `HoldLine`, as it is stored."""
+        wanted = select(painted_holds.c.table_name, painted_holds.c.line)
+        with self._state.read() as connection:
+            rows = connection.execute(wanted.order_by(painted_holds.c.table_name, painted_holds.c.place))
+            return tuple((row.table_name, row.line) for row in rows)
+
+    def inputs(self) -> tuple[PaintedInput, ...]:
+        """Of every table."""
+        return self._inputs(select(painted_inputs))
+
+    def inputs_naming(self, text: str) -> tuple[PaintedInput, ...]:
+        """Those in whose inputs the text occurs, such as the name of a table."""
+        return self._inputs(
+            select(painted_inputs).where(painted_inputs.c.inputs.contains(text, autoescape=True))
+        )
+
+    def _inputs(self, wanted: Select[Any]) -> tuple[PaintedInput, ...]:
+        with self._state.read() as connection:
+            return tuple(PaintedInput(*row) for row in connection.execute(wanted))
+
+
+def paint(connection: Connection, table: str, portrait: Mapping[str, Any]) -> None:
+    """The rows of this portrait, instead of those of the one before."""
+    wipe(connection, [table])
+    for kind, rows in (
+        (painted_holds, list(hold_rows(table, portrait))),
+        (painted_inputs, list(input_rows(table, portrait))),
+    ):
+        if rows:
+            connection.execute(kind.insert(), rows)
+
+
+def wipe(connection: Connection, tables: Sequence[str]) -> None:
+    for kind in (painted_holds, painted_inputs):
+        connection.execute(delete(kind).where(kind.c.table_name.in_(tables)))
+
+
+def hold_rows(table: str, portrait: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for place, line in enumerate(portrait.get("holds", ())):
+        yield {"table_name": table, "place": place, "line": line}
+
+
+def input_rows(table: str, portrait: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A snapshot once: ids repeat only where a portrait was painted in the middle of a commit."""
+    told = {line["id"]: line for line in portrait.get("snapshots", ()) if line.get("inputs")}
+    for line in told.values():
+        yield {
+            "table_name": table,
+            "snapshot_id": line["id"],
+            "at": datetime.fromisoformat(line["at"]),
+            "operation": line["operation"],
+            "inputs": line["inputs"],
+        }

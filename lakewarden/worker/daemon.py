@@ -1,0 +1,460 @@
+"""The worker: it leads or stands by, finds tables, gives those that are due their turns, and does what was asked for. For months.
+
+What runs, runs on threads of one Spark session, inside the shared budgets. This loop never waits for any of it: it looks around
+every `poll_seconds`, starts what may start, and otherwise only notices what has ended. Without the lease nothing is started.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from lakewarden import clock
+from lakewarden.api import Lakewarden
+from lakewarden.engine.session import end_jvm, is_alive
+from lakewarden.errors import LakewardenError, Unreachable
+from lakewarden.state.database import State
+from lakewarden.state.leases import Leases
+from lakewarden.state.owner import current_owner
+from lakewarden.state.requests import Request, Requests, RequestState
+from lakewarden.state.standings import Standings
+from lakewarden.version import build
+from lakewarden.worker import pass_
+from lakewarden.worker.events import Told, tell, warn
+from lakewarden.worker.lead import Lead
+from lakewarden.worker.pass_ import Ended, Turn
+from lakewarden.worker.pulse import Pulse
+from lakewarden.worker.roster import Roster
+from lakewarden.worker.schedule import Rules, decide
+from lakewarden.worker.signals import Wish, wishes
+from lakewarden.worker.times import INTERVAL
+
+# How long the worker waits for runs it told to stop: a commit that has begun is seen to its end.
+ABORT_SECONDS = 60.0
+# And for chores, which heard it when the drain began.
+CHORE_SECONDS = 10.0
+# Between two looks at what others may have changed: policies, suspensions, debts.
+_REFRESH_SECONDS = 10.0
+# Between two tries to start Spark, or to keep what ended while the database was away.
+_RETRY_SECONDS = 5.0
+_SLICE_SECONDS = 0.1
+# A turn that lasts longer than this is worth a word.
+_LONG = timedelta(hours=6)
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """Something to do every so often while this worker leads, on a thread of its own, one at a time.
+
+    `do` is handed what it asks now and then: whether it should end, because the worker leaves, leads no more or has no Spark.
+    """
+
+    name: str
+    seconds: float
+    do: Callable[[Callable[[], bool]], None]
+
+
+class Attendant(Protocol):
+    """What lives as long as the worker, leading or not: a server. Neither call blocks."""
+
+    def start(self) -> object: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Working:
+    """A turn under way."""
+
+    turn: Turn
+    began: datetime
+    thread: threading.Thread
+
+
+class Worker:
+    """One process's worker. `run` returns when it was told to stop and has."""
+
+    def __init__(
+        self,
+        api: Lakewarden,
+        chores: Sequence[Chore] = (),
+        attendants: Sequence[Attendant] = (),
+        address: str | None = None,
+    ) -> None:
+        """`address` is where its console is, for those who ask who leads."""
+        self._api, self._config = api, api.config.worker
+        self._rules = Rules(api.config.schedule, api.config.worker, api.config.budgets)
+        self._attendants = attendants
+        self._note = {"version": build(), **({"console": address} if address else {})}
+        self._wish = Wish.GO_ON
+        self._lead: Lead | None = None
+        self._roster: Roster | None = None
+        self._term: int | None = None
+        self._at_work: dict[str, _Working] = {}
+        self._chores = [Chore("discover", float(self._config.discover_seconds), self._discover), *chores]
+        self._chores_next: dict[str, float] = {}
+        self._chores_running: dict[str, threading.Thread] = {}
+        self._refreshed = self._spark_tried = float("-inf")
+        self._lock = threading.RLock()  # the roster's, between this loop and the threads of turns
+        self._outage, self._sparkless = Told("database-away"), Told("spark-not-ready")
+        self._amiss, self._pulse = Told("look-failed"), Pulse(self._spark_lives)
+        self._long: frozenset[threading.Thread] = frozenset()
+
+    # ------------------------------------------------------------ from outside
+
+    def drain(self) -> None:
+        """Start nothing new, finish what runs within drain_seconds, let a standby take over."""
+        self._wish = max(self._wish, Wish.DRAIN)
+
+    def abort(self) -> None:
+        """Stop what runs, cleanly and now."""
+        self._wish = Wish.ABORT
+
+    @property
+    def leading(self) -> bool:
+        return self._lead is not None and self._lead.term is not None
+
+    def at_work(self) -> tuple[str, ...]:
+        """Tables that have their turn at this moment."""
+        return tuple(each.turn.table for each in self._alive())
+
+    def busy(self) -> bool:
+        """Whether any thread of its is still at something."""
+        return bool(self._alive()) or self._at_chores()
+
+    # ------------------------------------------------------------ the loop
+
+    def run(self) -> None:
+        state = self._opened()
+        if state is None:
+            return
+        self._lead = Lead(Leases(state), current_owner(), self._config.lease_seconds, self._note)
+        self._roster = Roster(state, self._api.config)
+        tell("started", version=build(), tables=self._config.tables)
+        with ExitStack() as stack:
+            stack.enter_context(self._attended())
+            stack.enter_context(wishes(self._wished))
+            stack.enter_context(self._lead.kept())
+            while self._wish is Wish.GO_ON:
+                self._look_around()
+                self._pause(self._config.poll_seconds)
+            self._leave(self._lead)
+        tell("stopped")
+
+    def _opened(self) -> State | None:
+        """The state database; while it does not answer the worker waits for it, and does not end."""
+        while self._wish is Wish.GO_ON:
+            try:
+                state = self._api.state
+                self._outage.is_over()
+                return state
+            except Unreachable as error:
+                self._outage.is_so(error.message)
+                clock.sleep(1.0)
+        return None
+
+    @contextmanager
+    def _attended(self) -> Iterator[None]:
+        started: list[Attendant] = []
+        try:
+            for each in self._attendants:
+                each.start()
+                started.append(each)
+            yield
+        finally:
+            for each in reversed(started):
+                each.stop()
+
+    def _wished(self) -> None:
+        """Called from a signal handler: it only takes note."""
+        self._wish = Wish.DRAIN if self._wish is Wish.GO_ON else Wish.ABORT
+
+    def _pause(self, seconds: float) -> None:
+        """Until the next look; a wish to stop, or a turn that ended, is seen at once."""
+        until, before, running = clock.monotonic() + seconds, self._wish, len(self._alive())
+        while clock.monotonic() < until and self._wish is before and len(self._alive()) == running:
+            clock.sleep(_SLICE_SECONDS)
+
+    def _look_around(self) -> None:
+        self._notice_ended()
+        try:
+            lead = self._leading_now()
+            if lead is None:
+                return
+            if self._ready():
+                self._refresh()
+                self._do_chores()
+                self._start_asked(lead)
+                self._start_due(lead)
+            self._outage.is_over()
+            self._amiss.is_over()
+        except Unreachable as error:
+            # The database is away, or a catalog; nothing is begun, and the next look tries again.
+            self._outage.is_so(error.message)
+        except Exception as error:  # one table's oddity must not end what looks after all the others
+            self._amiss.is_so(pass_.told(error))
+
+    # ------------------------------------------------------------ leading
+
+    def _leading_now(self) -> Lead | None:
+        """The lead, once everything that a new term needs has been read."""
+        assert self._lead is not None and self._roster is not None
+        term = self._lead.term
+        if term is None:
+            self._term = None
+            return None
+        if term != self._term:
+            with self._lock:
+                self._roster.load()
+                left = self._roster.end_left_open(self._at_work, clock.now(), term)
+            for table in left:
+                warn("pass-left-open", table=table, reason="the worker stopped in the middle of it")
+            self._term, self._refreshed = term, clock.monotonic()
+            self._chores_next.clear()
+        return self._lead
+
+    def _refresh(self) -> None:
+        assert self._roster is not None
+        if clock.monotonic() - self._refreshed >= _REFRESH_SECONDS:
+            with self._lock:
+                self._roster.refresh()
+            self._refreshed = clock.monotonic()
+
+    def _ready(self) -> bool:
+        """Whether there is a Spark session that lives. One that died is let go once nothing stands on it any more."""
+        api = self._api
+        if api.has_lake and self._pulse.beats():
+            return True
+        if api.has_lake:
+            self._sparkless.is_so("the session's JVM is gone, or does not answer")
+            if self._pulse.silent:
+                end_jvm()  # what waits for its answers hears that there are none
+            if self.busy():
+                return False
+            api.reopen_lake()
+            self._pulse = Pulse(
+                self._spark_lives
+            )  # what the old one is still asked is not about the new session
+        if clock.monotonic() - self._spark_tried < _RETRY_SECONDS:
+            return False
+        self._spark_tried = clock.monotonic()
+        try:
+            with wishes(self._wished):  # starting a session brings its own handler of Ctrl-C
+                _ = api.lake
+        except Exception as error:  # Spark tells what it lacks in many ways; the next try may find it
+            self._sparkless.is_so(pass_.told(error))
+            api.reopen_lake()  # half a session is none: the next try begins with a JVM of its own
+            return False
+        self._sparkless.is_over()
+        tell("spark-ready", master=api.config.spark.master)
+        return True
+
+    def _spark_lives(self) -> bool:
+        return self._api.has_lake and is_alive(self._api.lake.spark)
+
+    # ------------------------------------------------------------ turns
+
+    def _start_asked(self, lead: Lead) -> None:
+        """Requests first, the oldest first. One for a table that is at work waits for it."""
+        term = lead.term
+        if term is None or not self._free():
+            return
+        requests = Requests(self._api.state)
+        for each in requests.waiting(term):
+            if not self._free():
+                return
+            if self._may_begin(each, term) and requests.claim(each.id, term, clock.now()):
+                # Somebody may have refreshed it since we looked; from the claim on it stays as it is.
+                claimed = requests.get(each.id) or each
+                self._start(lead, Turn(each.table, request=claimed, reason=f"request {each.id}"), term)
+
+    def _may_begin(self, request: Request, term: int) -> bool:
+        """Not while its table is at work. One that this leader began and could not end is tried again when the table is."""
+        assert self._roster is not None
+        if request.table in self._at_work:
+            return False
+        last = self._roster.of(request.table)
+        tried = request.state is RequestState.CLAIMED and request.term == term
+        return not (tried and last is not None and last.retry_at is not None and last.retry_at > clock.now())
+
+    def _start_due(self, lead: Lead) -> None:
+        assert self._roster is not None
+        free, term = self._free(), lead.term
+        if not free or term is None:
+            return
+        with self._lock:
+            book = self._roster.book({name: each.began for name, each in self._at_work.items()})
+            decision = decide(self._roster.charges, book, self._rules, clock.now())
+        for due in decision.due[:free]:
+            self._start(lead, Turn(due.table, due.jobs, reason=due.reason), term)
+
+    def _free(self) -> int:
+        return self._config.parallel_tables - len(self._at_work)
+
+    def _start(self, lead: Lead, turn: Turn, term: int) -> None:
+        assert self._roster is not None
+        now, stop = clock.now(), lead.stop
+        with self._lock:
+            if not self._roster.put([pass_.begin(turn, self._roster.of(turn.table), now)], term):
+                return  # another leads by now; the watch tells us in a moment
+        tell("pass-begins", table=turn.table, jobs=turn.jobs, why=turn.reason)
+
+        def work() -> None:
+            staged = self._rules.schedule.mode != INTERVAL
+            ended = pass_.do(self._api, turn, term, stop, staged=staged)
+            self._keep(lead, ended, term)
+
+        thread = threading.Thread(target=work, name=f"lakewarden-pass-{turn.table}", daemon=True)
+        self._at_work[turn.table] = _Working(turn, now, thread)
+        thread.start()
+
+    def _keep(self, lead: Lead, ended: Ended, term: int) -> None:
+        """Written down, if need be once the database is back; no longer than the term lasts: then the next leader finds it open."""
+        away = odd = False
+        while True:
+            try:
+                self._write_down(ended, term)
+                return
+            except Unreachable:
+                if away and lead.term != term:
+                    warn("pass-not-kept", table=ended.turn.table, state=str(ended.state))
+                    return
+                away = True
+                clock.sleep(_RETRY_SECONDS / 5)
+            except Exception as error:
+                # The database does not take it. In other words then: a table that does not back off would come again at once.
+                warn(
+                    "pass-not-kept", table=ended.turn.table, state=str(ended.state), reason=pass_.told(error)
+                )
+                if odd:
+                    return
+                odd, reason = True, f"what came of it cannot be written down ({type(error).__name__})"
+                ended = replace(ended, jobs=(), trouble=LakewardenError(reason=reason))
+
+    def _write_down(self, ended: Ended, term: int) -> None:
+        assert self._roster is not None
+        table = ended.turn.table
+        with self._lock:
+            slots = pass_.standings(ended, self._roster.of(table), self._config)
+            kept = self._roster.put(slots, term)
+        failures = slots[0].failures
+        suspended = pass_.suspension(ended, failures, self._config) if kept else None
+        if suspended is not None and table not in self._roster.book().suspended:
+            Standings(self._api.state).suspend(suspended)
+            with self._lock:
+                self._roster.refresh()
+            warn("suspended", table=table, reason=suspended.reason)
+        self._answer(ended, term)
+        say = warn if ended.failed else tell
+        say(
+            "pass-ended",
+            table=table,
+            state=str(ended.state),
+            seconds=round((ended.at - ended.began).total_seconds(), 1),
+            runs=ended.run_ids,
+            failures=failures or None,
+            reason=ended.reason,
+        )
+
+    def _answer(self, ended: Ended, term: int) -> None:
+        request, said = ended.turn.request, pass_.answer(ended)
+        if request is not None and said is not None:
+            state, reason = said
+            Requests(self._api.state).end(request.id, term, state, ended.run_ids, reason, ended.at)
+
+    def _alive(self) -> list[_Working]:
+        return [each for each in tuple(self._at_work.values()) if each.thread.is_alive()]
+
+    def _notice_ended(self) -> None:
+        self._at_work = {each.turn.table: each for each in self._alive()}
+        long = [each for each in self._at_work.values() if clock.now() - each.began >= _LONG]
+        for each in long:
+            if each.thread not in self._long:  # it may hang in a call that nobody answers: told once
+                warn("pass-takes-long", table=each.turn.table, since=f"{each.began:%Y-%m-%d %H:%M} UTC")
+        self._long = frozenset(each.thread for each in long)
+
+    # ------------------------------------------------------------ chores
+
+    def _do_chores(self) -> None:
+        for chore in self._chores:
+            running = self._chores_running.get(chore.name)
+            due = clock.monotonic() >= self._chores_next.get(chore.name, float("-inf"))
+            if due and (running is None or not running.is_alive()):
+                self._chores_next[chore.name] = clock.monotonic() + chore.seconds
+                self._begin_chore(chore)
+
+    def _begin_chore(self, chore: Chore) -> None:
+        term = self._term
+        asked, lives = float("-inf"), True
+
+        def over() -> bool:
+            """Asked for every one of thousands of tables; Spark is asked once a second."""
+            nonlocal asked, lives
+            if clock.monotonic() - asked >= 1.0:
+                asked, lives = clock.monotonic(), self._spark_lives()
+            return self._wish is not Wish.GO_ON or self._term != term or not lives
+
+        def work() -> None:
+            try:
+                chore.do(over)
+            except (
+                Exception
+            ) as error:  # a chore is not worth the worker's life: told, and done again when it is due
+                warn("chore-failed", chore=chore.name, reason=f"{type(error).__name__}: {error}")
+
+        thread = threading.Thread(target=work, name=f"lakewarden-{chore.name}", daemon=True)
+        self._chores_running[chore.name] = thread
+        thread.start()
+
+    def _at_chores(self) -> bool:
+        return any(each.is_alive() for each in self._chores_running.values())
+
+    def _discover(self, over: Callable[[], bool]) -> None:
+        """Every table of every catalog. Those of a catalog that does not answer stay as they are known."""
+        assert self._roster is not None
+        term, found, silent = self._term, list[str](), list[str]()
+        if term is None:  # the lease was lost before this thread came to it
+            return
+        for catalog in self._api.catalogs():
+            try:
+                found += [str(each) for each in self._api.tables(catalog)]
+            except Exception as error:  # whatever one catalog says, the others are asked too
+                if over():
+                    return
+                silent.append(catalog)
+                warn("catalog-unreadable", catalog=catalog, reason=pass_.told(error))
+        with self._lock:
+            known = [each.table for each in self._roster.charges]
+            found += [each for each in known if each.partition(".")[0] in silent]
+            new, gone = self._roster.discovered(found, clock.now(), term)
+        if new or gone:
+            tell("tables", known=len(self._roster.charges), new=new, gone=gone)
+
+    # ------------------------------------------------------------ leaving
+
+    def _leave(self, lead: Lead) -> None:
+        """Finish what runs or, when time is over or somebody insists, stop it cleanly; then let a standby take over."""
+        tell("draining", at_work=self.at_work(), seconds=self._config.drain_seconds)
+        until = clock.monotonic() + self._config.drain_seconds
+        while self._alive() and self._wish is not Wish.ABORT and clock.monotonic() < until:
+            clock.sleep(_SLICE_SECONDS)
+        if self._alive():
+            self._stop_runs(lead)
+        lead.release()
+        until = clock.monotonic() + CHORE_SECONDS
+        while self._at_chores() and clock.monotonic() < until:  # what they stand on goes when this returns
+            clock.sleep(_SLICE_SECONDS)
+
+    def _stop_runs(self, lead: Lead) -> None:
+        warn("stopping-runs", at_work=self.at_work())
+        lead.stop.ask("the worker is shutting down")
+        until = clock.monotonic() + ABORT_SECONDS
+        while self._alive() and clock.monotonic() < until:
+            clock.sleep(_SLICE_SECONDS)
+        if self._alive():
+            # Their runs stay open, and can do nothing more once another leads, who settles them.
+            warn("left-running", at_work=self.at_work())

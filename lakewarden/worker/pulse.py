@@ -1,0 +1,48 @@
+"""Whether Spark answers, asked on a thread of its own: a JVM that stands still must not hold up the loop that asks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from lakewarden import clock
+
+# How long an answer may take before the JVM counts as standing still. Collecting garbage for that long is no different.
+PATIENCE_SECONDS = 120.0
+_WAIT_SECONDS = 1.0
+
+
+class Pulse:
+    """One question at a time. While it is not answered the last answer holds, until patience ends: then it is `silent`."""
+
+    def __init__(self, ask: Callable[[], bool], patience: float = PATIENCE_SECONDS) -> None:
+        self._ask, self._patience = ask, patience
+        self._wanted, self._answered = threading.Event(), threading.Event()
+        self._asked: float | None = None
+        self._answer = False
+        self._thread: threading.Thread | None = None
+
+    def beats(self) -> bool:
+        """Waits a second at most."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._loop, name="lakewarden-pulse", daemon=True)
+            self._thread.start()
+        if self._asked is None:
+            self._asked = clock.monotonic()
+            self._answered.clear()
+            self._wanted.set()
+        if self._answered.wait(_WAIT_SECONDS):
+            self._asked = None
+            return self._answer
+        return not self.silent
+
+    @property
+    def silent(self) -> bool:
+        """Whether a question has not been answered for too long."""
+        return self._asked is not None and clock.monotonic() - self._asked >= self._patience
+
+    def _loop(self) -> None:
+        while self._wanted.wait():
+            self._wanted.clear()
+            self._answer = self._ask()
+            self._answered.set()

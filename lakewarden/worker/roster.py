@@ -1,0 +1,172 @@
+"""The tables a worker looks after, and the book about them: kept in memory by the leader, who alone writes it, and in the database.
+
+Reading every standing of thousands of tables takes longer than deciding who is due, so it is read when a term begins, and
+what others may change (policies, suspensions, debts) from time to time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from fnmatch import fnmatchcase
+
+from lakewarden.config import Config
+from lakewarden.errors import PolicyError
+from lakewarden.model import Job, TableRef, cold_source
+from lakewarden.policy.resolve import Layers, Policy, resolve
+from lakewarden.serving import WorkerConfig
+from lakewarden.state.database import State
+from lakewarden.state.policies import Policies
+from lakewarden.state.standings import GONE, PASS, SEEN, Standing, Standings
+from lakewarden.state.tables import SeenTables
+from lakewarden.worker.schedule import Book, Charge, backoff
+from lakewarden.working import WHERE_ASKED
+
+RUNNING = "running"
+_SWITCHES: Mapping[Job, str] = {
+    Job.COMPACT_DELETES: "delete_compaction_enabled",
+    Job.COMPACT: "rewrite_enabled",
+    Job.REWRITE_MANIFESTS: "manifest_rewrite_enabled",
+    Job.EXPIRE: "snapshot_expiry_enabled",
+    **WHERE_ASKED,
+}
+
+
+def wanted(table: str, patterns: Sequence[str]) -> bool:
+    """Whether a worker with these patterns looks after the table; one that begins with ! leaves tables out."""
+    out = [each[1:].strip() for each in patterns if each.startswith("!")]
+    in_ = [each for each in patterns if not each.startswith("!")] or ["*"]
+    return any(fnmatchcase(table, each) for each in in_) and not any(fnmatchcase(table, each) for each in out)
+
+
+def jobs_by(policy: Policy) -> tuple[Job, ...]:
+    """The jobs a table's policy asks for, in the order of a pass."""
+    return tuple(job for job in Job if job not in _SWITCHES or policy.bool(_SWITCHES[job]))
+
+
+class Roster:
+    """As of the last look."""
+
+    def __init__(self, state: State, config: Config) -> None:
+        self._standings, self._policies, self._seen = Standings(state), Policies(state), SeenTables(state)
+        self._config = config
+        self._slots: dict[str, dict[str, Standing]] = {}
+        self._book = Book()
+        self._known: dict[str, tuple[object, Charge]] = {}
+        self._same: dict[tuple[Job, ...], tuple[Job, ...]] = {}
+        self._charges: tuple[Charge, ...] = ()
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        return self._charges
+
+    def book(self, at_work: Mapping[str, datetime] | None = None) -> Book:
+        return replace(self._book, standings=self._slots, at_work=dict(at_work or {}))
+
+    def of(self, table: str, slot: str = PASS) -> Standing | None:
+        return self._slots.get(table, {}).get(slot)
+
+    def load(self) -> None:
+        """Everything, anew."""
+        self._slots = self._standings.by_table()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """What others may have changed. A table that was resumed meanwhile is read again."""
+        suspended = self._standings.suspended()
+        forgiven = {each for each in self._standings.forgiven() if self._fails(each)}
+        for table in (set(self._book.suspended) - set(suspended)) | forgiven:
+            self._slots[table] = {each.slot: each for each in self._standings.of(table)}
+        self._book = Book(suspended=suspended, debts=self._standings.debts())
+        stored, seen = self._policies.all(), self._seen.all()
+        tables = [name for name in self._slots if self._present(name)]
+        self._charges = tuple(
+            self._charge(name, stored.get(name, {}), seen[name].properties if name in seen else {})
+            for name in sorted(tables)
+        )
+        self._known = {each.table: self._known[each.table] for each in self._charges}
+
+    def _fails(self, table: str) -> bool:
+        last = self.of(table)
+        return last is not None and last.failures > 0
+
+    def _present(self, table: str) -> bool:
+        seen = self._slots[table].get(SEEN)
+        return seen is not None and seen.state != GONE and wanted(table, self._config.worker.tables)
+
+    def discovered(self, tables: Iterable[str], now: datetime, lease_term: int | None) -> tuple[int, int]:
+        """These are all there are: how many came, and how many went."""
+        there = {each for each in tables if wanted(each, self._config.worker.tables)}
+        new = [Standing(each, SEEN, now) for each in sorted(there) if not self._is_known(each)]
+        gone = [
+            replace(slots[SEEN], state=GONE, ended_at=now)
+            for name, slots in self._slots.items()
+            if SEEN in slots and slots[SEEN].state != GONE and name not in there
+        ]
+        if new or gone:
+            self.put([*new, *gone], lease_term)
+            self.refresh()
+        return len(new), len(gone)
+
+    def _is_known(self, table: str) -> bool:
+        seen = self.of(table, SEEN)
+        return seen is not None and seen.state != GONE
+
+    def put(self, standings: Sequence[Standing], lease_term: int | None) -> bool:
+        """Into the database and the book; False, and neither, where another leads by now."""
+        if not self._standings.put_all(standings, lease_term):
+            return False
+        for each in standings:
+            self._slots.setdefault(each.table, {})[each.slot] = each
+        return True
+
+    def end_left_open(self, at_work: Iterable[str], now: datetime, lease_term: int | None) -> tuple[str, ...]:
+        """Passes that an earlier leader left in the middle: each counts as a failure, and is tried again; their tables."""
+        busy = set(at_work)
+        left = [
+            each[PASS]
+            for name, each in self._slots.items()
+            if PASS in each and each[PASS].state == RUNNING and name not in busy
+        ]
+        ended = [_left_open(each, self._config.worker, now) for each in left]
+        if ended:
+            self.put(ended, lease_term)
+        return tuple(each.table for each in ended)
+
+    # ------------------------------------------------------------ what a table's policy asks for
+
+    def _charge(self, table: str, stored: Mapping[str, object], properties: Mapping[str, str]) -> Charge:
+        since = self._slots[table][SEEN].began_at
+        signature = (stored, properties, since)
+        known = self._known.get(table)
+        if known is not None and known[0] == signature:
+            return known[1]
+        assert since is not None, "a table that is seen is seen at some time"
+        made = self._judged(table, since, stored, properties)
+        self._known[table] = (signature, made)
+        return made
+
+    def _judged(
+        self, table: str, since: datetime, stored: Mapping[str, object], properties: Mapping[str, str]
+    ) -> Charge:
+        live = cold_source(properties)
+        if live:
+            return Charge(table, since, (), f"it is the colder tier of {live}, and looked after with it")
+        layers = Layers.of(self._config.policy, table_properties=properties, stored=stored)
+        try:
+            policy = resolve(TableRef.parse(table), layers)
+        except PolicyError as error:
+            return Charge(table, since, (), f"its policy cannot be read: {error.message}")
+        if not policy.bool("maintenance_enabled"):
+            return Charge(table, since, (), f"switched off: {policy.explain('maintenance_enabled')}")
+        jobs = jobs_by(policy)
+        return Charge(table, since, self._same.setdefault(jobs, jobs))
+
+
+def _left_open(last: Standing, config: WorkerConfig, now: datetime) -> Standing:
+    """The first time it may have been chance, and is tried again at once."""
+    failures = last.failures + 1
+    retry_at = now if failures == 1 else now + backoff(failures, config)
+    reason = "the worker stopped in the middle of it"
+    return replace(last, state="failed", reason=reason, ended_at=now, failures=failures, retry_at=retry_at)

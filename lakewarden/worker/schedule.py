@@ -1,0 +1,321 @@
+"""Who is due, in which order, and why; and of everybody else why not, and when. Pure: the same book, the same decision.
+
+A table has one turn at a time: all its jobs that are due, in the order of a whole pass. Which table goes first is told by how
+long its turn has been due, and by its debt: a table with all the debt there can be goes ahead of one without any that has been
+due for up to one turn's time longer. No table has a second turn while one waits that was due before its first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from lakewarden.config import BudgetsConfig
+from lakewarden.jobs.pauses import Windows
+from lakewarden.model import Job
+from lakewarden.serving import ScheduleConfig, WorkerConfig
+from lakewarden.state.standings import PASS, Standing, Suspension
+from lakewarden.words import duration
+from lakewarden.worker.times import INTERVAL, Times, times_of
+
+COMPACTING = frozenset({Job.COMPACT, Job.COMPACT_DELETES})
+EXPIRING = frozenset({Job.EXPIRE_PARTITIONS, Job.HANDOFF, Job.EXPIRE, Job.REAP, Job.SWEEP})
+MOST_DEBT = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """A table the worker looks after: since when, and which jobs its policy asks for. `off`: why it asks for none."""
+
+    table: str
+    since: datetime
+    jobs: tuple[Job, ...]
+    off: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """What is known about the tables: how each stands by slot, who is suspended, what each owes, who is at work since when."""
+
+    standings: Mapping[str, Mapping[str, Standing]] = field(default_factory=dict)
+    suspended: Mapping[str, Suspension] = field(default_factory=dict)
+    debts: Mapping[str, float] = field(default_factory=dict)
+    at_work: Mapping[str, datetime] = field(default_factory=dict)
+
+
+class Why(StrEnum):
+    """Why a table is left alone for now."""
+
+    SUSPENDED = "suspended"
+    OFF = "switched-off"
+    AT_WORK = "at-work"
+    BACKING_OFF = "backing-off"
+    WINDOW = "quiet-window"
+    LATER = "not-yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A turn: these jobs, due since then. `urgency` orders turns; `left_out` are jobs that are due and must wait, with the reason."""
+
+    table: str
+    jobs: tuple[Job, ...]
+    since: datetime
+    debt: float
+    urgency: float
+    reason: str
+    left_out: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "due": True,
+            "jobs": [str(job) for job in self.jobs],
+            "since": self.since.isoformat(),
+            "debt": round(self.debt, 3),
+            "urgency": round(self.urgency, 3),
+            "why": "due",
+            "reason": self.reason,
+            "left_out": list(self.left_out),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Not now: why, and when it will be looked at again; None where that is up to somebody. `jobs` are those due then."""
+
+    table: str
+    why: Why
+    reason: str
+    next_at: datetime | None
+    jobs: tuple[Job, ...] = ()
+    debt: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "due": False,
+            "jobs": [str(job) for job in self.jobs],
+            "next_at": self.next_at.isoformat() if self.next_at else None,
+            "debt": round(self.debt, 3),
+            "why": str(self.why),
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`due` in the order they get their turns; `waiting` by when they are next."""
+
+    at: datetime
+    due: tuple[Due, ...]
+    waiting: tuple[Waiting, ...]
+
+    def of(self, table: str) -> Due | Waiting | None:
+        turns: tuple[Due | Waiting, ...] = (*self.due, *self.waiting)
+        return next((each for each in turns if each.table == table), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "at": self.at.isoformat(),
+            "due": [each.to_dict() for each in self.due],
+            "waiting": [each.to_dict() for each in self.waiting],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The settings a decision is made by."""
+
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    worker: WorkerConfig = field(default_factory=WorkerConfig)
+    budgets: BudgetsConfig = field(default_factory=BudgetsConfig)
+
+
+def decide(charges: Sequence[Charge], book: Book, rules: Rules, now: datetime) -> Decision:
+    """Every table's turn, or why it has none now."""
+    deciding = _Deciding(book, rules, now)
+    found = [deciding.judge(each) for each in charges]
+    due = sorted((each for each in found if isinstance(each, Due)), key=_order)
+    waiting = [each for each in found if isinstance(each, Waiting)]
+    waiting.sort(key=lambda each: (each.next_at is None, each.next_at or now, each.table))
+    return Decision(now, tuple(due), tuple(waiting))
+
+
+def _order(due: Due) -> tuple[float, datetime, str]:
+    return -due.urgency, due.since, due.table
+
+
+def backoff(failures: int, config: WorkerConfig) -> timedelta:
+    """How long a table is left alone after so many failures in a row."""
+    # Beyond thirty doublings every wait is the longest; the number itself would grow without end.
+    seconds = config.retry_seconds * 2 ** min(failures - 1, 30)
+    return timedelta(seconds=min(seconds, max(config.retry_max_seconds, config.retry_seconds)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    """Quiet windows as of this moment: why nothing starts, and when that is over."""
+
+    reason: str
+    opens_at: datetime | None
+
+    @classmethod
+    def by(cls, texts: Sequence[str], setting: str, now: datetime) -> _Closed:
+        windows = Windows.parse(texts)
+        reason = windows.closed(now).replace("pause_compaction", setting)
+        return cls(reason, windows.opens_at(now) if reason else None)
+
+
+_Line = tuple[Job, str, Times, _Closed | None]
+
+
+class _Deciding:
+    """What is the same for all tables at one moment, worked out once."""
+
+    def __init__(self, book: Book, rules: Rules, now: datetime) -> None:
+        self._book, self._rules, self._now = book, rules, now
+        self._known: dict[int, list[_Line]] = {}
+        self._every = timedelta(seconds=rules.schedule.interval_seconds)
+        compacting = _Closed.by(rules.budgets.pause_compaction, "pause_compaction", now)
+        expiring = _Closed.by(rules.budgets.pause_expiry, "pause_expiry", now)
+        self._closed = {
+            **(dict.fromkeys(COMPACTING, compacting) if compacting.reason else {}),
+            **(dict.fromkeys(EXPIRING, expiring) if expiring.reason else {}),
+        }
+        # A turn takes along what is due soon, so that a table's jobs stay together.
+        interval = rules.schedule.mode == INTERVAL
+        self._reach = now + self._every / 2 if interval else now
+
+    def judge(self, charge: Charge) -> Due | Waiting:
+        table, book = charge.table, self._book
+        debt = min(max(book.debts.get(table, 0.0), 0.0), MOST_DEBT)
+        slots = book.standings.get(table, {})
+        left = self._left_alone(charge, slots, debt)
+        if left is not None:
+            return left
+        jobs = [
+            _Slot(job, _due_at(times, slots.get(name), charge.since), closed)
+            for job, name, times, closed in self._lines(charge.jobs)
+        ]
+        owed = [each for each in jobs if each.due_at is not None and each.due_at <= self._now]
+        if not owed:
+            return _later(charge, jobs, debt)
+        ready = [each for each in owed if each.closed is None]
+        return (
+            self._due(charge, slots.get(PASS), jobs, owed, ready, debt)
+            if ready
+            else _paused(charge, owed, debt)
+        )
+
+    def _lines(self, jobs: tuple[Job, ...]) -> list[_Line]:
+        """What is asked of each job, for all tables that have the same ones: thousands share one tuple, and it lives as long."""
+        found = self._known.get(id(jobs))
+        if found is None:
+            times = times_of(self._rules.schedule, self._now, handoff=Job.HANDOFF in jobs)
+            found = [(job, job.value, times[job], self._closed.get(job)) for job in jobs]
+            self._known[id(jobs)] = found
+        return found
+
+    def _left_alone(self, charge: Charge, slots: Mapping[str, Standing], debt: float) -> Waiting | None:
+        """Whatever its jobs' times are."""
+        table = charge.table
+        suspension = self._book.suspended.get(table)
+        if suspension is not None:
+            reason = (
+                f"suspended since {suspension.since:%Y-%m-%d %H:%M} UTC by {suspension.by}: {suspension.reason}; "
+                f"`lakewarden resume {table}`"
+            )
+            return Waiting(table, Why.SUSPENDED, reason, None, debt=debt)
+        if charge.off or not charge.jobs:
+            reason = charge.off or "its policy switches every job off"
+            return Waiting(table, Why.OFF, reason, None, debt=debt)
+        began = self._book.at_work.get(table)
+        if began is not None:
+            return Waiting(table, Why.AT_WORK, f"at work since {began:%H:%M:%S} UTC", None, debt=debt)
+        last = slots.get(PASS)
+        if last is not None and last.retry_at is not None and last.retry_at > self._now:
+            reason = (
+                f"failed {_times_in_a_row(last.failures)}: {last.reason}"
+                if last.failures
+                else last.reason or "it is tried again later"
+            )
+            return Waiting(table, Why.BACKING_OFF, reason, last.retry_at, debt=debt)
+        return None
+
+    def _due(
+        self,
+        charge: Charge,
+        last: Standing | None,
+        jobs: Sequence[_Slot],
+        owed: Sequence[_Slot],
+        ready: Sequence[_Slot],
+        debt: float,
+    ) -> Due:
+        turn = None if last is None else last.began_at
+        # Of a table's jobs the first that was due is the most urgent one: debt outweighs at most the time between turns.
+        since = min(each.due_at for each in ready if each.due_at is not None)
+        soon = self._reach
+        taken = tuple(
+            each.job
+            for each in jobs
+            if each.closed is None and each.due_at is not None and each.due_at <= soon
+        )
+        left_out = tuple(f"{each.job}: {each.closed.reason}" for each in owed if each.closed is not None)
+        urgency = self._urgency(since, turn, debt)
+        return Due(charge.table, taken, since, debt, urgency, _reason(last, since, debt, self._now), left_out)
+
+    def _urgency(self, due_at: datetime, turn: datetime | None, debt: float) -> float:
+        """In turns' times. What was due before the table's last turn counts from that turn on: it has been served since."""
+        start = due_at if turn is None else max(due_at, turn)
+        gap = self._every if turn is None else max(due_at - turn, timedelta(0))
+        return ((self._now - start) + gap * (debt / MOST_DEBT)) / self._every
+
+
+class _Slot(NamedTuple):
+    """A job of one table: when it is due (None is never), and the window that keeps it from starting."""
+
+    job: Job
+    due_at: datetime | None
+    closed: _Closed | None
+
+
+def _due_at(times: Times, slot: Standing | None, since: datetime) -> datetime | None:
+    if slot is None:
+        return times.due_at(None, since)
+    if slot.retry_at is not None:
+        return slot.retry_at
+    return times.due_at(slot.began_at, since)
+
+
+def _paused(charge: Charge, owed: Sequence[_Slot], debt: float) -> Waiting:
+    windows = [each.closed for each in owed if each.closed is not None]
+    opens = [each.opens_at for each in windows if each.opens_at is not None]
+    jobs = tuple(each.job for each in owed)
+    return Waiting(charge.table, Why.WINDOW, windows[0].reason, min(opens, default=None), jobs, debt)
+
+
+def _later(charge: Charge, jobs: Sequence[_Slot], debt: float) -> Waiting:
+    first = min((each.due_at for each in jobs if each.due_at is not None), default=None)
+    if first is None:
+        reason = "the schedule has no time for any of its jobs"
+        return Waiting(charge.table, Why.OFF, reason, None, debt=debt)
+    next_ = tuple(each.job for each in jobs if each.due_at == first)
+    return Waiting(charge.table, Why.LATER, f"next: {', '.join(next_)}", first, next_, debt)
+
+
+def _times_in_a_row(failures: int) -> str:
+    return "once" if failures == 1 else f"{failures} times in a row"
+
+
+def _reason(last: Standing | None, since: datetime, debt: float, now: datetime) -> str:
+    """Why it has a turn, in a line."""
+    owes = f", debt {debt:.0f}" if debt else ""
+    if last is None or last.began_at is None:
+        return f"never maintained by a worker{owes}"
+    waited = duration(max(0.0, (now - since).total_seconds()))
+    retry = f"; failed {_times_in_a_row(last.failures)} so far" if last.failures else ""
+    return f"due for {waited}{owes}{retry}"

@@ -1,0 +1,310 @@
+"""The part of `Lakewarden` about upkeep: a whole pass, requests for one, who leads, how tables stand, runs that should stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from lakewarden import clock
+from lakewarden.errors import LakewardenError, NoSuchTable, Refused, Stopped, UsageError
+from lakewarden.model import Job, Run, RunState, Step, TableRef, Trigger
+
+if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
+    from lakewarden.engine.progress import Progress
+    from lakewarden.jobs.stopping import Stop
+    from lakewarden.policy.resolve import Policy
+    from lakewarden.state.database import State
+    from lakewarden.state.leases import Lease
+    from lakewarden.state.requests import Request
+    from lakewarden.state.run_progress import Cancel, Moment
+    from lakewarden.state.runs import Journal
+    from lakewarden.state.standings import Standing, Suspension
+
+# Jobs that a pass leaves out unless the policy switches them on.
+WHERE_ASKED: Mapping[Job, str] = {
+    Job.EXPIRE_PARTITIONS: "partition_expiry_enabled",
+    Job.HANDOFF: "handoff_enabled",
+    Job.SWEEP: "orphan_sweep_enabled",
+    Job.COMPACT_HISTORY: "history_compaction_enabled",
+}
+# Each needs that the one before it has ended well, where the schedule says so.
+STAGES = (Job.HANDOFF, Job.EXPIRE, Job.REAP, Job.SWEEP)
+_ENDS_THE_PASS = (RunState.UNKNOWN, RunState.INTERRUPTED)
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """One job of a pass: its run, or the error that kept it from having one; both where the run ended with it.
+
+    `began` is when the job was begun. `skipped` says why it was not begun at all.
+    """
+
+    job: Job
+    began: datetime
+    run: Run | None = None
+    error: Exception | None = None
+    skipped: str = ""
+
+    @property
+    def state(self) -> RunState:
+        """As of a run; a job that had none, because of an error, failed."""
+        if isinstance(self.error, Stopped):
+            return RunState.INTERRUPTED
+        if self.run is None:
+            return RunState.REFUSED if isinstance(self.error, Refused) else RunState.FAILED
+        # A run that is open after an error has begun a commit: the next one reads from the table what became of it.
+        return RunState.UNKNOWN if self.run.state is RunState.RUNNING else self.run.state
+
+    @property
+    def reason(self) -> str:
+        if self.skipped:
+            return self.skipped
+        if self.run is not None and self.run.reason:
+            return self.run.reason
+        if isinstance(self.error, LakewardenError):
+            return self.error.message
+        return "" if self.error is None else f"{type(self.error).__name__}: {self.error}"
+
+
+class Working:
+    """Calls about upkeep. What they stand on, `Lakewarden` itself has."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def state(self) -> State: ...
+
+        @property
+        def journal(self) -> Journal: ...
+
+        def run(
+            self,
+            job: str | Job,
+            table: str | TableRef,
+            policy: Mapping[str, object] | None = None,
+            trigger: Trigger | Mapping[str, str] | None = None,
+            progress: Progress | None = None,
+            *,
+            stop: Stop | None = None,
+            lease_term: int | None = None,
+            quiet: bool = False,
+        ) -> Run: ...
+
+        def run_by_id(self, run_id: str) -> tuple[Run, tuple[Step, ...]]: ...
+
+        def _doomed_cold(self, ref: TableRef) -> TableRef | None: ...
+
+        def policy(
+            self,
+            table: str | TableRef,
+            call: Mapping[str, object] | None = None,
+            *,
+            refresh: bool = False,
+        ) -> Policy: ...
+
+        def _named(self, table: str | TableRef) -> TableRef: ...
+
+        def _remembered(self, ref: TableRef) -> bool: ...
+
+        def _trigger(self, trigger: Trigger | Mapping[str, str] | None) -> Trigger: ...
+
+    # ------------------------------------------------------------ a whole pass
+
+    def maintain(
+        self,
+        table: str | TableRef,
+        trigger: Trigger | Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> tuple[Run, ...]:
+        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, reap, compact-history; expire-partitions before
+        and sweep after reap where the policy asks for it.
+
+        A job that fails or that safety refuses is told as such, and the pass goes on; it ends at a run whose outcome is unknown.
+        The first error that no run tells of is raised at the end.
+        """
+        ref = table if isinstance(table, TableRef) else TableRef.parse(table)
+        ended = list(self.pass_over(ref, self.jobs_of(ref), trigger, progress))
+        lost = next((each.error for each in ended if each.run is None and each.error is not None), None)
+        if lost is not None:
+            raise lost
+        return tuple(each.run for each in ended if each.run is not None)
+
+    def jobs_of(self, table: TableRef) -> tuple[Job, ...]:
+        """The jobs of the table's whole pass, in order. UsageError where its policy switches maintenance off."""
+        policy = self.policy(table, refresh=True)
+        if not policy.bool("maintenance_enabled"):
+            raise UsageError(
+                reason=f"maintain {table}: switched off by {policy.explain('maintenance_enabled')}",
+                hint=f"switch it on with `lakewarden policy {table} --set maintenance_enabled=true`, or run one job",
+            )
+        return tuple(job for job in Job if job not in WHERE_ASKED or policy.bool(WHERE_ASKED[job]))
+
+    def pass_over(
+        self,
+        table: TableRef,
+        jobs: Sequence[Job],
+        trigger: Trigger | Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+        *,
+        stop: Stop | None = None,
+        lease_term: int | None = None,
+        quiet: bool = False,
+        staged: bool = False,
+    ) -> Iterator[JobEnded]:
+        """These jobs, one after the other, each told as it ends. The only loop over a pass there is.
+
+        A failure is the job's own: the others go on, unless the outcome is unknown or the run was stopped. With `staged`, jobs of
+        STAGES wait for the one before them: where that failed they are not begun.
+        """
+        broken: Job | None = None
+        for job in jobs:
+            if staged and broken is not None and job in STAGES:
+                yield JobEnded(job, clock.now(), skipped=f"waits for {broken}, which has not ended well")
+                continue
+            ended = self._one(job, table, trigger, progress, stop, lease_term, quiet)
+            yield ended
+            if job is Job.REAP and ended.state not in _ENDS_THE_PASS:
+                # What the end of its retention doomed lies in another table, and has no pass of its own.
+                yield from self._in_the_cold(table, trigger, progress, stop, lease_term, quiet)
+            if ended.state in _ENDS_THE_PASS:
+                return
+            if job in STAGES and ended.state is RunState.FAILED:
+                broken = job
+
+    def _one(
+        self,
+        job: Job,
+        table: TableRef,
+        trigger: Trigger | Mapping[str, str] | None,
+        progress: Progress | None,
+        stop: Stop | None,
+        lease_term: int | None,
+        quiet: bool,
+    ) -> JobEnded:
+        began = clock.now()
+        try:
+            run = self.run(job, table, None, trigger, progress, stop=stop, lease_term=lease_term, quiet=quiet)
+            return JobEnded(job, began, run)
+        except (
+            Exception
+        ) as error:  # told in the job's outcome; who asked for the pass decides what follows from it
+            return JobEnded(job, began, self._run_since(table, job, began), error)
+
+    def _in_the_cold(self, table: TableRef, *how: Any) -> Iterator[JobEnded]:
+        began = clock.now()
+        try:
+            cold = self._doomed_cold(table)
+        except Exception as error:  # as with any job: told in its outcome
+            yield JobEnded(Job.REAP, began, None, error)
+            return
+        if cold is not None:
+            yield self._one(Job.REAP, cold, *how)
+
+    def _run_since(self, table: TableRef, job: Job, began: datetime) -> Run | None:
+        """What the journal has of a run that ended in an error; None where it did not come that far."""
+        found = self.journal.list(str(table), 2 * len(Job))
+        return next((each for each in found if each.job == job and each.started_at >= began), None)
+
+    # ------------------------------------------------------------ requests
+
+    def request(self, table: str | TableRef, trigger: Trigger | Mapping[str, str] | None = None) -> Request:
+        """Ask the worker for a whole pass of the table, as soon as it can. One is pending per table: asking again refreshes it."""
+        from lakewarden.state.requests import Requests
+
+        return Requests(self.state).file(str(self._named(table)), self._trigger(trigger), clock.now())
+
+    def requests(self, table: str | TableRef | None = None, limit: int = 50) -> tuple[Request, ...]:
+        """What was asked for and what became of it, the newest first."""
+        from lakewarden.state.requests import Requests
+
+        return Requests(self.state).list(None if table is None else str(self._named(table)), limit)
+
+    def pending_requests(self) -> tuple[Request, ...]:
+        """Every one that nobody has taken up yet, the oldest first."""
+        from lakewarden.state.requests import Requests
+
+        return Requests(self.state).waiting(0)
+
+    def request_by_id(self, request_id: str) -> Request:
+        """A request as it stands."""
+        from lakewarden.state.requests import Requests
+
+        found = Requests(self.state).get(request_id)
+        if found is None:
+            raise UsageError(
+                reason=f"find request {request_id!r}: there is none", hint="see `lakewarden requests`"
+            )
+        return found
+
+    # ------------------------------------------------------------ the worker
+
+    def leader(self) -> Lease | None:
+        """The newest lease, over or not; None where no worker ever led."""
+        from lakewarden.state.leases import Leases
+
+        return Leases(self.state).current()
+
+    def standings(self, table: str | TableRef | None = None) -> tuple[Standing, ...]:
+        """How tables, or this one, stand with the schedule."""
+        from lakewarden.state.standings import Standings
+
+        found = Standings(self.state)
+        return tuple(found.all().values()) if table is None else found.of(str(self._named(table)))
+
+    def suspended(self) -> Mapping[str, Suspension]:
+        """Tables that the schedule leaves alone, by name, with the reason."""
+        from lakewarden.state.standings import Standings
+
+        return Standings(self.state).suspended()
+
+    def suspend(self, table: str | TableRef, reason: str, operator: str) -> Suspension:
+        """Leave the table out of the schedule until it is resumed. Requests and runs by hand still work."""
+        from lakewarden.state.standings import Standings, Suspension
+
+        ref, standings = self._named(table), Standings(self.state)
+        if not self._remembered(ref) and not standings.of(str(ref)):
+            # A name that was mistyped would leave the table that was meant in the schedule, unseen.
+            raise NoSuchTable(table=ref, reason="nobody has read a table of that name yet")
+        made = Suspension(str(ref), clock.now(), reason, operator)
+        standings.suspend(made)
+        return made
+
+    def resume(self, table: str | TableRef) -> bool:
+        """Back into the schedule, its failures forgotten; whether it was suspended."""
+        from lakewarden.state.standings import Standings
+
+        return Standings(self.state).resume(str(self._named(table)))
+
+    # ------------------------------------------------------------ runs from outside
+
+    def progress_of(self, run_id: str) -> Moment | None:
+        """How far a run is; None where it has not said so."""
+        from lakewarden.state.run_progress import RunProgress
+
+        return RunProgress(self.state).get(run_id)
+
+    def cancel(self, run_id: str, operator: str) -> Run:
+        """Ask whoever drives the run to stop it cleanly; it ends as `interrupted` within seconds."""
+        from lakewarden.state.run_progress import RunProgress
+
+        run, _ = self.run_by_id(run_id)
+        if run.ended_at is not None:
+            raise UsageError(
+                reason=f"cancel run {run_id}: it ended as {run.state} at {run.ended_at:%Y-%m-%d %H:%M:%S} UTC"
+            )
+        RunProgress(self.state).cancel(run_id, operator, clock.now())
+        return run
+
+    def cancelled(self, run_id: str) -> Cancel | None:
+        """Who asked the run to stop, and when; None where nobody did."""
+        from lakewarden.state.run_progress import RunProgress
+
+        return RunProgress(self.state).cancelled(run_id)
+
+    def operator_actions(self, target: str | None = None, limit: int = 100) -> tuple[Any, ...]:
+        """What operators did through the console and the REST API, the newest first."""
+        from lakewarden.state.operators import OperatorActions
+
+        return OperatorActions(self.state).list(target, limit)

@@ -1,0 +1,339 @@
+"""/metrics against the real Prometheus: its linter, a server that scrapes an endpoint, and alerts that fire."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from lakewarden import Lakewarden
+from lakewarden.health.metrics import METRICS, Exposition, StateMetrics
+from lakewarden.model import Job, Owner, RunState, Trigger
+from lakewarden.state.doomed import DoomedFiles
+from lakewarden.state.fleet import Fleet
+from lakewarden.state.health import HealthRecords, Numbers, TableHealth
+from lakewarden.state.leases import Leases
+from lakewarden.state.rejections import Rejections
+from lakewarden.state.runs import Journal, current_owner
+from lakewarden.state.standings import GONE, PASS, SEEN, Standing, Standings, Suspension
+from lakewarden.state.verdicts import Tally
+from tests.support.ports import free_port
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "deploy" / "prometheus"
+EVENTS, ORDERS = "lake.db.events", 'lake.db.or"de\\rs'
+NOW = datetime.now(UTC)
+
+needs_prometheus = pytest.mark.skipif(
+    shutil.which("promtool") is None or shutil.which("prometheus") is None,
+    reason="needs prometheus and promtool: `sh scripts/prometheus.sh` installs them where it may",
+)
+
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def lw(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lakewarden]:
+    url = f"sqlite:///{tmp_path}/state.db"
+    if request.param == "postgresql":
+        url = request.getfixturevalue("pg_database").url.replace("postgresql+psycopg://", "postgresql://")
+    settings = {
+        "state": {"url": url},
+        "budgets": {"read_mb_per_s": 50},
+        "catalogs": {"lake": {"type": "hadoop", "warehouse": str(tmp_path)}},
+    }
+    with Lakewarden(settings, environ={}) as made:
+        yield made
+
+
+def ran(lw: Lakewarden, run_id: str, job: Job, state: RunState, at: datetime = NOW, **counters: Any) -> None:
+    journal = Journal(lw.state)
+    journal.start(
+        run_id=run_id, table=EVENTS, job=job, owner=current_owner(), trigger=Trigger(), plan={}, policy={},
+        now=at - timedelta(seconds=30),
+    )  # fmt: skip
+    journal.finish(run_id, state, "", counters, (), at)
+
+
+def in_trouble(lw: Lakewarden) -> None:
+    """Two tables, one of them with everything that can be counted."""
+    records = HealthRecords(lw.state)
+    numbers = Numbers(
+        files=12, delete_files=3, bytes=10**9, records=5000, snapshots=7, manifests=2, delete_ratio=0.25
+    )
+    records.put(
+        [
+            TableHealth(EVENTS, "u", NOW, "v", 80, 1.5, numbers),
+            TableHealth(ORDERS, "w", NOW, "", 0, 0.0, Numbers(), error="it is gone"),
+        ]
+    )
+    records.warn([(EVENTS, "small-files", "many")], NOW)
+    ran(lw, "r1", Job.COMPACT, RunState.DONE, files_compacted=40, bytes_before=4000, read_mb_per_s=12.5)
+    ran(lw, "r2", Job.EXPIRE, RunState.DONE, snapshots_expired=9)
+    ran(lw, "r3", Job.COMPACT, RunState.FAILED)
+    Rejections(lw.state).add(EVENTS, "gateway", "no writer.id", NOW, 4)
+    Rejections(lw.state).add(EVENTS, "job", "no writer.id", NOW, 1)
+    Standings(lw.state).suspend(Suspension(ORDERS, NOW, "ten failures", "the worker"))
+    assert Leases(lw.state).take(Owner("here", 1, 1.0, "t"), timedelta(seconds=60)) is not None
+
+
+def values(lw: Lakewarden) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    text, _ = Exposition(lw.state, lw.config, 0).text()
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+
+def of(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
+    return name, frozenset(labels.items())
+
+
+def test_the_counters_and_gauges_say_what_the_database_has(lw: Lakewarden) -> None:
+    in_trouble(lw)
+    found = values(lw)
+    assert found[of("files_compacted_total", table=EVENTS)] == 40
+    assert found[of("snapshots_expired_total", table=EVENTS)] == 9
+    assert found[of("orphans_cleaned_total", table=EVENTS)] == 0
+    assert found[of("lineage_validation_failures_total", table=EVENTS)] == 5
+    assert found[of("lakewarden_lake_files", table=EVENTS)] == 12
+    assert found[of("lakewarden_lake_delete_ratio", table=EVENTS)] == 0.25
+    assert found[of("lakewarden_lake_warnings", table=EVENTS, kind="small-files")] == 1
+    assert found[of("lakewarden_lake_readable", table=ORDERS)] == 0
+    assert found[of("lakewarden_lake_suspended", table=ORDERS)] == 1
+    assert found[of("lakewarden_run_duration_seconds_count", job="compact", state="failed")] == 1
+    assert found[of("lakewarden_run_duration_seconds_bucket", job="compact", state="done", le="60.0")] == 1
+    assert found[of("lakewarden_run_duration_seconds_bucket", job="compact", state="done", le="15.0")] == 0
+    assert (
+        found[of("lakewarden_last_success_timestamp_seconds", table=EVENTS, job="compact")] == NOW.timestamp()
+    )
+    assert found[of("lakewarden_budget_limit", budget="read_mb_per_s")] == 50
+    assert found[of("lakewarden_budget_used", budget="read_mb_per_s")] == 12.5
+    assert found[of("lakewarden_leader_live")] == 1 and found[of("lakewarden_leader_term")] == 1
+    assert found[of("lakewarden_tables_in_debt")] == 1
+
+
+def test_a_scheduled_job_with_nothing_to_do_has_ended_well_and_a_table_that_is_gone_tells_nothing(
+    lw: Lakewarden,
+) -> None:
+    """It is in no journal. The alert about expiry that has stopped would go off for every table that rests."""
+    in_trouble(lw)
+    kept, name = StateMetrics(lw.state, lw.config), "lakewarden_last_success_timestamp_seconds"
+
+    def told() -> dict[tuple[str, str], float]:
+        samples = [each for family in kept.collect() for each in family.samples if each.name == name]
+        return {(each.labels["table"], each.labels["job"]): each.value for each in samples}
+
+    assert told()[EVENTS, "expire"] == NOW.timestamp()
+    for days in (4, 8):
+        later = NOW + timedelta(days=days)
+        rested = Standing(EVENTS, "expire", later, later, "nothing-to-do")
+        failed = Standing(EVENTS, "compact", later, later, "failed")
+        Standings(lw.state).put_all([rested, failed, Standing(EVENTS, PASS, later, later, "done")])
+        assert told()[EVENTS, "expire"] == later.timestamp()
+        assert told()[EVENTS, "compact"] == NOW.timestamp()
+    Standings(lw.state).put(Standing(EVENTS, SEEN, NOW, NOW, GONE))
+    assert not told()
+
+
+def test_counters_go_on_where_they_were_after_a_restart_and_count_each_run_once(lw: Lakewarden) -> None:
+    in_trouble(lw)
+    kept = StateMetrics(lw.state, lw.config)
+
+    def compacted(metrics: StateMetrics) -> float:
+        family = next(each for each in metrics.collect() if each.name == "files_compacted")
+        return {sample.labels["table"]: sample.value for sample in family.samples}[EVENTS]
+
+    assert compacted(kept) == compacted(kept) == 40
+    ran(lw, "r4", Job.COMPACT, RunState.UNKNOWN, NOW + timedelta(seconds=1), files_compacted=2)
+    assert compacted(kept) == 42
+    Journal(lw.state).settle("r4", RunState.DONE, "", (), NOW + timedelta(seconds=2))
+    ran(lw, "r5", Job.COMPACT, RunState.DONE, NOW - timedelta(minutes=5), files_compacted=3)  # told late
+    assert compacted(kept) == 45
+    assert compacted(StateMetrics(lw.state, lw.config)) == 45
+
+
+def test_orphans_are_counted_from_their_receipts(lw: Lakewarden) -> None:
+    fleet = Fleet(lw.state)
+    files = DoomedFiles(lw.state)
+    table = pa.table({"path": ["/a", "/b"], "kind": ["data"] * 2, "size": [1, 1], "stamp": ["", ""]})
+    owner = current_owner()
+    for verdict, cause in (("s", "sweep"), ("e", "expire")):
+        files.doom(verdict, EVENTS, "u", cause, "why", table, {}, NOW)
+        files.enforce(verdict, NOW)
+        [waits] = fleet.waiting()[EVENTS]
+        assert (waits.verdict.cause, waits.live) == (cause, Tally(2, 2))
+        journal = Journal(lw.state)
+        run = f"reap-{verdict}"
+        journal.start(run_id=run, table=EVENTS, job=Job.REAP, owner=owner, trigger=Trigger(), plan={}, policy={}, now=NOW)  # fmt: skip
+        ids = [row for page in files.due("u", {cause: timedelta()}, NOW + timedelta(days=1)) for row in page["id"].to_pylist()]  # fmt: skip
+        begun = files.begin_erasing(ids, run, owner, NOW)
+        files.finish_erasing(run, NOW, erased=begun)
+        journal.finish(run, RunState.DONE, "", {}, (), NOW)
+    assert values(lw)[of("orphans_cleaned_total", table=EVENTS)] == 2
+    assert fleet.waiting() == {}
+
+
+def test_every_metric_is_told_once_and_documented(lw: Lakewarden) -> None:
+    in_trouble(lw)
+    text, kind = Exposition(lw.state, lw.config).text()
+    told = re.findall(r"^# TYPE (\S+) (\S+)$", text.decode(), re.MULTILINE)
+    assert told == [(each.name, each.kind) for each in METRICS]
+    assert kind.startswith("text/plain")
+    page = (ROOT / "docs" / "metrics.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([a-z_]+)` \| (counter|gauge|histogram) \|", page, re.MULTILINE)
+    assert rows == told
+
+
+def test_alerts_and_dashboard_name_only_metrics_that_exist() -> None:
+    known = {each.name for each in METRICS} | {
+        f"{each.name}_{part}"
+        for each in METRICS
+        if each.kind == "histogram"
+        for part in ("count", "sum", "bucket")
+    }
+    named = re.compile(r"\b(?:lakewarden|files|snapshots|orphans|lineage)_[a-z_]+\b")
+    for path in (RULES / "alerts.yml", RULES / "alerts_test.yml", ROOT / "deploy/grafana/lakewarden.json"):
+        found = set(named.findall(path.read_text("utf-8")))
+        assert found and found <= known, f"{path.name} names {sorted(found - known)}"
+    board = json.loads((ROOT / "deploy/grafana/lakewarden.json").read_text("utf-8"))
+    assert len({each["id"] for each in board["panels"]}) == len(board["panels"]) > 15
+
+
+def test_two_that_ask_at_once_read_the_database_once(lw: Lakewarden) -> None:
+    in_trouble(lw)
+    served = Exposition(lw.state, lw.config, seconds=60)
+    first, _ = served.text()
+    ran(lw, "later", Job.COMPACT, RunState.DONE, files_compacted=1)
+    assert served.text()[0] == first
+    assert Exposition(lw.state, lw.config, seconds=60).text()[0] != first
+    assert lw.metrics()[0].startswith(b"# HELP files_compacted_total")
+
+
+# ------------------------------------------------------------ the real Prometheus
+
+
+@needs_prometheus
+def test_promtool_finds_nothing_to_say(lw: Lakewarden) -> None:
+    in_trouble(lw)
+    text, _ = lw.metrics()
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@needs_prometheus
+@pytest.mark.parametrize(
+    "command",
+    [["check", "rules", "alerts.yml"], ["check", "config", "prometheus.yml"], ["test", "rules", "alerts_test.yml"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_promtool_takes_rules_and_config(command: list[str]) -> None:
+    done = subprocess.run(["promtool", *command], cwd=RULES, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_is_tested() -> None:
+    alerts = set(re.findall(r"alert: (\w+)", (RULES / "alerts.yml").read_text("utf-8")))
+    tested = set(re.findall(r"alertname: (\w+)", (RULES / "alerts_test.yml").read_text("utf-8")))
+    assert alerts == tested
+
+
+@contextmanager
+def endpoint(lw: Lakewarden) -> Iterator[str]:
+    """What the console mounts: a plain callable behind a real HTTP server."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body, kind = lw.metrics()
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def prometheus(folder: Path, target: str) -> Iterator[str]:
+    """A real server with the shipped configuration, pointed at this endpoint and hurried: nobody waits for hours here."""
+    folder.mkdir()
+    config = (
+        (RULES / "prometheus.yml").read_text("utf-8").replace("127.0.0.1:8480", target).replace("30s", "1s")
+    )
+    (folder / "prometheus.yml").write_text(config)
+    rules = re.sub(r"for: \w+", "for: 1s", (RULES / "alerts.yml").read_text("utf-8"))
+    (folder / "alerts.yml").write_text(rules)
+    address = f"127.0.0.1:{free_port()}"
+    command = [
+        "prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data", f"--web.listen-address={address}",
+    ]  # fmt: skip
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            yield f"http://{address}/api/v1"
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def eventually(ask: Callable[[], Any], seconds: float = 60) -> Any:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            found = ask()
+        except OSError:
+            found = None
+        if found or time.monotonic() > deadline:
+            return found
+        threading.Event().wait(0.2)
+
+
+@needs_prometheus
+def test_a_real_prometheus_scrapes_and_its_alerts_fire(lw: Lakewarden, tmp_path: Path) -> None:
+    in_trouble(lw)
+    with endpoint(lw) as target, prometheus(tmp_path / "prometheus", target) as api:
+
+        def get(path: str) -> Any:
+            with urllib.request.urlopen(f"{api}/{path}", timeout=5) as answer:
+                return json.load(answer)["data"]
+
+        query = urllib.parse.quote(f'files_compacted_total{{table="{EVENTS}"}}')
+        found = eventually(lambda: get(f"query?query={query}")["result"])
+        assert [each["value"][1] for each in found] == ["40"]
+
+        def firing() -> set[tuple[str, str]]:
+            alerts = [each for each in get("alerts")["alerts"] if each["state"] == "firing"]
+            return {(each["labels"]["alertname"], each["labels"].get("table", "")) for each in alerts}
+
+        wanted = {
+            ("LakewardenTableSuspended", ORDERS),
+            ("LakewardenTableUnreadable", ORDERS),
+            ("LakewardenWarning", EVENTS),
+        }
+        eventually(lambda: wanted <= firing())
+        assert firing() == wanted

@@ -1,0 +1,236 @@
+"""What pages are made of, without a browser: order, filters, words, and that a secret is not among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from lakewarden import Lakewarden
+from lakewarden.console.pages.audit import Asked, audit_page
+from lakewarden.console.pages.dues import Outlooks, job_dues
+from lakewarden.console.pages.fleet import FleetPage, Wish, fleet
+from lakewarden.console.pages.holds import holds_page
+from lakewarden.console.pages.render import environment, grade, plain, query, segment, time, tone
+from lakewarden.console.pages.runs import RunsWish, action_line
+from lakewarden.console.pages.schedule import schedule_page
+from lakewarden.console.pages.table import kind_of
+from lakewarden.health.portrait import SnapshotLine
+from lakewarden.serving import ScheduleConfig
+from lakewarden.state.health import HealthRecords, Numbers, TableHealth
+from lakewarden.state.schema import requests
+from lakewarden.state.standings import PASS, SEEN, Standing, Standings
+from tests.support.tables import policy
+
+NOW = datetime(2026, 11, 17, 3, 0, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def warden(tmp_path: Path) -> Iterator[Lakewarden]:
+    config = {
+        "state": {"url": f"sqlite:///{tmp_path}/state.db"},
+        "catalogs": {"lake": {"type": "hadoop", "warehouse": str(tmp_path)}, "pond": {"format": "paimon", "warehouse": str(tmp_path)}},
+        "schedule": {"mode": "cron"},
+        "budgets": {"pause_compaction": ["22:00-06:00"]},
+    }  # fmt: skip
+    with Lakewarden(config, environ={}) as opened:
+        yield opened
+
+
+def put(warden: Lakewarden, table: str, debt: float, **numbers: int) -> None:
+    look = TableHealth(table, table, NOW, "v", 100 - int(debt), debt, Numbers(**numbers))
+    HealthRecords(warden.state).put([look])
+
+
+def shown(warden: Lakewarden, **wish: object) -> FleetPage:
+    return fleet(warden, Wish(**wish), Outlooks(warden).at(NOW), NOW)  # type: ignore[arg-type]
+
+
+def names(page: FleetPage) -> list[str]:
+    return [row.table for row in page.rows]
+
+
+def test_tables_stand_by_debt_and_by_whatever_is_asked_for(warden: Lakewarden) -> None:
+    for table, debt, files in (("lake.db.a", 5, 7), ("lake.db.b", 50, 1), ("pond.db.c", 20, 3)):
+        put(warden, table, debt, files=files)
+    assert names(shown(warden)) == ["lake.db.b", "pond.db.c", "lake.db.a"]
+    assert names(shown(warden, sort="files")) == ["lake.db.a", "pond.db.c", "lake.db.b"]
+    assert names(shown(warden, sort="table", down=False)) == ["lake.db.a", "lake.db.b", "pond.db.c"]
+    assert names(shown(warden, format="paimon")) == ["pond.db.c"]
+    assert names(shown(warden, text="LAKE b")) == ["lake.db.b", "lake.db.a"]
+    assert names(shown(warden, text="db.b")) == ["lake.db.b"]
+    assert shown(warden, text="nothing").found == 0
+
+
+def test_what_the_collector_has_not_warned_of_is_told_all_the_same(warden: Lakewarden) -> None:
+    put(warden, "lake.db.a", 5)
+    warden.suspend("lake.db.a", "moving", "ana")
+    page = shown(warden, only="suspended")
+    assert [(each.kind, each.text, each.grave) for each in page.alarms] == [
+        ("suspended", "by ana: moving", True)
+    ]
+    assert page.wrong == 1 and names(page) == ["lake.db.a"]
+    assert page.to_dict()["tables"][0]["suspended"]["by"] == "ana"
+
+
+def test_many_tables_come_in_pages(warden: Lakewarden) -> None:
+    looks = [TableHealth(f"lake.db.t{n:04}", str(n), NOW, "v", 50, float(n), Numbers()) for n in range(250)]
+    HealthRecords(warden.state).put(looks)
+    page = shown(warden, page=3)
+    assert (page.found, page.pages, len(page.rows)) == (250, 3, 50)
+    assert names(page)[-1] == "lake.db.t0000"
+
+
+def test_the_same_wish_but_for_one_thing_is_one_address() -> None:
+    wish = Wish(text="a b", only="wrong", page=4)
+    assert wish.but(page=5) == {"q": "a b", "only": "wrong", "page": "5"}
+    assert wish.by("debt") == {"q": "a b", "only": "wrong", "sort": "debt", "order": "up"}
+    assert Wish().but() == {} and query({}) == "?"
+    assert RunsWish("t", page=2).but(page=1) == {"q": "t"}
+
+
+def test_a_job_has_its_own_times_or_the_reason_why_it_has_none() -> None:
+    schedule = ScheduleConfig(mode="cron")
+    standings = [
+        Standing("lake.db.events", SEEN, NOW - 99 * HOUR),
+        Standing("lake.db.events", "expire", NOW - 2 * HOUR),
+        Standing("lake.db.events", "compact", NOW - 2 * HOUR),
+    ]
+    found = {each.slot: each for each in job_dues(schedule, standings, policy(), NOW)}
+    assert found["compact"].now and found["compact"].at == NOW - HOUR
+    assert not found["expire"].now and found["expire"].at == datetime(2026, 11, 18, tzinfo=UTC)
+    assert found["sweep"].at is None and "switches it off" in found["sweep"].why
+    assert job_dues(ScheduleConfig(), standings, policy(), NOW) == ()
+
+
+def test_tables_that_nobody_looked_at_yet_are_named_and_those_that_are_gone_are_not(
+    warden: Lakewarden,
+) -> None:
+    put(warden, "lake.db.a", 5)
+    Standings(warden.state).put_all(
+        [
+            Standing("lake.db.a", SEEN, NOW - HOUR),
+            Standing("lake.db.new", SEEN, NOW - HOUR),
+            Standing("lake.db.gone", SEEN, NOW - HOUR, NOW, "gone"),
+        ]
+    )
+    page = shown(warden)
+    assert (names(page), page.total, page.not_looked_at) == (["lake.db.a"], 1, ("lake.db.new",))
+
+
+def test_a_page_beyond_the_last_is_the_last(warden: Lakewarden) -> None:
+    put(warden, "lake.db.a", 5)
+    page = shown(warden, page=99)
+    assert (names(page), page.wish.page) == (["lake.db.a"], 1)
+
+
+def test_every_request_that_waits_is_counted(warden: Lakewarden) -> None:
+    first = warden.request("lake.db.t")
+    with warden.state.write() as connection:
+        row = dict(connection.execute(requests.select().where(requests.c.id == first.id)).one()._mapping)
+        rows = [{**row, "id": f"r{each}", "table_name": f"lake.db.t{each}"} for each in range(300)]
+        connection.execute(requests.insert(), rows)
+    assert len(shown(warden).waiting) == 301
+
+
+def test_what_came_of_a_snapshot_nobody_knows_is_said(warden: Lakewarden) -> None:
+    page = audit_page(warden, Asked("downstream", "lake.db.typo", "1"), NOW)
+    assert page.downstream is None and "neither its portrait nor its history has it" in page.error
+
+
+def test_the_week_has_times_windows_and_who_is_next(warden: Lakewarden) -> None:
+    Standings(warden.state).put(Standing("lake.db.a", SEEN, NOW - 99 * HOUR))
+    Standings(warden.state).put(Standing("lake.db.a", PASS, NOW - HOUR))
+    page = schedule_page(warden, Outlooks(warden).at(NOW).decision, NOW)
+    assert page.first == datetime(2026, 11, 16, tzinfo=UTC)
+    assert {each.kind for each in page.ticks} >= {"expire", "reap", "sweep"}
+    assert page.closed == ("no compaction starts before 06:00 UTC",)
+    assert [table for table, _ in page.next] == ["lake.db.a"]
+    assert len(page.spans) == 8  # the night before Monday reaches into the week
+
+
+def test_a_decision_is_made_once_for_several_who_look(warden: Lakewarden) -> None:
+    outlooks = Outlooks(warden)
+    first = outlooks.at(NOW)
+    assert outlooks.at(NOW + timedelta(milliseconds=500)) is first
+    assert outlooks.at(NOW + timedelta(seconds=2)) is not first
+
+
+def test_holds_of_all_tables_are_found_by_word_and_kind(warden: Lakewarden) -> None:
+    warden.heartbeat("lake.db.a", "flink-7", host="h", ttl="10m")
+    page = holds_page(warden, "writer", "flink", NOW)
+    assert [(each.table, each.hold.kind, each.hold.name) for each in page.rows] == [
+        ("lake.db.a", "writer", "flink-7")
+    ]
+    assert holds_page(warden, "pin", "", NOW).rows == ()
+
+
+@pytest.mark.parametrize(
+    ("kept", "kind"),
+    [
+        ("", "goes"),
+        ("pinned by bi until 14:05", "held"),
+        ("tag audit", "held"),
+        ("snapshot_min_retained=5 (default)", "least"),
+        ("inside the window (snapshot_retention_hours=720, default)", "window"),
+    ],
+)
+def test_a_snapshot_has_the_colour_of_why_it_stays(kept: str, kind: str) -> None:
+    assert kind_of(SnapshotLine(1, NOW, "append", "", kept=kept)) == kind
+
+
+def test_actions_of_a_journal_are_told_in_a_line() -> None:
+    rewrite = {
+        "action": "rewrite-files",
+        "partition": "d=1",
+        "input_files": 12,
+        "output_files": 1,
+        "input_bytes": 4096,
+        "rows": 7,
+    }
+    assert action_line(rewrite) == ("d=1", "12 → 1 files, 7 rows", "4.1 KB")
+    assert action_line({"action": "expire-snapshots", "snapshots": 3}) == (
+        "the table",
+        "expire snapshots: 3 snapshots",
+        "",
+    )
+    manifests = {
+        "action": "rewrite-manifests",
+        "spec_id": 2,
+        "input_manifests": 9,
+        "output_manifests": 1,
+        "input_bytes": 10,
+    }
+    assert action_line(manifests) == ("spec 2", "9 → 1 manifests", "10 B")
+
+
+def test_words_on_pages() -> None:
+    assert [grade(score) for score in (100, 80, 79, 49)] == ["good", "good", "warn", "bad"]
+    assert [tone(state) for state in ("failed", "done", "running", "pending")] == [
+        "bad",
+        "good",
+        "calm",
+        "plain",
+    ]
+    assert segment("lake.db.a/b c<") == "lake.db.a%2Fb%20c%3C"
+    assert "in 2 hours" in time(NOW + 2 * HOUR, NOW, True) and "2 hours ago" in time(NOW - 2 * HOUR, NOW)
+    assert plain({"files": 1200, "ids": list(range(9))}) == "files 1,200, ids 0, 1, 2, 3, 4 and 4 more"
+    assert len(plain("x" * 5000)) == 400
+
+
+def test_a_secret_in_a_journal_is_not_shown() -> None:
+    assert "hunter2" not in plain({"url": "postgresql://me:hunter2@db/x"})
+
+
+def test_every_template_escapes() -> None:
+    assert environment().autoescape is True
+    assert not [name for name in environment().list_templates() if "|safe" in _source(name).replace(" ", "")]
+
+
+def _source(name: str) -> str:
+    loader = environment().loader
+    assert loader is not None
+    return loader.get_source(environment(), name)[0]

@@ -1,0 +1,213 @@
+"""The worker's loop over a real state database, without Spark: what goes wrong around it, and how it goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from lakewarden import Lakewarden, clock
+from lakewarden.errors import Unreachable
+from lakewarden.model import Job, Owner, Run, RunState, Trigger
+from lakewarden.state.requests import RequestState
+from lakewarden.state.standings import PASS, SEEN, Standing, Standings, Suspension
+from lakewarden.worker import pass_
+from lakewarden.worker.daemon import Chore, Worker
+from lakewarden.worker.pass_ import Ended, Turn
+from lakewarden.worker.roster import RUNNING, Roster
+from lakewarden.working import JobEnded
+from tests.support.ports import wait_until
+from tests.support.workers import QUICK, slot, working
+
+NAME = "lake.db.events"
+AWAY = Unreachable(what="the state database x", reason="connection refused")
+
+
+@pytest.fixture
+def lw(tmp_path: Path) -> Iterator[Lakewarden]:
+    config = {
+        "state": {"url": f"sqlite:///{tmp_path}/state.db"},
+        "worker": {**QUICK, "lease_seconds": 30, "max_failures": 2},
+        "catalogs": {"lake": {"type": "hadoop", "warehouse": str(tmp_path)}},
+    }
+    with (
+        Lakewarden(config, environ={}) as made,
+        patch.object(Worker, "_ready", lambda self: True),
+        patch.object(Worker, "_discover", lambda self, over: None),
+    ):
+        yield made
+
+
+def outcome(turn: Turn, state: RunState, reason: str = "", trouble: Exception | None = None) -> Ended:
+    now = clock.now()
+    run = Run("", turn.table, Job.COMPACT, state, reason, now, now, Owner("h", 1, 1.0), Trigger())
+    return Ended(turn, now, now, () if trouble else (JobEnded(Job.COMPACT, now, run),), trouble)
+
+
+def test_a_request_that_a_short_outage_left_is_done_by_the_same_leader(lw: Lakewarden) -> None:
+    """The lease outlived the outage: no other leader comes to take the request over."""
+    done: list[Turn] = []
+
+    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+        done.append(turn)
+        return outcome(turn, RunState.DONE, trouble=AWAY if len(done) == 1 else None)
+
+    asked = lw.request(NAME, Trigger("manual", "ana"))
+    with patch.object(pass_, "do", do), working(lw):
+        wait_until(lambda: lw.request_by_id(asked.id).ended, "the request ends", 30)
+        leader = lw.leader()
+    assert leader is not None and leader.term == 1
+    assert lw.request_by_id(asked.id).state is RequestState.DONE
+    assert [each.request.id for each in done if each.request] == [asked.id] * 2
+
+
+def test_a_look_that_fails_is_told_once_and_the_next_one_goes_on(
+    lw: Lakewarden, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks: list[int] = []
+
+    def chores(self: Worker) -> None:
+        looks.append(1)
+        if len(looks) <= 2:
+            raise KeyError("nobody thought of it")
+
+    asked = lw.request(NAME, Trigger("manual", "ana"))
+    with (
+        caplog.at_level("INFO", "lakewarden.worker"),
+        patch.object(pass_, "do", lambda _, turn, *rest, **named: outcome(turn, RunState.DONE)),
+        patch.object(Worker, "_do_chores", chores),
+        working(lw),
+    ):
+        wait_until(lambda: lw.request_by_id(asked.id).ended, "the request ends", 30)
+    said = [getattr(each, "event", "") for each in caplog.records]
+    assert said.count("look-failed") == 1 and said.count("look-failed-over") == 1
+
+
+def test_a_table_backs_off_even_if_what_came_of_its_turn_cannot_be_written_down(lw: Lakewarden) -> None:
+    Standings(lw.state).put(Standing(NAME, SEEN, clock.now()))
+    real, turns = Roster.put, list[Turn]()
+
+    def put(self: Roster, standings: Any, lease_term: int | None) -> bool:
+        if any("\0" in each.reason for each in standings):
+            raise ValueError("a text cannot have a NUL")
+        return real(self, standings, lease_term)
+
+    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+        turns.append(turn)
+        return outcome(turn, RunState.FAILED, reason="odd \0 odd")
+
+    def ended() -> bool:
+        found = slot(lw, NAME)
+        return found is not None and found.state != RUNNING
+
+    with patch.object(Roster, "put", put), patch.object(pass_, "do", do), working(lw):
+        wait_until(ended, "the turn is written down", 30)
+    found = slot(lw, NAME, PASS)
+    assert found is not None and found.failures >= 1 and found.retry_at is not None
+    assert "cannot be written down (ValueError)" in found.reason
+
+
+def test_an_operators_suspension_stays_as_it_was_said(lw: Lakewarden) -> None:
+    Standings(lw.state).put(Standing(NAME, PASS, clock.now(), clock.now(), "failed", failures=5))
+    Standings(lw.state).suspend(Suspension(NAME, clock.now(), "backfill until Friday", "ana"))
+    asked = lw.request(NAME, Trigger("manual", "ana"))
+    with (
+        patch.object(pass_, "do", lambda _, turn, *rest, **named: outcome(turn, RunState.FAILED)),
+        working(lw),
+    ):
+        wait_until(lambda: lw.request_by_id(asked.id).ended, "the request ends", 30)
+    assert lw.suspended()[NAME].reason == "backfill until Friday"
+
+
+def test_a_spark_that_cannot_be_started_is_tried_again_from_the_beginning(tmp_path: Path) -> None:
+    """Whatever it says: a JVM that died while its session began tells of sockets, and nothing may be built upon it."""
+
+    class Failing(Lakewarden):
+        reopened = 0
+
+        @property
+        def lake(self) -> Any:
+            raise ConnectionRefusedError("no JVM answers")
+
+        def reopen_lake(self) -> None:
+            self.reopened += 1
+
+    with Failing({"state": {"url": f"sqlite:///{tmp_path}/state.db"}}, environ={}) as failing:
+        worker = Worker(failing)
+        assert not worker._ready() and failing.reopened == 1
+        assert not worker._ready() and failing.reopened == 1, "not at every look"
+
+
+def test_a_chore_hears_that_the_worker_leaves_and_is_waited_for(lw: Lakewarden) -> None:
+    """Else it goes on over a Spark that is being stopped, and writes down every table as unreadable."""
+    begun, heard = threading.Event(), threading.Event()
+
+    def look(over: Callable[[], bool]) -> None:
+        begun.set()
+        wait_until(over, "it should end", 30)
+        heard.set()
+
+    alive = SimpleNamespace(spark=None)
+    with (
+        patch.object(Lakewarden, "has_lake", True),
+        patch.object(Lakewarden, "lake", alive),
+        patch("lakewarden.worker.daemon.is_alive", lambda _: True),
+        working(lw, chores=[Chore("health", 3600.0, look)]) as worker,
+    ):
+        assert begun.wait(30) and worker.busy() and not heard.is_set()
+    assert heard.is_set() and not worker.busy()
+
+
+def test_a_jvm_that_stands_still_holds_nobody_up_and_is_ended(tmp_path: Path) -> None:
+    """What waits for its answers would wait for ever, and the loop with it, deaf to SIGTERM."""
+    answer, ended, asked = threading.Event(), list[bool](), list[bool]()
+
+    def stuck(_: Any) -> bool:
+        asked.append(True)
+        return answer.wait(60)
+
+    with (
+        Lakewarden({"state": {"url": f"sqlite:///{tmp_path}/state.db"}}, environ={}) as lw,
+        patch.object(Lakewarden, "has_lake", True),
+        patch.object(Lakewarden, "lake", SimpleNamespace(spark=None)),
+        patch("lakewarden.worker.daemon.is_alive", stuck),
+        patch("lakewarden.worker.daemon.end_jvm", lambda: ended.append(True)),
+        patch.object(Worker, "busy", lambda self: True),
+    ):
+        worker = Worker(lw)
+        assert worker._ready() and not ended, "it may be at its garbage"
+        with patch.object(worker._pulse, "_patience", 0.0):
+            assert not worker._ready() and ended == [True]
+        assert len(asked) == 1, "one question at a time"
+        answer.set()
+        wait_until(worker._ready, "it answers again", 10)
+
+
+def test_a_turn_that_lasts_too_long_is_told_once(lw: Lakewarden, caplog: pytest.LogCaptureFixture) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+        begun.set()
+        assert go_on.wait(60)
+        return outcome(turn, RunState.DONE)
+
+    def said() -> int:
+        return [getattr(each, "event", "") for each in caplog.records].count("pass-takes-long")
+
+    lw.request(NAME, Trigger("manual", "ana"))
+    with (
+        patch.object(pass_, "do", do),
+        patch("lakewarden.worker.daemon._LONG", timedelta(0)),
+        working(lw) as worker,
+    ):
+        assert begun.wait(30)
+        wait_until(lambda: said() == 1, "it is told", 30)
+        worker._notice_ended()
+        go_on.set()
+    assert said() == 1
