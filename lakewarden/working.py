@@ -261,10 +261,12 @@ class Working:
 
     def suspend(self, table: str | TableRef, reason: str, operator: str) -> Suspension:
         """Leave the table out of the schedule until it is resumed. Requests and runs by hand still work."""
+        from lakewarden.state.health import HealthRecords
         from lakewarden.state.standings import Standings, Suspension
 
         ref, standings = self._named(table), Standings(self.state)
-        if not self._remembered(ref) and not standings.of(str(ref)):
+        known = self._remembered(ref) or standings.of(str(ref)) or HealthRecords(self.state).get(str(ref))
+        if not known:
             # A name that was mistyped would leave the table that was meant in the schedule, unseen.
             raise NoSuchTable(table=ref, reason="nobody has read a table of that name yet")
         made = Suspension(str(ref), clock.now(), reason, operator)

@@ -255,6 +255,9 @@ class ModelLake:
     def __init__(self, format_: ModelFormat) -> None:
         self._format = format_
 
+    def attend(self) -> None:
+        """There is no session that a thread would have to be told of."""
+
     def catalogs(self) -> list[str]:
         return CATALOGS
 

@@ -214,8 +214,14 @@ def test_what_it_costs_by_hand(lab: Lab, cold: str, frost: Bucket, tmp_path: Pat
 
 
 def test_the_command_line(
-    lab: Lab, cold: str, frost: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lab: Lab,
+    cold: str,
+    frost: Bucket,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "160")  # names of classes are cut on a narrow screen
     table = lab.messy(files=3, days=1)
     policy = {**POLICY, "handoff_catalog": cold, "handoff_retention_hours": 0}
     handed_off(lab, table, policy)
