@@ -82,7 +82,8 @@ def test_a_case_runs_and_can_be_read_back(measured: Measured, name: str) -> None
     assert report.found.turns
     for turn in report.found.turns:
         assert turn.cost.wall > 0
-        assert turn.cost.cpu > 0
+        # The system counts a process's time in ticks of 10 ms: a turn shorter than a few may be given none.
+        assert turn.cost.cpu > 0 or turn.cost.wall < 0.05
         assert turn.cost.jvm_heap > 0
         assert turn.cost.jvm_rss > 0
         assert turn.made.files > 0
