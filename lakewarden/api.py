@@ -63,7 +63,7 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
         """`config` has the shape of the TOML file. A `spark` session handed in is used as it is and never stopped."""
         environ = os.environ if environ is None else environ
         self.config = config if isinstance(config, Config) else Config.from_dict(config or {}, environ)
-        validate(self.config.policy)
+        validate(self.config.policy, self.config.path)
         self._spark = spark
         self._state: State | None = None
         self._lake: Lake | None = None

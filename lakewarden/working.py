@@ -261,17 +261,24 @@ class Working:
 
     def suspend(self, table: str | TableRef, reason: str, operator: str) -> Suspension:
         """Leave the table out of the schedule until it is resumed. Requests and runs by hand still work."""
-        from lakewarden.state.health import HealthRecords
         from lakewarden.state.standings import Standings, Suspension
 
-        ref, standings = self._named(table), Standings(self.state)
-        known = self._remembered(ref) or standings.of(str(ref)) or HealthRecords(self.state).get(str(ref))
-        if not known:
+        ref = self._named(table)
+        if not self.knows(ref):
             # A name that was mistyped would leave the table that was meant in the schedule, unseen.
             raise NoSuchTable(table=ref, reason="nobody has read a table of that name yet")
         made = Suspension(str(ref), clock.now(), reason, operator)
-        standings.suspend(made)
+        Standings(self.state).suspend(made)
         return made
+
+    def knows(self, table: str | TableRef) -> bool:
+        """Whether the database has ever heard of the table: no catalog is asked."""
+        from lakewarden.state.health import HealthRecords
+        from lakewarden.state.standings import Standings
+
+        ref = self._named(table)
+        heard = self._remembered(ref) or Standings(self.state).of(str(ref))
+        return bool(heard) or HealthRecords(self.state).get(str(ref)) is not None
 
     def resume(self, table: str | TableRef) -> bool:
         """Back into the schedule, its failures forgotten; whether it was suspended."""

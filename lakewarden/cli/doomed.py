@@ -33,6 +33,8 @@ def doomed(ctx: typer.Context, table: TableName, limit: Limit = 20, as_json: Jso
     screen, ref = Screen(as_json), options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
         found = lakewarden.doomed(ref, limit)
+        if not found.verdicts and not lakewarden.knows(ref):
+            screen.nothing_of(ref)
     screen.show(DoomedReport(str(ref), found, clock.now()))
     return 0
 
@@ -77,5 +79,7 @@ def receipts(ctx: typer.Context, table: TableName, limit: Limit = 20, as_json: J
     screen, ref = Screen(as_json), options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
         found = lakewarden.receipts(ref, limit)
+        if not found and not lakewarden.knows(ref):
+            screen.nothing_of(ref)
     screen.show(ReceiptsReport(str(ref), found, clock.now()))
     return 0

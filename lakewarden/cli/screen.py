@@ -46,6 +46,12 @@ class Screen:
         if not self.as_json:
             console().print(words)
 
+    def nothing_of(self, table: object) -> None:
+        """Beside an empty list of a table that nobody ever read: the name may be mistyped. Silent with `--json`."""
+        if not self.as_json:
+            words = f"nobody has read a table {table} yet; see `lakewarden tables` for those that there are"
+            console(stderr=True).print(Text(words, style="yellow"), soft_wrap=True)
+
     def error(self, error: LakewardenError) -> None:
         if self.as_json:
             _print_json(error.to_dict(), error=True)

@@ -11,6 +11,7 @@ from lakewarden.cli import options
 from lakewarden.cli.invocation import invocation
 from lakewarden.cli.options import JsonFlag, Operator, TableName
 from lakewarden.cli.screen import Screen
+from lakewarden.errors import NoSuchTable
 
 
 def register(app: typer.Typer) -> None:
@@ -24,20 +25,29 @@ def register(app: typer.Typer) -> None:
         app.command(name)(command)
 
 
-def schedule(ctx: typer.Context, as_json: JsonFlag = False) -> int:
+def schedule(
+    ctx: typer.Context,
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this table.")] = None,
+    as_json: JsonFlag = False,
+) -> int:
     """List every table the worker looks after: who is due and in which order, and of the others why not and when.
 
     Never starts Spark and never touches a table.
 
-    Example: `lakewarden schedule --json`
+    Example: `lakewarden schedule lake.db.events`
     """
     from lakewarden.report.upkeep import ScheduleReport
     from lakewarden.worker.outlook import outlook
 
     screen = Screen(as_json)
+    ref = None if table is None else options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
-        report = ScheduleReport(outlook(lakewarden, clock.now()), lakewarden.leader())
-    screen.show(report)
+        decision, leader = outlook(lakewarden, clock.now()), lakewarden.leader()
+    if ref is not None:
+        if decision.of(str(ref)) is None:
+            raise NoSuchTable(table=ref, reason="no worker has found a table of that name to look after")
+        decision = decision.only(str(ref))
+    screen.show(ScheduleReport(decision, leader))
     return 0
 
 
@@ -61,6 +71,8 @@ def requests(
     ref = None if table is None else options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
         found = lakewarden.requests(ref, limit)
+        if ref is not None and not found and not lakewarden.knows(ref):
+            screen.nothing_of(ref)
     screen.show(RequestsReport(found, clock.now()))
     return 0
 

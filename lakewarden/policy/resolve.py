@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, TypeVar
 
 from lakewarden.config import PolicyConfig
@@ -135,12 +136,14 @@ def read_layer(found: Mapping[str, object], origin: Origin, where: str = "") -> 
     return {name: _value(name, each, origin, where or str(origin)) for name, each in found.items()}
 
 
-def validate(config: PolicyConfig) -> None:
+def validate(config: PolicyConfig, path: Path | None = None) -> None:
     """Every configured layer read once, so that a typo shows when Lakewarden opens, not when a pattern first matches."""
+    file = f"[policy] of {path}" if path else ""
     read_layer(config.environment, Origin(Layer.ENVIRONMENT))
-    read_layer(config.file, Origin(Layer.FILE))
+    read_layer(config.file, Origin(Layer.FILE), file)
     for pattern, found in config.patterns:
-        read_layer(found, Origin(Layer.NAMESPACE, pattern))
+        origin = Origin(Layer.NAMESPACE, pattern)
+        read_layer(found, origin, f"{file}, {origin}" if path else "")
 
 
 def _stack(table: TableRef, layers: Layers) -> Iterator[tuple[Origin, Mapping[str, object]]]:

@@ -8,7 +8,7 @@ due for up to one turn's time longer. No table has a second turn while one waits
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -117,6 +117,11 @@ class Decision:
     def of(self, table: str) -> Due | Waiting | None:
         turns: tuple[Due | Waiting, ...] = (*self.due, *self.waiting)
         return next((each for each in turns if each.table == table), None)
+
+    def only(self, table: str) -> Decision:
+        """What it says of one table."""
+        due = tuple(each for each in self.due if each.table == table)
+        return replace(self, due=due, waiting=tuple(each for each in self.waiting if each.table == table))
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lakewarden import Lakewarden, clock
+from lakewarden.cli import main
 from lakewarden.errors import Busy, NoSuchTable, Refused, Stopped, Unreachable, UsageError
 from lakewarden.model import COLD_SOURCE, Job, Owner, Run, RunState, Trigger
 from lakewarden.serving import WorkerConfig
@@ -56,6 +57,29 @@ def test_the_schedule_tells_who_is_due_and_who_leads(lake: Lakewarden, shell: Sh
     assert code == 0 and "leads, term 1" in out and "suspended" in out and "backfill" in out
     document = json.loads(shell("schedule", "--json")[1])
     assert document["leader"]["live"] and document["waiting"][0]["why"] == Why.SUSPENDED
+
+
+def test_the_schedule_of_one_table(
+    lake: Lakewarden, shell: Shell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen(lake, Standing("lake.db.other", SEEN, NOW))
+    (due,) = json.loads(shell("schedule", NAME, "--json")[1])["due"]
+    assert due["table"] == NAME
+    assert main(["schedule", "lake.db.evnets"]) == 10
+    assert "no worker has found a table of that name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["runs", "requests", "doomed", "receipts"])
+def test_an_empty_list_of_a_table_that_nobody_knows_says_so(
+    lake: Lakewarden, shell: Shell, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert main([command, "lake.db.evnets"]) == 0
+    assert "nobody has read a table lake.db.evnets yet" in capsys.readouterr().err
+    assert main([command, "lake.db.evnets", "--json"]) == 0
+    assert not capsys.readouterr().err
+    seen(lake)
+    assert main([command, NAME]) == 0
+    assert not capsys.readouterr().err
 
 
 def test_suspend_and_resume(lake: Lakewarden, shell: Shell) -> None:
@@ -116,8 +140,6 @@ def test_maintain_tells_a_request_that_failed(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Requests, "file", filed)
-        from lakewarden.cli import main
-
         assert main(["maintain", NAME]) == 1
     assert "it is gone" in capsys.readouterr().err
     assert lake.request_by_id(request.id).state is RequestState.FAILED

@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -227,6 +228,8 @@ def test_configured_layers_reach_the_policy_and_are_checked_early() -> None:
     assert policy.explain("rewrite_min_input_files") == "rewrite_min_input_files=3 (environment)"
     with pytest.raises(PolicyError, match=r"namespace never\.\*"):
         validate(PolicyConfig(patterns=(("never.*", {"rewrite_brunch": "x"}),)))
+    with pytest.raises(PolicyError, match=r"rewrite_brunch: no such key \(\[policy\] of lake.toml\)"):
+        validate(PolicyConfig(file={"rewrite_brunch": "x"}), Path("lake.toml"))
 
 
 def test_an_option_of_less_than_an_hour_does_not_stop_every_job() -> None:
