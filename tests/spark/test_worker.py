@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from playwright.sync_api import Page, expect
 from pyspark.sql import SparkSession
 
 from lakewarden import clock
 from lakewarden.api import Lakewarden
+from lakewarden.console.server import ConsoleServer
 from lakewarden.engine.arrow import ArrowEngine
 from lakewarden.formats.iceberg.format import Iceberg
 from lakewarden.model import RunState, Trigger
 from lakewarden.state.requests import RequestState
 from lakewarden.worker.outlook import outlook
+from tests.support.browser import chromium, page
 from tests.support.lab import Lab
 from tests.support.ports import wait_until
 from tests.support.spark import add_catalog
@@ -33,7 +37,7 @@ def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
     catalog = add_catalog(alone, {"type": "hadoop", "warehouse": str(tmp_path / "warehouse")})
     url = f"sqlite:///{tmp_path}/state.db"
     policy = {"rewrite_min_input_files": 2}
-    with with_worker(alone, url, catalog, schedule=HOURLY, policy=policy, worker={"max_failures": 3}) as lw:
+    with with_worker(alone, url, catalog, schedule=HOURLY, policy=policy, worker={"retry_max_seconds": 1}) as lw:
         yield Lab(alone, catalog, tmp_path / "warehouse", lw)
 
 
@@ -65,7 +69,7 @@ def test_a_pass_on_schedule_then_one_on_request(lab: Lab) -> None:
     assert leader is not None and not leader.live, "it let go of its lease"
 
 
-def test_a_table_that_keeps_failing_is_suspended_and_comes_back(lab: Lab) -> None:
+def test_a_table_that_fails_ten_times_is_suspended_and_resumed_on_its_page(lab: Lab) -> None:
     table = lab.messy(files=4, days=1)
 
     def broken(*_: Any) -> Any:
@@ -74,17 +78,33 @@ def test_a_table_that_keeps_failing_is_suspended_and_comes_back(lab: Lab) -> Non
     with patch.object(ArrowEngine, "write", broken), working(lab.lw):
         wait_until(lambda: table in lab.lw.suspended(), "the table is suspended", 120)
         held = lab.lw.suspended()[table]
-        assert held.by == "worker" and "failed 3 times in a row" in held.reason
+        assert held.by == "worker" and "failed 10 times in a row" in held.reason
         assert "the disk says no" in held.reason and f"`lakewarden resume {table}`" in held.reason
         told = outlook(lab.lw, clock.now()).of(table)
         assert told is not None and "suspended" in told.reason and "lakewarden resume" in told.reason
-        assert sum(run.state is RunState.FAILED for run in lab.lw.runs(table)) == 3
+        assert sum(run.state is RunState.FAILED for run in lab.lw.runs(table)) == 10
         other = slot(lab.lw, table, "reap")
         assert other is not None and other.state == "nothing-to-do", "the others went on"
-    assert lab.lw.resume(table)
+    with console_page(lab.lw) as opened:
+        opened.goto(f"/tables/{table}")
+        expect(opened.locator("main")).to_contain_text("failed 10 times in a row")
+        expect(opened.locator("main")).to_contain_text("the disk says no")
+        opened.get_by_role("button", name="Resume").click()
+        expect(opened.get_by_text("Suspend it")).to_be_visible()
+    assert not lab.lw.suspended()
     with working(lab.lw):
         wait_until(lambda: len(lab.data_files(table)) == 1, "it is compacted", 90)
         wait_until(lambda: _failures(lab.lw, table) == 0, "its failures are forgotten", 30)
+
+
+@contextmanager
+def console_page(lw: Lakewarden) -> Iterator[Page]:
+    server = ConsoleServer(lw, port=0)
+    try:
+        with chromium() as browser, page(browser, server.start().address) as made:
+            yield made
+    finally:
+        server.stop()
 
 
 def _failures(lw: Lakewarden, table: str) -> int:
