@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ _CATALOG = "lake"
 _MESS = 60  # commits a table begins with
 _FILES, _ROWS = 4, 4_000  # files of a commit, and rows
 _QUERIES_PER_MINUTE = 50
+_WARM_SECONDS = 60  # before that a worker loads what it needs: its memory grows, and says nothing
 
 
 @dataclass
@@ -38,6 +39,8 @@ class Turn:
     seconds: list[float] = field(default_factory=list)
     small_files: list[int] = field(default_factory=list)
     rss: list[int] = field(default_factory=list)
+    python_rss: list[int] = field(default_factory=list)
+    live_heap: list[int] = field(default_factory=list)  # once warm, and at the end
     commits: int = 0
     passes: int = 0
     troubles: list[str] = field(default_factory=list)
@@ -150,10 +153,24 @@ def _ask(spark: Any, table: str, turn: Turn, over: threading.Event) -> None:
 
 
 def _watch(spark: Any, table: str, turn: Turn, over: threading.Event, worker: Worker | None) -> None:
+    warm = clock.monotonic() + _WARM_SECONDS
     while not over.wait(10):
         turn.small_files.append(spark.table(f"{table}.files").count())
-        if worker is not None:
-            turn.rss.append(worker.rss())
+        if worker is None or clock.monotonic() < warm:
+            continue
+        turn.rss.append(worker.rss())
+        turn.python_rss.append(worker.python_rss())
+        if not turn.live_heap:
+            _weigh(turn, worker)
+    if worker is not None:
+        _weigh(turn, worker)
+
+
+def _weigh(turn: Turn, worker: Worker) -> None:
+    """A JVM fills the heap it was given whether it leaks or not: what is still needed after a collection tells."""
+    found = worker.live_heap()
+    if found is not None:
+        turn.live_heap.append(found)
 
 
 def checks(turns: Sequence[Turn]) -> tuple[Check, ...]:
@@ -175,10 +192,21 @@ def checks(turns: Sequence[Turn]) -> tuple[Check, ...]:
         ),
         Check("files at the end, with", max(t.small_files[-1] for t in turns if t.worker and t.small_files)),
         Check("runs that did something", sum(turn.passes for turn in turns), least=1),
-        Check("worker's memory at the start", max(t.rss[0] for t in grown) / 2**20, unit=" MB"),
-        Check("worker's memory at the end", max(t.rss[-1] for t in grown) / 2**20, unit=" MB"),
+        *_memory("worker and its Spark", [turn.rss for turn in grown]),
+        *_memory("worker without its Spark", [turn.python_rss for turn in grown], most=1.1),
+        *_memory("its Spark's live objects", [turn.live_heap for turn in grown], most=1.1),
         Check("troubles", sum(len(turn.troubles) for turn in turns), most=0),
     )
+
+
+def _memory(what: str, seen: Sequence[Sequence[int]], most: float | None = None) -> Iterator[Check]:
+    """Of the turn in which it grew most: once warm, at the end, and how many times that is."""
+    watched = [each for each in seen if len(each) > 1]
+    if watched:
+        worst = max(watched, key=lambda each: each[-1] / each[0])
+        yield Check(f"{what}, once warm", worst[0] / 2**20, unit=" MB")
+        yield Check(f"{what}, at the end", worst[-1] / 2**20, unit=" MB")
+        yield Check(f"{what}, end over warm", worst[-1] / worst[0], most=most)
 
 
 def _at(seconds: Sequence[float], percent: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,6 +38,19 @@ class Worker:
         """Its Spark, where it has started one."""
         family = psutil.Process(self.pid).children(recursive=True)
         return next((each for each in family if each.name() == "java"), None)
+
+    def live_heap(self) -> int | None:
+        """Bytes of its Spark's objects that somebody still needs, after a collection; None without a JDK or a Spark."""
+        spark, jcmd = self.jvm(), shutil.which("jcmd")
+        if spark is None or jcmd is None:
+            return None
+        asked = [jcmd, str(spark.pid), "GC.class_histogram"]
+        told = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()
+        return int(told[-1])  # the last line: Total, instances, bytes
+
+    def python_rss(self) -> int:
+        """Bytes of the worker itself, without its Spark."""
+        return int(psutil.Process(self.pid).memory_info().rss)
 
     def rss(self) -> int:
         """Bytes of the process and all it started."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,11 @@ from hypothesis import settings
 # How long an example takes says more about what else the machine does than about the code.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+# Java's second compiler pays for itself after minutes; on two cores a fifth of the tests' time went into it.
+_QUICK_JAVA = "-XX:TieredStopAtLevel=1"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", _QUICK_JAVA)
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", f"{_QUICK_JAVA} -XX:+UseSerialGC")
 
 # Imported inside the fixtures: the pure tests start in an instant, without pyspark.
 if TYPE_CHECKING:

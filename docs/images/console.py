@@ -17,10 +17,10 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -188,28 +188,47 @@ def working(warden: Lakewarden) -> Iterator[str]:
 # ------------------------------------------------------------ the pictures
 
 
-def shoot(browser: Browser, address: str, run_id: str, folder: Path) -> None:
+@dataclass(frozen=True)
+class View:
+    name: str
+    scheme: Literal["dark", "light"]
+    path: str
+    height: int
+
+
+def shoot(browser: Browser, address: str, locked: str, run_id: str, folder: Path) -> None:
     table = "/tables/lake.shop.orders"
-    newest = f"/audit?question=downstream&table=lake.shop.orders&snapshot={_source(address, browser)}"
-    pages = [("fleet", "/", 800), ("table", table, 1500), ("run", f"/runs/{run_id}", 800), ("schedule", "/schedule", 800), ("holds", "/holds", 560), ("audit", newest, 700), ("runs", "/runs", 560)]  # fmt: skip
-    for scheme in ("dark", "light"):
-        context = browser.new_context(viewport=WIDE, color_scheme=scheme)
-        page = context.new_page()
-        for name, path, height in pages:
-            page.set_viewport_size({"width": 1280, "height": height})
-            page.goto(address + path)
-            page.screenshot(path=folder / f"console-{name}-{scheme}.png")
-        if scheme == "dark":
-            page.goto(address + table + "?span=7d#snapshots")
-            page.screenshot(path=folder / "console-snapshots-dark.png")
-            page.goto(address + table + "#policy")
-            page.screenshot(path=folder / "console-policy-dark.png")
-        context.close()
+    downstream = f"/audit?question=downstream&table=lake.shop.orders&snapshot={_source(address, browser)}"
+    views = (
+        View("fleet", "dark", "/", 800),
+        View("table", "light", table, 1500),
+        View("snapshots", "dark", f"{table}?span=7d#snapshots", 700),
+        View("policy", "light", f"{table}#policy", 700),
+        View("run", "dark", f"/runs/{run_id}", 800),
+        View("runs", "light", "/runs", 560),
+        View("schedule", "light", "/schedule", 800),
+        View("holds", "dark", "/holds", 560),
+        View("audit", "dark", downstream, 700),
+        View("suspended", "light", "/tables/lake.finance.ledger", 700),
+    )
+    for view in views:
+        _photograph(browser, view, address, folder)
+    _photograph(browser, View("login", "dark", "/login", 420), locked, folder)
     context = browser.new_context(viewport=PHONE, color_scheme="light", device_scale_factor=2)
     page = context.new_page()
     for name, path in (("fleet", "/"), ("table", table)):
         page.goto(address + path)
         page.screenshot(path=folder / f"console-{name}-phone.png")
+    context.close()
+
+
+def _photograph(browser: Browser, view: View, address: str, folder: Path) -> None:
+    context = browser.new_context(
+        viewport={"width": WIDE["width"], "height": view.height}, color_scheme=view.scheme
+    )
+    page = context.new_page()
+    page.goto(address + view.path)
+    page.screenshot(path=folder / f"console-{view.name}-{view.scheme}.png")
     context.close()
 
 
@@ -221,25 +240,36 @@ def _source(address: str, browser: Browser) -> str:
     return str(found).rpartition("@")[2]
 
 
+@contextmanager
+def served(warden: Lakewarden) -> Iterator[str]:
+    server = ConsoleServer(warden, port=0)
+    try:
+        yield server.start().address
+    finally:
+        server.stop()
+
+
 def main(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as place, Lakewarden(config(Path(place)), environ={}) as warden:
         make_lake(warden)
         trouble(warden)
         past(warden)
-        server = ConsoleServer(warden, port=0)
-        address = server.start().address
-        try:
-            with working(warden) as run_id, sync_playwright() as playwright:
-                browser = playwright.chromium.launch(
-                    executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-                )
-                if "--stay" in sys.argv:
-                    print(address, flush=True)
-                    threading.Event().wait()
-                shoot(browser, address, run_id, folder)
-                browser.close()
-        finally:
-            server.stop()
+        tokens = {"console": {"operate_tokens": ["ana=a-token-of-these-pictures"]}}
+        with (
+            Lakewarden({**config(Path(place)), **tokens}, environ={}) as guarded,
+            served(warden) as address,
+            served(guarded) as locked,
+            working(warden) as run_id,
+            sync_playwright() as playwright,
+        ):
+            browser = playwright.chromium.launch(
+                executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+            )
+            if "--stay" in sys.argv:
+                print(address, flush=True)
+                threading.Event().wait()
+            shoot(browser, address, locked, run_id, folder)
+            browser.close()
 
 
 if __name__ == "__main__":

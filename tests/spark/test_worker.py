@@ -37,7 +37,9 @@ def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
     catalog = add_catalog(alone, {"type": "hadoop", "warehouse": str(tmp_path / "warehouse")})
     url = f"sqlite:///{tmp_path}/state.db"
     policy = {"rewrite_min_input_files": 2}
-    with with_worker(alone, url, catalog, schedule=HOURLY, policy=policy, worker={"retry_max_seconds": 1}) as lw:
+    with with_worker(
+        alone, url, catalog, schedule=HOURLY, policy=policy, worker={"retry_max_seconds": 1}
+    ) as lw:
         yield Lab(alone, catalog, tmp_path / "warehouse", lw)
 
 
