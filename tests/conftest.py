@@ -16,9 +16,11 @@ from hypothesis import settings
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
-# Java's second compiler pays for itself after minutes; on two cores a fifth of the tests' time went into it.
+# Tables of tests are tiny, and every query is new: on two cores two fifths of the time went into Java's second compiler and
+# into Spark writing a program for each query. Without them both do the same, row by row.
 _QUICK_JAVA = "-XX:TieredStopAtLevel=1"
-os.environ.setdefault("SPARK_SUBMIT_OPTS", _QUICK_JAVA)
+_NO_PROGRAMS = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{_QUICK_JAVA} {_NO_PROGRAMS}")
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", f"{_QUICK_JAVA} -XX:+UseSerialGC")
 
 # Imported inside the fixtures: the pure tests start in an instant, without pyspark.
