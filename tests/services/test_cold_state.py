@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -24,21 +22,6 @@ pytestmark = pytest.mark.services
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MANY = 1_203  # more than one statement's worth
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/state.db"
-    address: str = request.getfixturevalue("pg_database").url
-    return address.replace("postgresql+psycopg://", "postgresql://")
-
-
-@pytest.fixture
-def state(url: str) -> Iterator[State]:
-    opened = State.open(url)
-    yield opened
-    opened.close()
 
 
 def test_a_copy_from_made_to_let_go_and_back(state: State) -> None:

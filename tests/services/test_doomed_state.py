@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -28,18 +27,6 @@ DAY = timedelta(hours=24)
 GRACES = {"expire": DAY}
 TABLE, UUID = "lake.db.events", "11111111-aaaa"
 ME, OTHER = Owner("here", 1, 1.25, "me"), Owner("there", 2, 2.5, "other")
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[State]:
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/state.db"
-    else:
-        address: str = request.getfixturevalue("pg_database").url
-        url = address.replace("postgresql+psycopg://", "postgresql://")
-    opened = State.open(url)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

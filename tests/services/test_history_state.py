@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,21 +30,6 @@ pytestmark = pytest.mark.services
 ROOT = Path(__file__).parents[2]
 NOW = START + timedelta(days=800)
 UUID, TABLE = "u", "lake.db.events"
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/state.db"
-    found: str = request.getfixturevalue("pg_database").url
-    return found.replace("postgresql+psycopg://", "postgresql://")
-
-
-@pytest.fixture
-def state(url: str) -> Iterator[State]:
-    opened = State.open(url)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,16 +22,6 @@ HOUR = timedelta(hours=1)
 TABLE = "lake.db.events"
 PIN = Pin("p1", TABLE, "u1", 5781947118336215154, "report", "month end", NOW, NOW + HOUR, "lakewarden-pin-p1")
 LOAD = Load("l1", TABLE, "u1", "ana", "backfill", LoadState.OPEN, ("/a", "/b"), ("/c/",), NOW, NOW + HOUR)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[State]:
-    url = f"sqlite:///{tmp_path}/state.db"
-    if request.param == "postgresql":
-        url = request.getfixturevalue("pg_database").url.replace("postgresql+psycopg://", "postgresql://")
-    opened = State.open(url)
-    yield opened
-    opened.close()
 
 
 def at_once(count: int, act: Callable[[int], Any]) -> list[Any]:

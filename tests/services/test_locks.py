@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
@@ -27,21 +26,6 @@ ROOT = Path(__file__).parents[2]
 TABLE = TableRef("pm", ("db",), "events")
 PLACE = "/lake/db.db/events"
 ME, OTHER = Owner("here", 1, 1.0), Owner("there", 2, 1.0)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/state.db"
-    address: str = request.getfixturevalue("pg_database").url
-    return address.replace("postgresql+psycopg://", "postgresql://")
-
-
-@pytest.fixture
-def state(url: str) -> Iterator[State]:
-    opened = State.open(url)
-    yield opened
-    opened.close()
 
 
 def locked(

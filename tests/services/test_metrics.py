@@ -48,11 +48,8 @@ needs_prometheus = pytest.mark.skipif(
 pytestmark = pytest.mark.services
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def lw(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lakewarden]:
-    url = f"sqlite:///{tmp_path}/state.db"
-    if request.param == "postgresql":
-        url = request.getfixturevalue("pg_database").url.replace("postgresql+psycopg://", "postgresql://")
+@pytest.fixture
+def lw(url: str, tmp_path: Path) -> Iterator[Lakewarden]:
     settings = {
         "state": {"url": url},
         "budgets": {"read_mb_per_s": 50},

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -38,21 +38,6 @@ NOW = datetime(2026, 11, 16, 0, 30, 12, 345678, tzinfo=UTC)
 ME = Owner("here", 1, 1.25)
 OTHER = Owner("there", 2, 1763253012.87)
 TABLE = "lake.db.events"
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/state.db"
-    address: str = request.getfixturevalue("pg_database").url
-    return address.replace("postgresql+psycopg://", "postgresql://")
-
-
-@pytest.fixture
-def state(url: str) -> Iterator[State]:
-    opened = State.open(url)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

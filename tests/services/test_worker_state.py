@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import pytest
 from sqlalchemy import update
@@ -34,17 +32,6 @@ ANA = Trigger("manual", "ana")
 
 def owner(number: int) -> Owner:
     return Owner(f"host-{number}", number, float(number), f"token-{number}")
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[State]:
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/state.db"
-    else:
-        url = request.getfixturevalue("pg_database").url.replace("postgresql+psycopg://", "postgresql://")
-    opened = State.open(url)
-    yield opened
-    opened.close()
 
 
 def now() -> datetime:
