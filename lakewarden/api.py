@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.state.policies import Policies
     from lakewarden.state.runs import Journal, Listener, Listeners
     from lakewarden.state.tables import SeenTables
-    from lakewarden.state.verdicts import DoomedFile, DoomedList, Restored
+    from lakewarden.state.verdicts import DoomedList, Restored
 
 
 class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
@@ -188,12 +188,6 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
             everything=everything,
             operator=operator or current_user(),
         )
-
-    def receipts(self, table: str | TableRef, limit: int = 50) -> tuple[DoomedFile, ...]:
-        """What was deleted of the table, when, why and by which run; the newest first. Needs no Spark."""
-        ref = self._named(table)
-        seen = self._seen.get(ref)
-        return self._doomed.receipts(str(ref), limit, table_uuid=seen.uuid if seen else None)
 
     # ------------------------------------------------------------ policy
 

@@ -14,11 +14,13 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.lineage.audit import Downstream
     from lakewarden.lineage.history import Entry, Wanted
     from lakewarden.state.database import State
+    from lakewarden.state.doomed import DoomedFiles
     from lakewarden.state.heartbeats import Heartbeat
     from lakewarden.state.loads import Load
     from lakewarden.state.painted import PaintedInput
     from lakewarden.state.run_search import RunSearch
     from lakewarden.state.tables import SeenTables
+    from lakewarden.state.verdicts import DoomedFile
 
 
 class Browsing:
@@ -31,6 +33,11 @@ class Browsing:
 
         @property
         def _seen(self) -> SeenTables: ...
+
+        @property
+        def _doomed(self) -> DoomedFiles: ...
+
+        def _named(self, table: str | TableRef) -> TableRef: ...
 
         def _pasts(
             self, wanted: TableRef, history_only: bool, unread: dict[str, str]
@@ -78,6 +85,18 @@ class Browsing:
     def running(self) -> tuple[Run, ...]:
         """Runs under way, the oldest first, without their plans."""
         return self._search.running()
+
+    def receipts(
+        self, table: str | TableRef, limit: int = 50, run_id: str | None = None
+    ) -> tuple[DoomedFile, ...]:
+        """What was deleted of the table, when, why and by which run, or by this one; the newest first. Needs no Spark."""
+        ref = self._named(table)
+        seen = self._seen.get(ref)
+        return self._doomed.receipts(str(ref), limit, None, seen.uuid if seen else None, run_id)
+
+    def deleted_by(self, run_id: str) -> int:
+        """How many files are gone by this run's doing."""
+        return self._doomed.receipts_of(run_id)
 
     # ------------------------------------------------------------ portraits and holds
 

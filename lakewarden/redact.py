@@ -7,14 +7,15 @@ import re
 MASK = "***"
 
 _SECRET = re.compile(
-    "secret|password|passwd|passphrase|pwd|token|credential|authorization|signature|connection-string"
+    "secret|password|passwd|passphrase|pwd|token|credential|authorization|signature|connection-string|cookie"
     "|(access|account|shared|private|api|sse)-?key"
+    "|^header-|-header-|(^|-)sas(-|$)"  # any header may carry one; Azure's shared access signatures are named by container
 )
 _NOT_SECRET = re.compile("key-?id$")
 _USER_INFO = re.compile(r"(://[^:/?#@]*):(.*)@", re.DOTALL)
-_PARAMETER = re.compile(
-    r"(?i)([?&;][^=&;?]*(?:password|passwd|pwd|secret|token|credential|signature|sig|key)[^=&;?]*=)[^&;#]*"
-)
+_WORDS = "(?:password|passwd|passphrase|pwd|secret|token|credential|signature|sig|key)"
+_PARAMETER = re.compile(rf"(?i)([?&;][^=&;?]*{_WORDS}[^=&;?]*=)[^&;#]*")
+_JAVA_OPTION = re.compile(rf"(?i)(-D[^=\s]*{_WORDS}[^=\s]*=)(?:\"[^\"]*\"|'[^']*'|\S+)")
 
 
 def is_secret(name: str) -> bool:
@@ -35,4 +36,5 @@ def redact_text(text: str) -> str:
 
 def redact_url(url: str) -> str:
     """The address without the password; rather too much is masked than too little."""
-    return _PARAMETER.sub(rf"\1{MASK}", _USER_INFO.sub(rf"\1:{MASK}@", url))
+    masked = _JAVA_OPTION.sub(rf"\1{MASK}", _USER_INFO.sub(rf"\1:{MASK}@", url))
+    return _PARAMETER.sub(rf"\1{MASK}", masked)

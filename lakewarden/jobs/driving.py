@@ -103,19 +103,24 @@ class _Attendant:
         self._seen, self._beaten, self._silent = 0, clock.monotonic(), False
 
     def tick(self) -> None:
-        if clock.monotonic() - self._beaten >= _BEAT_SECONDS:
-            self._beaten = clock.monotonic()
-            if not _beat(self._journal, self._run_id, self._owner):
-                self._stop.ask("another process has taken the run over")
         try:
+            self._keep_alive()
             self._tell()
             self._silent = False
-        except Unreachable as error:
+        except (
+            Exception
+        ) as error:  # whatever it is: without this thread nobody would beat for the run, or hear a cancel
             if not self._silent:  # told once: whoever looks sees the last that got through
                 log.warning("run %s cannot tell how far it is: %s", self._run_id, error)
             self._silent = True
         if self._stop.asked:
             self._end_work()
+
+    def _keep_alive(self) -> None:
+        if clock.monotonic() - self._beaten >= _BEAT_SECONDS:
+            self._beaten = clock.monotonic()
+            if not _beat(self._journal, self._run_id, self._owner):
+                self._stop.ask("another process has taken the run over")
 
     def _end_work(self) -> None:
         try:

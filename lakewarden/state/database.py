@@ -39,6 +39,7 @@ from sqlalchemy.exc import (
     InterfaceError,
     OperationalError,
 )
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from lakewarden import clock
 from lakewarden.errors import ConfigError, NotSetUp, StateTooNew, Unreachable
@@ -53,6 +54,8 @@ CONNECT_SECONDS = 10
 SILENCE_SECONDS = 20
 # What a host that is gone without a word held locked, its lease above all, the server lets go after this time.
 IDLE_SECONDS = 30
+# More than the console has threads, the worker's own besides. They are opened when they are needed.
+_MOST_CONNECTIONS, _KEPT_CONNECTIONS = 60, 5
 _WRITE = "lakewarden_write"
 # Looks that are open where this runs; a thread begins without any.
 _looks: ContextVar[Mapping[Engine, Connection]] = ContextVar("looks", default=MappingProxyType({}))
@@ -135,6 +138,9 @@ class State:
             if not _is_outage(error):
                 raise
             raise Unreachable(what=f"the state database {self.name}", reason=_reason(error)) from None
+        except PoolTimeout:
+            reason = f"each of {_MOST_CONNECTIONS} connections is in use"
+            raise Unreachable(what=f"the state database {self.name}", reason=reason) from None
 
 
 def now_of(connection: Connection) -> datetime:
@@ -252,7 +258,14 @@ def _postgresql(address: URL) -> Engine:
         "tcp_user_timeout": SILENCE_SECONDS * 1000,
     }
     mine = {name: value for name, value in arguments.items() if name not in address.query}
-    engine = create_engine(address, pool_pre_ping=True, connect_args=mine)
+    engine = create_engine(
+        address,
+        pool_pre_ping=True,
+        pool_size=_KEPT_CONNECTIONS,
+        max_overflow=_MOST_CONNECTIONS - _KEPT_CONNECTIONS,
+        pool_timeout=CONNECT_SECONDS,
+        connect_args=mine,
+    )
     event.listen(engine, "connect", _on_connect_to_server)
     return engine
 

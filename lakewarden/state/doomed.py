@@ -28,14 +28,23 @@ from sqlalchemy import (
     func,
     or_,
     select,
-    text,
     update,
 )
 
 from lakewarden.errors import Refused
 from lakewarden.model import Owner
 from lakewarden.state.database import State
-from lakewarden.state.doomed_rows import among, as_arrow, as_file, as_tally, as_verdict, insert_doomed, pages
+from lakewarden.state.doomed_overlap import leave_to_others
+from lakewarden.state.doomed_rows import (
+    among,
+    as_arrow,
+    as_file,
+    as_tally,
+    as_verdict,
+    in_states,
+    insert_doomed,
+    pages,
+)
 from lakewarden.state.runs import fence
 from lakewarden.state.schema import doomed, verdicts
 from lakewarden.state.upsert import upsert
@@ -55,8 +64,6 @@ if TYPE_CHECKING:  # commands that only list need no Arrow
     import pyarrow as pa
 
 PAGE = 50_000
-_GOING = "a run is deleting it under an earlier verdict"
-_GONE = "it is gone, with a receipt under another verdict"
 
 
 class DoomedFiles:
@@ -93,7 +100,13 @@ class DoomedFiles:
         with self._state.write() as connection:
             _clear(connection, verdict_id)
             upsert(connection, verdicts, row, ["id"])
-            insert_doomed(connection, verdict_id, files)
+        # In parts: a million files in one transaction kept SQLite's only writer for seven seconds, and a leader that cannot
+        # renew its lease for so long is none any more. A verdict of which a part is missing was never in force.
+        for start in range(0, files.num_rows, PAGE):
+            with self._state.write() as connection:
+                _still_pending(connection, verdict_id)
+                insert_doomed(connection, verdict_id, files.slice(start, PAGE))
+        with self._state.read() as connection:
             return _tally(connection, verdict_id, (FileState.DOOMED,))
 
     def enforce(self, verdict_id: str, now: datetime) -> Verdict:
@@ -108,9 +121,7 @@ class DoomedFiles:
                 return verdict
             if verdict.state is VerdictState.VOID:
                 raise Refused(action="enforce", target=f"verdict {verdict_id}", reason="it is void")
-            _one_at_a_time(connection, verdict.table_uuid)
-            _take_from_earlier(connection, verdict)
-            _leave_restored(connection, verdict)
+            leave_to_others(connection, verdict)
             active = {"state": VerdictState.ACTIVE.value, "doomed_at": now}
             connection.execute(update(verdicts).where(verdicts.c.id == verdict_id).values(active))
             return replace(verdict, state=VerdictState.ACTIVE, doomed_at=now)
@@ -126,7 +137,9 @@ class DoomedFiles:
                     reason="it is in force",
                     hint=f"bring its files back: `lakewarden restore {verdict.table} --run {verdict_id}`",
                 )
-            connection.execute(delete(doomed).where(doomed.c.verdict_id == verdict_id, _in(FileState.DOOMED)))
+            connection.execute(
+                delete(doomed).where(doomed.c.verdict_id == verdict_id, in_states(FileState.DOOMED))
+            )
             void = update(verdicts).where(verdicts.c.id == verdict_id)
             connection.execute(void.values(state=VerdictState.VOID.value))
 
@@ -185,7 +198,7 @@ class DoomedFiles:
 
     def _doomed_of(self, verdict: Verdict, page: int) -> Iterator[pa.Table]:
         columns = (doomed.c.id, doomed.c.path, doomed.c.size, doomed.c.stamp)
-        wanted = select(*columns).where(doomed.c.verdict_id == verdict.id, _in(FileState.DOOMED))
+        wanted = select(*columns).where(doomed.c.verdict_id == verdict.id, in_states(FileState.DOOMED))
         for rows in pages(self._state.read, wanted, page):
             yield as_arrow(rows, verdict)
 
@@ -199,13 +212,13 @@ class DoomedFiles:
             fence(connection, run_id, owner, now)
             change = (
                 update(doomed)
-                .where(among(connection, ids), _in(FileState.DOOMED), doomed.c.verdict_id.in_(in_force))
+                .where(among(connection, ids), in_states(FileState.DOOMED), doomed.c.verdict_id.in_(in_force))
                 .values(state=FileState.ERASING.value, reap_run_id=run_id)
             )
             if connection.execute(change).rowcount == len(ids):
                 return list(ids)  # nearly always, and then there is nothing to ask
             mine = select(doomed.c.id).where(
-                among(connection, ids), _in(FileState.ERASING), doomed.c.reap_run_id == run_id
+                among(connection, ids), in_states(FileState.ERASING), doomed.c.reap_run_id == run_id
             )
             return [row.id for row in connection.execute(mine.order_by(doomed.c.id))]
 
@@ -228,7 +241,9 @@ class DoomedFiles:
             back = (
                 update(doomed)
                 .where(
-                    doomed.c.id == bindparam("row"), _in(FileState.ERASING), doomed.c.reap_run_id == run_id
+                    doomed.c.id == bindparam("row"),
+                    in_states(FileState.ERASING),
+                    doomed.c.reap_run_id == run_id,
                 )
                 .values(state=FileState.DOOMED.value, note=bindparam("why"))
             )
@@ -251,7 +266,7 @@ class DoomedFiles:
             return 0
         with self._state.write() as connection:
             fence(connection, run_id, owner, now)
-            change = update(doomed).where(among(connection, ids), _in(FileState.DOOMED))
+            change = update(doomed).where(among(connection, ids), in_states(FileState.DOOMED))
             ending = {"state": state.value, "note": note, "reap_run_id": run_id, "ended_at": now}
             return connection.execute(change.values(ending)).rowcount
 
@@ -259,7 +274,7 @@ class DoomedFiles:
         """Files that a run is deleting, or was when its process stopped: by run, id and path."""
         mine = select(verdicts.c.id).where(verdicts.c.table_uuid == table_uuid)
         columns = (doomed.c.id, doomed.c.path, doomed.c.reap_run_id)
-        wanted = select(*columns).where(doomed.c.verdict_id.in_(mine), _in(FileState.ERASING))
+        wanted = select(*columns).where(doomed.c.verdict_id.in_(mine), in_states(FileState.ERASING))
         found: dict[str, dict[int, str]] = {}
         with self._state.read() as connection:
             for row in connection.execute(wanted.order_by(doomed.c.id)):
@@ -269,14 +284,14 @@ class DoomedFiles:
     def erasing_by(self, run_id: str) -> dict[int, str]:
         """Files that this run is deleting, or was: by id and path, whatever has become of the table since."""
         wanted = select(doomed.c.id, doomed.c.path).where(
-            doomed.c.reap_run_id == run_id, _in(FileState.ERASING)
+            doomed.c.reap_run_id == run_id, in_states(FileState.ERASING)
         )
         with self._state.read() as connection:
             return {row.id: row.path for row in connection.execute(wanted.order_by(doomed.c.id))}
 
     def receipts_of(self, run_id: str) -> int:
         """How many files are gone by this run's doing."""
-        wanted = select(func.count()).where(doomed.c.reap_run_id == run_id, _in(*RECEIPTS))
+        wanted = select(func.count()).where(doomed.c.reap_run_id == run_id, in_states(*RECEIPTS))
         with self._state.read() as connection:
             return int(connection.execute(wanted).scalar_one())
 
@@ -305,7 +320,7 @@ class DoomedFiles:
                 totals[FileState(row.state)] = as_tally(row)
             back = {"state": FileState.RESTORED.value, "ended_at": now, "note": f"restored by {operator}"}
             done = connection.execute(
-                update(doomed).where(chosen, _in(FileState.DOOMED)).values(back)
+                update(doomed).where(chosen, in_states(FileState.DOOMED)).values(back)
             ).rowcount
         gone = sum((totals[each].files for each in RECEIPTS), 0)
         return Restored(
@@ -332,7 +347,7 @@ class DoomedFiles:
         mine = select(verdicts.c.id).where(
             verdicts.c.table_uuid == table_uuid, verdicts.c.state.in_([each.value for each in of])
         )
-        wanted = select(doomed.c.id, doomed.c.path).where(doomed.c.verdict_id.in_(mine), _in(*states))
+        wanted = select(doomed.c.id, doomed.c.path).where(doomed.c.verdict_id.in_(mine), in_states(*states))
         for rows in pages(self._state.read, wanted, PAGE):
             yield pa.array([row.path for row in rows], pa.string())
 
@@ -346,10 +361,17 @@ class DoomedFiles:
         return self._fetch(wanted.limit(limit))
 
     def receipts(
-        self, table: str, limit: int = 50, since: datetime | None = None, table_uuid: str | None = None
+        self,
+        table: str,
+        limit: int = 50,
+        since: datetime | None = None,
+        table_uuid: str | None = None,
+        run_id: str | None = None,
     ) -> tuple[DoomedFile, ...]:
-        """What was deleted, the newest first."""
+        """What was deleted, by this run where it is named, the newest first."""
         wanted = _files(table, table_uuid, RECEIPTS)
+        if run_id is not None:
+            wanted = wanted.where(doomed.c.reap_run_id == run_id)
         if since is not None:
             wanted = wanted.where(doomed.c.ended_at >= since)
         return self._fetch(wanted.order_by(doomed.c.ended_at.desc(), doomed.c.id).limit(limit))
@@ -360,10 +382,6 @@ class DoomedFiles:
 
 
 _COUNTED = (func.count().label("files"), func.coalesce(func.sum(doomed.c.size), 0).label("bytes"))
-
-
-def _in(*states: FileState) -> ColumnElement[bool]:
-    return or_(*(doomed.c.state == each.value for each in states))
 
 
 def _of(table: str, table_uuid: str | None) -> ColumnElement[bool]:
@@ -378,7 +396,7 @@ def _clear(connection: Connection, verdict_id: str) -> None:
         raise Refused(
             action="mark files again under", target=f"verdict {verdict_id}", reason="it is in force"
         )
-    connection.execute(delete(doomed).where(doomed.c.verdict_id == verdict_id, _in(FileState.DOOMED)))
+    connection.execute(delete(doomed).where(doomed.c.verdict_id == verdict_id, in_states(FileState.DOOMED)))
 
 
 def _verdict_for_update(connection: Connection, verdict_id: str) -> Verdict:
@@ -389,66 +407,17 @@ def _verdict_for_update(connection: Connection, verdict_id: str) -> Verdict:
     return as_verdict(row)
 
 
-def _one_at_a_time(connection: Connection, table_uuid: str) -> None:
-    """Two verdicts that come into force together must see each other. SQLite has one writer at any time anyway."""
-    if connection.dialect.name == "postgresql":
-        lock = text("SELECT pg_advisory_xact_lock(hashtext('lakewarden verdict ' || :uuid))")
-        connection.execute(lock, {"uuid": table_uuid})
-
-
-def _take_from_earlier(connection: Connection, verdict: Verdict) -> None:
-    others = select(verdicts.c.id).where(
-        verdicts.c.table_uuid == verdict.table_uuid, verdicts.c.state == VerdictState.ACTIVE.value
-    )
-    columns = select(doomed.c.id, doomed.c.path)
-    of_others = doomed.c.verdict_id.in_(others)
-    waiting = connection.execute(columns.where(of_others, _in(FileState.DOOMED))).all()
-    going = connection.execute(columns.where(of_others, _in(FileState.ERASING))).all()
-    # A verdict may be settled long after it was written down, when another has had the same files deleted.
-    since = (_in(*RECEIPTS), doomed.c.ended_at > verdict.made_at)
-    gone = connection.execute(columns.where(of_others, *since)).all()
-    if not waiting and not going and not gone:
-        return
-    own = columns.where(doomed.c.verdict_id == verdict.id, _in(FileState.DOOMED))
-    mine = connection.execute(own).all()
-    _keep(connection, _shared(waiting, mine), f"verdict {verdict.id} has it: it was needed until then")
-    _keep(connection, _shared(mine, going), _GOING)
-    _keep(connection, _shared(mine, gone), _GONE)
-
-
-def _leave_restored(connection: Connection, verdict: Verdict) -> None:
-    """What someone brought back stays for good, whichever verdict finds it next."""
-    columns = select(doomed.c.id, doomed.c.path)
-    others = select(verdicts.c.id).where(verdicts.c.table_uuid == verdict.table_uuid)
-    restored = connection.execute(
-        columns.where(doomed.c.verdict_id.in_(others), _in(FileState.RESTORED))
-    ).all()
-    if restored:
-        own = columns.where(doomed.c.verdict_id == verdict.id, _in(FileState.DOOMED))
-        _keep(connection, _shared(connection.execute(own).all(), restored), "someone restored it")
-
-
-def _shared(rows: Sequence[Any], others: Sequence[Any]) -> list[int]:
-    """Ids of those rows whose file is among the others', in whatever spelling."""
-    import numpy as np
-
-    from lakewarden.paths import hashes
-
-    both = np.isin(hashes([row.path for row in rows]), hashes([row.path for row in others]))
-    return [row.id for row, shared in zip(rows, both, strict=True) if shared]
-
-
-def _keep(connection: Connection, ids: Sequence[int], note: str) -> None:
-    if ids:
-        kept = {"state": FileState.KEPT.value, "note": note}
-        connection.execute(update(doomed).where(among(connection, ids)).values(kept))
+def _still_pending(connection: Connection, verdict_id: str) -> None:
+    """Who took the run over has settled its verdict by now, maybe: nothing is added to it then."""
+    if (state := _verdict_for_update(connection, verdict_id).state) is not VerdictState.PENDING:
+        raise Refused(action="mark files under", target=f"verdict {verdict_id}", reason=f"it is {state}")
 
 
 def _end(
     connection: Connection, run_id: str, ids: Sequence[int], state: FileState, note: str, now: datetime
 ) -> None:
     if ids:
-        mine = [among(connection, ids), _in(FileState.ERASING), doomed.c.reap_run_id == run_id]
+        mine = [among(connection, ids), in_states(FileState.ERASING), doomed.c.reap_run_id == run_id]
         ending = {"state": state.value, "ended_at": now, "note": note}
         connection.execute(update(doomed).where(*mine).values(ending))
 
@@ -471,7 +440,7 @@ def _chosen(
 
 
 def _tally(connection: Connection, verdict_id: str, states: Sequence[FileState]) -> Tally:
-    wanted = select(*_COUNTED).where(doomed.c.verdict_id == verdict_id, _in(*states))
+    wanted = select(*_COUNTED).where(doomed.c.verdict_id == verdict_id, in_states(*states))
     return as_tally(connection.execute(wanted).one())
 
 
@@ -482,5 +451,7 @@ def _files(table: str, table_uuid: str | None, states: Sequence[FileState]) -> S
         _of(table, table_uuid), verdicts.c.state != VerdictState.VOID.value
     )
     return (
-        select(*file_columns, verdicts).join(verdicts).where(doomed.c.verdict_id.in_(of_table), _in(*states))
+        select(*file_columns, verdicts)
+        .join(verdicts)
+        .where(doomed.c.verdict_id.in_(of_table), in_states(*states))
     )

@@ -6,7 +6,18 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Row, any_, bindparam, func, literal, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Row,
+    any_,
+    bindparam,
+    func,
+    literal,
+    or_,
+    select,
+)
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from lakewarden.state.schema import doomed
@@ -17,6 +28,10 @@ if TYPE_CHECKING:  # commands that only list need no Arrow
 
 _CHUNK = 20_000
 _COLUMNS = "verdict_id, path, kind, size, stamp, state, note"
+
+
+def in_states(*states: FileState) -> ColumnElement[bool]:
+    return or_(*(doomed.c.state == each.value for each in states))
 
 
 def insert_doomed(connection: Connection, verdict_id: str, files: pa.Table) -> None:

@@ -203,7 +203,7 @@ class _Deciding:
         if left is not None:
             return left
         jobs = [
-            _Slot(job, _due_at(times, slots.get(name), charge.since), closed)
+            _Slot(job, due_at(times, slots.get(name), charge.since), closed)
             for job, name, times, closed in self._lines(charge.jobs)
         ]
         owed = [each for each in jobs if each.due_at is not None and each.due_at <= self._now]
@@ -288,7 +288,8 @@ class _Slot(NamedTuple):
     closed: _Closed | None
 
 
-def _due_at(times: Times, slot: Standing | None, since: datetime) -> datetime | None:
+def due_at(times: Times, slot: Standing | None, since: datetime) -> datetime | None:
+    """When a job is due: owed from `retry_at` on where it has one, else by its own times."""
     if slot is None:
         return times.due_at(None, since)
     if slot.retry_at is not None:

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from lakewarden import Lakewarden, clock
 from lakewarden.health.portrait import HoldLine, PartLine, Portrait, RefLine, SnapshotLine
+from lakewarden.model import RunState, Trigger
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.owner import current_owner
@@ -343,6 +344,30 @@ def test_pages_work_without_scripts(browser: Browser, running: Running) -> None:
         opened.goto(f"/tables/{TABLE}")
         opened.get_by_role("button", name="Maintain now").click()
         expect(opened.get_by_role("status").first).to_contain_text("A pass was asked for")
+
+
+def test_a_runs_page_tells_what_that_run_deleted(running: Running) -> None:
+    state, now = running.warden.state, clock.now()
+    for run_id, count in (("reap-old", 3), ("reap-new", 520)):
+        files, owner = DoomedFiles(state), current_owner()
+        paths = [f"/wh/{run_id}/{each}.parquet" for each in range(count)]
+        columns = {"path": paths, "kind": ["data"] * count, "size": [10] * count}
+        table = pa.table({**columns, "stamp": pa.array([None] * count, pa.string())})
+        files.doom(f"doom-{run_id}", TABLE, f"uuid-{TABLE}", "expire", "expired", table, {}, now)
+        files.enforce(f"doom-{run_id}", now)
+        running.warden.journal.start(
+            run_id=run_id, table=TABLE, job="reap", owner=owner, trigger=Trigger(), plan={}, policy={}, now=now
+        )  # fmt: skip
+        due = files.due(f"uuid-{TABLE}", {"expire": timedelta(0)}, now)
+        ids = [row["id"] for each in due for row in each.to_pylist() if row["verdict"] == f"doom-{run_id}"]
+        files.finish_erasing(run_id, now, erased=files.begin_erasing(ids, run_id, owner, now))
+        running.warden.journal.finish(run_id, RunState.DONE, "", {}, (), now)
+    with running.browser() as ana:
+        assert "3 files deleted by this run<" in ana.get("/runs/reap-old").text
+        assert "520 files deleted by this run, the newest 100" in ana.get("/runs/reap-new").text
+        old, new = (ana.get(f"/runs/reap-{each}.json").json() for each in ("old", "new"))
+    assert (old["deleted"], len(old["receipts"])) == (3, 3)
+    assert (new["deleted"], len(new["receipts"])) == (520, 500)
 
 
 def test_who_is_logged_out_sees_nothing(ana: Page) -> None:

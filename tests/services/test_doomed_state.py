@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from lakewarden import clock
 from lakewarden.errors import Refused, RunTaken
@@ -17,7 +18,7 @@ from lakewarden.model import Owner, RunState, Trigger
 from lakewarden.state.database import State
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.runs import Journal
-from lakewarden.state.schema import doomed
+from lakewarden.state.schema import doomed, verdicts
 from lakewarden.state.verdicts import FAILED_LOAD, FileState, VerdictState
 
 pytestmark = pytest.mark.services
@@ -108,6 +109,34 @@ def test_the_grace_runs_from_the_moment_the_verdict_is_in_force(files: DoomedFil
     (a, b) = due(files, later + DAY)
     assert (a["path"], a["size"], a["stamp"], a["verdict"], a["doomed_at"]) == ("/t/a", 10, None, "v1", later)
     assert b["path"] == "/t/b"
+
+
+def test_many_files_are_written_in_parts(
+    files: DoomedFiles, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakewarden.state.doomed.PAGE", 2)
+    five = rows(*(f"/t/{each}" for each in "abcda"))
+    tally = files.doom("v1", TABLE, UUID, "expire", "because", five, {}, NOW)
+    assert (tally.files, tally.bytes) == (4, 40), "one of them was told twice"
+    # Who took the run over has settled its verdict while the first process was still at it.
+    real, left = State.write, iter([True, True, False])
+
+    @contextmanager
+    def settled(self: State) -> Iterator[Any]:
+        if not next(left):
+            with real(self) as other:
+                other.execute(update(verdicts).where(verdicts.c.id == "v2").values(state="void"))
+        with real(self) as connection:
+            yield connection
+
+    monkeypatch.setattr(State, "write", settled)
+    with pytest.raises(Refused, match="v2: it is void"):
+        files.doom("v2", TABLE, UUID, "expire", "because", five, {}, NOW)
+    monkeypatch.undo()
+    assert len(states(state)) == 4
+    with state.read() as connection:
+        of_second = select(doomed.c.path).where(doomed.c.verdict_id == "v2")
+        assert len(connection.execute(of_second).all()) == 2, "nothing was added to it after that"
 
 
 def test_causes_have_graces_of_their_own(files: DoomedFiles) -> None:

@@ -30,6 +30,7 @@ from lakewarden.state.painted import Painted, PaintedInput
 from lakewarden.state.policies import Policies
 from lakewarden.state.runs import Journal, current_owner, is_gone, new_run_id
 from lakewarden.state.schema import HEAD, REVISIONS, VERSION_TABLE, metadata, run_steps, runs, table_health
+from tests.support.postgres import Database
 
 pytestmark = pytest.mark.services
 
@@ -38,6 +39,20 @@ NOW = datetime(2026, 11, 16, 0, 30, 12, 345678, tzinfo=UTC)
 ME = Owner("here", 1, 1.25)
 OTHER = Owner("there", 2, 1763253012.87)
 TABLE = "lake.db.events"
+
+
+def test_a_pool_that_is_used_up_is_an_outage_and_no_mistake(
+    pg_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr(database, "_MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(database, "_KEPT_CONNECTIONS", 1)
+    state = State.open(pg_database.url.replace("postgresql+psycopg://", "postgresql://"))
+    try:
+        with state.read(), pytest.raises(Unreachable, match="connections is in use"), state.write():
+            raise AssertionError("there was none left")
+    finally:
+        state.close()
 
 
 @pytest.fixture

@@ -271,7 +271,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     ["s3.secret-access-key", "jdbc.password", "token", "credential", "s3.session-token", "fs.s3a.access.key",
-     "header.Authorization", "adls.connection-string.acc", "fs.azure.account.key.acc", "client_secret", "s3.sse.key"],
+     "header.Authorization", "adls.connection-string.acc", "fs.azure.account.key.acc", "client_secret", "s3.sse.key",
+     "spark.hadoop.fs.azure.sas.box.acc", "header.Cookie", "header.X-Tenant"],
 )  # fmt: skip
 def test_secret_names_are_masked(name: str) -> None:
     assert redact(name, "hunter2") == "***"
@@ -280,7 +281,9 @@ def test_secret_names_are_masked(name: str) -> None:
     assert config.catalogs["lake"].properties[name] == "hunter2"
 
 
-@pytest.mark.parametrize("name", ["s3.access-key-id", "uri", "warehouse", "s3.endpoint", "client.region"])
+@pytest.mark.parametrize(
+    "name", ["s3.access-key-id", "uri", "warehouse", "s3.endpoint", "client.region", "disaster"]
+)
 def test_other_names_are_shown(name: str) -> None:
     assert redact(name, "plain") == "plain"
 
@@ -296,6 +299,8 @@ def test_other_names_are_shown(name: str) -> None:
             "jdbc:postgresql://db/lw?user=a&password=***&ssl=1",
         ),
         ("https://acc.blob/x?sv=1&sig=hunter2", "https://acc.blob/x?sv=1&sig=***"),
+        ("-Xmx1g -Dssl.trustStorePassword=hunter2 -Da=b", "-Xmx1g -Dssl.trustStorePassword=*** -Da=b"),
+        ("-Dssl.keyStorePassword='hun ter2'", "-Dssl.keyStorePassword=***"),
         ("postgresql://lw@db/lw", "postgresql://lw@db/lw"),
         ("http://minio:9000/a", "http://minio:9000/a"),
         ("sqlite:////a/b.db", "sqlite:////a/b.db"),

@@ -104,6 +104,11 @@ def test_a_job_has_its_own_times_or_the_reason_why_it_has_none() -> None:
     assert not found["expire"].now and found["expire"].at == datetime(2026, 11, 18, tzinfo=UTC)
     assert found["sweep"].at is None and "switches it off" in found["sweep"].why
     assert job_dues(ScheduleConfig(), standings, policy(), NOW) == ()
+    owed = Standing("lake.db.events", "expire", NOW - 2 * HOUR, NOW - HOUR, "failed", retry_at=NOW - HOUR)
+    found = {each.slot: each for each in job_dues(schedule, [*standings[:1], owed], policy(), NOW)}
+    assert found["expire"].now and found["expire"].at == NOW - HOUR, (
+        "what failed is tried again before its time"
+    )
 
 
 def test_tables_that_nobody_looked_at_yet_are_named_and_those_that_are_gone_are_not(

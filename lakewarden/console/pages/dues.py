@@ -16,7 +16,7 @@ from lakewarden.state.standings import PASS, SEEN, Standing
 from lakewarden.worker import schedule
 from lakewarden.worker.outlook import outlook
 from lakewarden.worker.roster import Roster, jobs_by
-from lakewarden.worker.schedule import Decision, Waiting, Why
+from lakewarden.worker.schedule import Decision, Waiting, Why, due_at
 from lakewarden.worker.times import times_of
 
 # A decision is shown for so long before another is made: several people look at the same fleet.
@@ -98,8 +98,7 @@ def job_dues(
     since = (seen.began_at if seen else None) or now
     made = []
     for job in Job:
-        standing = slots.get(job)
-        at = times[job].due_at(standing.began_at if standing else None, since)
+        at = due_at(times[job], slots.get(job), since)
         if job not in asked:
             made.append(Due(job, None, False, "its policy switches it off", True))
         else:

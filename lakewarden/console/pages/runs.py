@@ -59,7 +59,8 @@ class RunPage:
     steps: tuple[Step, ...]
     live: RunningRun | None
     cancel: Cancel | None
-    receipts: tuple[DoomedFile, ...]
+    receipts: tuple[DoomedFile, ...]  # the newest of them
+    deleted: int
 
     @property
     def actions(self) -> tuple[Mapping[str, Any], ...]:
@@ -79,6 +80,7 @@ class RunPage:
             "at": self.now.isoformat(),
             "live": self.live.to_dict() if self.live else None,
             "cancel": {"by": self.cancel.by, "at": self.cancel.at.isoformat()} if self.cancel else None,
+            "deleted": self.deleted,
             "receipts": [
                 {"path": each.path, "size": each.size, "state": str(each.state)} for each in self.receipts
             ],
@@ -89,14 +91,14 @@ def run_page(warden: Lakewarden, run_id: str, now: datetime) -> RunPage:
     run, steps = warden.run_by_id(run_id)
     live = RunningRun(run, warden.progress_of(run_id), now) if run.ended_at is None else None
     deletes = run.job == Job.REAP
-    gone = warden.receipts(run.table, _RECEIPTS) if deletes else ()
     return RunPage(
         now,
         run,
         steps,
         live,
         warden.cancelled(run_id),
-        tuple(each for each in gone if each.run_id == run_id),
+        warden.receipts(run.table, _RECEIPTS, run_id) if deletes else (),
+        warden.deleted_by(run_id) if deletes else 0,
     )
 
 
