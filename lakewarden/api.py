@@ -437,6 +437,13 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
         """Whether Spark and the formats have been started."""
         return self._lake is not None
 
+    def revive_lake(self) -> None:
+        """Let go of a Spark that died by itself, so that the next call starts another. Nothing may be under way."""
+        from lakewarden.engine.session import is_alive
+
+        if self._lake is not None and not is_alive(self._lake.spark):
+            self.reopen_lake()
+
     def reopen_lake(self) -> None:
         """Let go of a Spark session whose JVM is gone; the next call that needs one starts it. Nothing may be under way."""
         from lakewarden.engine.session import abandon_session

@@ -37,8 +37,10 @@ def create_app(
     *,
     metrics: Callable[[], bytes] | None = None,
     settings: ConsoleConfig | None = None,
+    revive: Callable[[], None] = lambda: None,
 ) -> FastAPI:
-    """The application for this lake. `settings` stand in for `[console]` where a call says another address.
+    """The application for this lake. `settings` stand in for `[console]` where a call says another address; `revive` is called
+    before a table is read, while no other is: see `Heavy`.
 
     Pages plug in as the package `lakewarden.console.pages`: its `router` is included and, where it has one, its
     `error_page(request, status, document)` shows errors to browsers. Handlers take `auth.reader` or `auth.operator`
@@ -56,7 +58,12 @@ def create_app(
     )
     auth = Auth(settings)
     refusals = Refusals(warden)
-    app.state.warden, app.state.auth, app.state.heavy, app.state.refusals = warden, auth, Heavy(), refusals
+    app.state.warden, app.state.auth, app.state.heavy, app.state.refusals = (
+        warden,
+        auth,
+        Heavy(revive),
+        refusals,
+    )
     app.include_router(api_router())
     app.include_router(manual_router())
     app.include_router(login_router(warden, auth, refusals))

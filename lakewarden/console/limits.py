@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from ipaddress import ip_address, ip_network
 
@@ -123,10 +123,14 @@ class Notes:
 
 
 class Heavy:
-    """Calls that read a table through Spark: a few at once, so that the rest of the console keeps answering."""
+    """Calls that read a table through Spark: a few at once, so that the rest of the console keeps answering.
 
-    def __init__(self) -> None:
+    `revive` is called before one begins while no other is under way: there a Spark that died may be replaced.
+    """
+
+    def __init__(self, revive: Callable[[], None] = lambda: None) -> None:
         self._free = threading.BoundedSemaphore(_HEAVY_AT_ONCE)
+        self._lock, self._under_way, self._revive = threading.Lock(), 0, revive
 
     @contextmanager
     def one(self) -> Iterator[None]:
@@ -139,9 +143,22 @@ class Heavy:
                 retry_after=5,
             )
         try:
-            yield
+            with self._counted():
+                yield
         finally:
             self._free.release()
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._lock:
+            if not self._under_way:
+                self._revive()
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way -= 1
 
 
 def policy_of(request: Request, table: str) -> AbstractContextManager[None]:

@@ -58,12 +58,14 @@ class ConsoleServer:
         metrics: Callable[[], bytes] | None = None,
         host: str | None = None,
         port: int | None = None,
+        revive: Callable[[], None] = lambda: None,
     ) -> None:
-        """Wrong settings are told here, before anything listens. Port 0 takes a free one. `metrics` stand in for the lake's own."""
+        """Wrong settings are told here, before anything listens. Port 0 takes a free one. `metrics` stand in for the lake's own;
+        for `revive` see `create_app`."""
         self._settings = with_address(warden.config.console, host, port)
         where = str(warden.config.path or "the configuration")
         check_tls(self._settings.tls_certificate, self._settings.tls_key, "console", where)
-        self._app = create_app(warden, metrics=metrics, settings=self._settings)
+        self._app = create_app(warden, metrics=metrics, settings=self._settings, revive=revive)
         self._server: Server | None = None
         self._thread: threading.Thread | None = None
 
