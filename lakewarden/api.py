@@ -176,7 +176,7 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
         """
         from lakewarden.jobs.restore import restore
 
-        ref = self._named(table)
+        ref = self._known(table)
         seen = self._seen.get(ref)
         return restore(
             self._doomed,
@@ -218,7 +218,7 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
         for key in unset:
             known_key(key)
             wanted.pop(key, None)
-        checked = read_layer(values or {}, Origin(Layer.TABLE))
+        checked = read_layer(values or {}, Origin(Layer.TABLE, str(ref)))
         new = {key: _plain(each.value) for key, each in checked.items()}
         policy = self._resolve(ref, self._properties(ref), None, stored={**wanted, **new})
         if reset:

@@ -94,6 +94,14 @@ class Busy(LakewardenError):
     hint = "wait for it, or see `lakewarden run-show {run_id}`"
 
 
+class NoWorker(LakewardenError):
+    """wait for request {request}: no worker has led for {seconds} s"""
+
+    exit_code = 11
+    retry = True
+    hint = "it stays filed, and the next worker takes it up: start one with `lakewarden worker`, see it with `lakewarden requests {table}`"
+
+
 class RunTaken(LakewardenError):
     """go on with run {run_id}: {reason}"""
 

@@ -30,6 +30,14 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
 _TAGGING = timedelta(minutes=10)
 
 
+def check_stay(ref: TableRef, retain: str | timedelta | None, forever: bool) -> None:
+    """A tag stays for a time or for ever: UsageError where a call says neither, or both."""
+    if (retain is None) is not forever:
+        raise UsageError(
+            reason=f"tag {ref}: say how long, in exactly one way", hint="add --retain 90d or --forever"
+        )
+
+
 class Holding:
     """Calls about holds. What they stand on, `Lakewarden` itself has."""
 
@@ -127,10 +135,7 @@ class Holding:
         from lakewarden.jobs.pinning import Wish
 
         ref = _ref(table)
-        if (retain is None) is not forever:
-            raise UsageError(
-                reason=f"tag {ref}: say how long, in exactly one way", hint="add --retain 90d or --forever"
-            )
+        check_stay(ref, retain, forever)
         view = self.view(ref)
         wanted = view.current_snapshot_id if snapshot_id is None else snapshot_id
         if wanted is None:

@@ -95,6 +95,8 @@ class ConsoleConfig:
     tls_key: str | None = None
     requests_per_s: float = 50
     max_body_kb: int = 64
+    # Variables that tokens name and this environment lacks: who lists runs needs nobody's token, who serves needs all of them.
+    unset: tuple[str, ...] = ()
 
     @property
     def loopback(self) -> bool:
@@ -108,7 +110,7 @@ class ConsoleConfig:
 
     def to_dict(self) -> dict[str, Any]:
         shown = {role: [f"{t.name}={MASK}" for t in self.tokens if t.role == role] for role in ROLES}
-        rest = {name: value for name, value in asdict(self).items() if name != "tokens"}
+        rest = {name: value for name, value in asdict(self).items() if name not in ("tokens", "unset")}
         return {**rest, "read_tokens": shown["read"], "operate_tokens": shown["operate"]}
 
 
@@ -158,7 +160,8 @@ def read_health(settings: Settings) -> HealthConfig:
 
 
 def read_console(settings: Settings, base: Path) -> ConsoleConfig:
-    tokens = [token for role in ROLES for token in _tokens(settings, role)]
+    unset = tuple(each for role in ROLES for each in settings.unset("console", f"{role}_tokens"))
+    tokens = [] if unset else [token for role in ROLES for token in _tokens(settings, role)]
     made = ConsoleConfig(
         settings.maybe_text("console", "host") or "127.0.0.1",
         settings.port("console"),
@@ -167,6 +170,7 @@ def read_console(settings: Settings, base: Path) -> ConsoleConfig:
         settings.maybe_path("console", "tls_key", base),
         settings.above_zero("console", "requests_per_s"),
         settings.count("console", "max_body_kb"),
+        unset,
     )
     if len({token.secret for token in tokens}) < len(tokens):
         settings.refuse("console", "operate_tokens", "two names have the same token; give each its own")

@@ -263,6 +263,13 @@ class Settings:
             found.expected("a list of text")
         return tuple(self._expand(found, each.strip()) for each in found.value)
 
+    def unset(self, section: str, name: str) -> tuple[str, ...]:
+        """Environment variables that this list of texts names and that are not there."""
+        found = self._get(section, name).value
+        texts = [each for each in found if isinstance(each, str)] if isinstance(found, list | tuple) else []
+        named = (match[1] for each in texts for match in _REFERENCE.finditer(each))
+        return tuple(each for each in named if each not in self.environ)
+
     def refuse(self, section: str, name: str, reason: str) -> NoReturn:
         """For what only the reader of a value can judge: names the place it was found in."""
         self._get(section, name).refuse(reason)

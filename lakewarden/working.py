@@ -263,13 +263,19 @@ class Working:
         """Leave the table out of the schedule until it is resumed. Requests and runs by hand still work."""
         from lakewarden.state.standings import Standings, Suspension
 
-        ref = self._named(table)
-        if not self.knows(ref):
-            # A name that was mistyped would leave the table that was meant in the schedule, unseen.
-            raise NoSuchTable(table=ref, reason="nobody has read a table of that name yet")
+        ref = self._known(
+            table
+        )  # a mistyped name would leave the table that was meant in the schedule, unseen
         made = Suspension(str(ref), clock.now(), reason, operator)
         Standings(self.state).suspend(made)
         return made
+
+    def _known(self, table: str | TableRef) -> TableRef:
+        """For what is done to a table by its name alone: done to one that nobody knows, it would do nothing and say nothing."""
+        ref = self._named(table)
+        if not self.knows(ref):
+            raise NoSuchTable(table=ref, reason="nobody has read a table of that name yet")
+        return ref
 
     def knows(self, table: str | TableRef) -> bool:
         """Whether the database has ever heard of the table: no catalog is asked."""
@@ -284,7 +290,7 @@ class Working:
         """Back into the schedule, its failures forgotten; whether it was suspended."""
         from lakewarden.state.standings import Standings
 
-        return Standings(self.state).resume(str(self._named(table)))
+        return Standings(self.state).resume(str(self._known(table)))
 
     # ------------------------------------------------------------ runs from outside
 

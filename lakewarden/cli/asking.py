@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakewarden import clock
+from lakewarden.errors import NoWorker
 
 if TYPE_CHECKING:
     from lakewarden.api import Lakewarden
@@ -13,13 +14,21 @@ if TYPE_CHECKING:
     from lakewarden.state.requests import Request
 
 POLL_SECONDS = 0.5
+_LEASES = 3  # a standby takes over within one
 
 
 def follow(lakewarden: Lakewarden, request: Request, progress: Progress) -> Request:
-    """Until it is done or failed; who leaves earlier leaves the request filed."""
-    shown = _Shown(progress)
+    """Until it is done or failed; who leaves earlier leaves the request filed. NoWorker where nobody leads for too long."""
+    shown, led_at = _Shown(progress), clock.monotonic()
+    patience = _LEASES * lakewarden.config.worker.lease_seconds
     while not request.ended:
         shown.tell(lakewarden, request)
+        leader = lakewarden.leader()
+        if leader is not None and leader.live:
+            led_at = clock.monotonic()
+        elif clock.monotonic() - led_at > patience:
+            shown.end()
+            raise NoWorker(request=request.id, seconds=int(patience), table=request.table)
         clock.sleep(POLL_SECONDS)
         request = lakewarden.request_by_id(request.id)
     shown.end()

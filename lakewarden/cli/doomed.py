@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -62,9 +63,16 @@ def restore(
 
     screen, ref = Screen(as_json), options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
-        done = lakewarden.restore(ref, path, run=run, everything=everything, operator=operator)
+        done = lakewarden.restore(ref, _whole(path), run=run, everything=everything, operator=operator)
     screen.show(RestoreReport(str(ref), done))
     return 0
+
+
+def _whole(path: str | None) -> str | None:
+    """A file of this machine may be named from the folder one is in."""
+    if path is None or ":" in path or path.startswith("/") or not Path(path).exists():
+        return path
+    return str(Path(path).absolute())
 
 
 def receipts(ctx: typer.Context, table: TableName, limit: Limit = 20, as_json: JsonFlag = False) -> int:

@@ -137,9 +137,11 @@ def tag(
 
     Example: `lakewarden tag lake.db.events audit-2026 --forever`
     """
+    from lakewarden.holding import check_stay
     from lakewarden.report.holds import TagReport
 
     screen, ref = Screen(as_json), options.table_ref(table)
+    check_stay(ref, retain, forever)  # before Spark starts
     with invocation(ctx).open(screen, spark=True) as lakewarden:
         view = lakewarden.tag(ref, name, snapshot, retain=retain, forever=forever)
     screen.show(TagReport(str(ref), name, view.refs))

@@ -36,11 +36,13 @@ def recall(
     Example: `lakewarden recall lake.db.events --as-of 2024-01-31T12:00 --days 3 --wait`
     """
     from lakewarden import clock
-    from lakewarden.jobs.where import GONE
+    from lakewarden.jobs.where import GONE, Asked
+    from lakewarden.policy.duration import moment
     from lakewarden.report.recall import RecallReport
     from lakewarden.report.where import WhereReport
 
     screen, ref = Screen(as_json), table_ref(table)
+    Asked(snapshot, moment(as_of, "as-of"), tag)  # what is asked wrongly is told before Spark starts
     with invocation(ctx).open(screen, spark=True) as lakewarden:
         found = lakewarden.recall(
             ref,

@@ -18,7 +18,7 @@ from lakewarden.cli.options import (
     Ticket,
     TriggerOption,
 )
-from lakewarden.cli.screen import Screen
+from lakewarden.cli.screen import Interrupted, Screen
 
 if TYPE_CHECKING:
     from lakewarden.api import Lakewarden
@@ -85,6 +85,8 @@ def maintain(
     with called.open(screen, spark=False) as lakewarden:
         leader = lakewarden.leader()
         if no_wait:
+            if not lakewarden.knows(ref):
+                screen.nothing_of(ref)
             screen.show(RequestReport(lakewarden.request(ref, why), leader))
             return 0
         if leader is not None and leader.live:
@@ -101,7 +103,12 @@ def _by_the_worker(screen: Screen, lakewarden: Lakewarden, ref: TableRef, why: T
     from lakewarden.report.run import PassReport
     from lakewarden.state.requests import RequestState
 
-    ended = follow(lakewarden, lakewarden.request(ref, why), screen.progress())
+    filed = lakewarden.request(ref, why)
+    try:
+        ended = follow(lakewarden, filed, screen.progress())
+    except KeyboardInterrupt:
+        hint = f"request {filed.id} stays filed, and the worker does it: see `lakewarden requests {ref}`"
+        raise Interrupted(hint=hint) from None
     failed = ended.state is RequestState.FAILED
     if failed and not ended.run_ids:
         raise LakewardenError(reason=ended.reason, hint=f"see `lakewarden requests {ref}`")

@@ -27,10 +27,12 @@ def where(
 
     Example: `lakewarden where lake.db.events --as-of 2026-01-31T12:00`
     """
-    from lakewarden.jobs.where import GONE
+    from lakewarden.jobs.where import GONE, Asked
+    from lakewarden.policy.duration import moment
     from lakewarden.report.where import WhereReport
 
     screen, ref = Screen(as_json), table_ref(table)
+    Asked(snapshot, moment(as_of, "as-of"), tag)  # what is asked wrongly is told before Spark starts
     with invocation(ctx).open(screen, spark=True) as lakewarden:
         found = lakewarden.where(ref, snapshot_id=snapshot, as_of=as_of, tag=tag)
     screen.show(WhereReport(str(ref), found))

@@ -34,12 +34,15 @@ def worker(ctx: typer.Context, as_json: JsonFlag = False) -> int:
     Example: `lakewarden worker`
     """
     from lakewarden.worker.daemon import Worker
+    from lakewarden.worker.events import tell
 
     screen = Screen(as_json)
     _log_to_stderr(as_json)
     with invocation(ctx).open(screen, spark=False) as lakewarden, quiet_spark():
         chores, attendants, address = company(lakewarden)
         working = Worker(lakewarden, chores, attendants, address)
+        if address is not None:
+            tell("console", address=address)
         working.run()
         if working.busy():
             _leave_at_once()

@@ -72,7 +72,15 @@ _HOW = (
 
 
 def check(settings: ConsoleConfig, where: str = "the configuration") -> None:
-    """Refuses to open to others what asks nobody who they are."""
+    """Refuses to open to others what asks nobody who they are, and to leave out somebody whose token is not there."""
+    if settings.unset:
+        names = ", ".join(settings.unset)
+        raise ConfigError(
+            key="console.read_tokens and operate_tokens",
+            where=where,
+            reason=f"they name the environment variable {names}, which is not set",
+            hint="set it for the process that serves the console; other commands need no token",
+        )
     if settings.tokens or settings.loopback:
         return
     raise ConfigError(

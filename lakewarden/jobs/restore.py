@@ -32,6 +32,14 @@ def restore(
     done = files.restore(table, path=path, verdict_id=run, table_uuid=table_uuid, operator=operator, now=now)
     if path is not None:
         _check_path(table, path, done)
+    elif not done.files and not done.already and (late := done.gone + done.erasing):
+        # Who wanted them back must not take it for done.
+        raise Refused(
+            action="restore",
+            target=f"files of {table}",
+            reason=f"it is too late for each of the {late:,}: {done.gone:,} deleted, {done.erasing:,} being deleted",
+            hint=f"see `lakewarden receipts {table}` for when and by which run",
+        )
     return done
 
 
@@ -63,6 +71,6 @@ def _check_path(table: str, path: str, done: Restored) -> None:
             reason="it is deleted",
             hint=f"see `lakewarden receipts {table}` for when and by which run",
         )
-    raise UsageError(
-        reason=f"restore {path}: it is not doomed for {table}", hint=f"see `lakewarden doomed {table}`"
-    )
+    whole = path.startswith("/") or ":" in path
+    reason = "it is not doomed" if whole else "it is no whole path, and none"
+    raise UsageError(reason=f"restore {path}: {reason} for {table}", hint=f"see `lakewarden doomed {table}`")

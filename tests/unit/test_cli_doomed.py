@@ -158,7 +158,16 @@ def test_what_is_gone_or_going_cannot_be_restored(lake: Lakewarden) -> None:
         lake.restore(NAME, "/t/a")
     with pytest.raises(UsageError, match="not doomed"):
         lake.restore(NAME, "/t/b")
-    assert lake.restore(NAME, everything=True).gone == 1
+    with pytest.raises(UsageError, match="no whole path"):
+        lake.restore(NAME, "t/a")
+    with pytest.raises(Refused, match="too late for each of the 1: 1 deleted"):
+        lake.restore(NAME, everything=True)
+
+
+def test_a_file_here_may_be_named_from_this_folder(shell: Shell, lake: Lakewarden) -> None:
+    Path("one.parquet").write_bytes(b"1")
+    doom(lake, "run-1", str(Path("one.parquet").absolute()))
+    assert shell("restore", NAME, "one.parquet")[0] == 0
 
 
 def test_receipts(shell: Shell, lake: Lakewarden) -> None:

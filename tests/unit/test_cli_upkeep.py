@@ -11,6 +11,8 @@ import pytest
 
 from lakewarden import Lakewarden, clock
 from lakewarden.cli import main
+from lakewarden.console.pages.dues import Outlooks
+from lakewarden.console.pages.fleet import Wish, fleet
 from lakewarden.errors import Busy, NoSuchTable, Refused, Stopped, Unreachable, UsageError
 from lakewarden.model import COLD_SOURCE, Job, Owner, Run, RunState, Trigger
 from lakewarden.serving import WorkerConfig
@@ -119,6 +121,46 @@ def test_maintain_waits_for_the_worker_that_leads(lake: Lakewarden, shell: Shell
     thread.join(30)
     assert code == 3, "as the run ended: partial"
     assert [each["id"] for each in json.loads(out)["runs"]] == [run_id]
+
+
+def test_maintain_does_not_wait_for_a_worker_that_is_gone(
+    lake: Lakewarden, shell: Shell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakewarden.cli.asking._LEASES", 0.1)
+    assert Leases(lake.state).take(current_owner(), timedelta(seconds=1)) is not None
+    assert main(["maintain", NAME]) == 11
+    told = capsys.readouterr().err
+    assert "no worker has led for 1 s" in told and f"`lakewarden requests {NAME}`" in told
+    (request,) = lake.requests(TABLE)
+    assert request.id in told and request.state is RequestState.PENDING
+
+
+def test_who_stops_waiting_hears_that_the_request_stays(
+    lake: Lakewarden, shell: Shell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave(_: float) -> None:
+        raise KeyboardInterrupt
+
+    assert Leases(lake.state).take(current_owner(), timedelta(seconds=60)) is not None
+    monkeypatch.setattr("lakewarden.cli.asking.clock.sleep", leave)
+    assert main(["maintain", NAME]) == 130
+    assert "stays filed" in capsys.readouterr().err
+    assert lake.requests(TABLE)[0].state is RequestState.PENDING
+
+
+def test_nobody_resumes_or_restores_a_table_that_nobody_knows(lake: Lakewarden, shell: Shell) -> None:
+    assert shell("resume", "lake.db.evnets")[0] == 10
+    assert shell("restore", "lake.db.evnets", "--all")[0] == 10
+
+
+def test_a_request_for_a_table_that_nobody_knows_says_so_and_leaves_no_ghost(
+    lake: Lakewarden, shell: Shell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["maintain", "lake.db.evnets", "--no-wait"]) == 0
+    assert "nobody has read a table lake.db.evnets" in capsys.readouterr().err
+    Standings(lake.state).put(Standing("lake.db.evnets", PASS, NOW, NOW, "failed", "no such table", 1))
+    page = fleet(lake, Wish(), Outlooks(lake).at(clock.now()), clock.now())
+    assert page.not_looked_at == (NAME,)
 
 
 def test_maintain_tells_a_request_that_failed(

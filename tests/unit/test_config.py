@@ -461,3 +461,15 @@ def test_a_wrong_back_off_is_named(old: str, new: str, key: str, words: str, tmp
     assert error.message.startswith(f"read budgets.{key} in ")
     assert words in error.message
     assert "hunter2" not in error.message
+
+
+def test_only_who_serves_needs_the_tokens(tmp_path: Path) -> None:
+    from lakewarden.console.auth import check
+
+    console = {"read_tokens": ["bob=${BOB_TOKEN}"], "operate_tokens": ["ana=${ANA_TOKEN}"]}
+    known = {"BOB_TOKEN": "b" * 20}
+    lacking = Config.from_dict({"console": console}, known)
+    assert "unset" not in lacking.console.to_dict()
+    with pytest.raises(ConfigError, match="ANA_TOKEN, which is not set"):
+        check(lacking.console)
+    check(Config.from_dict({"console": console}, {**known, "ANA_TOKEN": "a" * 20}).console)

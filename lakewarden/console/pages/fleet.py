@@ -213,8 +213,10 @@ def fleet(warden: Lakewarden, wish: Wish, outlook: Outlook, now: datetime) -> Fl
 
 def _not_looked_at(warden: Lakewarden, outlook: Outlook, looks: set[str]) -> tuple[str, ...]:
     """Tables that a worker or a command knows, and that have no numbers yet; without those that are gone."""
-    gone = {name for name, slots in outlook.standings.items() if SEEN in slots and slots[SEEN].state == GONE}
-    return tuple(sorted({*outlook.standings, *warden.known_tables()} - gone - looks))
+    seen = {name: slots[SEEN] for name, slots in outlook.standings.items() if SEEN in slots}
+    gone = {name for name, each in seen.items() if each.state == GONE}
+    # Not every name with a standing: somebody may have asked for a pass of a table that never was.
+    return tuple(sorted({*seen, *warden.known_tables()} - gone - looks))
 
 
 def _wrong(

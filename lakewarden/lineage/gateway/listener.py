@@ -41,7 +41,8 @@ def bind(host: str, port: int, section: str) -> socket.socket:
         listener.close()
         raise UsageError(
             reason=f"listen on {host} port {port}: {error.strerror or error}",
-            hint=f"choose another with --host and --port, or in [{section}]",
+            hint=f"choose another with --port, in [{section}], or as LAKEWARDEN_{section.upper()}__PORT"
+            + ("; a worker needs none with [worker] console = false" if section == "console" else ""),
         ) from None
 
 
