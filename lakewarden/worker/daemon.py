@@ -28,7 +28,7 @@ from lakewarden.worker.events import Told, tell, warn
 from lakewarden.worker.lead import Lead
 from lakewarden.worker.pass_ import Ended, Turn
 from lakewarden.worker.pulse import Pulse
-from lakewarden.worker.roster import Roster
+from lakewarden.worker.roster import LEFT_OPEN, NOT_KEPT, Roster
 from lakewarden.worker.schedule import Rules, decide
 from lakewarden.worker.signals import Wish, wishes
 from lakewarden.worker.times import INTERVAL
@@ -95,6 +95,9 @@ class Worker:
         self._roster: Roster | None = None
         self._term: int | None = None
         self._at_work: dict[str, _Working] = {}
+        self._not_kept: dict[
+            str, datetime
+        ] = {}  # turns that ended while the database was away: when they began
         self._chores = [Chore("discover", float(self._config.discover_seconds), self._discover), *chores]
         self._chores_next: dict[str, float] = {}
         self._chores_running: dict[str, threading.Thread] = {}
@@ -210,9 +213,10 @@ class Worker:
         if term != self._term:
             with self._lock:
                 self._roster.load()
-                left = self._roster.end_left_open(self._at_work, clock.now(), term)
+                left = self._roster.end_left_open(self._at_work, clock.now(), term, self._not_kept)
             for table in left:
-                warn("pass-left-open", table=table, reason="the worker stopped in the middle of it")
+                excused = self._not_kept.pop(table, None) is not None
+                warn("pass-left-open", table=table, reason=NOT_KEPT if excused else LEFT_OPEN)
             self._term, self._refreshed = term, clock.monotonic()
             self._chores_next.clear()
         return self._lead
@@ -299,30 +303,34 @@ class Worker:
         assert self._roster is not None
         now, stop = clock.now(), lead.stop
         with self._lock:
-            if not self._roster.put([pass_.begin(turn, self._roster.of(turn.table), now)], term):
+            if not self._roster.change(turn.table, lambda last: [pass_.begin(turn, last, now)], term):
                 return  # another leads by now; the watch tells us in a moment
         tell("pass-begins", table=turn.table, jobs=turn.jobs, why=turn.reason)
 
         def work() -> None:
             staged = self._rules.schedule.mode != INTERVAL
             ended = pass_.do(self._api, turn, term, stop, staged=staged)
-            self._keep(lead, ended, term)
+            if not self._keep(lead, ended, term):
+                self._not_kept[turn.table] = now
 
         thread = threading.Thread(target=work, name=f"lakewarden-pass-{turn.table}", daemon=True)
         self._at_work[turn.table] = _Working(turn, now, thread)
         thread.start()
 
-    def _keep(self, lead: Lead, ended: Ended, term: int) -> None:
-        """Written down, if need be once the database is back; no longer than the term lasts: then the next leader finds it open."""
+    def _keep(self, lead: Lead, ended: Ended, term: int) -> bool:
+        """Written down, if need be once the database is back; no longer than the term lasts: then the next leader finds it open.
+
+        False where the database was away for that long.
+        """
         away = odd = False
         while True:
             try:
                 self._write_down(ended, term)
-                return
+                return True
             except Unreachable:
                 if away and lead.term != term:
                     warn("pass-not-kept", table=ended.turn.table, state=str(ended.state))
-                    return
+                    return False
                 away = True
                 clock.sleep(_RETRY_SECONDS / 5)
             except Exception as error:
@@ -331,7 +339,7 @@ class Worker:
                     "pass-not-kept", table=ended.turn.table, state=str(ended.state), reason=pass_.told(error)
                 )
                 if odd:
-                    return
+                    return True
                 odd, reason = True, f"what came of it cannot be written down ({type(error).__name__})"
                 ended = replace(ended, jobs=(), trouble=LakewardenError(reason=reason))
 
@@ -339,10 +347,9 @@ class Worker:
         assert self._roster is not None
         table = ended.turn.table
         with self._lock:
-            slots = pass_.standings(ended, self._roster.of(table), self._config)
-            kept = self._roster.put(slots, term)
-        failures = slots[0].failures
-        suspended = pass_.suspension(ended, failures, self._config) if kept else None
+            slots = self._roster.change(table, lambda last: pass_.standings(ended, last, self._config), term)
+        failures = slots[0].failures if slots else 0  # none: another leads by now
+        suspended = pass_.suspension(ended, failures, self._config)
         if suspended is not None and table not in self._roster.book().suspended:
             Standings(self._api.state).suspend(suspended)
             with self._lock:

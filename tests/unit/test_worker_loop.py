@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,12 +17,13 @@ import pytest
 from lakewarden import Lakewarden, clock
 from lakewarden.errors import Unreachable
 from lakewarden.model import Job, Owner, Run, RunState, Trigger
+from lakewarden.state.database import State
 from lakewarden.state.requests import RequestState
 from lakewarden.state.standings import PASS, SEEN, Standing, Standings, Suspension
 from lakewarden.worker import pass_
 from lakewarden.worker.daemon import Chore, Worker
 from lakewarden.worker.pass_ import Ended, Turn
-from lakewarden.worker.roster import RUNNING, Roster
+from lakewarden.worker.roster import NOT_KEPT, RUNNING, Roster
 from lakewarden.working import JobEnded
 from tests.support.ports import wait_until
 from tests.support.workers import QUICK, slot, working
@@ -91,12 +94,12 @@ def test_a_look_that_fails_is_told_once_and_the_next_one_goes_on(
 
 def test_a_table_backs_off_even_if_what_came_of_its_turn_cannot_be_written_down(lw: Lakewarden) -> None:
     Standings(lw.state).put(Standing(NAME, SEEN, clock.now()))
-    real, turns = Roster.put, list[Turn]()
+    real, turns = Roster.change, list[Turn]()
 
-    def put(self: Roster, standings: Any, lease_term: int | None) -> bool:
-        if any("\0" in each.reason for each in standings):
+    def change(self: Roster, table: str, into: Any, lease_term: int | None) -> Any:
+        if any("\0" in each.reason for each in into(self.of(table))):
             raise ValueError("a text cannot have a NUL")
-        return real(self, standings, lease_term)
+        return real(self, table, into, lease_term)
 
     def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
         turns.append(turn)
@@ -106,7 +109,7 @@ def test_a_table_backs_off_even_if_what_came_of_its_turn_cannot_be_written_down(
         found = slot(lw, NAME)
         return found is not None and found.state != RUNNING
 
-    with patch.object(Roster, "put", put), patch.object(pass_, "do", do), working(lw):
+    with patch.object(Roster, "change", change), patch.object(pass_, "do", do), working(lw):
         wait_until(ended, "the turn is written down", 30)
     found = slot(lw, NAME, PASS)
     assert found is not None and found.failures >= 1 and found.retry_at is not None
@@ -123,6 +126,104 @@ def test_an_operators_suspension_stays_as_it_was_said(lw: Lakewarden) -> None:
     ):
         wait_until(lambda: lw.request_by_id(asked.id).ended, "the request ends", 30)
     assert lw.suspended()[NAME].reason == "backfill until Friday"
+
+
+def test_a_table_resumed_in_the_middle_of_its_turn_has_no_failures_but_that_one(lw: Lakewarden) -> None:
+    now = clock.now()
+    before = Standing(NAME, PASS, now, now, "failed", "why", 5, now)
+    Standings(lw.state).put_all([Standing(NAME, SEEN, now), before])
+
+    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+        lw.resume(NAME)
+        return outcome(turn, RunState.FAILED)
+
+    asked = lw.request(NAME, Trigger("manual", "ana"))
+    with patch.object(pass_, "do", do), working(lw):
+        wait_until(lambda: lw.request_by_id(asked.id).ended, "the request ends", 30)
+    found = slot(lw, NAME)
+    assert found is not None and found.failures == 1 and not lw.suspended()
+
+
+def test_a_table_resumed_between_two_looks_begins_its_turn_without_failures(lw: Lakewarden) -> None:
+    """The leader's book still had them: it looks every few seconds at what others changed."""
+    now, seen = clock.now(), list[int]()
+    Standings(lw.state).put_all(
+        [Standing(NAME, SEEN, now), Standing(NAME, PASS, now, now, "failed", failures=5)]
+    )
+
+    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+        found = slot(lw, NAME)
+        seen.append(-1 if found is None else found.failures)
+        return outcome(turn, RunState.DONE)
+
+    with patch.object(pass_, "do", do), working(lw) as worker:
+        wait_until(lambda: worker._term is not None, "it leads", 30)
+        lw.resume(NAME)
+        asked = lw.request(NAME, Trigger("manual", "ana"))
+        wait_until(lambda: lw.request_by_id(asked.id).ended, "the request ends", 30)
+    assert seen[-1] == 0
+
+
+def test_a_failure_is_counted_once_though_its_suspension_had_to_wait(lw: Lakewarden) -> None:
+    now, real, tries = clock.now(), Standings.suspend, list[Suspension]()
+    Standings(lw.state).put(Standing(NAME, PASS, now, now, "failed", failures=1))
+
+    def suspend(self: Standings, suspension: Suspension) -> None:
+        tries.append(suspension)
+        if len(tries) <= 2:
+            raise AWAY
+        real(self, suspension)
+
+    asked = lw.request(NAME, Trigger("manual", "ana"))
+    with (
+        patch.object(pass_, "do", lambda _, turn, *rest, **named: outcome(turn, RunState.FAILED)),
+        patch.object(Standings, "suspend", suspend),
+        working(lw),
+    ):
+        wait_until(lambda: lw.request_by_id(asked.id).ended, "the request ends", 30)
+    found = slot(lw, NAME)
+    assert len(tries) == 3 and found is not None and found.failures == 2
+    assert "it failed 2 times in a row" in lw.suspended()[NAME].reason
+
+
+def test_a_turn_that_ended_while_the_database_was_away_is_no_failure_of_its_table(
+    lw: Lakewarden, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same process leads again, and knows that it ended; one that was killed in the middle counts."""
+    lw.config = replace(lw.config, worker=replace(lw.config.worker, lease_seconds=3))
+    begun, away, failures = threading.Event(), threading.Event(), list[int]()
+    real = State._translated
+
+    @contextmanager
+    def translated(self: State) -> Iterator[None]:
+        if away.is_set():
+            raise AWAY
+        with real(self):
+            yield
+
+    def do(_: Any, turn: Turn, api_term: int, stop: Any, **named: Any) -> Ended:
+        if begun.is_set():
+            found = slot(lw, NAME)
+            failures.append(-1 if found is None else found.failures)
+            return outcome(turn, RunState.DONE)
+        away.set()
+        begun.set()
+        wait_until(lambda: stop.asked, "it is told to stop", 30)
+        return replace(outcome(turn, RunState.FAILED, trouble=AWAY), stopped=True)
+
+    Standings(lw.state).put(Standing(NAME, SEEN, clock.now() - timedelta(days=1)))
+    with (
+        caplog.at_level("INFO", "lakewarden.worker"),
+        patch.object(pass_, "do", do),
+        patch.object(State, "_translated", translated),
+        working(lw) as worker,
+    ):
+        assert begun.wait(30)
+        wait_until(lambda: not worker.at_work() and not worker.leading, "it has stopped", 60)
+        away.clear()
+        wait_until(lambda: len(failures) > 0, "it has its turn again", 60)
+    said = [each for each in caplog.records if getattr(each, "event", "") == "pass-left-open"]
+    assert failures[0] == 0 and len(said) == 1 and NOT_KEPT in said[0].getMessage()
 
 
 def test_a_spark_that_cannot_be_started_is_tried_again_from_the_beginning(tmp_path: Path) -> None:
