@@ -7,7 +7,7 @@ every `poll_seconds`, starts what may start, and otherwise only notices what has
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ from lakewarden.worker.lead import Lead
 from lakewarden.worker.pass_ import Ended, Turn
 from lakewarden.worker.pulse import Pulse
 from lakewarden.worker.roster import LEFT_OPEN, NOT_KEPT, Roster
-from lakewarden.worker.schedule import Rules, decide
+from lakewarden.worker.schedule import Due, Rules, decide, places_for_requests
 from lakewarden.worker.signals import Wish, wishes
 from lakewarden.worker.times import INTERVAL
 
@@ -95,6 +95,7 @@ class Worker:
         self._roster: Roster | None = None
         self._term: int | None = None
         self._at_work: dict[str, _Working] = {}
+        self._asked_last = False  # whether the turn that began last was asked for
         self._not_kept: dict[
             str, datetime
         ] = {}  # turns that ended while the database was away: when they began
@@ -191,8 +192,7 @@ class Worker:
             if self._ready():
                 self._refresh()
                 self._do_chores()
-                self._start_asked(lead)
-                self._start_due(lead)
+                self._start_turns(lead)
             self._outage.is_over()
             self._amiss.is_over()
         except Unreachable as error:
@@ -262,19 +262,29 @@ class Worker:
 
     # ------------------------------------------------------------ turns
 
-    def _start_asked(self, lead: Lead) -> None:
-        """Requests first, the oldest first. One for a table that is at work waits for it."""
+    def _start_turns(self, lead: Lead) -> None:
+        """Requests first, the oldest first, as far as they leave a place to who is due. A table at work is waited for."""
         term = lead.term
         if term is None or not self._free():
             return
         requests = Requests(self._api.state)
-        for each in requests.waiting(term):
-            if not self._free():
-                return
-            if self._may_begin(each, term) and requests.claim(each.id, term, clock.now()):
+        asked = [each for each in requests.waiting(term) if self._may_begin(each, term)]
+        due = self._due({each.table for each in asked})
+        places = places_for_requests(
+            self._config.parallel_tables, somebody_due=bool(due), asked_last=self._asked_last
+        )
+        for each in asked:
+            if (
+                not self._free()
+                or sum(one.turn.request is not None for one in self._at_work.values()) >= places
+            ):
+                break
+            if each.table not in self._at_work and requests.claim(each.id, term, clock.now()):
                 # Somebody may have refreshed it since we looked; from the claim on it stays as it is.
                 claimed = requests.get(each.id) or each
                 self._start(lead, Turn(each.table, request=claimed, reason=f"request {each.id}"), term)
+        for turn in due[: self._free()]:
+            self._start(lead, Turn(turn.table, turn.jobs, reason=turn.reason), term)
 
     def _may_begin(self, request: Request, term: int) -> bool:
         """Not while its table is at work. One that this leader began and could not end is tried again when the table is."""
@@ -285,16 +295,13 @@ class Worker:
         tried = request.state is RequestState.CLAIMED and request.term == term
         return not (tried and last is not None and last.retry_at is not None and last.retry_at > clock.now())
 
-    def _start_due(self, lead: Lead) -> None:
+    def _due(self, asked: Collection[str]) -> Sequence[Due]:
+        """Who is due, in order. Tables that somebody asked for come by their requests, which do all that is due and more."""
         assert self._roster is not None
-        free, term = self._free(), lead.term
-        if not free or term is None:
-            return
         with self._lock:
             book = self._roster.book({name: each.began for name, each in self._at_work.items()})
             decision = decide(self._roster.charges, book, self._rules, clock.now())
-        for due in decision.due[:free]:
-            self._start(lead, Turn(due.table, due.jobs, reason=due.reason), term)
+        return [each for each in decision.due if each.table not in asked]
 
     def _free(self) -> int:
         return self._config.parallel_tables - len(self._at_work)
@@ -315,6 +322,7 @@ class Worker:
 
         thread = threading.Thread(target=work, name=f"lakewarden-pass-{turn.table}", daemon=True)
         self._at_work[turn.table] = _Working(turn, now, thread)
+        self._asked_last = turn.request is not None
         thread.start()
 
     def _keep(self, lead: Lead, ended: Ended, term: int) -> bool:

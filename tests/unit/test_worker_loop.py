@@ -70,6 +70,43 @@ def test_a_request_that_a_short_outage_left_is_done_by_the_same_leader(lw: Lakew
     assert [each.request.id for each in done if each.request] == [asked.id] * 2
 
 
+@pytest.mark.parametrize("places", [1, 2])
+def test_requests_without_end_leave_a_place_to_who_is_due(lw: Lakewarden, places: int) -> None:
+    """Pipelines that ask again after each load, and a table that has been due for two days."""
+    lw.config = replace(lw.config, worker=replace(lw.config.worker, parallel_tables=places))
+    pipelines, turns = ("lake.db.a", "lake.db.b"), list[str]()
+
+    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+        turns.append(turn.table)
+        if turn.request is not None:
+            lw.request(turn.table, Trigger("manual", "ana"))
+        return outcome(turn, RunState.DONE)
+
+    Standings(lw.state).put(Standing(NAME, SEEN, clock.now() - timedelta(days=2)))
+    for each in pipelines:
+        lw.request(each, Trigger("manual", "ana"))
+    with patch.object(pass_, "do", do), working(lw):
+        wait_until(lambda: len(turns) >= 5, "they have their turns", 60)
+    assert NAME in turns[:3] and set(turns) == {NAME, *pipelines}, turns
+
+
+def test_requests_have_all_places_where_nobody_else_is_due(lw: Lakewarden) -> None:
+    """A table that is due and was asked for comes by its request, and is not done twice."""
+    both, turns = threading.Barrier(2), list[Turn]()
+
+    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+        turns.append(turn)
+        both.wait(30)
+        return outcome(turn, RunState.DONE)
+
+    tables = (NAME, "lake.db.a")
+    Standings(lw.state).put_all([Standing(each, SEEN, clock.now() - timedelta(days=2)) for each in tables])
+    asked = [lw.request(each, Trigger("manual", "ana")) for each in tables]
+    with patch.object(pass_, "do", do), working(lw):
+        wait_until(lambda: all(lw.request_by_id(each.id).ended for each in asked), "they end", 30)
+    assert sorted(each.request.id for each in turns if each.request) == sorted(each.id for each in asked)
+
+
 def test_a_look_that_fails_is_told_once_and_the_next_one_goes_on(
     lw: Lakewarden, caplog: pytest.LogCaptureFixture
 ) -> None:
