@@ -15,7 +15,6 @@ from typing import Protocol
 
 from lakewarden import clock
 from lakewarden.api import Lakewarden
-from lakewarden.engine.session import end_jvm, is_alive
 from lakewarden.errors import LakewardenError, Unreachable
 from lakewarden.state.database import State
 from lakewarden.state.leases import Leases
@@ -27,9 +26,9 @@ from lakewarden.worker import pass_
 from lakewarden.worker.events import Told, tell, warn
 from lakewarden.worker.lead import Lead
 from lakewarden.worker.pass_ import Ended, Turn
-from lakewarden.worker.pulse import Pulse
 from lakewarden.worker.roster import LEFT_OPEN, NOT_KEPT, Roster
 from lakewarden.worker.schedule import Due, Rules, decide, places_for_requests
+from lakewarden.worker.session import Session
 from lakewarden.worker.signals import Wish, wishes
 from lakewarden.worker.times import INTERVAL
 
@@ -39,8 +38,8 @@ ABORT_SECONDS = 60.0
 CHORE_SECONDS = 10.0
 # Between two looks at what others may have changed: policies, suspensions, debts.
 _REFRESH_SECONDS = 10.0
-# Between two tries to start Spark, or to keep what ended while the database was away.
-_RETRY_SECONDS = 5.0
+# Between two tries to keep what ended while the database was away.
+_RETRY_SECONDS = 1.0
 _SLICE_SECONDS = 0.1
 # A turn that lasts longer than this is worth a word.
 _LONG = timedelta(hours=6)
@@ -102,10 +101,10 @@ class Worker:
         self._chores = [Chore("discover", float(self._config.discover_seconds), self._discover), *chores]
         self._chores_next: dict[str, float] = {}
         self._chores_running: dict[str, threading.Thread] = {}
-        self._refreshed = self._spark_tried = float("-inf")
+        self._refreshed = float("-inf")
         self._lock = threading.RLock()  # the roster's, between this loop and the threads of turns
-        self._outage, self._sparkless = Told("database-away"), Told("spark-not-ready")
-        self._amiss, self._pulse = Told("look-failed"), Pulse(self._spark_lives)
+        self._outage, self._amiss = Told("database-away"), Told("look-failed")
+        self._session = Session(api)
         self._long: frozenset[threading.Thread] = frozenset()
 
     # ------------------------------------------------------------ from outside
@@ -178,10 +177,13 @@ class Worker:
         self._wish = Wish.DRAIN if self._wish is Wish.GO_ON else Wish.ABORT
 
     def _pause(self, seconds: float) -> None:
-        """Until the next look; a wish to stop, or a turn that ended, is seen at once."""
-        until, before, running = clock.monotonic() + seconds, self._wish, len(self._alive())
-        while clock.monotonic() < until and self._wish is before and len(self._alive()) == running:
+        """Until the next look; a wish to stop, a turn that ended or a Spark that has started is seen at once."""
+        until, before = clock.monotonic() + seconds, self._signs()
+        while clock.monotonic() < until and self._signs() == before:
             clock.sleep(_SLICE_SECONDS)
+
+    def _signs(self) -> tuple[Wish, int, bool]:
+        return self._wish, len(self._alive()), self._session.starting
 
     def _look_around(self) -> None:
         self._notice_ended()
@@ -193,6 +195,8 @@ class Worker:
                 self._refresh()
                 self._do_chores()
                 self._start_turns(lead)
+            elif why := self._session.despaired():
+                lead.step_down(why)
             self._outage.is_over()
             self._amiss.is_over()
         except Unreachable as error:
@@ -219,6 +223,7 @@ class Worker:
                 warn("pass-left-open", table=table, reason=NOT_KEPT if excused else LEFT_OPEN)
             self._term, self._refreshed = term, clock.monotonic()
             self._chores_next.clear()
+            self._session.begin_term()
         return self._lead
 
     def _refresh(self) -> None:
@@ -229,36 +234,7 @@ class Worker:
             self._refreshed = clock.monotonic()
 
     def _ready(self) -> bool:
-        """Whether there is a Spark session that lives. One that died is let go once nothing stands on it any more."""
-        api = self._api
-        if api.has_lake and self._pulse.beats():
-            return True
-        if api.has_lake:
-            self._sparkless.is_so("the session's JVM is gone, or does not answer")
-            if self._pulse.silent:
-                end_jvm()  # what waits for its answers hears that there are none
-            if self.busy():
-                return False
-            api.reopen_lake()
-            self._pulse = Pulse(
-                self._spark_lives
-            )  # what the old one is still asked is not about the new session
-        if clock.monotonic() - self._spark_tried < _RETRY_SECONDS:
-            return False
-        self._spark_tried = clock.monotonic()
-        try:
-            with wishes(self._wished):  # starting a session brings its own handler of Ctrl-C
-                _ = api.lake
-        except Exception as error:  # Spark tells what it lacks in many ways; the next try may find it
-            self._sparkless.is_so(pass_.told(error))
-            api.reopen_lake()  # half a session is none: the next try begins with a JVM of its own
-            return False
-        self._sparkless.is_over()
-        tell("spark-ready", master=api.config.spark.master)
-        return True
-
-    def _spark_lives(self) -> bool:
-        return self._api.has_lake and is_alive(self._api.lake.spark)
+        return self._session.ready(self.busy)
 
     # ------------------------------------------------------------ turns
 
@@ -340,7 +316,7 @@ class Worker:
                     warn("pass-not-kept", table=ended.turn.table, state=str(ended.state))
                     return False
                 away = True
-                clock.sleep(_RETRY_SECONDS / 5)
+                clock.sleep(_RETRY_SECONDS)
             except Exception as error:
                 # The database does not take it. In other words then: a table that does not back off would come again at once.
                 warn(
@@ -410,7 +386,7 @@ class Worker:
             """Asked for every one of thousands of tables; Spark is asked once a second."""
             nonlocal asked, lives
             if clock.monotonic() - asked >= 1.0:
-                asked, lives = clock.monotonic(), self._spark_lives()
+                asked, lives = clock.monotonic(), self._session.lives()
             return self._wish is not Wish.GO_ON or self._term != term or not lives
 
         def work() -> None:
@@ -460,6 +436,7 @@ class Worker:
         if self._alive():
             self._stop_runs(lead)
         lead.release()
+        self._session.leave()
         until = clock.monotonic() + CHORE_SECONDS
         while self._at_chores() and clock.monotonic() < until:  # what they stand on goes when this returns
             clock.sleep(_SLICE_SECONDS)

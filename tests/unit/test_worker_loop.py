@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 
 from lakewarden import Lakewarden, clock
-from lakewarden.errors import Unreachable
+from lakewarden.errors import NotSetUp, Unreachable
 from lakewarden.model import Job, Owner, Run, RunState, Trigger
 from lakewarden.state.database import State
 from lakewarden.state.requests import RequestState
@@ -278,8 +278,78 @@ def test_a_spark_that_cannot_be_started_is_tried_again_from_the_beginning(tmp_pa
 
     with Failing({"state": {"url": f"sqlite:///{tmp_path}/state.db"}}, environ={}) as failing:
         worker = Worker(failing)
-        assert not worker._ready() and failing.reopened == 1
-        assert not worker._ready() and failing.reopened == 1, "not at every look"
+        assert not worker._ready()
+        wait_until(lambda: not worker._session.starting, "it has failed", 30)
+        assert failing.reopened == 1
+        assert not worker._ready() and not worker._session.starting, "not at every look"
+        with patch("lakewarden.worker.session._RETRY_SECONDS", 0.0):
+            assert not worker._ready()
+        wait_until(lambda: failing.reopened == 2, "it is tried again", 30)
+
+
+class _NoJava(Lakewarden):
+    @property
+    def lake(self) -> Any:
+        raise NotSetUp(what="Spark", reason="there is no Java")
+
+
+class _WithSpark(Lakewarden):
+    has_lake = True
+    lake = SimpleNamespace(spark=None)
+
+
+def test_a_leader_that_cannot_start_spark_leaves_the_lease_to_one_that_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {"state": {"url": f"sqlite:///{tmp_path}/state.db"}, "worker": QUICK}
+
+    def said(event: str) -> list[str]:
+        return [each.getMessage() for each in caplog.records if getattr(each, "event", "") == event]
+
+    with (
+        caplog.at_level("INFO", "lakewarden.worker"),
+        patch("lakewarden.worker.session.is_alive", lambda _: True),
+        patch("lakewarden.worker.session.PATIENCE_SECONDS", 1.0),
+        patch.object(Worker, "_discover", lambda self, over: None),
+        _NoJava(config, environ={}) as poor,
+        _WithSpark(config, environ={}) as rich,
+        working(poor) as without,
+    ):
+        wait_until(lambda: without.leading, "it leads", 30)
+        with working(rich) as healthy:
+            wait_until(lambda: healthy.leading, "the standby leads", 60)
+            assert not without.leading
+            (why,) = said("leading-no-more")
+            assert "it has had no Spark for 1 seconds" in why and "there is no Java" in why
+        wait_until(lambda: without.leading, "nobody else is there: it goes on trying", 60)
+    assert len(said("spark-not-ready")) == 1
+
+
+def test_a_worker_ends_at_once_while_spark_starts(tmp_path: Path) -> None:
+    """A start on a cluster that does not answer hangs for as long as that lasts."""
+    begun, answer = threading.Event(), threading.Event()
+
+    class Hanging(Lakewarden):
+        reopened = 0
+
+        @property
+        def lake(self) -> Any:
+            begun.set()
+            assert answer.wait(120)
+            return None
+
+        def reopen_lake(self) -> None:
+            self.reopened += 1
+
+    config = {"state": {"url": f"sqlite:///{tmp_path}/state.db"}, "worker": QUICK}
+    with Hanging(config, environ={}) as lw:
+        with working(lw) as worker:
+            assert begun.wait(30)
+        assert not answer.is_set() and not worker.busy(), "it has ended, and waits for nothing"
+        leader = lw.leader()
+        assert leader is not None and not leader.live, "the lease is let go"
+        answer.set()
+        wait_until(lambda: lw.reopened == 1, "what came of the start is let go", 30)
 
 
 def test_a_chore_hears_that_the_worker_leaves_and_is_waited_for(lw: Lakewarden) -> None:
@@ -295,7 +365,7 @@ def test_a_chore_hears_that_the_worker_leaves_and_is_waited_for(lw: Lakewarden) 
     with (
         patch.object(Lakewarden, "has_lake", True),
         patch.object(Lakewarden, "lake", alive),
-        patch("lakewarden.worker.daemon.is_alive", lambda _: True),
+        patch("lakewarden.worker.session.is_alive", lambda _: True),
         working(lw, chores=[Chore("health", 3600.0, look)]) as worker,
     ):
         assert begun.wait(30) and worker.busy() and not heard.is_set()
@@ -314,13 +384,13 @@ def test_a_jvm_that_stands_still_holds_nobody_up_and_is_ended(tmp_path: Path) ->
         Lakewarden({"state": {"url": f"sqlite:///{tmp_path}/state.db"}}, environ={}) as lw,
         patch.object(Lakewarden, "has_lake", True),
         patch.object(Lakewarden, "lake", SimpleNamespace(spark=None)),
-        patch("lakewarden.worker.daemon.is_alive", stuck),
-        patch("lakewarden.worker.daemon.end_jvm", lambda: ended.append(True)),
+        patch("lakewarden.worker.session.is_alive", stuck),
+        patch("lakewarden.worker.session.end_jvm", lambda: ended.append(True)),
         patch.object(Worker, "busy", lambda self: True),
     ):
         worker = Worker(lw)
         assert worker._ready() and not ended, "it may be at its garbage"
-        with patch.object(worker._pulse, "_patience", 0.0):
+        with patch.object(worker._session._pulse, "_patience", 0.0):
             assert not worker._ready() and ended == [True]
         assert len(asked) == 1, "one question at a time"
         answer.set()
