@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -108,6 +108,22 @@ class Standings:
                 _put(connection, each)
         return True
 
+    def change(
+        self,
+        table: str,
+        into: Callable[[Standing | None], Sequence[Standing]],
+        lease_term: int | None = None,
+    ) -> Sequence[Standing] | None:
+        """What `into` makes of the table's pass as it stands now, written in the same transaction: a `resume` comes before or
+        after it, and is not lost. Under a lease that is no longer the newest nothing is written: None."""
+        with self._state.write() as connection:
+            if lease_term is not None and lease_term < newest_term(connection, held=True):
+                return None
+            made = into(_pass_held(connection, table))
+            for each in made:
+                _put(connection, each)
+        return made
+
     def debts(self) -> Mapping[str, float]:
         """What every table owes, as its health was last seen."""
         with self._state.read() as connection:
@@ -134,12 +150,20 @@ class Standings:
     def resume(self, table: str) -> bool:
         """Whether it was suspended. Its failures are forgotten, and what it owes is due at once."""
         with self._state.write() as connection:
+            _pass_held(connection, table)  # first, as `change` does: neither waits for what the other holds
             gone = connection.execute(delete(suspensions).where(suspensions.c.table_name == table)).rowcount
             clean = standings.update().where(standings.c.table_name == table)
             connection.execute(clean.values(failures=0))
             owed = standings.c.retry_at.is_not(None)
             connection.execute(clean.where(owed).values(retry_at=now_of(connection)))
         return gone == 1
+
+
+def _pass_held(connection: Connection, table: str) -> Standing | None:
+    """The table's pass, which stays as it is until the caller's transaction ends."""
+    wanted = select(standings).where(standings.c.table_name == table, standings.c.slot == PASS)
+    row = connection.execute(wanted.with_for_update()).one_or_none()
+    return None if row is None else _standing(row)
 
 
 def _put(connection: Connection, standing: Standing) -> None:

@@ -7,7 +7,7 @@ every `poll_seconds`, starts what may start, and otherwise only notices what has
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -15,7 +15,6 @@ from typing import Protocol
 
 from lakewarden import clock
 from lakewarden.api import Lakewarden
-from lakewarden.engine.session import end_jvm, is_alive
 from lakewarden.errors import LakewardenError, Unreachable
 from lakewarden.state.database import State
 from lakewarden.state.leases import Leases
@@ -27,9 +26,9 @@ from lakewarden.worker import pass_
 from lakewarden.worker.events import Told, tell, warn
 from lakewarden.worker.lead import Lead
 from lakewarden.worker.pass_ import Ended, Turn
-from lakewarden.worker.pulse import Pulse
-from lakewarden.worker.roster import Roster
-from lakewarden.worker.schedule import Rules, decide
+from lakewarden.worker.roster import LEFT_OPEN, NOT_KEPT, Roster
+from lakewarden.worker.schedule import Due, Rules, decide, places_for_requests
+from lakewarden.worker.session import Session
 from lakewarden.worker.signals import Wish, wishes
 from lakewarden.worker.times import INTERVAL
 
@@ -39,8 +38,8 @@ ABORT_SECONDS = 60.0
 CHORE_SECONDS = 10.0
 # Between two looks at what others may have changed: policies, suspensions, debts.
 _REFRESH_SECONDS = 10.0
-# Between two tries to start Spark, or to keep what ended while the database was away.
-_RETRY_SECONDS = 5.0
+# Between two tries to keep what ended while the database was away.
+_RETRY_SECONDS = 1.0
 _SLICE_SECONDS = 0.1
 # A turn that lasts longer than this is worth a word.
 _LONG = timedelta(hours=6)
@@ -95,13 +94,17 @@ class Worker:
         self._roster: Roster | None = None
         self._term: int | None = None
         self._at_work: dict[str, _Working] = {}
+        self._asked_last = False  # whether the turn that began last was asked for
+        self._not_kept: dict[
+            str, datetime
+        ] = {}  # turns that ended while the database was away: when they began
         self._chores = [Chore("discover", float(self._config.discover_seconds), self._discover), *chores]
         self._chores_next: dict[str, float] = {}
         self._chores_running: dict[str, threading.Thread] = {}
-        self._refreshed = self._spark_tried = float("-inf")
+        self._refreshed = float("-inf")
         self._lock = threading.RLock()  # the roster's, between this loop and the threads of turns
-        self._outage, self._sparkless = Told("database-away"), Told("spark-not-ready")
-        self._amiss, self._pulse = Told("look-failed"), Pulse(self._spark_lives)
+        self._outage, self._amiss = Told("database-away"), Told("look-failed")
+        self._session = Session(api)
         self._long: frozenset[threading.Thread] = frozenset()
 
     # ------------------------------------------------------------ from outside
@@ -174,10 +177,13 @@ class Worker:
         self._wish = Wish.DRAIN if self._wish is Wish.GO_ON else Wish.ABORT
 
     def _pause(self, seconds: float) -> None:
-        """Until the next look; a wish to stop, or a turn that ended, is seen at once."""
-        until, before, running = clock.monotonic() + seconds, self._wish, len(self._alive())
-        while clock.monotonic() < until and self._wish is before and len(self._alive()) == running:
+        """Until the next look; a wish to stop, a turn that ended or a Spark that has started is seen at once."""
+        until, before = clock.monotonic() + seconds, self._signs()
+        while clock.monotonic() < until and self._signs() == before:
             clock.sleep(_SLICE_SECONDS)
+
+    def _signs(self) -> tuple[Wish, int, bool]:
+        return self._wish, len(self._alive()), self._session.starting
 
     def _look_around(self) -> None:
         self._notice_ended()
@@ -188,8 +194,9 @@ class Worker:
             if self._ready():
                 self._refresh()
                 self._do_chores()
-                self._start_asked(lead)
-                self._start_due(lead)
+                self._start_turns(lead)
+            elif why := self._session.despaired():
+                lead.step_down(why)
             self._outage.is_over()
             self._amiss.is_over()
         except Unreachable as error:
@@ -210,11 +217,13 @@ class Worker:
         if term != self._term:
             with self._lock:
                 self._roster.load()
-                left = self._roster.end_left_open(self._at_work, clock.now(), term)
+                left = self._roster.end_left_open(self._at_work, clock.now(), term, self._not_kept)
             for table in left:
-                warn("pass-left-open", table=table, reason="the worker stopped in the middle of it")
+                excused = self._not_kept.pop(table, None) is not None
+                warn("pass-left-open", table=table, reason=NOT_KEPT if excused else LEFT_OPEN)
             self._term, self._refreshed = term, clock.monotonic()
             self._chores_next.clear()
+            self._session.begin_term()
         return self._lead
 
     def _refresh(self) -> None:
@@ -225,52 +234,33 @@ class Worker:
             self._refreshed = clock.monotonic()
 
     def _ready(self) -> bool:
-        """Whether there is a Spark session that lives. One that died is let go once nothing stands on it any more."""
-        api = self._api
-        if api.has_lake and self._pulse.beats():
-            return True
-        if api.has_lake:
-            self._sparkless.is_so("the session's JVM is gone, or does not answer")
-            if self._pulse.silent:
-                end_jvm()  # what waits for its answers hears that there are none
-            if self.busy():
-                return False
-            api.reopen_lake()
-            self._pulse = Pulse(
-                self._spark_lives
-            )  # what the old one is still asked is not about the new session
-        if clock.monotonic() - self._spark_tried < _RETRY_SECONDS:
-            return False
-        self._spark_tried = clock.monotonic()
-        try:
-            with wishes(self._wished):  # starting a session brings its own handler of Ctrl-C
-                _ = api.lake
-        except Exception as error:  # Spark tells what it lacks in many ways; the next try may find it
-            self._sparkless.is_so(pass_.told(error))
-            api.reopen_lake()  # half a session is none: the next try begins with a JVM of its own
-            return False
-        self._sparkless.is_over()
-        tell("spark-ready", master=api.config.spark.master)
-        return True
-
-    def _spark_lives(self) -> bool:
-        return self._api.has_lake and is_alive(self._api.lake.spark)
+        return self._session.ready(self.busy)
 
     # ------------------------------------------------------------ turns
 
-    def _start_asked(self, lead: Lead) -> None:
-        """Requests first, the oldest first. One for a table that is at work waits for it."""
+    def _start_turns(self, lead: Lead) -> None:
+        """Requests first, the oldest first, as far as they leave a place to who is due. A table at work is waited for."""
         term = lead.term
         if term is None or not self._free():
             return
         requests = Requests(self._api.state)
-        for each in requests.waiting(term):
-            if not self._free():
-                return
-            if self._may_begin(each, term) and requests.claim(each.id, term, clock.now()):
+        asked = [each for each in requests.waiting(term) if self._may_begin(each, term)]
+        due = self._due({each.table for each in asked})
+        places = places_for_requests(
+            self._config.parallel_tables, somebody_due=bool(due), asked_last=self._asked_last
+        )
+        for each in asked:
+            if (
+                not self._free()
+                or sum(one.turn.request is not None for one in self._at_work.values()) >= places
+            ):
+                break
+            if each.table not in self._at_work and requests.claim(each.id, term, clock.now()):
                 # Somebody may have refreshed it since we looked; from the claim on it stays as it is.
                 claimed = requests.get(each.id) or each
                 self._start(lead, Turn(each.table, request=claimed, reason=f"request {each.id}"), term)
+        for turn in due[: self._free()]:
+            self._start(lead, Turn(turn.table, turn.jobs, reason=turn.reason), term)
 
     def _may_begin(self, request: Request, term: int) -> bool:
         """Not while its table is at work. One that this leader began and could not end is tried again when the table is."""
@@ -281,16 +271,13 @@ class Worker:
         tried = request.state is RequestState.CLAIMED and request.term == term
         return not (tried and last is not None and last.retry_at is not None and last.retry_at > clock.now())
 
-    def _start_due(self, lead: Lead) -> None:
+    def _due(self, asked: Collection[str]) -> Sequence[Due]:
+        """Who is due, in order. Tables that somebody asked for come by their requests, which do all that is due and more."""
         assert self._roster is not None
-        free, term = self._free(), lead.term
-        if not free or term is None:
-            return
         with self._lock:
             book = self._roster.book({name: each.began for name, each in self._at_work.items()})
             decision = decide(self._roster.charges, book, self._rules, clock.now())
-        for due in decision.due[:free]:
-            self._start(lead, Turn(due.table, due.jobs, reason=due.reason), term)
+        return [each for each in decision.due if each.table not in asked]
 
     def _free(self) -> int:
         return self._config.parallel_tables - len(self._at_work)
@@ -299,39 +286,44 @@ class Worker:
         assert self._roster is not None
         now, stop = clock.now(), lead.stop
         with self._lock:
-            if not self._roster.put([pass_.begin(turn, self._roster.of(turn.table), now)], term):
+            if not self._roster.change(turn.table, lambda last: [pass_.begin(turn, last, now)], term):
                 return  # another leads by now; the watch tells us in a moment
         tell("pass-begins", table=turn.table, jobs=turn.jobs, why=turn.reason)
 
         def work() -> None:
             staged = self._rules.schedule.mode != INTERVAL
             ended = pass_.do(self._api, turn, term, stop, staged=staged)
-            self._keep(lead, ended, term)
+            if not self._keep(lead, ended, term):
+                self._not_kept[turn.table] = now
 
         thread = threading.Thread(target=work, name=f"lakewarden-pass-{turn.table}", daemon=True)
         self._at_work[turn.table] = _Working(turn, now, thread)
+        self._asked_last = turn.request is not None
         thread.start()
 
-    def _keep(self, lead: Lead, ended: Ended, term: int) -> None:
-        """Written down, if need be once the database is back; no longer than the term lasts: then the next leader finds it open."""
+    def _keep(self, lead: Lead, ended: Ended, term: int) -> bool:
+        """Written down, if need be once the database is back; no longer than the term lasts: then the next leader finds it open.
+
+        False where the database was away for that long.
+        """
         away = odd = False
         while True:
             try:
                 self._write_down(ended, term)
-                return
+                return True
             except Unreachable:
                 if away and lead.term != term:
                     warn("pass-not-kept", table=ended.turn.table, state=str(ended.state))
-                    return
+                    return False
                 away = True
-                clock.sleep(_RETRY_SECONDS / 5)
+                clock.sleep(_RETRY_SECONDS)
             except Exception as error:
                 # The database does not take it. In other words then: a table that does not back off would come again at once.
                 warn(
                     "pass-not-kept", table=ended.turn.table, state=str(ended.state), reason=pass_.told(error)
                 )
                 if odd:
-                    return
+                    return True
                 odd, reason = True, f"what came of it cannot be written down ({type(error).__name__})"
                 ended = replace(ended, jobs=(), trouble=LakewardenError(reason=reason))
 
@@ -339,10 +331,9 @@ class Worker:
         assert self._roster is not None
         table = ended.turn.table
         with self._lock:
-            slots = pass_.standings(ended, self._roster.of(table), self._config)
-            kept = self._roster.put(slots, term)
-        failures = slots[0].failures
-        suspended = pass_.suspension(ended, failures, self._config) if kept else None
+            slots = self._roster.change(table, lambda last: pass_.standings(ended, last, self._config), term)
+        failures = slots[0].failures if slots else 0  # none: another leads by now
+        suspended = pass_.suspension(ended, failures, self._config)
         if suspended is not None and table not in self._roster.book().suspended:
             Standings(self._api.state).suspend(suspended)
             with self._lock:
@@ -395,7 +386,7 @@ class Worker:
             """Asked for every one of thousands of tables; Spark is asked once a second."""
             nonlocal asked, lives
             if clock.monotonic() - asked >= 1.0:
-                asked, lives = clock.monotonic(), self._spark_lives()
+                asked, lives = clock.monotonic(), self._session.lives()
             return self._wish is not Wish.GO_ON or self._term != term or not lives
 
         def work() -> None:
@@ -445,6 +436,7 @@ class Worker:
         if self._alive():
             self._stop_runs(lead)
         lead.release()
+        self._session.leave()
         until = clock.monotonic() + CHORE_SECONDS
         while self._at_chores() and clock.monotonic() < until:  # what they stand on goes when this returns
             clock.sleep(_SLICE_SECONDS)

@@ -30,6 +30,11 @@ class Told:
     def __init__(self, event: str) -> None:
         self._event, self._reason = event, ""
 
+    @property
+    def reason(self) -> str:
+        """Of what is so now; else nothing."""
+        return self._reason
+
     def is_so(self, reason: str) -> None:
         if not self._reason:
             warn(self._event, reason=reason)

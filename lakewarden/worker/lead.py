@@ -34,6 +34,7 @@ class Lead:
         self._lock = threading.Lock()
         self._lease: Lease | None = None
         self._left = False  # for good: it takes no other lease
+        self._away_until = 0.0  # before that it takes no lease
         self._until = 0.0  # by this process's own clock: no longer than the database's
         self._outage, self._followed = Told("database-unreachable"), ""
         self.stop = Stop()
@@ -75,6 +76,14 @@ class Lead:
         except Unreachable as error:
             warn("not-released", term=lease.term, reason=error.message)  # it ends by itself
 
+    def step_down(self, reason: str) -> None:
+        """Lead no more for a while. The lease is renewed no more, so that what was allowed under it is over before another
+        leads; by the time this process tries again, one that stands by has taken it. Where none does, this one leads again."""
+        with self._lock:
+            lease, self._away_until = self._lease, clock.monotonic() + 2 * self._seconds
+        if lease is not None:
+            self._lose(lease, reason)
+
     # ------------------------------------------------------------ the two threads
 
     def _keep(self, over: threading.Event) -> None:
@@ -87,8 +96,11 @@ class Lead:
         try:
             with self._lock:
                 lease, left = self._lease, self._left
+                away = clock.monotonic() < self._away_until
             if left:
                 return self._seconds
+            if lease is None and away:
+                return min(1.0, self._seconds / 5)
             wait = self._try() if lease is None else self._renew(lease)
             self._outage.is_over()
             return wait

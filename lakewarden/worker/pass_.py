@@ -142,7 +142,9 @@ def do(api: Lakewarden, turn: Turn, lease_term: int, stop: Stop, *, staged: bool
 
 
 def standings(ended: Ended, last: Standing | None, config: WorkerConfig) -> list[Standing]:
-    """How the table and its jobs stand after the turn."""
+    """How the table and its jobs stand after the turn; as they do, where that is written down already: counted once."""
+    if last is not None and last.ended_at == ended.at:
+        return [last]
     failures = _failures(ended, last)
     retry_at = _retry_at(ended, failures, config)
     whole = Standing(

@@ -6,7 +6,7 @@ what others may change (policies, suspensions, debts) from time to time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -24,6 +24,8 @@ from lakewarden.worker.schedule import Book, Charge, backoff
 from lakewarden.working import WHERE_ASKED
 
 RUNNING = "running"
+LEFT_OPEN = "the worker stopped in the middle of it"
+NOT_KEPT = "the state database was away when it ended"
 _SWITCHES: Mapping[Job, str] = {
     Job.COMPACT_DELETES: "delete_compaction_enabled",
     Job.COMPACT: "rewrite_enabled",
@@ -117,22 +119,48 @@ class Roster:
         """Into the database and the book; False, and neither, where another leads by now."""
         if not self._standings.put_all(standings, lease_term):
             return False
-        for each in standings:
-            self._slots.setdefault(each.table, {})[each.slot] = each
+        self._note(standings)
         return True
 
-    def end_left_open(self, at_work: Iterable[str], now: datetime, lease_term: int | None) -> tuple[str, ...]:
-        """Passes that an earlier leader left in the middle: each counts as a failure, and is tried again; their tables."""
-        busy = set(at_work)
+    def change(
+        self, table: str, into: Callable[[Standing | None], Sequence[Standing]], lease_term: int | None
+    ) -> Sequence[Standing] | None:
+        """What `into` makes of the table's pass as the database has it, into both; None, and neither, where another leads."""
+        made = self._standings.change(table, into, lease_term)
+        self._note(made or ())
+        return made
+
+    def _note(self, standings: Sequence[Standing]) -> None:
+        for each in standings:
+            self._slots.setdefault(each.table, {})[each.slot] = each
+
+    def end_left_open(
+        self,
+        at_work: Iterable[str],
+        now: datetime,
+        lease_term: int | None,
+        excused: Mapping[str, datetime] | None = None,
+    ) -> tuple[str, ...]:
+        """Passes that an earlier leader left in the middle: each counts as a failure, and is tried again; their tables.
+
+        `excused` are those that ended in this process and could not be written down, and when they had begun: of the same
+        passes nothing is counted.
+        """
+        busy, known = set(at_work), excused or {}
         left = [
-            each[PASS]
+            name
             for name, each in self._slots.items()
             if PASS in each and each[PASS].state == RUNNING and name not in busy
         ]
-        ended = [_left_open(each, self._config.worker, now) for each in left]
-        if ended:
-            self.put(ended, lease_term)
-        return tuple(each.table for each in ended)
+
+        def ended(last: Standing | None) -> Sequence[Standing]:
+            if last is None or last.state != RUNNING:
+                return ()
+            if last.began_at is not None and known.get(last.table) == last.began_at:
+                return (_not_kept(last, now),)
+            return (_left_open(last, self._config.worker, now),)
+
+        return tuple(name for name in left if self.change(name, ended, lease_term))
 
     # ------------------------------------------------------------ what a table's policy asks for
 
@@ -164,9 +192,13 @@ class Roster:
         return Charge(table, since, self._same.setdefault(jobs, jobs))
 
 
+def _not_kept(last: Standing, now: datetime) -> Standing:
+    """Nobody's failure. What it had done is not known any more: it is tried again at once."""
+    return replace(last, state="interrupted", reason=NOT_KEPT, ended_at=now, retry_at=now)
+
+
 def _left_open(last: Standing, config: WorkerConfig, now: datetime) -> Standing:
     """The first time it may have been chance, and is tried again at once."""
     failures = last.failures + 1
     retry_at = now if failures == 1 else now + backoff(failures, config)
-    reason = "the worker stopped in the middle of it"
-    return replace(last, state="failed", reason=reason, ended_at=now, failures=failures, retry_at=retry_at)
+    return replace(last, state="failed", reason=LEFT_OPEN, ended_at=now, failures=failures, retry_at=retry_at)

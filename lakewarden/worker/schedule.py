@@ -154,6 +154,14 @@ def _order(due: Due) -> tuple[float, datetime, str]:
     return -due.urgency, due.since, due.table
 
 
+def places_for_requests(parallel: int, *, somebody_due: bool, asked_last: bool) -> int:
+    """How many turns that were asked for may be at work at once: while somebody else is due they leave one place to the
+    schedule or, where there is only one, every other turn. So requests without end delay no table for ever."""
+    if not somebody_due:
+        return parallel
+    return parallel - 1 if parallel > 1 else int(not asked_last)
+
+
 def backoff(failures: int, config: WorkerConfig) -> timedelta:
     """How long a table is left alone after so many failures in a row."""
     # Beyond thirty doublings every wait is the longest; the number itself would grow without end.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -287,6 +288,28 @@ def test_standings_are_the_newest_leaders_alone(state: State) -> None:
     assert book.resume(TABLE) and not book.resume(TABLE)
     found = book.by_table()[TABLE][PASS]
     assert found.failures == 0 and found.retry_at is not None and found.retry_at <= now()
+
+
+def test_a_resume_waits_for_a_change_of_the_table_and_is_not_lost(state: State) -> None:
+    book, first = Standings(state), lead(state)
+    book.put(Standing(TABLE, PASS, now(), None, "running", failures=9))
+    inside = threading.Event()
+
+    def failed(last: Standing | None) -> list[Standing]:
+        inside.set()
+        resuming.join(0.3)
+        assert last is not None and resuming.is_alive(), "nobody changes it meanwhile"
+        return [replace(last, state="failed", failures=last.failures + 1)]
+
+    resuming = threading.Thread(target=lambda: (inside.wait(10), book.resume(TABLE)))
+    resuming.start()
+    changed = book.change(TABLE, failed, first.term)
+    resuming.join(30)
+    assert changed is not None and changed[0].failures == 10
+    assert [each.failures for each in book.of(TABLE)] == [0]
+    run_out(state)
+    lead(state, 2)
+    assert book.change(TABLE, lambda last: [Standing(TABLE, PASS)], first.term) is None
 
 
 def test_progress_and_a_cancel(state: State) -> None:

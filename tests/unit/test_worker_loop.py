@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,14 +15,15 @@ from unittest.mock import patch
 import pytest
 
 from lakewarden import Lakewarden, clock
-from lakewarden.errors import Unreachable
+from lakewarden.errors import NotSetUp, Unreachable
 from lakewarden.model import Job, Owner, Run, RunState, Trigger
+from lakewarden.state.database import State
 from lakewarden.state.requests import RequestState
 from lakewarden.state.standings import PASS, SEEN, Standing, Standings, Suspension
 from lakewarden.worker import pass_
 from lakewarden.worker.daemon import Chore, Worker
 from lakewarden.worker.pass_ import Ended, Turn
-from lakewarden.worker.roster import RUNNING, Roster
+from lakewarden.worker.roster import NOT_KEPT, RUNNING, Roster
 from lakewarden.working import JobEnded
 from tests.support.ports import wait_until
 from tests.support.workers import QUICK, slot, working
@@ -67,6 +70,45 @@ def test_a_request_that_a_short_outage_left_is_done_by_the_same_leader(lw: Lakew
     assert [each.request.id for each in done if each.request] == [asked.id] * 2
 
 
+@pytest.mark.parametrize("places", [1, 2])
+def test_requests_without_end_leave_a_place_to_who_is_due(lw: Lakewarden, places: int) -> None:
+    """Pipelines that ask again after each load, and a table that has been due for two days."""
+    lw.config = replace(lw.config, worker=replace(lw.config.worker, parallel_tables=places))
+    pipelines, turns = ("lake.db.a", "lake.db.b"), list[str]()
+
+    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+        turns.append(turn.table)
+        if turn.request is not None:
+            lw.request(turn.table, Trigger("manual", "ana"))
+        return outcome(turn, RunState.DONE)
+
+    Standings(lw.state).put(Standing(NAME, SEEN, clock.now() - timedelta(days=2)))
+    for each in pipelines:
+        lw.request(each, Trigger("manual", "ana"))
+    with patch.object(pass_, "do", do), working(lw):
+        wait_until(lambda: len(turns) >= 5, "they have their turns", 60)
+    assert NAME in turns[:3] and set(turns) == {NAME, *pipelines}, turns
+
+
+def test_requests_have_all_places_where_nobody_else_is_due(lw: Lakewarden) -> None:
+    """A table that is due and was asked for comes by its request, and is not done twice."""
+    both, turns = threading.Barrier(2), list[Turn]()
+
+    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+        turns.append(turn)
+        if turn.request is not None:  # both at once, or the second never comes
+            both.wait(30)
+        return outcome(turn, RunState.DONE)
+
+    tables = (NAME, "lake.db.a")
+    Standings(lw.state).put_all([Standing(each, SEEN, clock.now() - timedelta(days=2)) for each in tables])
+    asked = [lw.request(each, Trigger("manual", "ana")) for each in tables]
+    with patch.object(pass_, "do", do), working(lw):
+        wait_until(lambda: all(lw.request_by_id(each.id).ended for each in asked), "they end", 30)
+    first = [each.request.id for each in turns[:2] if each.request is not None]
+    assert sorted(first) == sorted(each.id for each in asked), turns
+
+
 def test_a_look_that_fails_is_told_once_and_the_next_one_goes_on(
     lw: Lakewarden, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -91,12 +133,12 @@ def test_a_look_that_fails_is_told_once_and_the_next_one_goes_on(
 
 def test_a_table_backs_off_even_if_what_came_of_its_turn_cannot_be_written_down(lw: Lakewarden) -> None:
     Standings(lw.state).put(Standing(NAME, SEEN, clock.now()))
-    real, turns = Roster.put, list[Turn]()
+    real, turns = Roster.change, list[Turn]()
 
-    def put(self: Roster, standings: Any, lease_term: int | None) -> bool:
-        if any("\0" in each.reason for each in standings):
+    def change(self: Roster, table: str, into: Any, lease_term: int | None) -> Any:
+        if any("\0" in each.reason for each in into(self.of(table))):
             raise ValueError("a text cannot have a NUL")
-        return real(self, standings, lease_term)
+        return real(self, table, into, lease_term)
 
     def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
         turns.append(turn)
@@ -106,7 +148,7 @@ def test_a_table_backs_off_even_if_what_came_of_its_turn_cannot_be_written_down(
         found = slot(lw, NAME)
         return found is not None and found.state != RUNNING
 
-    with patch.object(Roster, "put", put), patch.object(pass_, "do", do), working(lw):
+    with patch.object(Roster, "change", change), patch.object(pass_, "do", do), working(lw):
         wait_until(ended, "the turn is written down", 30)
     found = slot(lw, NAME, PASS)
     assert found is not None and found.failures >= 1 and found.retry_at is not None
@@ -125,6 +167,102 @@ def test_an_operators_suspension_stays_as_it_was_said(lw: Lakewarden) -> None:
     assert lw.suspended()[NAME].reason == "backfill until Friday"
 
 
+def test_a_table_resumed_in_the_middle_of_its_turn_has_no_failures_but_that_one(lw: Lakewarden) -> None:
+    now = clock.now()
+    before = Standing(NAME, PASS, now, now, "failed", "why", 5, now)
+    Standings(lw.state).put_all([Standing(NAME, SEEN, now), before])
+
+    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+        lw.resume(NAME)
+        return outcome(turn, RunState.FAILED)
+
+    asked = lw.request(NAME, Trigger("manual", "ana"))
+    with patch.object(pass_, "do", do), working(lw):
+        wait_until(lambda: lw.request_by_id(asked.id).ended, "the request ends", 30)
+    found = slot(lw, NAME)
+    assert found is not None and found.failures == 1 and not lw.suspended()
+
+
+def test_a_table_resumed_between_two_looks_begins_its_turn_without_failures(lw: Lakewarden) -> None:
+    """The leader's book still had them: it looks every few seconds at what others changed."""
+    now, seen = clock.now(), list[int]()
+    Standings(lw.state).put(Standing(NAME, PASS, now, now, "failed", failures=5))
+
+    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+        found = slot(lw, NAME)
+        seen.append(-1 if found is None else found.failures)
+        return outcome(turn, RunState.DONE)
+
+    with patch.object(pass_, "do", do), working(lw) as worker:
+        wait_until(lambda: worker._term is not None, "it leads", 30)
+        lw.resume(NAME)
+        asked = lw.request(NAME, Trigger("manual", "ana"))
+        wait_until(lambda: lw.request_by_id(asked.id).ended, "the request ends", 30)
+    assert seen == [0]
+
+
+def test_a_failure_is_counted_once_though_its_suspension_had_to_wait(lw: Lakewarden) -> None:
+    now, real, tries = clock.now(), Standings.suspend, list[Suspension]()
+    Standings(lw.state).put(Standing(NAME, PASS, now, now, "failed", failures=1))
+
+    def suspend(self: Standings, suspension: Suspension) -> None:
+        tries.append(suspension)
+        if len(tries) <= 2:
+            raise AWAY
+        real(self, suspension)
+
+    asked = lw.request(NAME, Trigger("manual", "ana"))
+    with (
+        patch.object(pass_, "do", lambda _, turn, *rest, **named: outcome(turn, RunState.FAILED)),
+        patch.object(Standings, "suspend", suspend),
+        working(lw),
+    ):
+        wait_until(lambda: lw.request_by_id(asked.id).ended, "the request ends", 30)
+    found = slot(lw, NAME)
+    assert len(tries) == 3 and found is not None and found.failures == 2
+    assert "it failed 2 times in a row" in lw.suspended()[NAME].reason
+
+
+def test_a_turn_that_ended_while_the_database_was_away_is_no_failure_of_its_table(
+    lw: Lakewarden, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same process leads again, and knows that it ended; one that was killed in the middle counts."""
+    lw.config = replace(lw.config, worker=replace(lw.config.worker, lease_seconds=3))
+    begun, away, failures = threading.Event(), threading.Event(), list[int]()
+    real = State._translated
+
+    @contextmanager
+    def translated(self: State) -> Iterator[None]:
+        if away.is_set():
+            raise AWAY
+        with real(self):
+            yield
+
+    def do(_: Any, turn: Turn, api_term: int, stop: Any, **named: Any) -> Ended:
+        if begun.is_set():
+            found = slot(lw, NAME)
+            failures.append(-1 if found is None else found.failures)
+            return outcome(turn, RunState.DONE)
+        away.set()
+        begun.set()
+        wait_until(lambda: stop.asked, "it is told to stop", 30)
+        return replace(outcome(turn, RunState.FAILED, trouble=AWAY), stopped=True)
+
+    Standings(lw.state).put(Standing(NAME, SEEN, clock.now() - timedelta(days=1)))
+    with (
+        caplog.at_level("INFO", "lakewarden.worker"),
+        patch.object(pass_, "do", do),
+        patch.object(State, "_translated", translated),
+        working(lw) as worker,
+    ):
+        assert begun.wait(30)
+        wait_until(lambda: not worker.at_work() and not worker.leading, "it has stopped", 60)
+        away.clear()
+        wait_until(lambda: len(failures) > 0, "it has its turn again", 60)
+    said = [each for each in caplog.records if getattr(each, "event", "") == "pass-left-open"]
+    assert failures[0] == 0 and len(said) == 1 and NOT_KEPT in said[0].getMessage()
+
+
 def test_a_spark_that_cannot_be_started_is_tried_again_from_the_beginning(tmp_path: Path) -> None:
     """Whatever it says: a JVM that died while its session began tells of sockets, and nothing may be built upon it."""
 
@@ -140,8 +278,78 @@ def test_a_spark_that_cannot_be_started_is_tried_again_from_the_beginning(tmp_pa
 
     with Failing({"state": {"url": f"sqlite:///{tmp_path}/state.db"}}, environ={}) as failing:
         worker = Worker(failing)
-        assert not worker._ready() and failing.reopened == 1
-        assert not worker._ready() and failing.reopened == 1, "not at every look"
+        assert not worker._ready()
+        wait_until(lambda: not worker._session.starting, "it has failed", 30)
+        assert failing.reopened == 1
+        assert not worker._ready() and not worker._session.starting, "not at every look"
+        with patch("lakewarden.worker.session._RETRY_SECONDS", 0.0):
+            assert not worker._ready()
+        wait_until(lambda: failing.reopened == 2, "it is tried again", 30)
+
+
+class _NoJava(Lakewarden):
+    @property
+    def lake(self) -> Any:
+        raise NotSetUp(what="Spark", reason="there is no Java")
+
+
+class _WithSpark(Lakewarden):
+    has_lake = True
+    lake = SimpleNamespace(spark=None)
+
+
+def test_a_leader_that_cannot_start_spark_leaves_the_lease_to_one_that_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {"state": {"url": f"sqlite:///{tmp_path}/state.db"}, "worker": QUICK}
+
+    def said(event: str) -> list[str]:
+        return [each.getMessage() for each in caplog.records if getattr(each, "event", "") == event]
+
+    with (
+        caplog.at_level("INFO", "lakewarden.worker"),
+        patch("lakewarden.worker.session.is_alive", lambda _: True),
+        patch("lakewarden.worker.session.PATIENCE_SECONDS", 1.0),
+        patch.object(Worker, "_discover", lambda self, over: None),
+        _NoJava(config, environ={}) as poor,
+        _WithSpark(config, environ={}) as rich,
+        working(poor) as without,
+    ):
+        wait_until(lambda: without.leading, "it leads", 30)
+        with working(rich) as healthy:
+            wait_until(lambda: healthy.leading, "the standby leads", 60)
+            assert not without.leading
+            (why,) = said("leading-no-more")
+            assert "it has had no Spark for 1 seconds" in why and "there is no Java" in why
+        wait_until(lambda: without.leading, "nobody else is there: it goes on trying", 60)
+    assert len(said("spark-not-ready")) == 1
+
+
+def test_a_worker_ends_at_once_while_spark_starts(tmp_path: Path) -> None:
+    """A start on a cluster that does not answer hangs for as long as that lasts."""
+    begun, answer = threading.Event(), threading.Event()
+
+    class Hanging(Lakewarden):
+        reopened = 0
+
+        @property
+        def lake(self) -> Any:
+            begun.set()
+            assert answer.wait(120)
+            return None
+
+        def reopen_lake(self) -> None:
+            self.reopened += 1
+
+    config = {"state": {"url": f"sqlite:///{tmp_path}/state.db"}, "worker": QUICK}
+    with Hanging(config, environ={}) as lw:
+        with working(lw) as worker:
+            assert begun.wait(30)
+        assert not answer.is_set() and not worker.busy(), "it has ended, and waits for nothing"
+        leader = lw.leader()
+        assert leader is not None and not leader.live, "the lease is let go"
+        answer.set()
+        wait_until(lambda: lw.reopened == 1, "what came of the start is let go", 30)
 
 
 def test_a_chore_hears_that_the_worker_leaves_and_is_waited_for(lw: Lakewarden) -> None:
@@ -157,7 +365,7 @@ def test_a_chore_hears_that_the_worker_leaves_and_is_waited_for(lw: Lakewarden) 
     with (
         patch.object(Lakewarden, "has_lake", True),
         patch.object(Lakewarden, "lake", alive),
-        patch("lakewarden.worker.daemon.is_alive", lambda _: True),
+        patch("lakewarden.worker.session.is_alive", lambda _: True),
         working(lw, chores=[Chore("health", 3600.0, look)]) as worker,
     ):
         assert begun.wait(30) and worker.busy() and not heard.is_set()
@@ -176,13 +384,13 @@ def test_a_jvm_that_stands_still_holds_nobody_up_and_is_ended(tmp_path: Path) ->
         Lakewarden({"state": {"url": f"sqlite:///{tmp_path}/state.db"}}, environ={}) as lw,
         patch.object(Lakewarden, "has_lake", True),
         patch.object(Lakewarden, "lake", SimpleNamespace(spark=None)),
-        patch("lakewarden.worker.daemon.is_alive", stuck),
-        patch("lakewarden.worker.daemon.end_jvm", lambda: ended.append(True)),
+        patch("lakewarden.worker.session.is_alive", stuck),
+        patch("lakewarden.worker.session.end_jvm", lambda: ended.append(True)),
         patch.object(Worker, "busy", lambda self: True),
     ):
         worker = Worker(lw)
         assert worker._ready() and not ended, "it may be at its garbage"
-        with patch.object(worker._pulse, "_patience", 0.0):
+        with patch.object(worker._session._pulse, "_patience", 0.0):
             assert not worker._ready() and ended == [True]
         assert len(asked) == 1, "one question at a time"
         answer.set()
