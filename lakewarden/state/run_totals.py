@@ -47,21 +47,29 @@ class RunTotals:
     def before(self, until: datetime, counters: Sequence[str], bounds: Sequence[float]) -> tuple[RunSum, ...]:
         """Everything that ended before then, by table, job and ending, with the sums of these counters."""
         with self._state.read() as connection:
-            took = _took(connection)
-            wanted = (
+            # Worked out once per run: without that word the database does it again for every column below.
+            each = (
                 select(
                     runs.c.table_name,
                     runs.c.job,
                     runs.c.state,
-                    func.count().label("runs"),
-                    func.max(runs.c.ended_at).label("newest"),
-                    func.sum(took).label("microseconds"),
-                    *(each.label(f"took_{n}") for n, each in enumerate(_buckets(took, bounds))),
-                    *(_sum(name).label(f"sum_{name}") for name in counters),
+                    runs.c.ended_at,
+                    _took(connection).label("took"),
+                    *(runs.c.counters[name].as_float().label(f"is_{name}") for name in counters),
                 )
                 .where(runs.c.ended_at < until)
-                .group_by(runs.c.table_name, runs.c.job, runs.c.state)
+                .cte("each_run")
+                .prefix_with("MATERIALIZED")
             )
+            alike = (each.c.table_name, each.c.job, each.c.state)
+            wanted = select(
+                *alike,
+                func.count().label("runs"),
+                func.max(each.c.ended_at).label("newest"),
+                func.sum(each.c.took).label("microseconds"),
+                *(found.label(f"took_{n}") for n, found in enumerate(_buckets(each.c.took, bounds))),
+                *(func.sum(each.c[f"is_{name}"]).label(f"sum_{name}") for name in counters),
+            ).group_by(*alike)
             rows = connection.execute(wanted).all()
         return tuple(_run_sum(row, counters, len(bounds) + 1) for row in rows)
 
@@ -109,10 +117,6 @@ def _buckets(took: ColumnElement[Any], bounds: Sequence[float]) -> list[ColumnEl
     up_to = [func.coalesce(func.sum(case((took <= edge, 1), else_=0)), 0) for edge in edges]
     reached = [*up_to, func.count()]
     return [reached[0], *(after - before for before, after in pairwise(reached))]
-
-
-def _sum(counter: str) -> ColumnElement[Any]:
-    return func.sum(runs.c.counters[counter].as_float())
 
 
 def _run_sum(row: Any, counters: Sequence[str], buckets: int) -> RunSum:
