@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import event
 
@@ -411,6 +412,21 @@ def test_alerts_and_dashboard_name_only_metrics_that_exist() -> None:
         assert found and found <= known, f"{path.name} names {sorted(found - known)}"
     board = json.loads((ROOT / "deploy/grafana/lakewarden.json").read_text("utf-8"))
     assert len({each["id"] for each in board["panels"]}) == len(board["panels"]) > 15
+
+
+def test_whatever_is_asked_of_several_processes_is_counted_once() -> None:
+    """Each tells of the whole database: before anything is added up, one is made of what they say."""
+    board = json.loads((ROOT / "deploy/grafana/lakewarden.json").read_text("utf-8"))
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    rules = yaml.safe_load((RULES / "alerts.yml").read_text("utf-8"))["groups"][0]["rules"]
+    asked += [each["expr"] for each in rules if each["alert"] != "LakewardenDown"]
+    questions = re.findall(r"\| `(.*)` \|$", (ROOT / "docs/metrics.md").read_text("utf-8"), re.MULTILINE)
+    asked += [each for each in questions if re.search(r"\b(sum|topk|count)\(", each)]
+    assert len(asked) > 40
+    metric = r"(?:lakewarden|files|snapshots|orphans|lineage)_[a-z_]+"
+    once = rf"max (?:without \(instance, pod\)|by \(table\)) \((?:(?:increase|rate)\()?{metric}\b"
+    for each in asked:
+        assert len(re.findall(once, each)) == len(re.findall(rf"(?<!\w){metric}\b", each)) > 0, each
 
 
 def test_two_that_ask_at_once_read_the_database_once(lw: Lakewarden) -> None:
