@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 
 from lakewarden.config import Config
 from lakewarden.errors import PolicyError
@@ -16,29 +18,32 @@ from lakewarden.state.tables import SeenTables
 
 
 class Duties:
-    """Kept by whoever asks again and again: a policy is resolved once, until something of it changes."""
+    """Kept by whoever asks again and again: of tables that nobody set anything apart for, a policy is resolved once for all."""
 
     def __init__(self, state: State, config: Config) -> None:
         self._fleet, self._seen, self._config = Fleet(state), SeenTables(state), config
-        self._known: dict[str, tuple[object, frozenset[str]]] = {}
+        self._known: dict[str, frozenset[str]] = {}
 
     def of(self, tables: set[str]) -> dict[str, frozenset[str]]:
         """By table the names of its jobs; none where upkeep is switched off or the policy cannot be read."""
         stored, seen = self._fleet.stored_policies(), self._seen.all()
-        self._known = {
-            table: self._of(table, stored.get(table, {}), seen[table].properties if table in seen else {})
-            for table in tables
-        }
-        return {table: jobs for table, (_, jobs) in self._known.items()}
+        before, self._known = self._known, {}
+        found: dict[str, frozenset[str]] = {}
+        for table in tables:
+            own, properties = stored.get(table, {}), seen[table].properties if table in seen else {}
+            alike = self._alike(table, own, properties)
+            jobs = self._known.get(alike, before.get(alike))
+            found[table] = jobs if jobs is not None else self._asked(table, own, properties)
+            self._known[alike] = found[table]
+        return found
 
-    def _of(
-        self, table: str, stored: Mapping[str, object], properties: Mapping[str, str]
-    ) -> tuple[object, frozenset[str]]:
-        asked = (stored, properties)
-        known = self._known.get(table)
-        if known is not None and known[0] == asked:
-            return known
-        return asked, self._asked(table, stored, properties)
+    def _alike(self, table: str, stored: Mapping[str, object], properties: Mapping[str, str]) -> str:
+        """The same for tables whose policies are: the name counts by the patterns it matches, and for nothing else."""
+        patterns = [
+            n for n, (pattern, _) in enumerate(self._config.policy.patterns) if fnmatchcase(table, pattern)
+        ]
+        told = [patterns, sorted(stored.items()), sorted(properties.items())]
+        return json.dumps(told, default=str)
 
     def _asked(
         self, table: str, stored: Mapping[str, object], properties: Mapping[str, str]

@@ -25,6 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import event
 
 from lakewarden import Lakewarden, clock
+from lakewarden.config import PolicyConfig
 from lakewarden.health.metrics import METRICS, Exposition, StateMetrics
 from lakewarden.model import Job, Owner, RunState, TableRef, Trigger
 from lakewarden.policy.asked import SWITCHES, jobs_by
@@ -351,6 +352,10 @@ def test_only_jobs_that_are_asked_for_can_be_late_and_one_that_never_ended_well_
         assert ((EVENTS, "compact") in told()) == (key == "snapshot_expiry_enabled")
         Policies(lw.state).unset(EVENTS, [key])
         assert (EVENTS, "expire") in told()
+    patterns = (("*.never", {"snapshot_expiry_enabled": False}),)
+    by_pattern = told(StateMetrics(lw.state, replace(lw.config, policy=PolicyConfig(patterns=patterns))))
+    assert (never, "compact") in by_pattern and (never, "expire") not in by_pattern
+    assert (EVENTS, "expire") in by_pattern
     cron = replace(
         lw.config, schedule=ScheduleConfig("cron", times={"compact": "0 3 * * *", "expire": NEVER})
     )
