@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lakewarden import clock
 from lakewarden.errors import LakewardenError, NoSuchTable, Refused, Stopped, UsageError
 from lakewarden.model import Job, Run, RunState, Step, TableRef, Trigger
+from lakewarden.policy.asked import WHERE_ASKED as WHERE_ASKED
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.engine.progress import Progress
@@ -22,13 +23,6 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.state.runs import Journal
     from lakewarden.state.standings import Standing, Suspension
 
-# Jobs that a pass leaves out unless the policy switches them on.
-WHERE_ASKED: Mapping[Job, str] = {
-    Job.EXPIRE_PARTITIONS: "partition_expiry_enabled",
-    Job.HANDOFF: "handoff_enabled",
-    Job.SWEEP: "orphan_sweep_enabled",
-    Job.COMPACT_HISTORY: "history_compaction_enabled",
-}
 # Each needs that the one before it has ended well, where the schedule says so.
 STAGES = (Job.HANDOFF, Job.EXPIRE, Job.REAP, Job.SWEEP)
 _ENDS_THE_PASS = (RunState.UNKNOWN, RunState.INTERRUPTED)

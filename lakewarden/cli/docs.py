@@ -139,10 +139,11 @@ def _policy_default(key: Key) -> str:
 
 @cache
 def keys_in_use() -> frozenset[str]:
-    """Keys the code that does the work asks for by name: in jobs/, lineage/, api.py, working.py and policy/graces.py, and nowhere else."""
+    """Keys the code that does the work asks for by name: in jobs/, lineage/, api.py and working.py, policy/asked.py and policy/graces.py, and nowhere else."""
     names = {key.name for key in KEYS}
     doing = [*(PACKAGE / "jobs").rglob("*.py"), *(PACKAGE / "lineage").rglob("*.py")]
-    files = [*sorted(doing), PACKAGE / "api.py", PACKAGE / "working.py", PACKAGE / "policy" / "graces.py"]
+    asking = [PACKAGE / "policy" / name for name in ("asked.py", "graces.py")]
+    files = [*sorted(doing), PACKAGE / "api.py", PACKAGE / "working.py", *asking]
     return frozenset(names & {text for path in files for text in _strings(path)})
 
 

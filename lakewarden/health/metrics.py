@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry
@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 
 from lakewarden import clock
 from lakewarden.config import Config
+from lakewarden.health.duties import Duties
 from lakewarden.health.totals import BUCKETS, Totals
 from lakewarden.state.database import State
 from lakewarden.state.fleet import Fleet
@@ -23,6 +24,8 @@ from lakewarden.state.leases import Lease, Leases
 from lakewarden.state.rejections import Rejections
 from lakewarden.version import build
 
+# Nobody says of a table that no worker looks after whether it is still there: it is told for so long after its last run.
+_REMEMBERED = timedelta(days=30)
 # Two that ask at once, and a page beside them, read the database once.
 _SECONDS = 5.0
 
@@ -66,22 +69,24 @@ METRICS: tuple[Named, ...] = (
     Named("lakewarden_lake_score", "gauge", _TABLE, "health from 0 to 100"),
     Named("lakewarden_lake_debt", "gauge", _TABLE, "how urgently it needs work; 0 is not at all"),
     Named("lakewarden_lake_readable", "gauge", _TABLE, "1, or 0 where the table could not be looked at"),
-    Named("lakewarden_lake_suspended", "gauge", _TABLE, "1 where the schedule leaves the table alone until it is resumed; only such tables are told"),
+    Named("lakewarden_lake_suspended", "gauge", ("table", "by"), "1 where the schedule leaves the table alone until it is resumed, by the worker itself or by an operator; only such tables are told"),
     Named("lakewarden_lake_warnings", "gauge", ("table", "kind"), "1 for each warning that is open"),
     Named("lakewarden_lake_looked_timestamp_seconds", "gauge", _TABLE, "when the table was last looked at"),
-    Named("lakewarden_last_success_timestamp_seconds", "gauge", ("table", "job"), "when a run of the job last ended well, with something to do or without"),
-    Named("lakewarden_run_duration_seconds", "histogram", ("job", "state"), "how long runs took, by how they ended"),
-    Named("lakewarden_runs_open", "gauge", ("job",), "runs that are at work"),
+    Named("lakewarden_last_success_timestamp_seconds", "gauge", ("table", "run_job"), "when a run of the job last ended well, with something to do or without, or a worker first saw the table, if that is later; only of jobs that policy and schedule ask for"),
+    Named("lakewarden_run_duration_seconds", "histogram", ("run_job", "state"), "how long runs took, by how they ended"),
+    Named("lakewarden_runs_open", "gauge", ("run_job",), "runs that are at work"),
     Named("lakewarden_budget_limit", "gauge", ("budget",), "what the settings allow; a budget without a limit is left out"),
     Named("lakewarden_budget_used", "gauge", ("budget",), "what the newest rewrite moved, of the same"),
     Named("lakewarden_leader_live", "gauge", (), "1 while a worker leads"),
     Named("lakewarden_leader_term", "gauge", (), "the newest term; it grows whenever another worker takes over"),
     Named("lakewarden_leader_seconds_left", "gauge", (), "seconds until the lease is over unless it is renewed"),
     Named("lakewarden_requests_pending", "gauge", (), "passes that were asked for and have not begun"),
+    Named("lakewarden_requests_oldest_pending_seconds", "gauge", (), "how long the one of them that has waited longest has; 0 where none waits"),
     Named("lakewarden_tables_in_debt", "gauge", (), "tables whose debt is one run or more"),
     Named("lakewarden_tables_suspended", "gauge", (), "tables that the schedule leaves alone"),
     Named("lakewarden_tables_unreadable", "gauge", (), "tables that could not be looked at"),
-    Named("lakewarden_health_oldest_look_seconds", "gauge", (), "how long ago the most neglected table was looked at"),
+    Named("lakewarden_health_oldest_look_seconds", "gauge", (), "how long ago the table was looked at that waited longest; a look that takes long is taken seldom"),
+    Named("lakewarden_health_newest_look_seconds", "gauge", (), "how long ago any table was looked at"),
     Named("lakewarden_build_info", "gauge", ("version",), "1, with the version that answers"),
 )  # fmt: skip
 
@@ -134,7 +139,7 @@ class StateMetrics:
     def __init__(self, state: State, config: Config) -> None:
         self._state, self._config = state, config
         self._fleet = Fleet(state)
-        self._totals = Totals(self._fleet)
+        self._totals, self._duties = Totals(state), Duties(state, config)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing is asked when the collector is registered."""
@@ -152,51 +157,77 @@ class StateMetrics:
 
     def _samples(self) -> Mapping[str, Samples]:
         self._totals.refresh()
-        health = HealthRecords(self._state).all()
-        suspended, gone = self._fleet.suspended(), self._fleet.gone()
-        lease = Leases(self._state).current()
+        now, health, seen = clock.now(), HealthRecords(self._state).all(), self._fleet.seen()
+        there = _There({each.table for each in health}, seen, now)
+        suspended = {
+            table: by for table, by in sorted(self._fleet.suspended_by().items()) if seen.get(table, now)
+        }
         return {
-            **self._counters(health),
-            **_gauges(health, clock.now()),
-            **_lease(lease),
+            **self._counters(there),
+            **_gauges(health, now),
+            **_lease(Leases(self._state).current()),
             **self._budgets(),
-            "lakewarden_lake_suspended": [((table,), 1.0) for table in sorted(suspended)],
+            **self._requests(now),
+            "lakewarden_lake_suspended": [((table, by), 1.0) for table, by in suspended.items()],
             "lakewarden_lake_warnings": [
                 ((table, kind), 1.0)
                 for table, kinds in sorted(HealthRecords(self._state).open_kinds().items())
                 for kind in sorted(kinds)
             ],
-            "lakewarden_last_success_timestamp_seconds": [
-                (key, at.timestamp())
-                for key, at in sorted(self._totals.last_success.items())
-                if key[0] not in gone
-            ],
+            "lakewarden_last_success_timestamp_seconds": self._last_success(there),
             "lakewarden_runs_open": [
                 ((job,), float(n)) for job, n in sorted(self._fleet.open_runs().items())
             ],
-            "lakewarden_requests_pending": [((), float(self._fleet.pending_requests()))],
             "lakewarden_tables_suspended": [((), float(len(suspended)))],
             "lakewarden_build_info": [((build(),), 1.0)],
         }
 
-    def _counters(self, health: Iterable[TableHealth]) -> dict[str, Samples]:
-        """A table that is known counts from 0 on: a rate needs a number to begin with."""
-        known = [each.table for each in health]
+    def _counters(self, there: _There) -> dict[str, Samples]:
+        """A table that is known counts from 0 on: a rate needs a number to begin with. One that is gone is told no longer."""
         rejected: dict[str, float] = {}
+        heard = dict(self._totals.last_run)
         for each in Rejections(self._state).list():
             rejected[each.table] = rejected.get(each.table, 0.0) + each.count
+            heard[each.table] = max(each.at, heard.get(each.table, each.at))
         of_runs: dict[str, Mapping[str, float]] = {
             name: self._totals.added[counter] for name, counter in _OF_RUNS.items()
         }
         all_: dict[str, Mapping[str, float]] = {
             **of_runs,
-            "orphans_cleaned_total": self._fleet.orphans_erased(),
+            "orphans_cleaned_total": self._totals.orphans,
             "lineage_validation_failures_total": rejected,
             "lakewarden_lineage_compactions_total": self._totals.lineage_compactions,
         }
+        looked = there.looked_at
+        told = looked | {table for table, at in heard.items() if there.is_told(table, at)}
         return {
-            name: [((table,), float(values.get(table, 0))) for table in sorted({*known, *values})]
+            name: [
+                ((table,), float(values.get(table, 0))) for table in sorted(looked | (told & values.keys()))
+            ]
             for name, values in all_.items()
+        }
+
+    def _last_success(self, there: _There) -> Samples:
+        """Of every job that a table is owed. One that never ended well counts from when a worker first saw the table."""
+        succeeded: dict[str, dict[str, datetime]] = {}
+        for (table, job), ended in self._totals.last_success.items():
+            succeeded.setdefault(table, {})[job] = ended
+        tables = there.in_charge | {
+            table for table, jobs in succeeded.items() if there.is_told(table, max(jobs.values()))
+        }
+        return [
+            ((table, job), at.timestamp())
+            for table, jobs in sorted(self._duties.of(tables - there.gone).items())
+            for job in sorted(jobs)
+            if (at := _later(succeeded.get(table, {}).get(job), there.since(table))) is not None
+        ]
+
+    def _requests(self, now: datetime) -> dict[str, Samples]:
+        pending, oldest = self._fleet.pending_requests()
+        waited = (now - oldest).total_seconds() if oldest else 0.0
+        return {
+            "lakewarden_requests_pending": [((), float(pending))],
+            "lakewarden_requests_oldest_pending_seconds": [((), max(0.0, waited))],
         }
 
     def _budgets(self) -> dict[str, Samples]:
@@ -208,13 +239,46 @@ class StateMetrics:
         }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class _There:
+    """Which tables there are, as far as the database knows: those that were looked at, and those a worker has seen, with since when."""
+
+    looked_at: set[str]
+    seen: Mapping[str, datetime | None]
+    now: datetime
+
+    @property
+    def gone(self) -> set[str]:
+        return {table for table, since in self.seen.items() if since is None}
+
+    @property
+    def in_charge(self) -> set[str]:
+        """Tables that a worker looks after."""
+        return self.seen.keys() - self.gone
+
+    def since(self, table: str) -> datetime | None:
+        return self.seen.get(table)
+
+    def is_told(self, table: str, heard: datetime) -> bool:
+        """`heard`: when something last happened to it."""
+        if table in self.looked_at:
+            return True
+        if table in self.seen:
+            return self.seen[table] is not None
+        return self.now - heard < _REMEMBERED
+
+
+def _later(one: datetime | None, other: datetime | None) -> datetime | None:
+    return max((each for each in (one, other) if each is not None), default=None)
+
+
 def _gauges(health: Iterable[TableHealth], now: datetime) -> dict[str, Samples]:
     tables = list(health)
 
     def each_of(value: Callable[[TableHealth], float]) -> Samples:
         return [((each.table,), float(value(each))) for each in tables]
 
-    oldest = max(((now - each.at).total_seconds() for each in tables), default=0.0)
+    waited = [max(0.0, (now - each.at).total_seconds()) for each in tables]
     return {
         **{name: each_of(_number(field)) for name, field in _OF_NUMBERS.items()},
         "lakewarden_lake_score": each_of(lambda each: each.score),
@@ -223,7 +287,8 @@ def _gauges(health: Iterable[TableHealth], now: datetime) -> dict[str, Samples]:
         "lakewarden_lake_looked_timestamp_seconds": each_of(lambda each: each.at.timestamp()),
         "lakewarden_tables_in_debt": [((), float(sum(each.debt >= 1 for each in tables)))],
         "lakewarden_tables_unreadable": [((), float(sum(bool(each.error) for each in tables)))],
-        "lakewarden_health_oldest_look_seconds": [((), max(0.0, oldest))],
+        "lakewarden_health_oldest_look_seconds": [((), max(waited, default=0.0))],
+        "lakewarden_health_newest_look_seconds": [((), min(waited, default=0.0))],
     }
 
 

@@ -1,6 +1,7 @@
-"""What runs have done since the beginning, added up from the journal: each run is read once, however often it is asked for.
+"""What runs have done since the beginning, added up from the journal: each run is counted once, however often it is asked for.
 
-Derived from the database, so that a process that starts anew goes on from the same numbers.
+Derived from the database, so that a process that starts anew goes on from the same numbers. What is older than the last minutes
+the database adds up in one go; from there on each run is read as it ends.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from lakewarden.model import Job, RunState
+from lakewarden.state.database import State
 from lakewarden.state.fleet import Fleet
+from lakewarden.state.run_totals import RunSum, RunTotals
 
 BUCKETS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
 _PAGE = 5_000
 # Another process may have written an ending a while after the moment it names.
 _LATE = timedelta(minutes=10)
+_MICROSECOND = timedelta(microseconds=1)
+_REWRITES = (Job.COMPACT, Job.COMPACT_DELETES)
 _SUCCESS = (RunState.DONE, RunState.NOTHING_TO_DO)
 # By metric, the counter of a run it adds up.
 ADDED = {
@@ -36,18 +41,27 @@ class Durations:
     """A histogram of one job and ending."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
-    seconds: float = 0.0
+    microseconds: int = 0  # whole: a sum made in another order after a restart must not be a hair smaller
 
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BUCKETS, seconds)] += 1
-        self.seconds += seconds
+    @property
+    def seconds(self) -> float:
+        return self.microseconds / 1_000_000
+
+    def add(self, took: timedelta) -> None:
+        self.counts[bisect_left(BUCKETS, took.total_seconds())] += 1
+        self.microseconds += took // _MICROSECOND
+
+    def add_all(self, found: RunSum) -> None:
+        self.counts = [mine + theirs for mine, theirs in zip(self.counts, found.took, strict=True)]
+        self.microseconds += found.microseconds
 
 
 class Totals:
     """Kept by whoever serves metrics. Safe to share between threads."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(self, state: State) -> None:
+        self._fleet, self._sums = Fleet(state), RunTotals(state)
+        self._orphans = _Orphans(self._fleet)
         self._lock = threading.Lock()
         self._after: datetime | None = None
         self._stood: datetime | None = None
@@ -57,11 +71,19 @@ class Totals:
         self.lineage_compactions: Counter[str] = Counter()
         self.durations: dict[tuple[str, str], Durations] = {}
         self.last_success: dict[tuple[str, str], datetime] = {}
+        self.last_run: dict[str, datetime] = {}
         self.newest_speed: Mapping[str, float] = {}
 
+    @property
+    def orphans(self) -> Mapping[str, int]:
+        """By table how many files were deleted that a sweep, or a load that failed, had left there."""
+        return self._orphans.erased
+
     def refresh(self) -> None:
-        """Read what ended since the last time, a page at a time."""
+        """Count what ended since the last time; at first, everything."""
         with self._lock:
+            if self._after is None:
+                self._begin()
             while rows := self._fleet.ended_runs(self._after, _PAGE):
                 for row in rows:
                     if self._recent.get(row.id, ("",))[0] != row.state:
@@ -73,7 +95,45 @@ class Totals:
                 if len(rows) < _PAGE or newest == before:
                     self._after = newest - _LATE
                     break
+            self._orphans.refresh()
             self._see_standings()
+
+    def _begin(self) -> None:
+        """All that ended before the last minutes. What ended as unknown may yet be settled, and must not count again then."""
+        newest = self._sums.newest_end()
+        if newest is None:
+            return
+        until = newest - 2 * _LATE
+        # Asked before anything is added: a database that goes away in between must not be added up twice.
+        sums = self._sums.before(until, list(ADDED.values()), BUCKETS)
+        unsettled = any(each.state == RunState.UNKNOWN for each in sums)
+        open_ = self._sums.ended_as(RunState.UNKNOWN, until) if unsettled else frozenset()
+        speed = self._sums.newest_with("read_mb_per_s", _REWRITES, until)
+        for each in sums:
+            self._add_all(each)
+        self._unsettled |= open_
+        self._see_speed(speed)
+        self._after = until
+
+    def _add_all(self, found: RunSum) -> None:
+        self.durations.setdefault((found.job, found.state), Durations()).add_all(found)
+        self._see_run(found.table, found.job, found.state, found.newest)
+        for name, counter in ADDED.items():
+            if counter in found.added:
+                self.added[name][found.table] += found.added[counter]  # type: ignore[assignment]
+        if found.job == Job.COMPACT_HISTORY and found.state == RunState.DONE:
+            self.lineage_compactions[found.table] += found.runs
+
+    def _see_run(self, table: str, job: str, state: str, ended_at: datetime) -> None:
+        self.last_run[table] = max(ended_at, self.last_run.get(table, ended_at))
+        if state in _SUCCESS:
+            key = table, job
+            self.last_success[key] = max(ended_at, self.last_success.get(key, ended_at))
+
+    def _see_speed(self, counters: Mapping[str, Any]) -> None:
+        if "read_mb_per_s" in counters:
+            names = ("read_mb_per_s", "write_mb_per_s")
+            self.newest_speed = {name: float(counters[name]) for name in names if name in counters}
 
     def _see_standings(self) -> None:
         """A scheduled job that has nothing to do is not journaled: that it ended well is in the table's standing alone."""
@@ -90,11 +150,11 @@ class Totals:
         if row.state == RunState.UNKNOWN:
             self._unsettled.add(row.id)
         self._unsettled -= {row.id} if settled else set()
-        seconds = max(0.0, (row.ended_at - row.started_at).total_seconds())
-        self.durations.setdefault((row.job, row.state), Durations()).add(seconds)
-        if row.state in _SUCCESS:
-            key = row.table_name, row.job
-            self.last_success[key] = max(row.ended_at, self.last_success.get(key, row.ended_at))
+        took = max(timedelta(), row.ended_at - row.started_at)
+        self.durations.setdefault((row.job, row.state), Durations()).add(took)
+        self._see_run(row.table_name, row.job, row.state, row.ended_at)
+        if row.job == Job.REAP:
+            self._orphans.reaped(row.table_name)
         if settled:
             return
         for name, counter in ADDED.items():
@@ -103,9 +163,41 @@ class Totals:
                 self.added[name][row.table_name] += amount
         if row.job == Job.COMPACT_HISTORY and row.state == RunState.DONE:
             self.lineage_compactions[row.table_name] += 1
-        if "read_mb_per_s" in row.counters:
-            self.newest_speed = {
-                name: float(row.counters[name])
-                for name in ("read_mb_per_s", "write_mb_per_s")
-                if name in row.counters
-            }
+        self._see_speed(row.counters)
+
+
+class _Orphans:
+    """Files that belonged to no snapshot and were deleted, counted from their receipts, which stay for ever: those of a verdict
+    that has nothing left to delete are counted once, the others again when a reap has ended."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._settled: set[str] = set()
+        self._open: dict[str, str] = {}
+        self._over: Counter[str] = Counter()
+        self._reaped: set[str] | None = None  # None: everything is to be counted yet
+        self.erased: Mapping[str, int] = {}
+
+    def reaped(self, table: str) -> None:
+        if self._reaped is not None:
+            self._reaped.add(table)
+
+    def refresh(self) -> None:
+        if self._reaped is not None and not self._reaped:
+            return
+        found = self._fleet.orphan_verdicts(self._reaped)
+        new = {verdict: table for verdict, table in found.items() if verdict not in self._settled}
+        asked = self._open | new
+        counted = self._fleet.erased_of(asked)
+        going: Counter[str] = Counter()
+        self._open = {}
+        for verdict, table in asked.items():
+            count = counted.get(verdict)
+            if count is not None and count.goes_on:
+                self._open[verdict] = table
+                going[table] += count.files
+            else:
+                self._settled.add(verdict)
+                self._over[table] += count.files if count is not None else 0
+        self.erased = self._over + going
+        self._reaped = set()

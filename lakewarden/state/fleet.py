@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -26,6 +26,9 @@ from lakewarden.state.verdicts import FileState, Tally, Verdict, VerdictState
 
 # Files that were in a table's folder without being part of it.
 ORPHANED = ("sweep", "failed-load")
+# How the worker signs a suspension of its own.
+BY_WORKER = "worker"
+_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,14 @@ class Waiting:
 
     verdict: Verdict
     live: Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """Of a verdict: how many files were deleted so far, and whether more may follow."""
+
+    files: int
+    goes_on: bool
 
 
 class Fleet:
@@ -57,10 +68,11 @@ class Fleet:
         )
         return self._all(wanted if since is None else wanted.where(standings.c.ended_at >= since))
 
-    def gone(self) -> frozenset[str]:
-        """Tables that a worker saw, and that their catalogs do not list any more."""
-        wanted = select(standings.c.table_name).where(standings.c.slot == SEEN, standings.c.state == GONE)
-        return frozenset(row.table_name for row in self._all(wanted))
+    def seen(self) -> dict[str, datetime | None]:
+        """By table since when a worker looks after it; None where its catalog does not list it any more."""
+        wanted = select(standings.c.table_name, standings.c.began_at, standings.c.state)
+        rows = self._all(wanted.where(standings.c.slot == SEEN))
+        return {row.table_name: None if row.state == GONE else row.began_at for row in rows}
 
     def pinned(self) -> dict[str, list[str]]:
         """By table the ids of its pins, with the moments they end: a pin that changes changes what is held."""
@@ -96,16 +108,6 @@ class Fleet:
             found.setdefault(row.table_name, []).append(Waiting(verdict, Tally(row.files, int(row.bytes))))
         return found
 
-    def orphans_erased(self) -> dict[str, int]:
-        """By table how many files were deleted that a sweep, or a load that failed, had left there."""
-        wanted = (
-            select(verdicts.c.table_name, func.count().label("files"))
-            .join(doomed, doomed.c.verdict_id == verdicts.c.id)
-            .where(doomed.c.state == FileState.ERASED.value, verdicts.c.cause.in_(ORPHANED))
-            .group_by(verdicts.c.table_name)
-        )
-        return {row.table_name: row.files for row in self._all(wanted)}
-
     def failures(self) -> dict[str, int]:
         """By table the most failures in a row that one of its slots has."""
         wanted = select(standings.c.table_name, func.max(standings.c.failures).label("most"))
@@ -118,9 +120,42 @@ class Fleet:
 
     # ------------------------------------------------------------ for metrics
 
-    def pending_requests(self) -> int:
-        wanted = select(func.count().label("n")).where(requests.c.state == "pending")
-        return int(self._all(wanted)[0].n)
+    def suspended_by(self) -> dict[str, str]:
+        """By table who suspended it: `worker`, because it failed too often, or `operator`, whoever that was."""
+        found = self._all(select(suspensions.c.table_name, suspensions.c.by))
+        return {row.table_name: "worker" if row.by == BY_WORKER else "operator" for row in found}
+
+    def pending_requests(self) -> tuple[int, datetime | None]:
+        """How many wait, and since when the one does that has waited longest."""
+        wanted = select(func.count().label("n"), func.min(requests.c.made_at).label("oldest"))
+        [row] = self._all(wanted.where(requests.c.state == "pending"))
+        return int(row.n), row.oldest
+
+    def orphan_verdicts(self, tables: Iterable[str] | None = None) -> dict[str, str]:
+        """Verdicts about files that a sweep, or a load that failed, had left there: the table of each. Of these tables, or of all."""
+        orphaned = select(verdicts.c.id, verdicts.c.table_name).where(
+            verdicts.c.state == VerdictState.ACTIVE.value, verdicts.c.cause.in_(ORPHANED)
+        )
+        if tables is None:
+            return {row.id: row.table_name for row in self._all(orphaned)}
+        return {
+            row.id: row.table_name
+            for some in _pages(sorted(tables))
+            for row in self._all(orphaned.where(verdicts.c.table_name.in_(some)))
+        }
+
+    def erased_of(self, verdict_ids: Iterable[str]) -> dict[str, Erased]:
+        """By verdict how many of its files were deleted, and whether any is left to be."""
+        found: dict[str, Erased] = {}
+        for some in _pages(sorted(verdict_ids)):
+            counted = select(
+                doomed.c.verdict_id,
+                func.count().filter(doomed.c.state == FileState.ERASED.value).label("erased"),
+                func.count().filter(text(STILL_THERE)).label("live"),
+            )
+            rows = self._all(counted.where(doomed.c.verdict_id.in_(some)).group_by(doomed.c.verdict_id))
+            found |= {row.verdict_id: Erased(row.erased, row.live > 0) for row in rows}
+        return found
 
     def ended_runs(self, after: datetime | None, at_once: int) -> Sequence[Any]:
         """Runs that ended at or after then, the oldest first: id, table, job, state, both moments and the counters."""
@@ -144,3 +179,7 @@ class Fleet:
     def _all(self, wanted: Any) -> Sequence[Any]:
         with self._state.read() as connection:
             return connection.execute(wanted).all()
+
+
+def _pages(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (names[start : start + _AT_ONCE] for start in range(0, len(names), _AT_ONCE))

@@ -20,13 +20,13 @@ from lakewarden.errors import (
 from lakewarden.jobs.stopping import Stop
 from lakewarden.model import Job, RunState, TableRef, Trigger
 from lakewarden.serving import WorkerConfig
+from lakewarden.state.fleet import BY_WORKER
 from lakewarden.state.requests import Request, RequestState
 from lakewarden.state.standings import PASS, Standing, Suspension
 from lakewarden.worker.roster import RUNNING
 from lakewarden.worker.schedule import backoff
 from lakewarden.working import JobEnded
 
-BY_WORKER = "worker"
 _FAILED = (RunState.FAILED, RunState.UNKNOWN)
 
 

@@ -14,25 +14,18 @@ from fnmatch import fnmatchcase
 from lakewarden.config import Config
 from lakewarden.errors import PolicyError
 from lakewarden.model import Job, TableRef, cold_source
-from lakewarden.policy.resolve import Layers, Policy, resolve
+from lakewarden.policy.asked import jobs_by
+from lakewarden.policy.resolve import Layers, resolve
 from lakewarden.serving import WorkerConfig
 from lakewarden.state.database import State
 from lakewarden.state.policies import Policies
 from lakewarden.state.standings import GONE, PASS, SEEN, Standing, Standings
 from lakewarden.state.tables import SeenTables
 from lakewarden.worker.schedule import Book, Charge, backoff
-from lakewarden.working import WHERE_ASKED
 
 RUNNING = "running"
 LEFT_OPEN = "the worker stopped in the middle of it"
 NOT_KEPT = "the state database was away when it ended"
-_SWITCHES: Mapping[Job, str] = {
-    Job.COMPACT_DELETES: "delete_compaction_enabled",
-    Job.COMPACT: "rewrite_enabled",
-    Job.REWRITE_MANIFESTS: "manifest_rewrite_enabled",
-    Job.EXPIRE: "snapshot_expiry_enabled",
-    **WHERE_ASKED,
-}
 
 
 def wanted(table: str, patterns: Sequence[str]) -> bool:
@@ -40,11 +33,6 @@ def wanted(table: str, patterns: Sequence[str]) -> bool:
     out = [each[1:].strip() for each in patterns if each.startswith("!")]
     in_ = [each for each in patterns if not each.startswith("!")] or ["*"]
     return any(fnmatchcase(table, each) for each in in_) and not any(fnmatchcase(table, each) for each in out)
-
-
-def jobs_by(policy: Policy) -> tuple[Job, ...]:
-    """The jobs a table's policy asks for, in the order of a pass."""
-    return tuple(job for job in Job if job not in _SWITCHES or policy.bool(_SWITCHES[job]))
 
 
 class Roster:

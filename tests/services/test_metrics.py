@@ -12,6 +12,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,16 +20,22 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import event
 
-from lakewarden import Lakewarden
+from lakewarden import Lakewarden, clock
+from lakewarden.config import PolicyConfig
 from lakewarden.health.metrics import METRICS, Exposition, StateMetrics
 from lakewarden.model import Job, Owner, RunState, Trigger
+from lakewarden.serving import NEVER, ScheduleConfig
 from lakewarden.state.doomed import DoomedFiles
-from lakewarden.state.fleet import Fleet
+from lakewarden.state.fleet import BY_WORKER, Fleet
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.leases import Leases
+from lakewarden.state.policies import Policies
 from lakewarden.state.rejections import Rejections
+from lakewarden.state.requests import Requests
 from lakewarden.state.runs import Journal, current_owner
 from lakewarden.state.standings import GONE, PASS, SEEN, Standing, Standings, Suspension
 from lakewarden.state.verdicts import Tally
@@ -86,7 +93,7 @@ def in_trouble(lw: Lakewarden) -> None:
     ran(lw, "r3", Job.COMPACT, RunState.FAILED)
     Rejections(lw.state).add(EVENTS, "gateway", "no writer.id", NOW, 4)
     Rejections(lw.state).add(EVENTS, "job", "no writer.id", NOW, 1)
-    Standings(lw.state).suspend(Suspension(ORDERS, NOW, "ten failures", "the worker"))
+    Standings(lw.state).suspend(Suspension(ORDERS, NOW, "ten failures", BY_WORKER))
     assert Leases(lw.state).take(Owner("here", 1, 1.0, "t"), timedelta(seconds=60)) is not None
 
 
@@ -114,12 +121,17 @@ def test_the_counters_and_gauges_say_what_the_database_has(lw: Lakewarden) -> No
     assert found[of("lakewarden_lake_delete_ratio", table=EVENTS)] == 0.25
     assert found[of("lakewarden_lake_warnings", table=EVENTS, kind="small-files")] == 1
     assert found[of("lakewarden_lake_readable", table=ORDERS)] == 0
-    assert found[of("lakewarden_lake_suspended", table=ORDERS)] == 1
-    assert found[of("lakewarden_run_duration_seconds_count", job="compact", state="failed")] == 1
-    assert found[of("lakewarden_run_duration_seconds_bucket", job="compact", state="done", le="60.0")] == 1
-    assert found[of("lakewarden_run_duration_seconds_bucket", job="compact", state="done", le="15.0")] == 0
+    assert found[of("lakewarden_lake_suspended", table=ORDERS, by="worker")] == 1
+    assert found[of("lakewarden_run_duration_seconds_count", run_job="compact", state="failed")] == 1
     assert (
-        found[of("lakewarden_last_success_timestamp_seconds", table=EVENTS, job="compact")] == NOW.timestamp()
+        found[of("lakewarden_run_duration_seconds_bucket", run_job="compact", state="done", le="60.0")] == 1
+    )
+    assert (
+        found[of("lakewarden_run_duration_seconds_bucket", run_job="compact", state="done", le="15.0")] == 0
+    )
+    assert (
+        found[of("lakewarden_last_success_timestamp_seconds", table=EVENTS, run_job="compact")]
+        == NOW.timestamp()
     )
     assert found[of("lakewarden_budget_limit", budget="read_mb_per_s")] == 50
     assert found[of("lakewarden_budget_used", budget="read_mb_per_s")] == 12.5
@@ -136,7 +148,7 @@ def test_a_scheduled_job_with_nothing_to_do_has_ended_well_and_a_table_that_is_g
 
     def told() -> dict[tuple[str, str], float]:
         samples = [each for family in kept.collect() for each in family.samples if each.name == name]
-        return {(each.labels["table"], each.labels["job"]): each.value for each in samples}
+        return {(each.labels["table"], each.labels["run_job"]): each.value for each in samples}
 
     assert told()[EVENTS, "expire"] == NOW.timestamp()
     for days in (4, 8):
@@ -188,6 +200,187 @@ def test_orphans_are_counted_from_their_receipts(lw: Lakewarden) -> None:
     assert fleet.waiting() == {}
 
 
+@contextmanager
+def statements(lw: Lakewarden) -> Iterator[list[str]]:
+    """What the database is asked meanwhile."""
+    asked: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        asked.append(" ".join(statement.split()))
+
+    event.listen(lw.state.engine, "before_cursor_execute", note)
+    try:
+        yield asked
+    finally:
+        event.remove(lw.state.engine, "before_cursor_execute", note)
+
+
+def test_receipts_that_stay_for_ever_are_counted_once(lw: Lakewarden) -> None:
+    """They are millions in the end, and every answer counted them all."""
+    files, kept = DoomedFiles(lw.state), StateMetrics(lw.state, lw.config)
+
+    def cleaned() -> dict[str, float]:
+        family = next(each for each in kept.collect() if each.name == "orphans_cleaned")
+        return {sample.labels["table"]: sample.value for sample in family.samples}
+
+    def reaped(number: int, verdict: str) -> None:
+        """One file of the sweep, in a run of its own."""
+        run, owner, at = f"reap-{number}", current_owner(), NOW + timedelta(seconds=number)
+        Journal(lw.state).start(run_id=run, table=EVENTS, job=Job.REAP, owner=owner, trigger=Trigger(), plan={}, policy={}, now=at)  # fmt: skip
+        due = files.due("u", {"sweep": timedelta()}, NOW + timedelta(days=1))
+        ids = [row for page in due for row in page["id"].to_pylist()][:1]
+        files.finish_erasing(run, at, erased=files.begin_erasing(ids, run, owner, at))
+        Journal(lw.state).finish(run, RunState.DONE, "", {}, (), at)
+
+    for verdict, paths in (("one", ["/a", "/b"]), ("two", ["/c"])):
+        table = pa.table({"path": paths, "kind": ["data"] * len(paths), "size": [1] * len(paths), "stamp": [""] * len(paths)})  # fmt: skip
+        files.doom(verdict, EVENTS, "u", "sweep", "why", table, {}, NOW)
+        files.enforce(verdict, NOW)
+    assert cleaned().get(EVENTS, 0) == 0
+    for number in (1, 2, 3):
+        reaped(number, "one")
+        assert cleaned()[EVENTS] == number
+        with statements(lw) as asked:
+            assert cleaned()[EVENTS] == number
+        assert not [each for each in asked if "FROM doomed" in each]
+    assert values(lw)[of("orphans_cleaned_total", table=EVENTS)] == 3
+
+
+def test_a_journal_of_years_is_added_up_by_the_database_to_the_same_numbers(lw: Lakewarden) -> None:
+    """A process that kept up with every run, and one that starts now and reads none of the old ones."""
+
+    def told(metrics: StateMetrics) -> dict[object, float]:
+        return {
+            (each.name, *sorted(each.labels.items())): each.value
+            for family in metrics.collect()
+            for each in family.samples
+            if "_seconds_left" not in each.name and "_look_" not in each.name
+        }
+
+    in_trouble(lw)
+    kept = StateMetrics(lw.state, lw.config)
+    jobs, endings = (Job.COMPACT, Job.EXPIRE, Job.COMPACT_HISTORY), (RunState.DONE, RunState.FAILED)
+    for number in range(40):
+        at = NOW + timedelta(hours=number, microseconds=number * 7)
+        began = at - timedelta(seconds=(1, 60, 60.000001, 0.1, 20000)[number % 5])
+        counters = {"files_compacted": number, "bytes_before": 2**33, "read_mb_per_s": number / 2}
+        job, ending = jobs[number % 3], endings[number % 7 == 0]
+        run, owner = f"old-{number}", current_owner()
+        Journal(lw.state).start(run_id=run, table=EVENTS, job=job, owner=owner, trigger=Trigger(), plan={}, policy={}, now=began)  # fmt: skip
+        Journal(lw.state).finish(run, ending, "", counters if job is Job.COMPACT else {}, (), at)
+        if number == 3:
+            ran(lw, "open", Job.COMPACT, RunState.UNKNOWN, at + timedelta(seconds=1), files_compacted=1000)
+        told(kept)
+    late = StateMetrics(lw.state, lw.config)
+    with statements(lw) as asked:
+        assert told(late) == told(kept)
+    rows = [each for each in asked if each.startswith("SELECT runs.id, runs.table_name")]
+    assert rows and all("runs.ended_at >=" in each for each in rows)
+    # The outcome of that one becomes known a day later: what it did was counted already, by all of them.
+    Journal(lw.state).settle("open", RunState.DONE, "", (), NOW + timedelta(hours=40))
+    assert told(late) == told(kept)
+    compacted = ("files_compacted_total", ("table", EVENTS))
+    anew = told(StateMetrics(lw.state, lw.config))
+    assert told(late)[compacted] == anew[compacted] == 1040 + sum(range(0, 40, 3))
+
+
+def test_a_table_that_is_gone_is_told_no_longer_and_one_that_stays_keeps_its_numbers(lw: Lakewarden) -> None:
+    """Tables that come and go for years would be series for ever."""
+    in_trouble(lw)
+    dropped, by_hand, long_ago = "lake.db.dropped", "lake.db.by_hand", "lake.db.long_ago"
+    for number, (table, days) in enumerate({dropped: 1, by_hand: 1, long_ago: 60}.items()):
+        at = clock.now() - timedelta(days=days)
+        journal = Journal(lw.state)
+        journal.start(run_id=f"t{number}", table=table, job=Job.COMPACT, owner=current_owner(), trigger=Trigger(), plan={}, policy={}, now=at)  # fmt: skip
+        journal.finish(f"t{number}", RunState.DONE, "", {"files_compacted": 7}, (), at)
+    Standings(lw.state).put(Standing(dropped, SEEN, NOW - timedelta(days=9)))
+
+    def compacted() -> dict[str, float]:
+        found = values(lw)
+        return {
+            dict(labels)["table"]: value
+            for (name, labels), value in found.items()
+            if name == "files_compacted_total"
+        }
+
+    before = compacted()
+    assert before == {EVENTS: 40, ORDERS: 0, dropped: 7, by_hand: 7}
+    Rejections(lw.state).add(dropped, "gateway", "no writer.id", NOW, 4)
+    Standings(lw.state).put(Standing(dropped, SEEN, NOW - timedelta(days=9), NOW, GONE))
+    assert compacted() == {table: value for table, value in before.items() if table != dropped}
+    assert of("lineage_validation_failures_total", table=dropped) not in values(lw)
+    Standings(lw.state).put(Standing(dropped, SEEN, NOW))  # made anew under the same name
+    assert compacted() == before
+
+
+def test_suspensions_say_whose_they_are_and_those_of_dropped_tables_are_over(lw: Lakewarden) -> None:
+    """A table that an operator set aside, or that is gone, is nothing to be woken for."""
+    in_trouble(lw)
+    standings, dropped = Standings(lw.state), "lake.db.dropped"
+    standings.suspend(Suspension(EVENTS, NOW, "backfill until Friday", "ana"))
+    standings.suspend(Suspension(dropped, NOW, "ten failures", BY_WORKER))
+    standings.put(Standing(dropped, SEEN, NOW, NOW, GONE))
+    found = values(lw)
+    told = {labels for name, labels in found if name == "lakewarden_lake_suspended"}
+    assert told == {
+        frozenset({("table", ORDERS), ("by", "worker")}),
+        frozenset({("table", EVENTS), ("by", "operator")}),
+    }
+    assert found[of("lakewarden_tables_suspended")] == 2
+
+
+def test_only_jobs_that_are_asked_for_can_be_late_and_one_that_never_ended_well_is(lw: Lakewarden) -> None:
+    in_trouble(lw)
+    name, never, since = "lakewarden_last_success_timestamp_seconds", "lake.db.never", NOW - timedelta(days=5)
+    Standings(lw.state).put(Standing(never, SEEN, since))
+    kept = StateMetrics(lw.state, lw.config)
+
+    def told(metrics: StateMetrics = kept) -> dict[tuple[str, str], float]:
+        samples = [each for family in metrics.collect() for each in family.samples if each.name == name]
+        return {(each.labels["table"], each.labels["run_job"]): each.value for each in samples}
+
+    assert told()[EVENTS, "expire"] == NOW.timestamp()
+    assert told()[never, "expire"] == since.timestamp()
+    assert (never, "handoff") not in told()
+    for key in ("snapshot_expiry_enabled", "maintenance_enabled"):
+        Policies(lw.state).set(EVENTS, {key: False}, "ana", NOW)
+        assert (EVENTS, "expire") not in told()
+        assert ((EVENTS, "compact") in told()) == (key == "snapshot_expiry_enabled")
+        Policies(lw.state).unset(EVENTS, [key])
+        assert (EVENTS, "expire") in told()
+    patterns = (("*.never", {"snapshot_expiry_enabled": False}),)
+    by_pattern = told(StateMetrics(lw.state, replace(lw.config, policy=PolicyConfig(patterns=patterns))))
+    assert (never, "compact") in by_pattern and (never, "expire") not in by_pattern
+    assert (EVENTS, "expire") in by_pattern
+    cron = replace(
+        lw.config, schedule=ScheduleConfig("cron", times={"compact": "0 3 * * *", "expire": NEVER})
+    )
+    assert {job for table, job in told(StateMetrics(lw.state, cron)) if table == never} == {"compact"}
+
+
+def test_the_age_of_the_oldest_request_is_told(lw: Lakewarden) -> None:
+    """How many wait says nothing: where requests never end, there is always one."""
+    age = of("lakewarden_requests_oldest_pending_seconds")
+    assert values(lw)[age] == 0
+    requests, now = Requests(lw.state), clock.now()
+    old = requests.file(EVENTS, Trigger(), now - timedelta(hours=2))
+    requests.file(ORDERS, Trigger(), now - timedelta(minutes=1))
+    assert 7200 <= values(lw)[age] < 7300
+    assert requests.claim(old.id, 1, now)
+    assert 60 <= values(lw)[age] < 160
+    assert values(lw)[of("lakewarden_requests_pending")] == 1
+
+
+def test_the_newest_look_is_told_beside_the_oldest(lw: Lakewarden) -> None:
+    """A busy table that takes long to look at is left out now and then: only when none is looked at, nobody looks."""
+    now = clock.now()
+    looks = [TableHealth(table, "u", now - timedelta(hours=hours), "v", 80, 0.0, Numbers()) for table, hours in ((EVENTS, 2), (ORDERS, 1))]  # fmt: skip
+    HealthRecords(lw.state).put(looks)
+    found = values(lw)
+    assert 3600 <= found[of("lakewarden_health_newest_look_seconds")] < 3700
+    assert 7200 <= found[of("lakewarden_health_oldest_look_seconds")] < 7300
+
+
 def test_every_metric_is_told_once_and_documented(lw: Lakewarden) -> None:
     in_trouble(lw)
     text, kind = Exposition(lw.state, lw.config).text()
@@ -212,6 +405,21 @@ def test_alerts_and_dashboard_name_only_metrics_that_exist() -> None:
         assert found and found <= known, f"{path.name} names {sorted(found - known)}"
     board = json.loads((ROOT / "deploy/grafana/lakewarden.json").read_text("utf-8"))
     assert len({each["id"] for each in board["panels"]}) == len(board["panels"]) > 15
+
+
+def test_whatever_is_asked_of_several_processes_is_counted_once() -> None:
+    """Each tells of the whole database: before anything is added up, one is made of what they say."""
+    board = json.loads((ROOT / "deploy/grafana/lakewarden.json").read_text("utf-8"))
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    rules = yaml.safe_load((RULES / "alerts.yml").read_text("utf-8"))["groups"][0]["rules"]
+    asked += [each["expr"] for each in rules if each["alert"] != "LakewardenDown"]
+    questions = re.findall(r"\| `(.*)` \|$", (ROOT / "docs/metrics.md").read_text("utf-8"), re.MULTILINE)
+    asked += [each for each in questions if re.search(r"\b(sum|topk|count)\(", each)]
+    assert len(asked) > 40
+    metric = r"(?:lakewarden|files|snapshots|orphans|lineage)_[a-z_]+"
+    once = rf"max (?:without \(instance, pod\)|by \(table\)) \((?:(?:increase|rate)\()?{metric}\b"
+    for each in asked:
+        assert len(re.findall(once, each)) == len(re.findall(rf"(?<!\w){metric}\b", each)) > 0, each
 
 
 def test_two_that_ask_at_once_read_the_database_once(lw: Lakewarden) -> None:
@@ -276,11 +484,12 @@ def endpoint(lw: Lakewarden) -> Iterator[str]:
 
 
 @contextmanager
-def prometheus(folder: Path, target: str) -> Iterator[str]:
-    """A real server with the shipped configuration, pointed at this endpoint and hurried: nobody waits for hours here."""
+def prometheus(folder: Path, *targets: str) -> Iterator[str]:
+    """A real server with the shipped configuration, pointed at these endpoints and hurried: nobody waits for hours here."""
     folder.mkdir()
-    config = (
-        (RULES / "prometheus.yml").read_text("utf-8").replace("127.0.0.1:8480", target).replace("30s", "1s")
+    shipped = (RULES / "prometheus.yml").read_text("utf-8")
+    config = shipped.replace('"127.0.0.1:8480"', ", ".join(f'"{each}"' for each in targets)).replace(
+        "30s", "1s"
     )
     (folder / "prometheus.yml").write_text(config)
     rules = re.sub(r"for: \w+", "for: 1s", (RULES / "alerts.yml").read_text("utf-8"))
@@ -311,26 +520,54 @@ def eventually(ask: Callable[[], Any], seconds: float = 60) -> Any:
 
 
 @needs_prometheus
-def test_a_real_prometheus_scrapes_and_its_alerts_fire(lw: Lakewarden, tmp_path: Path) -> None:
+def test_a_real_prometheus_scrapes_two_of_one_database_and_its_alerts_fire_once(
+    lw: Lakewarden, tmp_path: Path
+) -> None:
     in_trouble(lw)
-    with endpoint(lw) as target, prometheus(tmp_path / "prometheus", target) as api:
+    never = "lake.db.never"
+    Standings(lw.state).put(Standing(never, SEEN, NOW - timedelta(days=5)))
+    Standings(lw.state).suspend(Suspension(EVENTS, NOW, "backfill until Friday", "ana"))
+    with (
+        endpoint(lw) as one,
+        endpoint(lw) as two,
+        prometheus(tmp_path / "prometheus", one, two) as api,
+    ):
 
         def get(path: str) -> Any:
             with urllib.request.urlopen(f"{api}/{path}", timeout=5) as answer:
                 return json.load(answer)["data"]
 
-        query = urllib.parse.quote(f'files_compacted_total{{table="{EVENTS}"}}')
-        found = eventually(lambda: get(f"query?query={query}")["result"])
-        assert [each["value"][1] for each in found] == ["40"]
+        def result(query: str) -> list[str]:
+            found = get(f"query?query={urllib.parse.quote(query)}")["result"]
+            return [each["value"][1] for each in found]
 
-        def firing() -> set[tuple[str, str]]:
-            alerts = [each for each in get("alerts")["alerts"] if each["state"] == "firing"]
-            return {(each["labels"]["alertname"], each["labels"].get("table", "")) for each in alerts}
+        compacted = f'files_compacted_total{{table="{EVENTS}"}}'
+        assert eventually(lambda: result(compacted) == ["40", "40"])
+        for number in range(4):  # both of them see none before, and four more from now on
+            ran(lw, f"later-{number}", Job.COMPACT, RunState.FAILED, datetime.now(UTC))
 
-        wanted = {
-            ("LakewardenTableSuspended", ORDERS),
-            ("LakewardenTableUnreadable", ORDERS),
-            ("LakewardenWarning", EVENTS),
-        }
-        eventually(lambda: wanted <= firing())
+        def firing() -> list[tuple[str, str]]:
+            alerts = [each["labels"] for each in get("alerts")["alerts"] if each["state"] == "firing"]
+            return sorted(
+                (each["alertname"], each.get("table") or each.get("run_job", "")) for each in alerts
+            )
+
+        wanted = sorted(
+            [
+                ("LakewardenTableSuspended", ORDERS),
+                ("LakewardenTableUnreadable", ORDERS),
+                ("LakewardenWarning", EVENTS),
+                ("LakewardenExpiryStopped", never),
+                ("LakewardenRunsFail", "compact"),
+            ]
+        )
+        eventually(lambda: wanted == firing())
         assert firing() == wanted
+        [failed] = result(_expression("LakewardenRunsFail"))
+        assert 3 < float(failed) < 7.5  # both together would be eight
+
+
+def _expression(alert: str) -> str:
+    found = re.search(rf"alert: {alert}\n +expr: (.+)", (RULES / "alerts.yml").read_text("utf-8"))
+    assert found is not None
+    return found[1]

@@ -10,12 +10,13 @@ from typing import Any
 
 from lakewarden.api import Lakewarden
 from lakewarden.model import Job
+from lakewarden.policy.asked import jobs_by
 from lakewarden.policy.resolve import Policy
 from lakewarden.serving import CONTINUOUS, NEVER, ScheduleConfig
 from lakewarden.state.standings import PASS, SEEN, Standing
 from lakewarden.worker import schedule
 from lakewarden.worker.outlook import outlook
-from lakewarden.worker.roster import Roster, jobs_by
+from lakewarden.worker.roster import Roster
 from lakewarden.worker.schedule import Decision, Waiting, Why, due_at
 from lakewarden.worker.times import times_of
 

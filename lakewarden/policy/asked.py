@@ -1,0 +1,31 @@
+"""Which jobs a table's policy asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from lakewarden.model import Job
+
+if TYPE_CHECKING:  # names alone are asked for when a command starts
+    from lakewarden.policy.resolve import Policy
+
+# Jobs that a pass leaves out unless the policy switches them on.
+WHERE_ASKED: Mapping[Job, str] = {
+    Job.EXPIRE_PARTITIONS: "partition_expiry_enabled",
+    Job.HANDOFF: "handoff_enabled",
+    Job.SWEEP: "orphan_sweep_enabled",
+    Job.COMPACT_HISTORY: "history_compaction_enabled",
+}
+SWITCHES: Mapping[Job, str] = {
+    Job.COMPACT_DELETES: "delete_compaction_enabled",
+    Job.COMPACT: "rewrite_enabled",
+    Job.REWRITE_MANIFESTS: "manifest_rewrite_enabled",
+    Job.EXPIRE: "snapshot_expiry_enabled",
+    **WHERE_ASKED,
+}
+
+
+def jobs_by(policy: Policy) -> tuple[Job, ...]:
+    """The jobs a table's policy asks for, in the order of a pass."""
+    return tuple(job for job in Job if job not in SWITCHES or policy.bool(SWITCHES[job]))

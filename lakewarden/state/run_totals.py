@@ -1,0 +1,134 @@
+"""What ended runs add up to, worked out by the database: a journal of years is not read row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, Text, case, cast, extract, func, select
+
+from lakewarden.state.database import State
+from lakewarden.state.schema import runs
+
+_SECOND = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RunSum:
+    """Runs of one table and job that ended in the same way.
+
+    `took` has, for each bound that was asked about, how many took no longer than it and longer than the one before; the last is
+    of those beyond all bounds. Microseconds, because sums of whole numbers are the same in whichever order they are made.
+    """
+
+    table: str
+    job: str
+    state: str
+    runs: int
+    newest: datetime
+    microseconds: int
+    took: tuple[int, ...]
+    added: Mapping[str, int | float]
+
+
+class RunTotals:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def newest_end(self) -> datetime | None:
+        """When the last run ended that has."""
+        with self._state.read() as connection:
+            found: datetime | None = connection.execute(select(func.max(runs.c.ended_at))).scalar()
+        return found
+
+    def before(self, until: datetime, counters: Sequence[str], bounds: Sequence[float]) -> tuple[RunSum, ...]:
+        """Everything that ended before then, by table, job and ending, with the sums of these counters."""
+        with self._state.read() as connection:
+            # Worked out once per run: without that word the database does it again for every column below.
+            each = (
+                select(
+                    runs.c.table_name,
+                    runs.c.job,
+                    runs.c.state,
+                    runs.c.ended_at,
+                    _took(connection).label("took"),
+                    *(runs.c.counters[name].as_float().label(f"is_{name}") for name in counters),
+                )
+                .where(runs.c.ended_at < until)
+                .cte("each_run")
+                .prefix_with("MATERIALIZED")
+            )
+            alike = (each.c.table_name, each.c.job, each.c.state)
+            wanted = select(
+                *alike,
+                func.count().label("runs"),
+                func.max(each.c.ended_at).label("newest"),
+                func.sum(each.c.took).label("microseconds"),
+                *(found.label(f"took_{n}") for n, found in enumerate(_buckets(each.c.took, bounds))),
+                *(func.sum(each.c[f"is_{name}"]).label(f"sum_{name}") for name in counters),
+            ).group_by(*alike)
+            rows = connection.execute(wanted).all()
+        return tuple(_run_sum(row, counters, len(bounds) + 1) for row in rows)
+
+    def ended_as(self, state: str, until: datetime) -> frozenset[str]:
+        """The ids of runs that ended so before then."""
+        wanted = select(runs.c.id).where(runs.c.ended_at < until, runs.c.state == state)
+        with self._state.read() as connection:
+            return frozenset(connection.execute(wanted).scalars())
+
+    def newest_with(self, counter: str, jobs: Sequence[str], until: datetime) -> Mapping[str, Any]:
+        """The counters of the newest run of these jobs that counted it; none where there is no such run."""
+        wanted = (
+            select(runs.c.counters)
+            .where(
+                runs.c.ended_at < until,
+                runs.c.job.in_(jobs),
+                runs.c.counters[counter].as_float().is_not(None),
+            )
+            .order_by(runs.c.ended_at.desc())
+            .limit(1)
+        )
+        with self._state.read() as connection:
+            found: Mapping[str, Any] | None = connection.execute(wanted).scalar()
+        return found or {}
+
+
+def _took(connection: Connection) -> ColumnElement[Any]:
+    """Microseconds from start to end, never below 0, exact on both databases."""
+    exact: ColumnElement[Any]
+    if connection.dialect.name == "postgresql":
+        exact = cast(extract("epoch", runs.c.ended_at - runs.c.started_at) * _SECOND, BigInteger)
+    else:
+        exact = _since_epoch(runs.c.ended_at) - _since_epoch(runs.c.started_at)
+    return case((exact > 0, exact), else_=0)
+
+
+def _since_epoch(moment: ColumnElement[Any]) -> ColumnElement[Any]:
+    """SQLite keeps `2026-01-31 12:00:00.000000`: as a day number it would lose the last digits."""
+    fraction = func.substr(cast(moment, Text), 21, 6)
+    return cast(func.strftime("%s", moment), BigInteger) * _SECOND + cast(fraction, BigInteger)
+
+
+def _buckets(took: ColumnElement[Any], bounds: Sequence[float]) -> list[ColumnElement[Any]]:
+    edges = [round(bound * _SECOND) for bound in bounds]
+    up_to = [func.coalesce(func.sum(case((took <= edge, 1), else_=0)), 0) for edge in edges]
+    reached = [*up_to, func.count()]
+    return [reached[0], *(after - before for before, after in pairwise(reached))]
+
+
+def _run_sum(row: Any, counters: Sequence[str], buckets: int) -> RunSum:
+    found = row._mapping
+    sums = {name: found[f"sum_{name}"] for name in counters}
+    return RunSum(
+        row.table_name,
+        row.job,
+        row.state,
+        row.runs,
+        row.newest,
+        int(row.microseconds),
+        tuple(int(found[f"took_{n}"]) for n in range(buckets)),
+        {name: int(each) if float(each).is_integer() else each for name, each in sums.items() if each},
+    )
