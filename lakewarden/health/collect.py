@@ -333,7 +333,14 @@ class Collector:
 
     def _alarms(self, health: TableHealth, known: _Known) -> tuple[warnings.Alarm, ...]:
         trouble = _trouble(health.table, health.error, known)
-        return warnings.decide(health.numbers, self.limits, trouble, known.warned.get(health.table, ()))
+        before = known.health.get(health.table)
+        return warnings.decide(
+            health.numbers,
+            self.limits,
+            trouble,
+            known.warned.get(health.table, ()),
+            failed_before=before is not None and bool(before.error),
+        )
 
     def _thin(self, now: datetime) -> None:
         """All of two days, one an hour for two weeks, then four a day; one a day once they are older than the setting says."""
