@@ -38,6 +38,7 @@ from lakewarden.state.database import State
 from lakewarden.state.fleet import ORPHANED, Fleet, Waiting
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.tables import SeenTables
+from lakewarden.state.tidying import tidy
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ _REPAINT = 3600.0
 _SHARE = 0.02
 # A catalog that let us wait this many seconds, in vain, is asked again after so many times as long: others wait behind it.
 _WAITED, _PATIENCE = 1.0, 10
-_THINNING = timedelta(hours=1)
+_TIDYING = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class Collector:
     threads: int = THREADS
     _memory: dict[str, _Memory] = field(default_factory=dict, repr=False)
     _silent: dict[str, _Silent] = field(default_factory=dict, repr=False)
-    _thinned: datetime | None = None
+    _tidied: datetime | None = None
 
     def __post_init__(self) -> None:
         self._held = Held(self.state)
@@ -136,7 +137,7 @@ class Collector:
                 self._write(batch, known, tally)
                 batch = []
         self._write(batch, known, tally)
-        self._thin(now)
+        self._tidy(now)
         done = Sweep(
             tally.tables, tally.changed, tally.failed, len(dropped), tally.raised, tally.cleared,
             clock.monotonic() - started, tally.behind,
@@ -370,17 +371,19 @@ class Collector:
             failed_before=before is not None and bool(before.error),
         )
 
-    def _thin(self, now: datetime) -> None:
-        """All of two days, one an hour for two weeks, then four a day; one a day once they are older than the setting says."""
-        if self._thinned is not None and now - self._thinned < _THINNING:
+    def _tidy(self, now: datetime) -> None:
+        """Of numbers, all of two days, one an hour for two weeks, then four a day; one a day once they are older than the setting says. As
+        old, what is over and tables that are gone are forgotten."""
+        if self._tidied is not None and now - self._tidied < _TIDYING:
             return
-        self._thinned = now
+        self._tidied, old = now, now - timedelta(days=self.limits.keep_days)
         tiers = (
             (now - timedelta(days=2), timedelta(hours=1)),
             (now - timedelta(days=14), timedelta(hours=6)),
-            (now - timedelta(days=self.limits.keep_days), timedelta(days=1)),
+            (old, timedelta(days=1)),
         )
         HealthRecords(self.state).thin(tiers)
+        tidy(self.state, old)
 
 
 @dataclass(slots=True)
