@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from lakewarden import clock
 from lakewarden.config import PolicyConfig
 from lakewarden.errors import LakewardenError
 from lakewarden.formats.seam import TableFormat
 from lakewarden.health import warnings
+from lakewarden.health.held import Held, is_main
 from lakewarden.health.numbers import count_files, of_table
 from lakewarden.health.painting import Sitting, paint, with_score
 from lakewarden.health.portrait import Portrait
@@ -28,8 +28,7 @@ from lakewarden.health.score import Trouble, judge
 from lakewarden.health.sweep import Sweep
 from lakewarden.jobs import expire
 from lakewarden.jobs.grounds import Catalogs
-from lakewarden.jobs.hold_costs import hold_costs
-from lakewarden.model import Hold, HoldKind, TableRef, TableView
+from lakewarden.model import Hold, TableRef, TableView
 from lakewarden.policy.graces import due_at
 from lakewarden.policy.resolve import Layers, Policy, resolve
 from lakewarden.redact import redact_url
@@ -39,6 +38,7 @@ from lakewarden.state.database import State
 from lakewarden.state.fleet import ORPHANED, Fleet, Waiting
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.tables import SeenTables
+from lakewarden.state.tidying import tidy
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +47,9 @@ _BATCH = 100
 _REPAINT = 3600.0
 # A table that takes long to look at is looked at no more than this share of the time.
 _SHARE = 0.02
-# Only so many holds are costed in a look, and each again only after a while: it may read every manifest there is.
-_COSTED, _COST_LASTS = 5, timedelta(hours=6)
-_THINNING = timedelta(hours=1)
+# A catalog that let us wait this many seconds, in vain, is asked again after so many times as long: others wait behind it.
+_WAITED, _PATIENCE = 1.0, 10
+_TIDYING = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,7 @@ class _Known:
     failures: Mapping[str, int]
     suspended: Mapping[str, str]
     warned: Mapping[str, Collection[str]]
+    silent: Mapping[str, str] = field(default_factory=dict)  # catalogs that could not be listed, and why
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,14 @@ class _Memory:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Silent:
+    """A catalog that could not be listed: why, and before when it is not asked again."""
+
+    reason: str
+    until: float
+
+
 @dataclass
 class Collector:
     """Made once and kept: what it remembers makes the next sweep cheap. `lake` reaches every table."""
@@ -93,8 +102,11 @@ class Collector:
     limits: HealthConfig
     threads: int = THREADS
     _memory: dict[str, _Memory] = field(default_factory=dict, repr=False)
-    _costs: dict[tuple[str, Hold], tuple[datetime, int | None]] = field(default_factory=dict, repr=False)
-    _thinned: datetime | None = None
+    _silent: dict[str, _Silent] = field(default_factory=dict, repr=False)
+    _tidied: datetime | None = None
+
+    def __post_init__(self) -> None:
+        self._held = Held(self.state)
 
     def sweep(
         self,
@@ -112,6 +124,8 @@ class Collector:
         started, now = clock.monotonic(), clock.now()
         known = self._ask()
         chosen, dropped = (tables, []) if tables is not None else self._discover(known.health)
+        if tables is None:
+            known = replace(known, silent={name: each.reason for name, each in self._silent.items()})
         self._forget(dropped)
         ordered = sorted(chosen, key=lambda ref: _last(known.health.get(str(ref)), now), reverse=True)
         waited = (_last(known.health[str(ref)], now) for ref in chosen if str(ref) in known.health)
@@ -123,7 +137,7 @@ class Collector:
                 self._write(batch, known, tally)
                 batch = []
         self._write(batch, known, tally)
-        self._thin(now)
+        self._tidy(now)
         done = Sweep(
             tally.tables, tally.changed, tally.failed, len(dropped), tally.raised, tally.cleared,
             clock.monotonic() - started, tally.behind,
@@ -149,22 +163,40 @@ class Collector:
         )
 
     def _discover(self, known: Mapping[str, TableHealth]) -> tuple[list[TableRef], list[str]]:
-        """Every table, and those that are no more. Of a catalog that cannot be listed the known ones stay, to fail one by one."""
+        """Every table, and those that are no more. Of a catalog that cannot be listed the known ones stay, and have failed."""
         found: list[TableRef] = []
         for catalog in self.lake.catalogs():
-            try:
-                found += self.lake.format_of(catalog).tables(catalog)
-            except LakewardenError as error:
-                log.warning("the tables of catalog %s cannot be listed: %s", catalog, error)
-                found += [TableRef.parse(name) for name in known if name.split(".")[0] == catalog]
+            listed = self._list(catalog)
+            if listed is None:
+                listed = [TableRef.parse(name) for name in known if name.split(".")[0] == catalog]
+            found += listed
         names = {str(each) for each in found}
         return found, [name for name in known if name not in names]
+
+    def _list(self, catalog: str) -> Sequence[TableRef] | None:
+        """None where it cannot be listed: logged when that begins, and when it is over."""
+        silent, started = self._silent.get(catalog), clock.monotonic()
+        if silent is not None and started < silent.until:
+            return None
+        try:
+            found = self.lake.format_of(catalog).tables(catalog)
+        except Exception as error:  # whatever one catalog says, the others are asked too
+            reason, now = _sentence(error), clock.monotonic()
+            waited = now - started
+            self._silent[catalog] = _Silent(reason, now + (_PATIENCE * waited if waited >= _WAITED else 0.0))
+            if silent is None:
+                log.warning("the tables of catalog %s cannot be listed: %s", catalog, reason)
+            return None
+        if self._silent.pop(catalog, None) is not None:
+            log.info("the tables of catalog %s can be listed again", catalog)
+        return found
 
     def _forget(self, tables: Sequence[str]) -> None:
         if tables:
             HealthRecords(self.state).forget(tables)
             for each in tables:
                 self._memory.pop(each, None)
+                self._held.forget(each)
 
     # ------------------------------------------------------------ looking
 
@@ -187,9 +219,21 @@ class Collector:
     def _look(
         self, ref: TableRef, formats: dict[str, TableFormat], known: _Known, spare: bool
     ) -> _Looked | None:
-        """None where it is left for a later sweep, because looking at it takes long."""
+        """None where it is left for a later sweep, because looking at it takes long, or failing to."""
         name, started = str(ref), clock.monotonic()
         before = known.health.get(name)
+        if ref.catalog in known.silent:  # asked for each of its tables, it would let all others wait as often
+            return self._failed(
+                ref, before, f"its catalog cannot be listed: {known.silent[ref.catalog]}", known
+            )
+        failing = before is not None and bool(before.error)
+        if (
+            spare
+            and failing
+            and warnings.Kind.UNREADABLE in known.warned.get(name, ())
+            and self._is_dear(name)
+        ):
+            return None
         try:
             format_ = formats.get(ref.catalog) or formats.setdefault(
                 ref.catalog, self.lake.format_of(ref.catalog)
@@ -197,13 +241,17 @@ class Collector:
             version = f"{self._mark(name, known)} {format_.version(ref)}"
             if before is not None and self._is_same(name, before, version):
                 return self._again(before, known)
-            if spare and self._is_dear(name):
+            if spare and not failing and self._is_dear(name):
                 return None
             looked = self._read(ref, format_, version, known)
             self._memory[name] = _Memory(clock.monotonic(), clock.monotonic() - started)
             return looked
         except Exception as error:  # whatever is wrong with one table, the others are looked at; it says what
             log.debug("%s cannot be looked at", name, exc_info=True)
+            took = min(
+                clock.monotonic() - started, _REPAINT * _SHARE
+            )  # that it is well again is seen within the hour
+            self._memory[name] = _Memory(clock.monotonic(), took)
             return self._failed(ref, before, _sentence(error), known)
 
     def _mark(self, name: str, known: _Known) -> str:
@@ -254,7 +302,7 @@ class Collector:
         files = count_files(None if head is None else format_.files(ref, head, None), policy)
         manifests = () if head is None else tuple(format_.manifests(ref, head))
         kept = expire.reasons(view, policy, holds, now)
-        costs = self._hold_costs(format_, view, policy, holds, now)
+        costs = self._held.costs(format_, view, policy, holds, now)
         overdue = sum(each.id not in kept for each in view.snapshots)
         numbers = of_table(view, files, manifests, overdue, policy, now)
         numbers = _with_holds(numbers, holds, costs)
@@ -274,31 +322,12 @@ class Collector:
         health = TableHealth(
             str(ref), before.uuid if before else "", clock.now(), "", score.score, score.debt.amount, numbers, error
         )  # fmt: skip
-        return _Looked(health, repaint=before is not None)
+        same = before is not None and replace(health, at=before.at) == before
+        return _Looked(health, same=same, repaint=before is not None)
 
     def _policy(self, ref: TableRef, properties: Mapping[str, str], known: _Known) -> Policy:
         stored = known.stored.get(str(ref), {})
         return resolve(ref, Layers.of(self.policy, table_properties=properties, stored=stored))
-
-    def _hold_costs(
-        self, format_: TableFormat, view: TableView, policy: Policy, holds: Holds, now: datetime
-    ) -> dict[Hold, int | None]:
-        """Of holds on snapshots; a cost is remembered for hours, and only a few are worked out in one look."""
-        held = holds.snapshots()
-        # Of a snapshot that several hold, none alone keeps anything.
-        costs: dict[Hold, int | None] = {each: 0 for own in held.values() if len(own) > 1 for each in own}
-        new = []
-        for each in (own[0] for own in held.values() if len(own) == 1 and not _is_main(own[0])):
-            at, cost = self._costs.get((view.uuid, each), (None, None))
-            if at is not None and now - at < _COST_LASTS:
-                costs[each] = cost
-            else:
-                new.append(each)
-        whole = replace(policy, values={**policy.values, **_whole(policy)})
-        for each, cost in zip(new, hold_costs(format_, view, whole, new[:_COSTED], now), strict=False):
-            costs[each] = cost
-            self._costs[view.uuid, each] = (now, cost)
-        return costs
 
     # ------------------------------------------------------------ writing down
 
@@ -333,19 +362,28 @@ class Collector:
 
     def _alarms(self, health: TableHealth, known: _Known) -> tuple[warnings.Alarm, ...]:
         trouble = _trouble(health.table, health.error, known)
-        return warnings.decide(health.numbers, self.limits, trouble, known.warned.get(health.table, ()))
+        before = known.health.get(health.table)
+        return warnings.decide(
+            health.numbers,
+            self.limits,
+            trouble,
+            known.warned.get(health.table, ()),
+            failed_before=before is not None and bool(before.error),
+        )
 
-    def _thin(self, now: datetime) -> None:
-        """All of two days, one an hour for two weeks, then four a day; one a day once they are older than the setting says."""
-        if self._thinned is not None and now - self._thinned < _THINNING:
+    def _tidy(self, now: datetime) -> None:
+        """Of numbers, all of two days, one an hour for two weeks, then four a day; one a day once they are older than the setting says. As
+        old, what is over and tables that are gone are forgotten."""
+        if self._tidied is not None and now - self._tidied < _TIDYING:
             return
-        self._thinned = now
+        self._tidied, old = now, now - timedelta(days=self.limits.keep_days)
         tiers = (
             (now - timedelta(days=2), timedelta(hours=1)),
             (now - timedelta(days=14), timedelta(hours=6)),
-            (now - timedelta(days=self.limits.keep_days), timedelta(days=1)),
+            (old, timedelta(days=1)),
         )
         HealthRecords(self.state).thin(tiers)
+        tidy(self.state, old)
 
 
 @dataclass(slots=True)
@@ -390,23 +428,10 @@ def _with_holds(numbers: Numbers, holds: Holds, costs: Mapping[Hold, int | None]
     known = {hold: cost for hold, cost in costs.items() if cost}
     return replace(
         numbers,
-        holds=sum(not _is_main(each) for each in holds.holds),
+        holds=sum(not is_main(each) for each in holds.holds),
         held_bytes=sum(known.values()),
         held_forever_bytes=sum(cost for hold, cost in known.items() if hold.until is None),
     )
-
-
-def _is_main(hold: Hold) -> bool:
-    return hold.kind is HoldKind.BRANCH and hold.name == "main"
-
-
-def _whole(policy: Policy) -> dict[str, Any]:
-    """What holds cost is measured against what the policy would expire in any number of runs, switched on or not."""
-    values = policy.values
-    return {
-        "snapshot_expire_limit": replace(values["snapshot_expire_limit"], value=None),
-        "snapshot_expiry_enabled": replace(values["snapshot_expiry_enabled"], value=True),
-    }
 
 
 def _sentence(error: Exception) -> str:

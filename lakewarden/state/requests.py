@@ -158,7 +158,7 @@ class Requests:
 
     def _existing(self, request_id: str) -> Request:
         found = self.get(request_id)
-        assert found is not None, "it was written a moment ago, and none is ever removed"
+        assert found is not None, "it was written a moment ago, and none is removed before it is long over"
         return found
 
 

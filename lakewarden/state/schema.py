@@ -25,7 +25,7 @@ VERSION_TABLE = "lakewarden_version"
 
 # In order; the last is the one this code works with. Kept here so that opening needs no Alembic.
 REVISIONS = (
-    "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013", "0014",
+    "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013", "0014", "0015",
 )  # fmt: skip
 HEAD = REVISIONS[-1]
 
@@ -325,7 +325,7 @@ leases = Table(
     Column("note", JSON, nullable=False),
 )
 
-# Passes somebody asked for. Ended ones stay as a record.
+# Passes somebody asked for. Ended ones stay for a while: see `tidying`.
 requests = Table(
     "requests",
     metadata,
@@ -352,6 +352,7 @@ Index(
     postgresql_where=requests.c.state == "pending",
 )
 Index("requests_by_state", requests.c.state, requests.c.made_at)
+Index("requests_by_table", requests.c.table_name, requests.c.made_at)
 
 # How each table stands with the schedule: when its pass, or with cron each of its jobs, last began and ended, and how often it
 # failed in a row. `slot` is `pass` or a job's name.
@@ -465,6 +466,8 @@ Index(
     postgresql_where=warnings.c.cleared_at.is_(None),
 )
 
+Index("warnings_by_table", warnings.c.table_name, warnings.c.cleared_at)
+
 # Who did what through the console or the REST API, and what became of it; refused attempts too.
 operator_actions = Table(
     "operator_actions",
@@ -481,3 +484,4 @@ operator_actions = Table(
 )
 
 Index("actions_by_time", operator_actions.c.at)
+Index("actions_by_target", operator_actions.c.target, operator_actions.c.id)

@@ -111,6 +111,8 @@ def test_one_bad_table_stops_no_other_and_says_why(lab: Lab, caplog: pytest.LogC
         each.write_text("{ broken")
     with caplog.at_level(logging.INFO, "lakewarden.health.warnings"):
         sweep = lab.lw.look([good, bad])
+        assert not lab.lw.warnings(bad), "a look that failed once may have been chance"
+        lab.lw.look([good, bad])
         lab.lw.look([good, bad])
     assert (sweep.tables, sweep.failed) == (2, 1)
     assert not seen(lab, good).error
@@ -169,6 +171,34 @@ def test_what_a_hold_costs(lab: Lab) -> None:
     told = {hold.name: cost for hold, cost in lab.lw.hold_costs(table)}
     assert tag.bytes == told["audit"] and tag.bytes
     assert numbers.held_bytes == numbers.held_forever_bytes == tag.bytes
+
+
+def test_what_many_holds_cost_is_known_to_the_next_leader_and_forgotten_with_them(lab: Lab) -> None:
+    table = lab.messy(files=7, rows=50, days=1)
+    snapshots = [row.snapshot_id for row in lab.snapshots(table)]
+    lab.lw.set_policy(table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1})
+    lab.sql(f"delete from {table} where true")
+    for number, each in enumerate(snapshots):
+        lab.lw.tag(table, f"audit-{number}", each, forever=True)
+    lab.lw.look([table])
+    assert sum(each.bytes is not None for each in portrait(lab, table).holds if each.kind == "tag") == 5
+
+    lab.append(table, 1, start=1000)
+    lab.lw.look([table])
+    tags = [each for each in portrait(lab, table).holds if each.kind == "tag"]
+    held = seen(lab, table).numbers.held_bytes
+    assert held == sum(each.bytes or 0 for each in tags) > 0 and all(each.bytes is not None for each in tags)
+
+    lab.lw._collector = None  # another process leads now
+    lab.append(table, 1, start=2000)
+    lab.lw.look([table])
+    assert seen(lab, table).numbers.held_bytes == held, "a takeover does not start from nothing"
+
+    for number in range(1, 7):
+        lab.lw.untag(table, f"audit-{number}")
+    lab.lw.look([table])
+    [(_, known)] = lab.lw.collector._held._known.values()
+    assert [name for _, name, *_ in known] == ["audit-0"], "what is held no more is not remembered"
 
 
 def test_maintenance_that_is_off_is_looked_at_all_the_same(lab: Lab) -> None:

@@ -92,7 +92,7 @@ def test_half_of_the_points_are_gone_where_a_warning_is_raised() -> None:
 
 
 def kinds(found: Numbers, *still: Kind, trouble: Trouble | None = None) -> set[Kind]:
-    return {each.kind for each in decide(found, LIMITS, trouble or Trouble(), still)}
+    return {each.kind for each in decide(found, LIMITS, trouble or Trouble(), still, failed_before=True)}
 
 
 @pytest.mark.parametrize(
@@ -124,6 +124,37 @@ def test_what_was_wrong_before_is_never_a_reason_to_be_silent(found: Numbers, st
 
 def test_few_files_with_deletes_are_no_debt() -> None:
     assert Kind.DELETE_DEBT not in kinds(Numbers(files=7, delete_ratio=1.0))
+
+
+@pytest.mark.parametrize(
+    ("kind", "at", "edge", "cleared"),
+    [
+        (Kind.DELETE_DEBT, {"files": 8, "delete_ratio": 1.0}, {"files": 7, "delete_ratio": 1.0}, {"files": 5, "delete_ratio": 1.0}),
+        (Kind.DOOMED_BACKLOG, {"due_doomed_bytes": 10**9}, {"due_doomed_bytes": 9 * 10**8}, {"due_doomed_bytes": 6 * 10**8}),
+        (Kind.ORPHANS, {"orphan_bytes": 10**8}, {"orphan_bytes": 9 * 10**7}, {"orphan_bytes": 6 * 10**7}),
+        (Kind.COSTLY_HOLD, {"held_bytes": 10**9}, {"held_bytes": 9 * 10**8}, {"held_bytes": 6 * 10**8}),
+        (Kind.FOREVER_HOLD, {"held_forever_bytes": 10**9}, {"held_forever_bytes": 9 * 10**8}, {"held_forever_bytes": 6 * 10**8}),
+    ],
+)  # fmt: skip
+def test_at_the_size_that_is_worth_a_warning_it_does_not_come_and_go_either(
+    records: HealthRecords,
+    kind: Kind,
+    at: dict[str, float],
+    edge: dict[str, float],
+    cleared: dict[str, float],
+) -> None:
+    told = []
+    for each in (edge, at, edge, at, edge, cleared, edge):
+        found = decide(Numbers(**each), LIMITS, Trouble(), records.open_kinds().get(TABLE, {}))  # type: ignore[arg-type]
+        told.append(record(records, {TABLE: found}, records.open_kinds(), NOW))
+    assert kind in kinds(Numbers(**at))  # type: ignore[arg-type]
+    assert told == [(0, 0), (1, 0), (0, 0), (0, 0), (0, 0), (0, 1), (0, 0)]
+
+
+def test_one_look_that_failed_is_no_warning_yet() -> None:
+    trouble = Trouble("it timed out")
+    assert decide(Numbers(), LIMITS, trouble, ()) == ()
+    assert [each.kind for each in decide(Numbers(), LIMITS, trouble, (), failed_before=True)] == [Kind.UNREADABLE]  # fmt: skip
 
 
 def test_states_are_warnings_too() -> None:

@@ -1,0 +1,52 @@
+"""Removing many rows without keeping others from writing: chosen in a read, deleted some at a time, each time in a transaction of its own.
+
+SQLite has one writer at a time, and the leader renews its lease by writing. A deletion that chose its rows inside of its own
+transaction once held that lock for eight seconds, on a thousand tables that had nothing to delete, and the leader was deposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table, and_, bindparam, delete, select
+
+from lakewarden import clock
+from lakewarden.state.database import State
+
+SLICE = 1000
+# Who waits for SQLite's lock asks again up to a tenth of a second later: without a gap the next slice would always be first.
+_GAP = 0.02
+
+
+def take_out(
+    state: State, table: Table, keys: Iterable[Sequence[Any]], still: ColumnElement[bool] | None = None
+) -> int:
+    """Delete the rows of these primary keys; how many there were. `still` is what must hold when each is deleted, too."""
+    columns = list(table.primary_key.columns)
+    names = [f"key_{each.name}" for each in columns]
+    mine = and_(*(column == bindparam(name, type_=column.type) for column, name in zip(columns, names, strict=True)))  # fmt: skip
+    gone = delete(table).where(mine if still is None else and_(mine, still))
+    count = 0
+    for some in _slices(keys):
+        if count:
+            clock.sleep(_GAP)
+        with state.write() as connection:
+            connection.execute(gone, [dict(zip(names, key, strict=True)) for key in some])
+        count += len(some)
+    return count
+
+
+def take_out_where(state: State, table: Table, so: ColumnElement[bool], most: int) -> int:
+    """Delete rows of which this is so, at most so many; how many."""
+    wanted = select(*table.primary_key.columns).where(so).limit(most)
+    with state.read() as connection:
+        keys = connection.execute(wanted).all()
+    return take_out(state, table, [tuple(each) for each in keys], still=so)
+
+
+def _slices(keys: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
+    each = iter(keys)
+    while some := list(islice(each, SLICE)):
+        yield some

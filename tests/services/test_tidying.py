@@ -1,0 +1,215 @@
+"""Old rows go without keeping the leader from its lease, and only those that nobody asks for: the same on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+import pytest
+from sqlalchemy import Table, event, func, select
+
+from lakewarden import clock
+from lakewarden.config import PolicyConfig
+from lakewarden.health.collect import Collector
+from lakewarden.model import TableRef, Trigger
+from lakewarden.serving import HealthConfig
+from lakewarden.state import slices
+from lakewarden.state.database import State
+from lakewarden.state.health import HealthRecords, Numbers, TableHealth
+from lakewarden.state.requests import Requests, RequestState
+from lakewarden.state.schema import (
+    archived_snapshots,
+    health_history,
+    requests,
+    seen_tables,
+    standings,
+    suspensions,
+    warnings,
+)
+from lakewarden.state.standings import GONE, PASS, SEEN, Standing, Standings, Suspension
+from lakewarden.state.tidying import tidy
+
+pytestmark = pytest.mark.services
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+TABLE = "lake.db.events"
+
+
+@contextmanager
+def told(state: State) -> Iterator[list[str]]:
+    """What the database is told meanwhile: each statement's first word, and where transactions end."""
+    said: list[str] = []
+
+    def statement(_connection: Any, _cursor: Any, words: str, *_rest: Any) -> None:
+        said.append(words.split()[0])
+
+    def commit(_connection: Any) -> None:
+        said.append("COMMIT")
+
+    event.listen(state.engine, "before_cursor_execute", statement)
+    event.listen(state.engine, "commit", commit)
+    try:
+        yield said
+    finally:
+        event.remove(state.engine, "before_cursor_execute", statement)
+        event.remove(state.engine, "commit", commit)
+
+
+def transactions(said: list[str]) -> list[list[str]]:
+    return [list(words) for end, words in groupby(said, key=lambda each: each == "COMMIT") if not end]
+
+
+def point(state: State, table: str, *moments: datetime) -> None:
+    numbers = Numbers(files=1).to_dict()
+    rows = [{"table_name": table, "at": at, "score": 1, "numbers": numbers} for at in moments]
+    with state.write() as connection:
+        connection.execute(health_history.insert(), rows)
+
+
+def moments(state: State, table: str) -> list[datetime]:
+    wanted = select(health_history.c.at).where(health_history.c.table_name == table)
+    with state.read() as connection:
+        return list(connection.execute(wanted.order_by(health_history.c.at)).scalars())
+
+
+# ------------------------------------------------------------ thinning
+
+
+def test_history_that_is_thin_already_is_read_and_not_written(state: State) -> None:
+    point(state, TABLE, *(NOW - number * HOUR for number in range(100)))
+    with state.write(), told(state) as said:  # SQLite has one writer: another would wait for this one
+        assert HealthRecords(state).thin([(NOW, HOUR)]) == 0
+    assert "SELECT" in said and "DELETE" not in said
+
+
+def test_history_is_thinned_in_slices_chosen_before_they_are_written(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "SLICE", 20)
+    for name in ("a", "b", "c"):
+        point(state, f"lake.db.{name}", *(NOW - number * timedelta(minutes=15) for number in range(1, 97)))
+    with told(state) as said:
+        gone = HealthRecords(state).thin([(NOW, HOUR), (NOW - 12 * HOUR, 6 * HOUR)])
+    assert gone == 3 * (96 - 12 - 2)
+    writes = [each for each in transactions(said) if "DELETE" in each]
+    assert len(writes) == -(-gone // 20), "each slice is a transaction of its own"
+    assert not any("SELECT" in each for each in writes), "nothing is chosen while others wait"
+    left = moments(state, "lake.db.b")
+    assert left == moments(state, "lake.db.a") == moments(state, "lake.db.c")
+    assert left == [
+        NOW - 18 * HOUR - timedelta(minutes=15), NOW - 12 * HOUR - timedelta(minutes=15),
+        *(NOW - number * HOUR - timedelta(minutes=15) for number in range(11, -1, -1)),
+    ]  # fmt: skip
+
+
+def test_at_most_so_many_go_at_once_and_the_next_call_goes_on(state: State) -> None:
+    point(state, TABLE, *(NOW - number * timedelta(minutes=1) for number in range(1, 121)))
+    records = HealthRecords(state)
+    assert [records.thin([(NOW, HOUR)], most=100) for _ in range(3)] == [100, 18, 0]
+    with state.read() as connection:
+        assert connection.execute(select(func.count()).select_from(health_history)).scalar_one() == 2
+
+
+# ------------------------------------------------------------ what is over, and what is gone
+
+BEFORE = NOW - 90 * DAY
+LONG, LATELY = BEFORE - DAY, BEFORE + DAY
+
+
+def rows(state: State, table: Table, column: str = "table_name") -> list[str]:
+    with state.read() as connection:
+        return sorted(connection.execute(select(table.c[column])).scalars())
+
+
+def add(state: State, table: Table, *those: dict[str, Any]) -> None:
+    with state.write() as connection:
+        connection.execute(table.insert(), list(those))
+
+
+def ended_request(state: State, table: str, at: datetime) -> None:
+    asked = Requests(state)
+    filed = asked.file(table, Trigger("manual", "ana"), at)
+    assert asked.claim(filed.id, 1, at) and asked.end(filed.id, 1, RequestState.DONE, (), "", at)
+
+
+def known(state: State, table: str, gone: datetime | None) -> None:
+    """A table with all that is known of it, dropped at that moment or there still."""
+    state_ = "" if gone is None else GONE
+    seen = Standing(table, SEEN, LONG - 10 * DAY, gone, state_)
+    Standings(state).put_all([seen, Standing(table, PASS, LONG), Standing(table, "compact", LONG)])
+    Standings(state).suspend(Suspension(table, LONG, "ten failures", "the worker"))
+    add(state, seen_tables, {"table_name": table, "uuid": table, "properties": {}, "seen_at": LONG})
+    point(state, table, LONG if gone is None else gone)
+
+
+def test_what_was_over_long_ago_goes_and_what_is_open_stays(state: State) -> None:
+    for table, at in (("lake.db.old", LONG), ("lake.db.new", LATELY)):
+        ended_request(state, table, at)
+        HealthRecords(state).warn([(table, "small-files", "many")], at)
+        HealthRecords(state).clear([(table, "small-files")], at)
+    Requests(state).file("lake.db.waiting", Trigger("manual", "ana"), LONG)
+    HealthRecords(state).warn([("lake.db.waiting", "orphans", "some")], LONG)
+    assert tidy(state, BEFORE) == 2
+    assert rows(state, requests) == rows(state, warnings) == ["lake.db.new", "lake.db.waiting"]
+    assert tidy(state, BEFORE) == 0
+
+
+def test_of_a_table_that_is_long_gone_only_the_record_stays(state: State) -> None:
+    known(state, "lake.db.gone", LONG)
+    known(state, "lake.db.lately", LATELY)
+    known(state, "lake.db.there", None)
+    known(state, "lake.db.left-out", LONG)  # by the worker's patterns: it is looked at all the same
+    HealthRecords(state).put([
+        TableHealth(each, "u", NOW, "v", 90, 1.0, Numbers(files=1)) for each in ("lake.db.there", "lake.db.left-out")
+    ])  # fmt: skip
+    stay = ["lake.db.lately", "lake.db.left-out", "lake.db.there"]
+    assert tidy(state, BEFORE) == 3 + 1 + 1 + 1
+    assert rows(state, suspensions) == rows(state, seen_tables) == stay
+    assert rows(state, standings) == sorted(3 * stay)
+    assert sorted(set(rows(state, health_history))) == stay
+    assert tidy(state, BEFORE) == 0
+
+
+def test_a_dropped_table_whose_past_is_archived_can_still_be_asked_about(state: State) -> None:
+    known(state, "lake.db.gone", LONG)
+    add(state, archived_snapshots, {
+        "table_uuid": "lake.db.gone", "snapshot_id": 1, "table_name": "lake.db.gone", "sequence_number": 1, "committed_at": LONG,
+        "operation": "append", "summary": {}, "run_id": "r", "archived_at": LONG,
+    })  # fmt: skip
+    tidy(state, BEFORE)
+    assert rows(state, seen_tables) == ["lake.db.gone"] and rows(state, standings) == []
+
+
+def test_what_says_that_a_table_is_gone_goes_last(state: State) -> None:
+    for number in range(3):
+        known(state, f"lake.db.t{number}", LONG)
+    while left := rows(state, standings, "slot"):
+        assert SEEN in left and tidy(state, BEFORE, most=2) > 0
+    assert rows(state, suspensions) == rows(state, seen_tables) == rows(state, health_history) == []
+
+
+class NoTables:
+    def catalogs(self) -> list[str]:
+        return []
+
+    def format_of(self, catalog: str) -> Any:
+        raise AssertionError(catalog)
+
+    def format_for(self, table: TableRef) -> Any:
+        raise AssertionError(table)
+
+
+def test_the_collector_tidies_up_and_at_most_once_an_hour(state: State) -> None:
+    collector = Collector(state, NoTables(), PolicyConfig(), HealthConfig(keep_days=30))
+    old, young = clock.now() - 31 * DAY, clock.now() - 29 * DAY
+    ended_request(state, "lake.db.old", old)
+    ended_request(state, "lake.db.young", young)
+    collector.sweep()
+    assert rows(state, requests) == ["lake.db.young"]
+    ended_request(state, "lake.db.old", old)
+    collector.sweep()
+    assert rows(state, requests) == ["lake.db.old", "lake.db.young"]
