@@ -309,7 +309,7 @@ class Collector:
         numbers = _with_doomed(numbers, known.waiting.get(str(ref), ()), policy, now)
         score = judge(numbers, self.limits, _trouble(str(ref), "", known))
         sitting = Sitting(view, policy, holds, files, manifests, kept, costs, now)
-        portrait = with_score(paint(sitting, numbers), score)
+        portrait = with_score(paint(sitting, numbers), score, numbers)
         health = TableHealth(
             str(ref), view.uuid, now, version, score.score, score.debt.amount, numbers, "", portrait.to_dict()
         )
@@ -358,7 +358,7 @@ class Collector:
             return looked.health
         trouble = _trouble(looked.health.table, looked.health.error, known)
         score = judge(looked.health.numbers, self.limits, trouble)
-        return replace(looked.health, portrait=with_score(portrait, score).to_dict())
+        return replace(looked.health, portrait=with_score(portrait, score, looked.health.numbers).to_dict())
 
     def _alarms(self, health: TableHealth, known: _Known) -> tuple[warnings.Alarm, ...]:
         trouble = _trouble(health.table, health.error, known)

@@ -90,10 +90,11 @@ def paint(sitting: Sitting, numbers: Numbers) -> Portrait:
     return _bounded(made)
 
 
-def with_score(made: Portrait, score: Score) -> Portrait:
-    """The same with the parts of its score, which change with what the state database knows."""
+def with_score(made: Portrait, score: Score, numbers: Numbers) -> Portrait:
+    """The same with what changes with the state database alone: the parts of its score, and what there is to reap."""
     parts = tuple(PartLine(each.name, each.weight, each.cost, short(each.sentence)) for each in score.parts)
-    return replace(made, score_parts=parts, debt_reason=score.debt.sentence)
+    due = tuple(_reap(numbers) if each.job == Job.REAP else each for each in made.due)
+    return replace(made, score_parts=parts, debt_reason=score.debt.sentence, due=due)
 
 
 def _bounded(made: Portrait) -> Portrait:
@@ -197,10 +198,16 @@ def _due(sitting: Sitting, numbers: Numbers) -> Iterator[DueLine]:
     told = f"{numbers.overdue_snapshots:,} snapshots are about to expire"
     yield _switched(Job.HANDOFF, policy, "handoff_enabled", numbers.overdue_snapshots > 0, told)
     yield _planned(Job.EXPIRE, lambda: _expire(sitting))
-    told = f"{numbers.due_doomed_files:,} of {numbers.doomed_files:,} doomed files are past their grace"
-    yield DueLine(Job.REAP, numbers.due_doomed_files > 0, told)
+    yield _reap(numbers)
     yield _switched(
         Job.SWEEP, policy, "orphan_sweep_enabled", True, "lists the table for orphans in every pass"
+    )
+
+
+def _reap(numbers: Numbers) -> DueLine:
+    told = f"{numbers.due_doomed_files:,} of {numbers.doomed_files:,} doomed files are past their grace"
+    return DueLine(
+        Job.REAP, numbers.due_doomed_files > 0, told if numbers.doomed_files else "no file is doomed"
     )
 
 

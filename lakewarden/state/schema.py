@@ -137,6 +137,7 @@ doomed = Table(
 )
 
 Index("doomed_by_state", doomed.c.verdict_id, doomed.c.state)
+Index("doomed_by_run", doomed.c.reap_run_id)
 # What is still there, of a table that keeps the receipt of every file it ever had.
 STILL_THERE = "state IN ('doomed', 'erasing')"
 Index(

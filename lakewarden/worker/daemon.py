@@ -101,6 +101,7 @@ class Worker:
         self._chores = [Chore("discover", float(self._config.discover_seconds), self._discover), *chores]
         self._chores_next: dict[str, float] = {}
         self._chores_running: dict[str, threading.Thread] = {}
+        self._unlisted: dict[str, Told] = {}
         self._refreshed = float("-inf")
         self._lock = threading.RLock()  # the roster's, between this loop and the threads of turns
         self._outage, self._amiss = Told("database-away"), Told("look-failed")
@@ -411,13 +412,16 @@ class Worker:
         if term is None:  # the lease was lost before this thread came to it
             return
         for catalog in self._api.catalogs():
+            self._unlisted.setdefault(catalog, Told("catalog-unreadable", catalog=catalog))
             try:
                 found += [str(each) for each in self._api.tables(catalog)]
             except Exception as error:  # whatever one catalog says, the others are asked too
                 if over():
                     return
                 silent.append(catalog)
-                warn("catalog-unreadable", catalog=catalog, reason=pass_.told(error))
+                self._unlisted[catalog].is_so(pass_.told(error))
+                continue
+            self._unlisted[catalog].is_over()
         with self._lock:
             known = [each.table for each in self._roster.charges]
             found += [each for each in known if each.partition(".")[0] in silent]

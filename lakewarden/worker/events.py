@@ -27,8 +27,8 @@ def _word(value: Any) -> str:
 class Told:
     """A state of things that is told when it comes and when it goes, and not in between."""
 
-    def __init__(self, event: str) -> None:
-        self._event, self._reason = event, ""
+    def __init__(self, event: str, **facts: Any) -> None:
+        self._event, self._facts, self._reason = event, facts, ""
 
     @property
     def reason(self) -> str:
@@ -37,10 +37,10 @@ class Told:
 
     def is_so(self, reason: str) -> None:
         if not self._reason:
-            warn(self._event, reason=reason)
+            warn(self._event, **self._facts, reason=reason)
         self._reason = reason
 
     def is_over(self) -> None:
         if self._reason:
-            tell(f"{self._event}-over")
+            tell(f"{self._event}-over", **self._facts)
         self._reason = ""

@@ -157,6 +157,9 @@ def test_doomed_files_count_without_reading_the_table_again(lab: Lab) -> None:
         lab.lw.restore(table, everything=True)
         lab.lw.look([table])
     assert seen(lab, table).numbers.doomed_files == 0
+    # Its page does not say one thing in its numbers and another in what each job would do.
+    [reap] = [each for each in portrait(lab, table).due if each.job == "reap"]
+    assert (reap.due, reap.reason) == (False, "no file is doomed")
 
 
 def test_what_a_hold_costs(lab: Lab) -> None:

@@ -1,4 +1,4 @@
-"""what was asked for, done and warned of is found by its table"""
+"""what was asked for, done and warned of is found by its table, what was deleted by its run"""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ depends_on = None
 
 
 def upgrade() -> None:
+    op.create_index("doomed_by_run", "doomed", ["reap_run_id"])
     op.create_index("requests_by_table", "requests", ["table_name", "made_at"])
     op.create_index("actions_by_target", "operator_actions", ["target", "id"])
     op.create_index("warnings_by_table", "warnings", ["table_name", "cleared_at"])
