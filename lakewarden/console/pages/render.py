@@ -25,7 +25,7 @@ from lakewarden.report.cost import dollars
 from lakewarden.report.policy import shown
 from lakewarden.report.run import result
 from lakewarden.version import build
-from lakewarden.words import age, counted, duration, moment, number, percent, size
+from lakewarden.words import age, counted, duration, known_size, moment, number, percent, size
 
 NAV = (("/", "Fleet"), ("/runs", "Runs"), ("/schedule", "Schedule"), ("/holds", "Holds"), ("/audit", "Audit"))
 _TONES = {
@@ -90,6 +90,7 @@ def environment() -> Environment:
         "moment": moment,
         "number": number,
         "size": size,
+        "known_size": known_size,
         "percent": percent,
         "duration": duration,
         "dollars": cents,
