@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from lakewarden import clock
 from lakewarden.console import charts
 from lakewarden.console.auth import Identity
+from lakewarden.console.pages.advice import advice
 from lakewarden.console.pages.runs import action_line
 from lakewarden.console.pages.table import kind_of
 from lakewarden.model import RunState
@@ -93,7 +94,7 @@ def environment() -> Environment:
         "known_size": known_size,
         "percent": percent,
         "duration": duration,
-        "dollars": cents,
+        "dollars": dollars,
         "tone": tone,
         "grade": grade,
         "segment": segment,
@@ -105,6 +106,7 @@ def environment() -> Environment:
     }
     made.globals |= {
         "counted": counted,
+        "advice": advice,
         "charts": charts,
         "action_line": action_line,
         "kind_of": kind_of,
@@ -123,11 +125,6 @@ def tone(state: object) -> str:
 
 def grade(score: int) -> str:
     return "good" if score >= _GOOD else "warn" if score >= _FAIR else "bad"
-
-
-def cents(amount: float) -> str:
-    """For a glance: what is less than a cent is not worth digits."""
-    return "under $0.01" if 0 < amount < 0.01 else dollars(amount)
 
 
 def segment(text: object) -> str:
