@@ -171,14 +171,15 @@ class Auditing:
     def audit_gaps(self, table: str | TableRef, *, history_only: bool = False) -> Gaps:
         """Commits without the lineage the table's policy asks for, and how many were turned away for want of it."""
         from lakewarden.lineage.audit import Gaps, gaps
-        from lakewarden.lineage.hook import requirements
+        from lakewarden.lineage.hook import asked_by, requirements
         from lakewarden.state.rejections import Rejections
 
         past = self._past(table, history_only)
         policy = self._resolve(past.ref, past.properties, None)
         entries = past.entries()
         rejected = Rejections(self.state).list(str(past.ref))
-        return Gaps(str(past.ref), len(entries), gaps(entries, requirements(policy)), rejected)
+        found = gaps(entries, requirements(policy))
+        return Gaps(str(past.ref), len(entries), found, rejected, asked_by(policy))
 
     # ------------------------------------------------------------ whose past
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakewarden import clock
 from lakewarden.errors import UsageError
-from lakewarden.model import Run, TableRef
+from lakewarden.model import Run, TableRef, cold_source
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.lineage.audit import Downstream
@@ -58,6 +58,11 @@ class Browsing:
     def was_read(self, table: str) -> bool:
         """Whether the table's own properties are known, as its policy needs them."""
         return self._seen.get(TableRef.parse(table)) is not None
+
+    def cold_of(self, table: str) -> str:
+        """The table whose colder tier this one is, as it was last read; empty for a table of its own."""
+        seen = self._seen.get(TableRef.parse(table))
+        return cold_source(seen.properties) if seen else ""
 
     # ------------------------------------------------------------ runs
 

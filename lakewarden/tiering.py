@@ -104,6 +104,7 @@ class Tiering:
         from lakewarden.jobs.cold_table import lying
         from lakewarden.jobs.cost import TableCost, hand_off_cost, tier_cost, tiers_of
         from lakewarden.jobs.expire import plan, snapshots_to_drop
+        from lakewarden.paths import authority
         from lakewarden.safety.holds import gather
         from lakewarden.state.cold_files import ColdFile, ColdFiles
 
@@ -124,7 +125,8 @@ class Tiering:
         going = [each for each in ids if cold is None or cold.snapshot(each) is None]
         leaves = tier.closure(live, going)["size"].fill_null(0).to_pylist() if going else []
         kind = policy.maybe_text("handoff_storage_class")
-        return TableCost(str(live.ref), tuple(tiers), hand_off_cost(leaves, None, kind, prices), len(going))
+        next_ = hand_off_cost(leaves, None, kind, prices)
+        return TableCost(str(live.ref), tuple(tiers), next_, len(going), authority(live.location) == "/")
 
     def _doomed_cold(self, ref: TableRef) -> TableRef | None:
         """The table's colder tier, where it has files that its retention doomed."""

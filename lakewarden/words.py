@@ -27,6 +27,17 @@ def size(count: float) -> str:
     return f"{value:,.{digits}f} {_UNITS[unit]}"
 
 
+def known_size(total: float, files: int, unsized: int | None = None) -> str:
+    """What `files` of them add up to. Not every file's size is known (an Iceberg snapshot does not tell that of its manifest
+    list), and no bytes at all of some files means just that: `unsized` says of how many, where somebody counted them."""
+    unknown = (0 if total else files) if unsized is None else unsized
+    if not unknown:
+        return size(total)
+    return (
+        "size not known" if unknown >= files else f"{size(total)} without {unknown:,} whose size is not known"
+    )
+
+
 def exact_size(count: int) -> str:
     """`128MiB`: the same value as a policy takes it, in the largest unit that loses nothing."""
     for unit, length in _EXACT:

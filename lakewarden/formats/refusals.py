@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakewarden.errors import Refused
+from lakewarden.errors import Refused, Unreachable
 from lakewarden.model import TableRef
 
 
@@ -14,4 +14,13 @@ def not_adopted(table: TableRef, path: str, reason: str, others: int) -> Refused
         target=path,
         reason=reason + more,
         hint=f"nothing was changed in {table}; mend the files or leave them out, then adopt again",
+    )
+
+
+def no_warehouse(catalog: str, folder: str) -> Unreachable:
+    """The folder that a catalog is made of is away: that tells nothing about its tables, and nobody dropped any."""
+    return Unreachable(
+        what=f"catalog {catalog}",
+        reason=f"its warehouse {folder} is not there",
+        hint=f"check that {folder} is mounted, and `warehouse` of catalog {catalog}; where the lake is new, make the folder",
     )

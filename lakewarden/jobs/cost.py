@@ -38,12 +38,16 @@ class TierCost:
 
 @dataclass(frozen=True, slots=True)
 class TableCost:
-    """By tier, and what handing off the `snapshots` that expire next would come to."""
+    """By tier, and what handing off the `snapshots` that expire next would come to.
+
+    `in_folders`: the table lies on a file system, where no store asks for any of this.
+    """
 
     table: str
     tiers: tuple[TierCost, ...]
     next: HandOffCost
     snapshots: int
+    in_folders: bool = False
 
     @property
     def month(self) -> float:

@@ -216,5 +216,6 @@ def _counters(files: pa.Table, snapshots: int, refs: int, changelogs: int) -> di
         "changelogs_expired": changelogs,
         "files_doomed": files.num_rows,
         "bytes_doomed": pc.sum(files["size"]).as_py() or 0,
+        "files_doomed_unsized": files["size"].null_count,
         "data_files_doomed": int(pc.sum(pc.equal(files["kind"], "data")).as_py() or 0),
     }

@@ -324,18 +324,29 @@ class Gap:
     entry: Entry
     violations: tuple[Violation, ...]
 
+    @property
+    def told(self) -> str:
+        """`missing: writer.id, lineage.operation`: that rule is told once of all commits. What depends on the commit, in full."""
+        missing = [each.key for each in self.violations if each.of_every_commit]
+        others = [str(each) for each in self.violations if not each.of_every_commit]
+        return "; ".join([*([f"missing: {', '.join(missing)}"] if missing else []), *others])
+
     def to_dict(self) -> dict[str, Any]:
         return {**self.entry.to_dict(), "violations": [each.to_dict() for each in self.violations]}
 
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """`commits` is how many were looked at; `rejected` are those that never became commits."""
+    """`commits` is how many were looked at; `rejected` are those that never became commits.
+
+    `asked` are the policy's values that say what a commit must have, each with who said so.
+    """
 
     table: str
     commits: int
     gaps: tuple[Gap, ...]
     rejected: tuple[Rejected, ...] = ()
+    asked: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -22,12 +22,22 @@ from lakewarden.state.rejections import Rejections
 log = logging.getLogger(__name__)
 
 
+_KEYS, _OPERATIONS, _OPERATORS = (
+    "lineage_required_keys",
+    "lineage_allowed_operations",
+    "lineage_overwrite_operators",
+)
+
+
 def requirements(policy: Policy) -> Requirements:
     """What the policy of a table asks of every commit."""
-    return Requirements(
-        policy.columns("lineage_required_keys"),
-        _names(policy, "lineage_allowed_operations"),
-        _names(policy, "lineage_overwrite_operators"),
+    return Requirements(policy.columns(_KEYS), _names(policy, _OPERATIONS), _names(policy, _OPERATORS))
+
+
+def asked_by(policy: Policy) -> tuple[str, ...]:
+    """The same in words, each with its origin: who finds a rule strange learns who made it."""
+    return tuple(
+        str(policy.values[key]) for key in (_KEYS, _OPERATIONS, _OPERATORS) if policy[key] is not None
     )
 
 

@@ -31,6 +31,9 @@ class Requirements:
     overwrite_operators: frozenset[str] | None = None
 
 
+REQUIRED = "the table requires it of every commit"
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """One rule that the summary breaks. `value` is None where the key is missing."""
@@ -42,6 +45,11 @@ class Violation:
     def __str__(self) -> str:
         found = "is missing" if self.value is None else f"is {_short(self.value)!r}"
         return f"{self.key} {found}: {self.rule}"
+
+    @property
+    def of_every_commit(self) -> bool:
+        """The key is missing, and no matter what the commit does: who reads of many commits need not be told why each time."""
+        return self.rule == REQUIRED and self.value is None
 
     def to_dict(self) -> dict[str, str | None]:
         return {
@@ -83,7 +91,7 @@ def _texts(summary: Mapping[str, str]) -> tuple[Mapping[str, str], list[Violatio
 def _missing(summary: Mapping[str, str], requirements: Requirements) -> Iterator[Violation]:
     for key in requirements.keys:
         if not _told(summary, key):
-            yield Violation(key, summary.get(key), "the table requires it of every commit")
+            yield Violation(key, summary.get(key), REQUIRED)
 
 
 def _operation(summary: Mapping[str, str], requirements: Requirements) -> Iterator[Violation]:

@@ -225,7 +225,7 @@ class GapsReport:
                 str(each.entry.snapshot.id),
                 moment(each.entry.snapshot.committed_at),
                 each.entry.operation,
-                look.dim("; ".join(str(violation) for violation in each.violations)),
+                look.dim(each.told),
             )
             for each in found.gaps[:SHOWN]
         ]
@@ -235,7 +235,7 @@ class GapsReport:
         headings = ("snapshot", "committed", "operation", "what is wrong")
         return look.stack(
             look.title("audit gaps", found.table),
-            look.facts([("gaps", share)]),
+            look.facts([("gaps", share), *(("asked by", each) for each in found.asked)]),
             *_lines(rows, look.left(4), headings),
             _rest(len(found.gaps)),
             *_lines(

@@ -14,12 +14,27 @@ from lakewarden.words import counted, number, size
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+_HEADINGS = (
+    "tier",
+    "class",
+    "files",
+    "size",
+    "a month",
+    "of it for small objects",
+    "to read it all",
+    "to delete it now",
+)
+_RIGHT: tuple[look.Justify, ...] = ("right", "right", "right", "right", "right", "right")
+_ELSEWHERE = (
+    "it lies in a folder: these are S3's prices, what it would cost there ([prices.CLASS] says otherwise)"
+)
+
 
 def dollars(amount: float) -> str:
-    """To the cent, or to two digits that count where it is less."""
-    if amount < 0:
-        return f"-{dollars(-amount)}"
-    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.2g}" if amount else "$0"
+    """To the cent; what is less than one is not worth digits."""
+    if 0 < abs(amount) < 0.01:
+        return "under $0.01"
+    return f"-{dollars(-amount)}" if amount < 0 else f"${amount:,.2f}" if amount else "$0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +51,18 @@ class CostReport:
                 each.storage_class,
                 number(each.files),
                 size(each.bytes),
-                f"{dollars(each.month)} a month",
-                f"{dollars(each.padding_month)} of it for small objects" if each.padding_month else "",
-                f"{dollars(each.read_once)} to read all of it" if each.read_once else "",
-                f"{dollars(each.leave_early)} if it were deleted now" if each.leave_early else "",
+                dollars(each.month),
+                dollars(each.padding_month) if each.padding_month else "–",
+                dollars(each.read_once) if each.read_once else "–",
+                dollars(each.leave_early) if each.leave_early else "–",
             )
             for each in self.found.tiers
         ]
         return look.stack(
             look.title("cost", self.found.table),
-            look.lines(rows, ("left", "left", "right", "right", "right", "left", "left", "left")),
+            look.lines(rows, ("left", "left", *_RIGHT), _HEADINGS, wraps=(7,)),
             look.facts(self._facts()),
+            look.dim(f"  {_ELSEWHERE}") if self.found.in_folders else None,
         )
 
     def _facts(self) -> list[tuple[str, str | Text]]:

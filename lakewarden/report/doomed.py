@@ -10,7 +10,7 @@ from rich.text import Text
 
 from lakewarden.report import look
 from lakewarden.state.verdicts import DoomedFile, DoomedList, FileState, Restored, Standing, VerdictState
-from lakewarden.words import age, counted, moment, number, size
+from lakewarden.words import age, counted, known_size, moment, number, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -78,7 +78,10 @@ class RestoreReport:
     def render(self, width: int) -> RenderableType:
         done = self.done
         facts: list[tuple[str, str | Text]] = [
-            ("restored", f"{counted(done.files, 'file')}, {size(done.bytes)}: no run deletes them")
+            (
+                "restored",
+                f"{counted(done.files, 'file')}, {known_size(done.bytes, done.files)}: no run deletes them",
+            )
         ]
         if done.already:
             facts.append(("already", f"{counted(done.already, 'file')} restored before"))
@@ -121,7 +124,13 @@ class ReceiptsReport:
 
 def _line(each: Standing, due: datetime | None, now: datetime) -> tuple[str | Text, ...]:
     verdict, live = each.verdict, each.live
-    return (verdict.id, number(live.files), size(live.bytes), _when(each, due, now), verdict.reason)
+    return (
+        verdict.id,
+        number(live.files),
+        known_size(live.bytes, live.files),
+        _when(each, due, now),
+        verdict.reason,
+    )
 
 
 def _when(each: Standing, due: datetime | None, now: datetime) -> str:

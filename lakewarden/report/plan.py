@@ -30,7 +30,7 @@ from lakewarden.plan import Plan, ReadCost
 from lakewarden.prices import HandOffCost
 from lakewarden.report import look
 from lakewarden.report.cost import dollars
-from lakewarden.words import counted, number, size, some
+from lakewarden.words import counted, known_size, number, size, some
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -276,10 +276,10 @@ def _line(action: Action) -> tuple[str, str, str, str, str]:
             return "the cold table", change, size(action.bytes), "", action.reason
         case DoomFiles():
             change = f"doom {counted(action.files, 'file')}"
-            return action.kind, change, size(action.bytes), "", action.reason
+            return action.kind, change, known_size(action.bytes, action.files), "", action.reason
         case EraseFiles():
             change = f"erase {counted(action.files, 'file')}"
-            return action.verdict_id, change, size(action.bytes), "", action.reason
+            return action.verdict_id, change, known_size(action.bytes, action.files), "", action.reason
         case FoldHistory():
             before = f" with {number(action.folded)} folded before" if action.folded else ""
             change = f"fold {counted(action.entries, 'entry', 'entries')}{before}"
@@ -308,7 +308,10 @@ def _total(plan: Plan) -> tuple[Text, str]:
             for noun in ("partition", "snapshot", "file", "row")
             if f"{noun}s" in all_
         ]
-        return Text(_VERBS[plan.job], style="bold"), ", ".join([*parts, size(all_.get("bytes", 0))])
+        going = [each for each in plan.actions if isinstance(each, DoomFiles | EraseFiles)]
+        unsized = sum(each.files for each in going if not each.bytes)
+        told = known_size(all_.get("bytes", 0), all_.get("files", 0), unsized)
+        return Text(_VERBS[plan.job], style="bold"), ", ".join([*parts, told])
     parts = [
         f"{number(all_[f'input_{noun}'])} → {number(all_[f'output_{noun}'])} {noun}"
         for noun in ("files", "manifests")

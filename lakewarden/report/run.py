@@ -11,7 +11,7 @@ from rich.text import Text
 
 from lakewarden.model import Job, Run, RunState, Step
 from lakewarden.report import look
-from lakewarden.words import age, average, counted, duration, moment, number, percent, size, some
+from lakewarden.words import age, average, counted, duration, known_size, moment, number, percent, size, some
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -136,7 +136,7 @@ def _cleaned(counters: Mapping[str, Any]) -> str:
     if counters.get("changelogs_expired"):
         parts.append(f"{counted(counters['changelogs_expired'], 'changelog')} expired")
     if counters.get("files_doomed"):
-        parts.append(f"{counted(counters['files_doomed'], 'file')} doomed, {size(counters['bytes_doomed'])}")
+        parts.append(_doomed(counters))
     if counters.get("files_erased"):
         parts.append(
             f"{counted(counters['files_erased'], 'file')} deleted, {size(counters['bytes_erased'])} free"
@@ -147,6 +147,13 @@ def _cleaned(counters: Mapping[str, Any]) -> str:
         entries, months = counters["entries_folded"], counters["months_folded"]
         parts.append(f"{counted(entries, 'entry', 'entries')} of {counted(months, 'month')} folded")
     return ", ".join(parts)
+
+
+def _doomed(counters: Mapping[str, Any]) -> str:
+    files, bytes_, unsized = (
+        counters.get(name) for name in ("files_doomed", "bytes_doomed", "files_doomed_unsized")
+    )
+    return f"{counted(files or 0, 'file')} doomed, {known_size(bytes_ or 0, files or 0, unsized)}"
 
 
 def _brief(run: Run) -> dict[str, Any]:

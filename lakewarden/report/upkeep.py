@@ -62,7 +62,9 @@ def _due(each: Due) -> tuple[str | Text, ...]:
 def _waiting(each: Waiting, now: datetime) -> tuple[str | Text, ...]:
     state = Text(str(each.why), style=_STYLES.get(each.why, "dim"))
     when = "–" if each.next_at is None else f"in {duration(max(0.0, (each.next_at - now).total_seconds()))}"
-    return each.table, state, when, f"{each.debt:.0f}", ", ".join(each.jobs), each.reason
+    # A whole pass is what the reason says; its eight jobs in every line would say nothing more.
+    jobs = "" if each.whole else ", ".join(each.jobs)
+    return each.table, state, when, f"{each.debt:.0f}", jobs, each.reason
 
 
 _REQUEST_STYLES = {

@@ -24,6 +24,7 @@ from lakewarden.worker.times import INTERVAL, Times, times_of
 COMPACTING = frozenset({Job.COMPACT, Job.COMPACT_DELETES})
 EXPIRING = frozenset({Job.EXPIRE_PARTITIONS, Job.HANDOFF, Job.EXPIRE, Job.REAP, Job.SWEEP})
 MOST_DEBT = 100.0
+WHOLE_PASS = "a whole pass"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Not now: why, and when it will be looked at again; None where that is up to somebody. `jobs` are those due then."""
+    """Not now: why, and when it will be looked at again; None where that is up to somebody. `jobs` are those due then,
+    `whole` where that is every job the table has."""
 
     table: str
     why: Why
@@ -93,6 +95,7 @@ class Waiting:
     next_at: datetime | None
     jobs: tuple[Job, ...] = ()
     debt: float = 0.0
+    whole: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -216,7 +219,7 @@ class _Deciding:
         ]
         owed = [each for each in jobs if each.due_at is not None and each.due_at <= self._now]
         if not owed:
-            return _later(charge, jobs, debt)
+            return _later(charge, jobs, debt, self._reach - self._now)
         ready = [each for each in owed if each.closed is None]
         return (
             self._due(charge, slots.get(PASS), jobs, owed, ready, debt)
@@ -312,13 +315,16 @@ def _paused(charge: Charge, owed: Sequence[_Slot], debt: float) -> Waiting:
     return Waiting(charge.table, Why.WINDOW, windows[0].reason, min(opens, default=None), jobs, debt)
 
 
-def _later(charge: Charge, jobs: Sequence[_Slot], debt: float) -> Waiting:
+def _later(charge: Charge, jobs: Sequence[_Slot], debt: float, reach: timedelta) -> Waiting:
+    """The turn that comes takes along what is due within `reach` of it, as `_due` does: with an interval, all jobs as a rule."""
     first = min((each.due_at for each in jobs if each.due_at is not None), default=None)
     if first is None:
         reason = "the schedule has no time for any of its jobs"
         return Waiting(charge.table, Why.OFF, reason, None, debt=debt)
-    next_ = tuple(each.job for each in jobs if each.due_at == first)
-    return Waiting(charge.table, Why.LATER, f"next: {', '.join(next_)}", first, next_, debt)
+    next_ = tuple(each.job for each in jobs if each.due_at is not None and each.due_at <= first + reach)
+    whole = bool(reach) and len(next_) == len(jobs)
+    told = WHOLE_PASS if whole else ", ".join(next_)
+    return Waiting(charge.table, Why.LATER, f"next: {told}", first, next_, debt, whole)
 
 
 def _times_in_a_row(failures: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,13 +13,13 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from lakewarden import Lakewarden, clock
-from lakewarden.health.portrait import HoldLine, PartLine, Portrait, RefLine, SnapshotLine
-from lakewarden.model import RunState, Trigger
+from lakewarden.health.portrait import DueLine, HoldLine, PartLine, Portrait, RefLine, SnapshotLine
+from lakewarden.model import Job, RunState, Trigger
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.owner import current_owner
 from lakewarden.state.run_progress import Moment, RunProgress
-from lakewarden.state.standings import PASS, Standing, Standings
+from lakewarden.state.standings import PASS, SEEN, Standing, Standings
 from tests.support.browser import PHONE, WIDE, chromium, page, widest
 from tests.support.console import OPERATE, READ, TABLE, Running, console, end_run, see
 
@@ -149,7 +149,8 @@ def test_the_fleet_says_what_is_wrong_and_since_when(ana: Page) -> None:
     expect(wrong).to_contain_text("since just now")
     rows = ana.locator("#fleet tbody tr")
     expect(rows).to_have_count(3)
-    expect(rows.first).to_contain_text(TABLE)  # the most debt
+    expect(rows.first).to_contain_text(OTHER)  # suspended
+    expect(rows.nth(1)).to_contain_text(TABLE)  # the most debt
     ana.get_by_role("link", name="score").click()
     expect(ana.locator("#fleet tbody tr").first).to_contain_text(TABLE)
     ana.get_by_role("link", name="score ↑").click()
@@ -397,3 +398,79 @@ def test_what_is_turned_away_is_said_on_a_page(tmp_path: Path, running: Running)
         answers = [client.get("/schedule") for _ in range(15)]
     assert answers[0].status_code == 200
     assert answers[-1].status_code == 429 and "Too fast" in answers[-1].text
+
+
+# ------------------------------------------------------------ at 3 a.m.
+
+
+@pytest.fixture
+def plain(tmp_path: Path, browser: Browser) -> Iterator[tuple[Lakewarden, Page]]:
+    """A console that everybody here may use, on the interval schedule."""
+    with console(tmp_path, tokens=False) as found, page(browser, found.address) as opened:
+        yield found.warden, opened
+
+
+def test_each_thing_that_is_wrong_has_its_next_step(ana: Page) -> None:
+    for address in ("/", f"/tables/{OTHER}"):
+        ana.goto(address)
+        wrong = ana.locator("#wrong li", has_text="suspended")
+        expect(wrong).to_contain_text("What to do: mend what the reason names")
+        expect(wrong.locator("code")).to_have_text(f"lakewarden resume {OTHER}")
+        expect(ana.locator("#wrong")).to_contain_text("docs/runbook.md")
+
+
+def test_a_table_that_cannot_be_read_says_since_when_and_how_old_its_numbers_are(
+    plain: tuple[Lakewarden, Page],
+) -> None:
+    warden, opened = plain
+    now, records = clock.now(), HealthRecords(warden.state)
+    see(warden, TABLE)
+    records.put([replace(look(TABLE, 80), at=now - timedelta(hours=5), portrait={})])
+    records.warn([(TABLE, "unreadable", "it cannot be looked at")], now - timedelta(hours=3))
+    records.put([replace(look(TABLE, 0), portrait={}, error="its store is away")])
+    opened.goto(f"/tables/{TABLE}")
+    expect(opened.locator(".title")).to_contain_text(
+        "could not be looked at since 3 hours ago; numbers of 5 hours ago"
+    )
+    expect(opened.locator(".title")).not_to_contain_text("just now")
+
+
+def test_a_cold_table_is_shown_as_what_it_is(plain: tuple[Lakewarden, Page]) -> None:
+    warden, opened = plain
+    see(warden, "cold.db.events", **{"cold-tier.source": TABLE})
+    see(warden, TABLE)
+    due = (DueLine("expire", False, "refusing to expire: gc.enabled=false", error=True),)
+    for table in (TABLE, "cold.db.events"):
+        found = look(table, 80)
+        HealthRecords(warden.state).put(
+            [replace(found, portrait={**found.portrait, "due": [asdict(each) for each in due]})]
+        )
+    opened.goto("/tables/cold.db.events")
+    expect(opened.locator("main")).to_contain_text(f"The colder tier of {TABLE}")
+    expect(opened.locator("main")).not_to_contain_text("gc.enabled")
+    expect(opened.get_by_role("button", name="Maintain now")).to_have_count(0)
+    opened.goto(f"/tables/{TABLE}")
+    expect(opened.locator("main")).to_contain_text("gc.enabled")
+    expect(opened.get_by_role("button", name="Maintain now")).to_have_count(1)
+
+
+def test_a_week_without_times_and_windows_is_a_sentence(plain: tuple[Lakewarden, Page]) -> None:
+    warden, opened = plain
+    now = clock.now()
+    see(warden, TABLE)
+    Standings(warden.state).put_all(
+        [Standing(TABLE, SEEN, now), *(Standing(TABLE, str(each), now, now, "done") for each in (PASS, *Job))]
+    )
+    opened.goto("/schedule")
+    expect(opened.locator("main svg.week, main .key")).to_have_count(0)
+    expect(opened.locator("main")).to_contain_text("no quiet windows are set")
+    expect(opened.locator("main")).to_contain_text("next: a whole pass")
+
+
+def test_the_name_of_an_operator_stays_in_one_piece(ana: Page) -> None:
+    ana.goto(f"/tables/{OTHER}")
+    ana.get_by_role("button", name="Resume").click()
+    ana.goto(f"/tables/{OTHER}")
+    cell = ana.locator("td[data-label=who]").first
+    expect(cell).to_have_text("ana")
+    expect(cell).to_have_css("white-space", "nowrap")

@@ -206,3 +206,18 @@ def test_every_property_reaches_paimon(
     assert error.value.message.startswith(f"reach catalog pm ({uri}, lake): ")
     assert "nobody here knows you" in error.value.message
     assert "the-token" not in error.value.message
+
+
+def test_a_catalog_that_was_open_when_its_mount_went_away(spark: SparkSession, tmp_path: Path) -> None:
+    """Paimon would make the folder anew, and find no tables in it."""
+    with paimon_lab(spark, tmp_path) as lab:
+        table = lab.create()
+        assert lab.lw.tables("pm")
+        lab.warehouse.rename(tmp_path / "away")
+        for ask in (lambda: lab.lw.tables("pm"), lambda: lab.lw.run("compact", table)):
+            with pytest.raises(
+                Unreachable, match=f"reach catalog pm: its warehouse {lab.warehouse} is not there"
+            ) as error:
+                ask()
+            assert f"check that {lab.warehouse} is mounted" in error.value.hint
+        assert not lab.warehouse.exists()

@@ -219,6 +219,37 @@ def test_the_doctor_on_a_good_and_on_a_bad_configuration(shell: Shell) -> None:
     assert (bad["configuration"]["state"], bad["spark"]["state"]) == ("fail", "skipped")
 
 
+def listed(shell: Shell) -> set[str | None]:
+    """What `tables` says of why, line by line, of this lab's catalog."""
+    code, out, _ = shell("tables", "--json")
+    mine = [each for each in json.loads(out)["tables"] if each["table"].startswith(f"{shell.lab.catalog}.")]
+    assert (code != 0) == any(each["error"] for each in mine)
+    return {each["error"] for each in mine}
+
+
+def test_a_warehouse_whose_mount_is_gone_is_told_as_that_and_not_as_tables_that_were_dropped(
+    shell: Shell, tmp_path: Path
+) -> None:
+    lab = shell.lab
+    folder = str(lab.warehouse)
+    said = f"reach catalog {lab.catalog}: its warehouse {folder} is not there"
+    assert said in listed(shell), "of a lake that is new, the same"
+
+    table = lab.create()
+    lab.warehouse.rename(tmp_path / "away")
+    code, _, err = shell("run", "compact", table)
+    assert code == 2 and said in err and f"check that {folder} is mounted" in err
+    assert said in shell("health", table, "--refresh")[1]
+    assert said in listed(shell)
+    ill = {each["name"]: each for each in shell.document("doctor", code=1)["checks"]}
+    found = ill[f"catalog {lab.catalog}"]
+    assert (found["state"], found["found"]) == ("fail", said)
+    assert folder in found["advice"] and "doctor" not in found["advice"]
+    (tmp_path / "away").rename(lab.warehouse)
+    assert listed(shell) == {None}, "nothing was lost"
+    assert shell("run", "compact", f"{lab.catalog}.db.nosuch")[0] == 10
+
+
 @pytest.mark.slow
 def test_ctrl_c_leaves_nothing_half_done(lab: Lab, tmp_path: Path) -> None:
     """A real process and a real SIGINT, sent once the first output is being written."""

@@ -45,6 +45,7 @@ def test_expired_snapshots_are_gone_and_every_file_is_still_there(lab: Lab) -> N
     run = lab.lw.run("expire", table, NOW)
     assert run.state is RunState.DONE, run.reason
     assert run.counters["snapshots_expired"] == 9 and run.counters["files_doomed"] == len(planned)
+    assert run.counters["files_doomed_unsized"] == 9, "the manifest list of each"
     assert len(lab.snapshots(table)) == 1
     assert lab.rows(table) == rows
     assert set(before) <= set(lab.on_disk()), "expire frees no bytes"

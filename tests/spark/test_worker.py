@@ -99,6 +99,22 @@ def test_a_table_that_fails_ten_times_is_suspended_and_resumed_on_its_page(lab: 
         wait_until(lambda: _failures(lab.lw, table) == 0, "its failures are forgotten", 30)
 
 
+def test_a_mount_that_is_gone_is_told_as_that_and_when_it_is_back_the_table_is_worked_on(
+    lab: Lab, tmp_path: Path
+) -> None:
+    table = lab.messy(files=4, days=1)
+    lab.lw.view(table)
+    lab.warehouse.rename(tmp_path / "away")
+    lab.lw.request(table, Trigger("manual", "ana"))
+    with working(lab.lw):
+        wait_until(lambda: _failures(lab.lw, table) > 0, "it was tried", 90)
+        found = slot(lab.lw, table)
+        assert found is not None and f"its warehouse {lab.warehouse} is not there" in found.reason
+        (tmp_path / "away").rename(lab.warehouse)
+        lab.lw.request(table, Trigger("manual", "ana"))
+        wait_until(lambda: len(lab.data_files(table)) == 1, "it is compacted", 90)
+
+
 @contextmanager
 def console_page(lw: Lakewarden) -> Iterator[Page]:
     server = ConsoleServer(lw, port=0)

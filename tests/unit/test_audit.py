@@ -243,3 +243,7 @@ def test_gaps_are_what_the_hook_would_turn_away() -> None:
     assert [each.entry for each in found] == [silent, unsigned]
     assert [violation.key for violation in found[0].violations] == ["writer.id", "lineage.operation"]
     assert {violation.key for violation in found[1].violations} == {"trigger.operator", "trigger.ticket"}
+    assert found[0].told == "missing: writer.id, lineage.operation"
+    assert "trigger.ticket is missing: an overwrite names its ticket" in found[1].told, (
+        "not asked of every commit"
+    )

@@ -188,6 +188,9 @@ def test_gaps(shell: Shell, lake: Lakewarden) -> None:
     assert (found["commits"], found["rejected"][0]["lineage_validation_failures_total"]) == (60, 3)
     code, out, _ = shell("audit", "gaps", TABLE)
     assert code == 0 and "6 of 60 commits" in out and "gateway" in out
+    line = next(each for each in out.splitlines() if str(one(59).id) in each)
+    assert "missing: writer.id" in line and "requires" not in out, "a line a commit"
+    assert out.count("lineage_required_keys=") == 1 and "(default)" in out, "where the rule comes from, once"
 
 
 def test_a_table_nobody_has_read(shell: Shell) -> None:

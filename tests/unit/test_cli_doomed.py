@@ -47,13 +47,20 @@ def shell(lake: Lakewarden, capsys: pytest.CaptureFixture[str]) -> Shell:
     return run
 
 
-def doom(lake: Lakewarden, verdict: str, *paths: str, enforce: bool = True, uuid: str = "u") -> DoomedFiles:
+def doom(
+    lake: Lakewarden,
+    verdict: str,
+    *paths: str,
+    enforce: bool = True,
+    uuid: str = "u",
+    size: int | None = 1_500_000,
+) -> DoomedFiles:
     files = DoomedFiles(lake.state)
     table = pa.table(
         {
             "path": pa.array(paths, pa.string()),
             "kind": pa.array(["data"] * len(paths), pa.string()),
-            "size": pa.array([1_500_000] * len(paths), pa.int64()),
+            "size": pa.array([size] * len(paths), pa.int64()),
             "stamp": pa.nulls(len(paths), pa.string()),
         }
     )
@@ -191,3 +198,9 @@ def test_a_renamed_table_keeps_what_was_doomed(lake: Lakewarden) -> None:
         connection.exec_driver_sql("UPDATE verdicts SET table_name = 'lake.db.old'")
     assert len(lake.doomed(NAME).files) == 1
     assert lake.restore(NAME, "/t/a").files == 1
+
+
+def test_a_size_that_nobody_knows_is_told_as_that(shell: Shell, lake: Lakewarden) -> None:
+    doom(lake, "v1", "/t/metadata/snap-1.avro", size=None)
+    assert "0 B" not in (said := shell("doomed", NAME)[1]) and "size not known" in said
+    assert "1 file, size not known" in shell("restore", NAME, "--all")[1]

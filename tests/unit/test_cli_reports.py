@@ -18,7 +18,7 @@ from lakewarden.plan import Plan
 from lakewarden.report.demo import DemoReport, Picture, Proof
 from lakewarden.report.doctor import Check, DoctorReport
 from lakewarden.report.plan import PlanReport
-from lakewarden.report.run import PassReport
+from lakewarden.report.run import PassReport, result
 from lakewarden.report.table import Due, TableReport, TableRow, TablesReport
 from tests.support.tables import MB, NOW, file, files, policy, view
 
@@ -200,3 +200,21 @@ def test_a_bar_survives_notes_and_late_advances() -> None:
     bar.end()
     bar.advance(5)
     assert "spared day=[1]: a file is missing" in output.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("counters", "told"),
+    [
+        ({"bytes_doomed": 0, "files_doomed_unsized": 15}, "15 files doomed, size not known"),
+        ({"bytes_doomed": 0}, "15 files doomed, size not known"),
+        (
+            {"bytes_doomed": 9_600, "files_doomed_unsized": 13},
+            "15 files doomed, 9.6 KB without 13 whose size is not known",
+        ),
+        ({"bytes_doomed": 9_600, "files_doomed_unsized": 0}, "15 files doomed, 9.6 KB"),
+        ({"snapshots_released": 2}, "15 files doomed, size not known"),
+    ],
+)
+def test_a_run_does_not_tell_a_size_that_nobody_knows(counters: dict[str, int], told: str) -> None:
+    ran = replace(a_run(RunState.DONE), counters={"files_doomed": 15, **counters})
+    assert result(ran) == told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -65,6 +66,17 @@ def test_tables_stand_by_debt_and_by_whatever_is_asked_for(warden: Lakewarden) -
     assert shown(warden, text="nothing").found == 0
 
 
+def test_what_is_wrong_stands_above_what_is_healthy_unless_a_column_is_asked_for(warden: Lakewarden) -> None:
+    for table, debt in (("lake.db.fine", 40), ("lake.db.held", 0), ("lake.db.warned", 10)):
+        put(warden, table, debt)
+    unread = TableHealth("lake.db.unread", "u", NOW, "", 0, 0.0, Numbers(), "its store is away")
+    HealthRecords(warden.state).put([unread])
+    HealthRecords(warden.state).warn([("lake.db.warned", "small-files", "many")], NOW)
+    warden.suspend("lake.db.held", "moving", "ana")
+    assert names(shown(warden)) == ["lake.db.held", "lake.db.unread", "lake.db.warned", "lake.db.fine"]
+    assert names(shown(warden, sort="debt"))[:2] == ["lake.db.fine", "lake.db.warned"]
+
+
 def test_what_the_collector_has_not_warned_of_is_told_all_the_same(warden: Lakewarden) -> None:
     put(warden, "lake.db.a", 5)
     warden.suspend("lake.db.a", "moving", "ana")
@@ -87,7 +99,7 @@ def test_many_tables_come_in_pages(warden: Lakewarden) -> None:
 def test_the_same_wish_but_for_one_thing_is_one_address() -> None:
     wish = Wish(text="a b", only="wrong", page=4)
     assert wish.but(page=5) == {"q": "a b", "only": "wrong", "page": "5"}
-    assert wish.by("debt") == {"q": "a b", "only": "wrong", "sort": "debt", "order": "up"}
+    assert wish.by("debt") == {"q": "a b", "only": "wrong", "sort": "debt", "order": "down"}
     assert Wish().but() == {} and query({}) == "?"
     assert RunsWish("t", page=2).but(page=1) == {"q": "t"}
 
@@ -155,6 +167,14 @@ def test_the_week_has_times_windows_and_who_is_next(warden: Lakewarden) -> None:
     assert page.closed == ("no compaction starts before 06:00 UTC",)
     assert [table for table, _ in page.next] == ["lake.db.a"]
     assert len(page.spans) == 8  # the night before Monday reaches into the week
+
+
+def test_a_week_shows_what_it_has_and_explains_no_more(warden: Lakewarden) -> None:
+    page = schedule_page(warden, Outlooks(warden).at(NOW).decision, NOW)
+    words = [text for _, text in page.legend]
+    assert "no compaction starts" in words and "no expiry starts" not in words and "expire" in words
+    assert replace(page, spans=(), ticks=()).legend == ()
+    assert [text for _, text in replace(page, ticks=()).legend] == ["no compaction starts"]
 
 
 def test_a_decision_is_made_once_for_several_who_look(warden: Lakewarden) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import pytest
+from rich.console import Console
 
 from lakewarden.config import Config
 from lakewarden.errors import ConfigError
-from lakewarden.jobs.cost import Lying, age_cost, early_fees, hand_off_cost, tier_cost, tiers_of
+from lakewarden.jobs.cost import Lying, TableCost, age_cost, early_fees, hand_off_cost, tier_cost, tiers_of
 from lakewarden.prices import GIB, PRICES
+from lakewarden.report.cost import CostReport, dollars
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -126,3 +130,45 @@ def test_prices_are_settings() -> None:
     ):
         with pytest.raises(ConfigError, match=told):
             Config.from_dict({"prices": {"GLACIER_IR": wrong}})
+
+
+def test_dollars_have_cents_and_never_an_exponent() -> None:
+    told = [dollars(each) for each in (0, 1.6e-06, -1.6e-06, 0.0099, 0.01, 0.5, 1234.5, -2)]
+    assert told == [
+        "$0",
+        "under $0.01",
+        "under $0.01",
+        "under $0.01",
+        "$0.01",
+        "$0.50",
+        "$1,234.50",
+        "-$2.00",
+    ]
+
+
+@pytest.mark.parametrize("in_folders", [True, False])
+def test_the_report_has_headings_and_says_whose_prices_they_are(in_folders: bool) -> None:
+    tiers = (
+        tier_cost("live", [70 * KIB], None, PRICES),
+        tier_cost("cold", [8 * KIB] * (1 << 20), "GLACIER_IR", PRICES),
+    )
+    found = TableCost("lake.db.t", tiers, hand_off_cost([], None, None, PRICES), 0, in_folders)
+    output = StringIO()
+    Console(file=output, width=140, highlight=False).print(CostReport(found).render(140))
+    _, headings, live, cold, *_ = output.getvalue().splitlines()
+    assert headings.split()[:4] == ["tier", "class", "files", "size"] and "a month" in headings
+    assert live.split() == [
+        "live",
+        "STANDARD",
+        "1",
+        "71.7",
+        "KB",
+        "under",
+        "$0.01",
+        "–",
+        "under",
+        "$0.01",
+        "–",
+    ]
+    assert "$0.51" in cold and "e-0" not in output.getvalue()
+    assert ("these are S3's prices" in output.getvalue()) is in_folders

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakewarden.console.pages.advice import ADVICE, advice
 from lakewarden.health import warnings
 from lakewarden.health.portrait import (
     SNAPSHOTS,
@@ -168,6 +169,15 @@ def test_states_are_warnings_too() -> None:
 def test_each_kind_has_its_section_in_the_runbook() -> None:
     page = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text("utf-8")
     assert [each for each in Kind if f"\n## {each}\n" not in page] == []
+
+
+def test_the_advice_of_the_console_is_the_runbooks() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text("utf-8")
+    sections = {each.partition("\n")[0]: each for each in page.split("\n## ")[1:]}
+    assert set(ADVICE) == set(Kind)
+    assert [kind for kind, each in ADVICE.items() if f"`{each.command}" not in sections[kind]] == []
+    assert advice("suspended").of("lake.db.a b") == "lakewarden resume 'lake.db.a b'"  # type: ignore[union-attr]
+    assert advice("of a later version") is None
 
 
 # ------------------------------------------------------------ writing down

@@ -55,6 +55,7 @@ def test_it_is_due_again_an_interval_after_its_last_turn() -> None:
     early = one(charge(), book)
     assert isinstance(early, Waiting) and early.why is Why.LATER
     assert early.next_at == NOW + timedelta(minutes=1)
+    assert (early.reason, early.jobs) == ("next: a whole pass", PLAIN)
     late = one(charge(), book, now=NOW + timedelta(minutes=2))
     assert isinstance(late, Due) and late.jobs == PLAIN and late.since == NOW + timedelta(minutes=1)
 
@@ -68,6 +69,21 @@ def test_a_turn_takes_along_what_is_due_soon() -> None:
     fresh = replace(early, began_at=NOW - timedelta(minutes=10))
     found = one(charge(), Book(stood("lake.db.a", NOW - HOUR, compact=fresh)))
     assert isinstance(found, Due) and Job.COMPACT not in found.jobs
+
+
+def test_what_comes_next_is_a_whole_pass_or_the_jobs_it_has() -> None:
+    """Jobs of one pass begin one after the other: the first alone is not what comes."""
+    began = NOW - timedelta(minutes=30)
+    stands = {
+        job: Standing("lake.db.a", job, began + place * timedelta(minutes=1))
+        for place, job in enumerate(map(str, PLAIN))
+    }
+    found = one(charge(), Book({"lake.db.a": stands}))
+    assert isinstance(found, Waiting) and found.whole and found.reason == "next: a whole pass"
+    late = {**stands, "compact": Standing("lake.db.a", "compact", NOW, retry_at=NOW + 3 * HOUR)}
+    found = one(charge(), Book({"lake.db.a": late}))
+    assert isinstance(found, Waiting) and not found.whole
+    assert Job.COMPACT not in found.jobs and found.reason == f"next: {', '.join(found.jobs)}"
 
 
 def test_quiet_windows_leave_their_jobs_out_and_tell_when_they_open() -> None:

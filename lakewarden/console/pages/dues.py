@@ -17,7 +17,7 @@ from lakewarden.state.standings import PASS, SEEN, Standing
 from lakewarden.worker import schedule
 from lakewarden.worker.outlook import outlook
 from lakewarden.worker.roster import Roster
-from lakewarden.worker.schedule import Decision, Waiting, Why, due_at
+from lakewarden.worker.schedule import WHOLE_PASS, Decision, Waiting, Why, due_at
 from lakewarden.worker.times import times_of
 
 # A decision is shown for so long before another is made: several people look at the same fleet.
@@ -58,6 +58,10 @@ class Due:
     why: str
     switched_off: bool = False
 
+    @property
+    def what(self) -> str:
+        return WHOLE_PASS if self.slot == PASS else self.slot
+
     def to_dict(self) -> dict[str, Any]:
         at = self.at.isoformat() if self.at else None
         return {"slot": self.slot, "at": at, "now": self.now, "why": self.why}
@@ -80,7 +84,8 @@ def due_of(decision: Decision, table: str) -> Due:
 
 
 def _turn(found: schedule.Due | Waiting) -> Due:
-    jobs = ", ".join(found.jobs) or PASS
+    whole = isinstance(found, Waiting) and found.whole
+    jobs = PASS if whole else ", ".join(found.jobs) or PASS
     if isinstance(found, Waiting):
         return Due(jobs, found.next_at, False, found.reason, found.why in (Why.SUSPENDED, Why.OFF))
     return Due(jobs, found.since, True, "; ".join((found.reason, *found.left_out)))

@@ -47,6 +47,12 @@ class FleetRow:
         return None if self.last is None else self.last.ended_at or self.last.began_at
 
     @property
+    def need(self) -> tuple[int, float]:
+        """What nobody works on, or nobody can see, comes before what has warnings, and that before the rest; each by debt."""
+        stands_still = bool(self.suspension or self.health.error)
+        return 2 * stands_still or int(bool(self.warnings)), self.health.debt
+
+    @property
     def troubled(self) -> bool:
         return bool(self.warnings or self.suspension or self.health.error)
 
@@ -69,7 +75,7 @@ class Wish:
     text: str = ""
     format: str = ""
     only: str = ""
-    sort: str = "debt"
+    sort: str = "need"
     down: bool = True
     page: int = 1
 
@@ -90,6 +96,7 @@ class Wish:
 
 
 _COLUMNS: Mapping[str, Callable[[FleetRow], Any]] = {
+    "need": lambda row: row.need,
     "table": lambda row: row.table,
     "debt": lambda row: row.health.debt,
     "score": lambda row: row.health.score,

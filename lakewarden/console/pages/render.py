@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from lakewarden import clock
 from lakewarden.console import charts
 from lakewarden.console.auth import Identity
+from lakewarden.console.pages.advice import advice
 from lakewarden.console.pages.runs import action_line
 from lakewarden.console.pages.table import kind_of
 from lakewarden.model import RunState
@@ -25,7 +26,7 @@ from lakewarden.report.cost import dollars
 from lakewarden.report.policy import shown
 from lakewarden.report.run import result
 from lakewarden.version import build
-from lakewarden.words import age, counted, duration, moment, number, percent, size
+from lakewarden.words import age, counted, duration, known_size, moment, number, percent, size
 
 NAV = (("/", "Fleet"), ("/runs", "Runs"), ("/schedule", "Schedule"), ("/holds", "Holds"), ("/audit", "Audit"))
 _TONES = {
@@ -90,9 +91,10 @@ def environment() -> Environment:
         "moment": moment,
         "number": number,
         "size": size,
+        "known_size": known_size,
         "percent": percent,
         "duration": duration,
-        "dollars": cents,
+        "dollars": dollars,
         "tone": tone,
         "grade": grade,
         "segment": segment,
@@ -104,6 +106,7 @@ def environment() -> Environment:
     }
     made.globals |= {
         "counted": counted,
+        "advice": advice,
         "charts": charts,
         "action_line": action_line,
         "kind_of": kind_of,
@@ -122,11 +125,6 @@ def tone(state: object) -> str:
 
 def grade(score: int) -> str:
     return "good" if score >= _GOOD else "warn" if score >= _FAIR else "bad"
-
-
-def cents(amount: float) -> str:
-    """For a glance: what is less than a cent is not worth digits."""
-    return "under $0.01" if 0 < amount < 0.01 else dollars(amount)
 
 
 def segment(text: object) -> str:

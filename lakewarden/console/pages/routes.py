@@ -42,11 +42,11 @@ def fleet_(
     q: Words = "",
     format: Words = "",
     only: Words = "",
-    sort: Words = "debt",
+    sort: Words = "need",
     order: Words = "",
     page: Page = 1,
 ) -> Response:
-    column = sort if sort in COLUMNS else "debt"
+    column = sort if sort in COLUMNS else "need"
     down = order != "up" if order else column not in ("table", "score", "next")
     wish = Wish(q, format, only if only in ONLY else "", column, down, page)
     now, warden = clock.now(), warden_of(request)

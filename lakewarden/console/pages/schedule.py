@@ -23,6 +23,16 @@ from lakewarden.worker.schedule import Decision
 _DAY = timedelta(days=1)
 SHOWN = 100
 _TICKS = 336  # of one job: every half hour; more would cover each other
+_MARKS = (
+    ("tick-expire", "expire", frozenset({"expire"})),
+    ("tick-handoff", "handoff", frozenset({"handoff"})),
+    ("tick-reap", "reap and sweep", frozenset({"reap", "sweep"})),
+)
+_MARKED = frozenset({"expire", "handoff", "reap", "sweep"})
+_BARS = (
+    ("span", "no compaction starts", "compaction"),
+    ("span span-expiry", "no expiry starts", "expiry"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,17 @@ class SchedulePage:
     due: int
     requests: tuple[Request, ...]
     leader: Lease | None
+
+    @property
+    def legend(self) -> tuple[tuple[str, str], ...]:
+        """Of what the week shows, and nothing else: marks and their words."""
+        jobs, pauses = {each.kind for each in self.ticks}, {each.kind for each in self.spans}
+        named = [
+            *((f"tick {mark}", text) for mark, text, of in _MARKS if jobs & of),
+            *([("tick", "the other jobs")] if jobs - _MARKED else []),
+            *((mark, text) for mark, text, kind in _BARS if kind in pauses),
+        ]
+        return tuple(named)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -13,6 +13,7 @@ from lakewarden.console.pages.progress import RunningRun, running
 from lakewarden.console.reads import known
 from lakewarden.errors import PolicyError
 from lakewarden.health.portrait import Portrait, SnapshotLine
+from lakewarden.health.warnings import Kind
 from lakewarden.jobs.cost import price_of
 from lakewarden.model import Run
 from lakewarden.policy.resolve import Policy
@@ -73,6 +74,21 @@ class TablePage:
     kin: Kinship
     actions: tuple[OperatorAction, ...]
     cost: Cost | None
+    cold_of: str = ""  # the table whose colder tier this is
+
+    @property
+    def unread_since(self) -> datetime | None:
+        """None for a table that was read at its last look, which is the rule."""
+        if self.health is None or not self.health.error:
+            return None
+        warned = [each.since for each in self.warnings if each.kind == Kind.UNREADABLE]
+        return min(warned, default=self.health.at)
+
+    @property
+    def numbers_of(self) -> datetime | None:
+        """When the table was last seen as its numbers say: what cannot be looked at keeps those of before."""
+        painted = self.portrait.painted_at if self.portrait else None
+        return painted or max((each.at for each in self.points), default=None)
 
     @property
     def since(self) -> datetime:
@@ -147,6 +163,7 @@ def table_page(warden: Lakewarden, name: str, span: str, decision: Decision, now
         kin=kinship(warden, name, portrait),
         actions=warden.operator_actions(name, limit=10),
         cost=_cost(warden, look),
+        cold_of=warden.cold_of(name),
     )
 
 

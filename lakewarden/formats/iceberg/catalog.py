@@ -10,10 +10,13 @@ from typing import Any
 
 from lakewarden.errors import LakewardenError, NoSuchTable, Unreachable
 from lakewarden.formats.jvm import JavaError, bridge, file_columns, is_java, java_reason
+from lakewarden.formats.refusals import no_warehouse
 from lakewarden.model import TableRef
+from lakewarden.paths import normal
 
 _PREFIX = "spark.sql.catalog."
 _IMPLEMENTATION = "org.apache.iceberg.spark.SparkCatalog"
+_HADOOP = "org.apache.iceberg.hadoop.HadoopCatalog"
 _HERE = Path(__file__).parent
 _BETWEEN = "\x01"
 # What people configure. Iceberg registers catalogs of other classes by itself, for the work of one procedure.
@@ -89,11 +92,20 @@ class Catalogs:
         try:
             rows = json.loads(self.bridge.tables(self.spark._jsparkSession, catalog))
         except JavaError as error:
+            self._refuse_missing_folder(catalog, error)
             raise catalog_error(error, f"catalog {catalog}") from error
         return sorted(TableRef(catalog, tuple(row[:-1]), row[-1]) for row in rows)
 
     def load(self, table: TableRef) -> Any:
         """The library's table object, fresh from the catalog. Use it at once and let it go."""
+        try:
+            return self.sought(table)
+        except NoSuchTable as error:
+            self._refuse_missing_folder(table.catalog, error)
+            raise
+
+    def sought(self, table: TableRef) -> Any:
+        """The same, for who makes the table where there is none: a warehouse that is not there yet is no trouble then."""
         try:
             catalog = self.spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(
                 self.spark._jsparkSession, table.catalog
@@ -111,6 +123,26 @@ class Catalogs:
                     other_format=other,
                 ) from error
             raise catalog_error(error, f"catalog {table.catalog}") from error
+
+    def _refuse_missing_folder(self, catalog: str, error: BaseException) -> None:
+        """A Hadoop catalog is its folder: where that is away, all its tables seem to be. An object store has no folders to miss."""
+        warehouse = self._setting(catalog, "warehouse")
+        of_folders = (
+            self._setting(catalog, "type") == "hadoop" or self._setting(catalog, "catalog-impl") == _HADOOP
+        )
+        if not of_folders or not warehouse:
+            return
+        path = self.spark._jvm.org.apache.hadoop.fs.Path(warehouse)
+        try:
+            store = path.getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf())
+            away = store.getUri().getScheme() == "file" and not store.exists(path)
+        except JavaError:
+            return  # whatever keeps the store from answering, what the catalog said of it is told
+        if away:
+            raise no_warehouse(catalog, normal(warehouse)) from error
+
+    def _setting(self, catalog: str, name: str) -> str:
+        return str(self.spark.conf.get(f"{_PREFIX}{catalog}.{name}", "") or "")
 
 
 def catalog_error(error: BaseException, what: str) -> LakewardenError:

@@ -99,7 +99,7 @@ def find(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome | None:
         reason = f"no Iceberg catalog {catalog} is configured; configured: {', '.join(there)}"
         raise PolicyError(key="handoff_catalog", reason=reason)
     try:
-        table = catalogs.load(ref)
+        table = catalogs.sought(ref)
     except NoSuchTable:
         return None
     if not catalogs.cold.replaceable(table):

@@ -106,8 +106,9 @@ class Catalogs:
                 self._open.popitem()[1].close()
 
     def _catalog(self, name: str) -> Any:
+        # Each time: a catalog that was opened long ago does not notice that its mount is gone, and has no tables then.
+        refuse_missing_folder(name, self._properties[name])
         if name not in self._open:
-            refuse_missing_folder(name, self._properties[name])
             try:
                 self._open[name] = self.bridge.open(json.dumps(dict(self._properties[name])))
             except JavaError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from lakewarden.errors import LakewardenError, Unreachable
 from lakewarden.formats.jvm import is_java, java_causes, java_reason
 from lakewarden.formats.paimon.stores import address
+from lakewarden.formats.refusals import no_warehouse
 from lakewarden.paths import normal
 
 # What S3 said, without the numbers of the request, which only its operator can look up.
@@ -30,16 +31,13 @@ def cannot_open(error: BaseException, catalog: str, properties: Mapping[str, str
 
 
 def refuse_missing_folder(catalog: str, properties: Mapping[str, str]) -> None:
-    """Paimon makes the folder of a warehouse that is not there: a name that was mistyped would be a lake without tables."""
+    """Paimon makes the folder of a warehouse that is not there: a name that was mistyped would be a lake without tables,
+    and one whose mount is gone a lake that lost them."""
     folder = normal(properties.get("warehouse", ""))
     if properties.get("metastore", "filesystem") != "filesystem" or not folder.startswith("/"):
         return
     if not Path(folder).is_dir():
-        raise Unreachable(
-            what=f"catalog {catalog} ({folder})",
-            reason="there is no such folder",
-            hint=f"check `warehouse` of [catalogs.{catalog}], or make the folder",
-        )
+        raise no_warehouse(catalog, folder)
 
 
 def _reason(error: BaseException) -> str:
