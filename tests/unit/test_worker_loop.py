@@ -32,6 +32,13 @@ NAME = "lake.db.events"
 AWAY = Unreachable(what="the state database x", reason="connection refused")
 
 
+@pytest.fixture(autouse=True)
+def _the_tests_own_spark_lives() -> Iterator[None]:
+    """Workers without a Spark let go of this process's, which other tests share."""
+    with patch("lakewarden.engine.session.abandon_session"), patch("lakewarden.worker.session.end_jvm"):
+        yield
+
+
 @pytest.fixture
 def lw(tmp_path: Path) -> Iterator[Lakewarden]:
     config = {
