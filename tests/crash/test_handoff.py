@@ -70,7 +70,7 @@ PAIMON_DEATHS = [
     ("put", "after", 1, FAILED),
     ("put", "after", 2, DONE),
 ]
-PAIMON_CHOSEN = PAIMON_DEATHS if EVERY else [("put", "after", 1, FAILED)]
+PAIMON_CHOSEN = PAIMON_DEATHS if EVERY else []  # the same code as above, over another format
 
 
 @pytest.fixture

@@ -245,7 +245,7 @@ def test_the_command_line(
     assert "recalled" in asked("recall", table, "--snapshot", snapshot)[1]
     assert asked("recall", table, "--snapshot", "12345")[0] == 1
     code, told = asked("cost", table)
-    assert code == 0 and "DEEP_ARCHIVE" in told and "if it were deleted now" in told
+    assert code == 0 and "DEEP_ARCHIVE" in told and "to delete it now" in told
 
 
 # ------------------------------------------------------------ the archive itself

@@ -72,7 +72,17 @@ def checks(report: Report) -> dict[str, Check]:
 
 
 # What makes these slow is waiting, or tables of several sizes; their code is covered by the others' small runs.
-SLOW = {"reap-s3", "reach-memory", "history-growth", "lineage", "handoff", "handoff-copy"}
+SLOW = {
+    "reap-s3",
+    "reach-memory",
+    "history-growth",
+    "lineage",
+    "handoff",
+    "handoff-copy",
+    "sort",
+    "sort-shuffle",
+    "zorder-shuffle",
+}
 EVERY = os.environ.get("LAKEWARDEN_CRASH") == "every"
 
 
