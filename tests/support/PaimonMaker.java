@@ -118,11 +118,32 @@ public class PaimonMaker {
     try {
       commit.commit(number, messages);
     } catch (RuntimeException lost) {
-      commit.abort(messages);
+      commit.abort(withoutMoves(messages));
       throw lost;
     } finally {
       commit.close();
     }
+  }
+
+  /** Paimon's abort removes every file a merge brought, also one that only moved to another level, which the table still names. */
+  private static List withoutMoves(List messages) {
+    List found = new ArrayList();
+    for (Iterator each = messages.iterator(); each.hasNext(); ) {
+      org.apache.paimon.table.sink.CommitMessageImpl message =
+          (org.apache.paimon.table.sink.CommitMessageImpl) each.next();
+      List before = new ArrayList();
+      for (Iterator files = message.compactIncrement().compactBefore().iterator(); files.hasNext(); ) {
+        before.add(((org.apache.paimon.io.DataFileMeta) files.next()).fileName());
+      }
+      boolean moved = false;
+      for (Iterator files = message.compactIncrement().compactAfter().iterator(); files.hasNext(); ) {
+        moved = moved || before.contains(((org.apache.paimon.io.DataFileMeta) files.next()).fileName());
+      }
+      if (!moved) {
+        found.add(message);
+      }
+    }
+    return found;
   }
 
   private synchronized long next() {
