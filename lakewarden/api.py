@@ -40,7 +40,6 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.lake import Lake
     from lakewarden.lineage.gateway.server import Listening
     from lakewarden.plan import Plan
-    from lakewarden.safety.ownership import MetadataFile
     from lakewarden.state.database import State
     from lakewarden.state.doomed import DoomedFiles
     from lakewarden.state.locks import Lock
@@ -71,7 +70,6 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
         self._making_lanes = threading.Lock()
         # Apart: while Spark starts, the database is asked.
         self._opening_state, self._opening_lake = threading.Lock(), threading.Lock()
-        self._strays: dict[tuple[str, str], MetadataFile] = {}
         self._listening: Listeners | None = None
         self._traces: Traces | None = None
 
@@ -249,7 +247,7 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
         format_ = self.lake.format_for(ref)
         view = self.view(ref)
         rate, prices = self.config.budgets.deletes_per_s, self.config.prices
-        grounds = Grounds(self.state, self.lake, rate, self._strays, prices=prices)
+        grounds = Grounds(self.state, self.lake, rate, prices=prices)
         wanted = self._resolve(ref, view.properties, policy)
         return prepare(kind, format_, view, wanted, clock.now(), grounds).plan
 
@@ -281,7 +279,6 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
             progress,
             self.config.budgets,
             self._lanes(),
-            self._strays,
             self.config.lineage.history,
             self.config.prices,
             stop or Stop(),

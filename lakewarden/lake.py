@@ -20,6 +20,7 @@ from lakewarden.formats.paimon.format import Paimon
 from lakewarden.formats.paimon.guard import Guard, unguarded
 from lakewarden.formats.paimon.stores import on_s3
 from lakewarden.formats.seam import TableFormat
+from lakewarden.jobs.strays import KnownStrays
 from lakewarden.model import TableRef
 
 PAIMON = "paimon"
@@ -36,6 +37,7 @@ class Lake:
         cache = default_cache(os.environ).parent
         ship_kernels(self.spark, cache / "kernels")
         self._iceberg = Iceberg(self.spark, MetadataFiles(self.spark), cache / "reach")
+        self.strays = KnownStrays()
         self._paimon_catalogs = {
             each.name: each.properties for each in config.catalogs.values() if each.format == PAIMON
         }

@@ -146,7 +146,7 @@ class _Job:
             ranged = sent.partitionBy(len(exchange.task.outputs), exchange.output_of)
             return _checked(ranged.mapPartitionsWithIndex(gather).collect())
         finally:
-            shared.unpersist()
+            shared.destroy()  # its file on this machine too, which unpersist would leave
 
     def _run(
         self,

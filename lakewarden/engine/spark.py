@@ -7,6 +7,7 @@ import hashlib
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -23,6 +24,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _SHIPPED = "spark.lakewarden.shipped"
+_AT_REST = "spark.lakewarden.accumulators"
 
 
 def fan_out(
@@ -115,7 +117,8 @@ class Meter:
     """
 
     def __init__(self, spark: Any) -> None:
-        self.accumulator = spark.sparkContext.accumulator(0)
+        self.accumulator = _accumulator(spark.sparkContext, self)
+        self._before = int(self.accumulator.value)
         self.fetched = 0
         self._lock = threading.Lock()
 
@@ -126,7 +129,23 @@ class Meter:
 
     @property
     def value(self) -> int:
-        return int(self.accumulator.value)
+        return int(self.accumulator.value) - self._before
+
+
+def _accumulator(context: Any, meter: Meter) -> Any:
+    """One for this meter alone, until it is gone; then the next one has it.
+
+    PySpark forgets no accumulator as long as the process lives: one for every run adds up over months. It cannot be made to,
+    either: a task that ends late would name one it does not know, and that ends the thread which hears from all tasks. So they
+    are used again; a task of a cancelled run that ends late then moves another run's progress a little, and nothing else.
+    """
+    at_rest: list[Any] = context.__dict__.setdefault(_AT_REST, [])
+    try:
+        found = at_rest.pop()
+    except IndexError:
+        found = context.accumulator(0)
+    weakref.finalize(meter, at_rest.append, found)
+    return found
 
 
 @contextmanager

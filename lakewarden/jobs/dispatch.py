@@ -40,7 +40,7 @@ from lakewarden.jobs.deleting import DELETING, settle_erasing, settle_run, settl
 from lakewarden.jobs.driving import DRIVEN, attended, driving
 from lakewarden.jobs.fenced import fenced
 from lakewarden.jobs.frozen import refuse_frozen
-from lakewarden.jobs.grounds import Catalogs, Grounds
+from lakewarden.jobs.grounds import Grounds, Surroundings
 from lakewarden.jobs.lineaged import OPERATIONS, foresee, lineaged
 from lakewarden.jobs.pauses import Windows
 from lakewarden.jobs.recover import Settle, recover
@@ -49,7 +49,6 @@ from lakewarden.model import Job, Owner, Run, RunState, TableRef, TableView, Tri
 from lakewarden.plan import Bounds, Plan
 from lakewarden.policy.resolve import Policy
 from lakewarden.prices import PRICES, Price
-from lakewarden.safety.ownership import MetadataFile
 from lakewarden.state.runs import Journal, current_owner, new_run_id
 
 log = logging.getLogger(__name__)
@@ -122,7 +121,7 @@ def _unfit(format_: TableFormat, view: TableView) -> str | None:
     return unfit_properties(format_.parquet_properties(view)) or format_.unfit(view)
 
 
-class _Lake(Catalogs, Protocol):
+class _Lake(Surroundings, Protocol):
     spark: Any
 
 
@@ -134,7 +133,6 @@ class Runner:
     progress: Progress | None
     budgets: BudgetsConfig = field(default_factory=BudgetsConfig)
     lanes: Lanes | None = None
-    strays: dict[tuple[str, str], MetadataFile] = field(default_factory=dict)
     history: str = "state"
     prices: Mapping[str, Price] = field(default_factory=lambda: PRICES)
     stop: Stop = field(default_factory=Stop)
@@ -144,7 +142,7 @@ class Runner:
     @property
     def grounds(self) -> Grounds:
         state, rate = self.journal.state, self.budgets.deletes_per_s
-        return Grounds(state, self.lake, rate, self.strays, self.history, self.prices)
+        return Grounds(state, self.lake, rate, self.history, self.prices)
 
     def run(self, job: Job, table: TableRef, resolve: Callable[[TableView], Policy], trigger: Trigger) -> Run:
         self.stop.check()

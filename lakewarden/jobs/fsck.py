@@ -33,7 +33,7 @@ from lakewarden.jobs.fsck_history import (
 from lakewarden.jobs.fsck_presence import Presence, look_for, wanted
 from lakewarden.jobs.fsck_repairs import BACKUP
 from lakewarden.jobs.grounds import Grounds
-from lakewarden.jobs.neighbours import read_strays
+from lakewarden.jobs.strays import read_strays
 from lakewarden.jobs.sweep import Fate, Listing
 from lakewarden.model import TableRef, TableView
 from lakewarden.paths import normal, normals, shortest

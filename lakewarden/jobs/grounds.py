@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from lakewarden.formats.seam import TableFormat
+from lakewarden.jobs.strays import KnownStrays
 from lakewarden.model import TableRef
 from lakewarden.prices import PRICES, Price
-from lakewarden.safety.ownership import MetadataFile
 from lakewarden.state.database import State
 
 
@@ -23,13 +23,15 @@ class Catalogs(Protocol):
     def format_for(self, table: TableRef) -> TableFormat: ...
 
 
+class Surroundings(Catalogs, Protocol):
+    strays: KnownStrays  # whose metadata files are, as far as they were read before
+
+
 @dataclass(frozen=True, slots=True)
 class Grounds:
     state: State
-    lake: Catalogs
+    lake: Surroundings
     deletes_per_s: float | None = None
-    # Whose metadata files are, as far as they were read before: (path, stamp) to what it said of itself.
-    strays: dict[tuple[str, str], MetadataFile] = field(default_factory=dict)
     # Where details of folded history go: `state` or `table`.
     history: str = "state"
     prices: Mapping[str, Price] = field(default_factory=lambda: PRICES)

@@ -6,17 +6,11 @@ needs is not known.
 
 from __future__ import annotations
 
-import gzip
-import json
-import re
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from lakewarden import clock
-from lakewarden.engine.kernels.storage import is_local
-from lakewarden.engine.objects import Objects
 from lakewarden.errors import LakewardenError, NoSuchTable, Refused
 from lakewarden.jobs.grounds import Catalogs
 from lakewarden.jobs.moved_on import WAITS
@@ -32,11 +26,6 @@ _THREADS = 8
 FRESH_SECONDS = 5.0
 # Tables come, go and are committed to while they are read; then everything is read again, so often at most.
 _ATTEMPTS = 3
-_HEAD = 4096
-_UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
-_LOCATION = re.compile(rb'"location"\s*:\s*("[^"]+")')
-# Iceberg's, and Paimon's schemas: each says that its folder is a table's.
-_METADATA = re.compile(r"\.metadata\.json(\.gz)?$|/schema/schema-\d+$")
 
 
 @dataclass
@@ -169,82 +158,3 @@ class Neighbours:
 
 def _pointer(view: TableView) -> tuple[str, str]:
     return view.uuid, f"{normal(view.metadata_location)} {view.version}"
-
-
-def metadata_folders(view: TableView) -> list[str]:
-    """Where metadata files of this table are, and those of another would be that shares its location."""
-    named = view.properties.get("write.metadata.path")
-    folders = [view.metadata_location.rpartition("/")[0], f"{view.location.rstrip('/')}/metadata"]
-    return list({normal(each): each for each in (*folders, *([named] if named else []))}.values())
-
-
-# Metadata files are never written twice: whose one is need be read once, as long as its stamp is the same.
-KnownStrays = dict[tuple[str, str], MetadataFile]
-
-
-def strays_in_metadata_folders(
-    objects: Objects, view: TableView, known: KnownStrays | None = None
-) -> list[MetadataFile]:
-    """Metadata files beside the table's own that its log does not name, and whose each is."""
-    found = {
-        path: stamp
-        for folder in metadata_folders(view)
-        for batch in objects.list(folder)
-        for path, stamp in zip(batch["path"].to_pylist(), batch["stamp"].to_pylist(), strict=True)
-        if ".metadata.json" in path
-    }
-    return read_strays(objects, view, found, known)
-
-
-def read_strays(
-    objects: Objects, view: TableView, stamps: Mapping[str, str], known: KnownStrays | None = None
-) -> list[MetadataFile]:
-    """Of these paths (each with its stamp) the metadata files that the table's log does not name, and whose each is."""
-    own = {normal(each) for each in (view.metadata_location, *view.metadata_log)}
-    wanted = {normal(path): path for path in stamps if _METADATA.search(path)}
-    strays = [path for plain, path in wanted.items() if plain not in own]
-    known = {} if known is None else known
-    told = [known[path, stamps[path]] for path in strays if (path, stamps[path]) in known]
-    unread = [path for path in strays if (path, stamps[path]) not in known]
-    read = [each for each in _read_all(unread, lambda path: whose(path, objects.read)) if each]
-    known |= {(each.path, stamps[each.path]): each for each in read if stamps[each.path]}
-    return told + read
-
-
-def _read_all(paths: Sequence[str], read: Callable[[str], MetadataFile | None]) -> list[MetadataFile | None]:
-    """Requests to a store wait for their answers side by side; a disk answers before a thread has been told to ask."""
-    if not paths or is_local(paths[0]):
-        return [read(each) for each in paths]
-    with ThreadPoolExecutor(16, thread_name_prefix="lakewarden-strays") as pool:
-        return list(pool.map(read, paths))
-
-
-def whose(path: str, read: Callable[[str, int, int | None], bytes]) -> MetadataFile | None:
-    """Which table a metadata file says it is of; None for one that is gone by now. The uuid is near the beginning."""
-    try:
-        head = read(path, 0, _HEAD)
-        if not head.startswith(b"\x1f\x8b"):
-            named, placed = _UUID.search(head), _LOCATION.search(head)
-            if named:
-                return MetadataFile(path, named[1].decode(), json.loads(placed[1]) if placed else None)
-        return _described(path, _document(read(path, 0, None)))
-    except FileNotFoundError:
-        return None
-
-
-def _document(content: bytes) -> Mapping[str, object]:
-    """What it says, or nothing where it is no JSON: a file of which it cannot be told whose it is."""
-    try:
-        plain = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
-        document = json.loads(plain)
-    except (ValueError, OSError, EOFError, zlib.error):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def _described(path: str, document: Mapping[str, object]) -> MetadataFile:
-    folder, schema, _ = path.rpartition("/schema/schema-")
-    if schema:  # Paimon's, which names neither: it is of the table it lies in
-        return MetadataFile(path, None, folder)
-    uuid, location = document.get("table-uuid"), document.get("location")
-    return MetadataFile(path, str(uuid) if uuid else None, str(location) if location else None)

@@ -24,8 +24,9 @@ from lakewarden.errors import Refused, Stopped, Unreachable
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.expire import refuse_without_gc
 from lakewarden.jobs.grounds import Grounds
-from lakewarden.jobs.neighbours import Neighbours, strays_in_metadata_folders
+from lakewarden.jobs.neighbours import Neighbours
 from lakewarden.jobs.proofs import unproven
+from lakewarden.jobs.strays import strays_in_metadata_folders
 from lakewarden.model import Hold, HoldKind, RunState, TableView, cold_source
 from lakewarden.paths import inside, normal, normals
 from lakewarden.safety.holds import Holds, gather
@@ -105,7 +106,7 @@ class Reaper:
         try:
             self._connect(self._view)
             self._neighbours.strays = strays_in_metadata_folders(
-                self._objects, self._view, self._grounds.strays
+                self._objects, self._view, self._grounds.lake.strays
             )
             for batch in self._due(graces):
                 self._context.stop.check()

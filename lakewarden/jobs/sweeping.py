@@ -25,7 +25,8 @@ from lakewarden.jobs.expire import refuse_without_gc
 from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.inventory import read_inventory
 from lakewarden.jobs.moved_on import moved_on
-from lakewarden.jobs.neighbours import Neighbours, read_strays
+from lakewarden.jobs.neighbours import Neighbours
+from lakewarden.jobs.strays import read_strays
 from lakewarden.jobs.sweep import Fate, Judged, Listing
 from lakewarden.model import RunState, TableRef, TableView
 from lakewarden.paths import inside, normal, normals, shortest
@@ -51,7 +52,7 @@ def prepare(
     refuse_without_gc("sweep", view)
     objects = Objects(view.io)
     listing = _listing(grounds, objects, view, policy)
-    strays = read_strays(objects, view, _metadata_files(listing), grounds.strays)
+    strays = read_strays(objects, view, _metadata_files(listing), grounds.lake.strays)
     neighbours = Neighbours("sweep", grounds.lake, view, strays)
     fresh, proof = _proven(neighbours, listing, format_, objects)
     refuse_without_gc("sweep", fresh)

@@ -16,6 +16,7 @@ from lakewarden.formats.iceberg.reach import Reach
 from lakewarden.formats.reach_cache import ReachCache
 from lakewarden.formats.remembered import Remembered
 from lakewarden.formats.seam import Adoption, HeldByRef
+from lakewarden.jobs.strays import KnownStrays
 from lakewarden.model import Counters, PartitionSpec, Ref, Snapshot, SortOrder, TableRef, TableView
 from tests.histories.model import File, Meta, Snap, Table, plain, there
 
@@ -254,6 +255,7 @@ class ModelLake:
 
     def __init__(self, format_: ModelFormat) -> None:
         self._format = format_
+        self.strays = KnownStrays()
 
     def attend(self) -> None:
         """There is no session that a thread would have to be told of."""

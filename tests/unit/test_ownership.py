@@ -6,11 +6,14 @@ import gzip
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from lakewarden.engine.objects import Objects
 from lakewarden.errors import Refused
-from lakewarden.jobs.neighbours import metadata_folders, whose
+from lakewarden.jobs.strays import KnownStrays, metadata_folders, read_strays, whose
 from lakewarden.model import TableRef, TableView
 from lakewarden.safety.ownership import MetadataFile, check_ownership
 from tests.support.tables import TABLE
@@ -174,3 +177,37 @@ def test_where_metadata_is_looked_for() -> None:
     assert metadata_folders(MINE) == ["s3://lake/db/events/metadata"]
     moved = replace(MINE, properties={"write.metadata.path": "s3://meta/events"})
     assert metadata_folders(moved) == ["s3://lake/db/events/metadata", "s3://meta/events"]
+
+
+def test_whose_a_metadata_file_is_is_read_once_and_forgotten_when_it_is_gone(tmp_path: Path) -> None:
+    folder, read, known = tmp_path / "metadata", list[str](), KnownStrays()
+    folder.mkdir()
+    objects = Objects({})
+    view = replace(MINE, location=str(tmp_path), metadata_location=f"{folder}/0.metadata.json")
+
+    def look() -> list[str]:
+        stamps = {str(each): str(each.stat().st_mtime_ns) for each in folder.iterdir()}
+        with patch.object(
+            objects, "read", lambda *what: read.append(what[0]) or Objects.read(objects, *what)
+        ):
+            return sorted(Path(each.path).name for each in read_strays(objects, view, stamps, known))
+
+    for day in range(5):
+        for old in folder.iterdir():
+            old.unlink()
+        for number in range(3):
+            (folder / f"{day}-{number}.metadata.json").write_text('{"table-uuid": "mine"}')
+        assert look() == look() == [f"{day}-{number}.metadata.json" for number in range(3)]
+        assert len(read) == 3 * (day + 1) and len(known) == 3
+
+
+def test_of_many_tables_those_looked_at_longest_ago_are_forgotten_first() -> None:
+    def files(table: str, count: int) -> dict[tuple[str, str], MetadataFile]:
+        return {(f"{table}{number}", "1"): MetadataFile(f"{table}{number}", table) for number in range(count)}
+
+    known = KnownStrays(most=10)
+    for table in ("a", "b", "a", "c"):
+        known.keep(table, files(table, 4))
+    assert len(known) == 8 and not known.of("b") and known.of("a") and known.of("c")
+    known.keep("large", files("large", 50))
+    assert len(known) == 50 == len(known.of("large")), "what was looked at last always stays"
