@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +24,12 @@ _QUICK_JAVA = "-XX:TieredStopAtLevel=1"
 _NO_PROGRAMS = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{_QUICK_JAVA} {_NO_PROGRAMS}")
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", f"{_QUICK_JAVA} -XX:+UseSerialGC")
+
+# Databases and tables of tests are thrown away, yet each of their many small writes waits for the disk: in memory, where there
+# is room for them. `TMPDIR` names another place.
+_MEMORY, _ROOM = Path("/dev/shm"), 4 << 30
+if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
 
 # Imported inside the fixtures: the pure tests start in an instant, without pyspark.
 if TYPE_CHECKING:

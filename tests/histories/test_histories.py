@@ -35,16 +35,13 @@ from tests.histories.world import Violated
 
 COUNT = int(os.environ.get("LAKEWARDEN_HISTORIES", "150"))
 FIRST = int(os.environ.get("LAKEWARDEN_FIRST_SEED", "0"))
-MEMORY = Path("/dev/shm")
 # A long run that is cut off has told how far it came.
 TELL = 500
 
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    """Files are tiny and many: in memory, where there is such a place."""
-    where = MEMORY if os.access(MEMORY, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="lakewarden-histories-", dir=where) as folder:
+    with tempfile.TemporaryDirectory(prefix="lakewarden-histories-") as folder:
         stage = Stage(Path(folder))
         with stage.set():
             yield stage

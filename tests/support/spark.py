@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from lakewarden.engine.jars import ensure_jars
 from lakewarden.engine.session import open_session
+from lakewarden.formats.jvm import bridge
 
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
@@ -31,7 +32,10 @@ class Warehouse:
 def shared_session() -> SparkSession:
     """Two cores, with what Iceberg, Paimon and their JDBC catalogs need, on S3 too."""
     jars = ensure_jars(["base", "jdbc", "s3", "paimon", "paimon-s3"])
-    return open_session("local[2]", {"spark.sql.shuffle.partitions": "2"}, jars)
+    session = open_session("local[2]", {"spark.sql.shuffle.partitions": "2"}, jars)
+    files = bridge(session, Path(__file__).with_name("LocalFiles.java"), "lakewarden.tests.LocalFiles")
+    files.use(session._jsc.hadoopConfiguration())
+    return session
 
 
 def add_catalog(spark: SparkSession, properties: Mapping[str, str], name: str | None = None) -> str:
