@@ -174,11 +174,21 @@ def suspension(ended: Ended, failures: int, config: WorkerConfig) -> Suspension 
     """
     if not ended.failed or ended.unreached or failures < config.max_failures:
         return None
+    return _suspension(ended.turn.table, ended.at, failures, ended.reason)
+
+
+def given_up(last: Standing) -> Suspension:
+    """The same after a pass that no worker saw to its end."""
+    assert last.ended_at is not None, "it was ended by who found it open"
+    return _suspension(last.table, last.ended_at, last.failures, last.reason)
+
+
+def _suspension(table: str, at: datetime, failures: int, why: str) -> Suspension:
     reason = (
-        f"it failed {failures} times in a row, the last time with: {ended.reason}; "
-        f"mend the cause, then `lakewarden resume {ended.turn.table}`"
+        f"it failed {failures} times in a row, the last time with: {why}; "
+        f"mend the cause, then `lakewarden resume {table}`"
     )
-    return Suspension(ended.turn.table, ended.at, reason, BY_WORKER)
+    return Suspension(table, at, reason, BY_WORKER)
 
 
 def answer(ended: Ended) -> tuple[RequestState, str] | None:

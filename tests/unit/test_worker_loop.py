@@ -18,12 +18,13 @@ from lakewarden import Lakewarden, clock
 from lakewarden.errors import NotSetUp, Unreachable
 from lakewarden.model import Job, Owner, Run, RunState, Trigger
 from lakewarden.state.database import State
+from lakewarden.state.fleet import BY_WORKER
 from lakewarden.state.requests import RequestState
 from lakewarden.state.standings import PASS, SEEN, Standing, Standings, Suspension
 from lakewarden.worker import pass_
 from lakewarden.worker.daemon import Chore, Worker
 from lakewarden.worker.pass_ import Ended, Turn
-from lakewarden.worker.roster import NOT_KEPT, RUNNING, Roster
+from lakewarden.worker.roster import LEFT_OPEN, NOT_KEPT, RUNNING, Roster
 from lakewarden.working import JobEnded
 from tests.support.ports import wait_until
 from tests.support.workers import QUICK, slot, working
@@ -268,6 +269,92 @@ def test_a_turn_that_ended_while_the_database_was_away_is_no_failure_of_its_tabl
         wait_until(lambda: len(failures) > 0, "it has its turn again", 60)
     said = [each for each in caplog.records if getattr(each, "event", "") == "pass-left-open"]
     assert failures[0] == 0 and len(said) == 1 and NOT_KEPT in said[0].getMessage()
+
+
+def lives(lw: Lakewarden, *deadly: str) -> list[str]:
+    """A worker from its start until its first look as the leader is over: the tables whose turns it began.
+
+    Turns of the deadly ones die with their worker: nothing of them is written down.
+    """
+    begun, real = list[str](), Worker._keep
+
+    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+        begun.append(turn.table)
+        return outcome(turn, RunState.DONE)
+
+    def keep(self: Worker, lead: Any, ended: Ended, term: int) -> bool:
+        return ended.turn.table in deadly or real(self, lead, ended, term)
+
+    def pause(self: Worker, seconds: float) -> None:
+        clock.sleep(0.01)
+        if self._term is not None:
+            self.drain()
+
+    with (
+        patch.object(pass_, "do", do),
+        patch.object(Worker, "_keep", keep),
+        patch.object(Worker, "_pause", pause),
+    ):
+        Worker(lw).run()
+    return begun
+
+
+def wait_is_over(lw: Lakewarden, table: str) -> None:
+    Standings(lw.state).change(table, lambda last: [replace(last, retry_at=clock.now())] if last else [])
+
+
+def crash_safe(lw: Lakewarden, max_failures: int) -> None:
+    lw.config = replace(
+        lw.config, worker=replace(lw.config.worker, retry_seconds=600, max_failures=max_failures)
+    )
+
+
+def test_a_request_whose_pass_kills_the_worker_backs_off_and_ends_as_failed(lw: Lakewarden) -> None:
+    crash_safe(lw, max_failures=3)
+    asked = lw.request(NAME, Trigger("manual", "ana"))
+    assert lives(lw, NAME) == [NAME]
+    assert lives(lw, NAME) == [NAME], "the first time it may have been chance"
+    Standings(lw.state).put(Standing("lake.db.other", SEEN, clock.now() - timedelta(days=2)))
+    assert lives(lw, NAME) == ["lake.db.other"], "it leaves the others their turns"
+    assert NAME not in lives(lw, NAME), "for as long as the table backs off, whoever leads"
+    assert lw.request_by_id(asked.id).state is RequestState.CLAIMED
+    wait_is_over(lw, NAME)
+    assert NAME in lives(lw, NAME)
+    assert NAME not in lives(lw, NAME)
+    found = lw.request_by_id(asked.id)
+    assert (
+        found.state is RequestState.FAILED
+        and f"3 times in a row, the last time with: {LEFT_OPEN}" in found.reason
+    )
+    assert lw.suspended()[NAME].by == BY_WORKER
+    again = lw.request(NAME, Trigger("manual", "ana"))
+    assert NAME in lives(lw, NAME), "who asks anew is heard, once"
+    assert NAME not in lives(lw, NAME) and lw.request_by_id(again.id).state is RequestState.FAILED
+
+
+def test_a_table_that_kills_the_worker_again_and_again_is_suspended(
+    lw: Lakewarden, caplog: pytest.LogCaptureFixture
+) -> None:
+    crash_safe(lw, max_failures=2)
+    Standings(lw.state).put(Standing(NAME, SEEN, clock.now() - timedelta(days=2)))
+    assert lives(lw, NAME) == [NAME] and not lw.suspended()
+    assert lives(lw, NAME) == [NAME] and not lw.suspended()
+    with caplog.at_level("INFO", "lakewarden.worker"):
+        assert lives(lw, NAME) == []
+    assert [getattr(each, "event", "") for each in caplog.records].count("suspended") == 1
+    assert lw.suspended()[NAME].by == BY_WORKER
+    wait_is_over(lw, NAME)
+    assert lives(lw, NAME) == [], "until somebody looks"
+    lw.resume(NAME)
+    assert lives(lw) == [NAME] and not lw.suspended()
+
+
+def test_a_worker_that_died_before_it_could_suspend_left_that_to_the_next(lw: Lakewarden) -> None:
+    crash_safe(lw, max_failures=2)
+    now = clock.now()
+    left = Standing(NAME, PASS, now, now, "failed", LEFT_OPEN, 2, now)
+    Standings(lw.state).put_all([Standing(NAME, SEEN, now - timedelta(days=2)), left])
+    assert lives(lw, NAME) == [] and NAME in lw.suspended()
 
 
 def test_a_spark_that_cannot_be_started_is_tried_again_from_the_beginning(tmp_path: Path) -> None:
