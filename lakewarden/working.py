@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -146,14 +146,20 @@ class Working:
         lease_term: int | None = None,
         quiet: bool = False,
         staged: bool = False,
+        kept_out: Callable[[Job], str] | None = None,
     ) -> Iterator[JobEnded]:
         """These jobs, one after the other, each told as it ends. The only loop over a pass there is.
 
         A failure is the job's own: the others go on, unless the outcome is unknown or the run was stopped. With `staged`, jobs of
-        STAGES wait for the one before them: where that failed they are not begun.
+        STAGES wait for the one before them: where that failed they are not begun. `kept_out` is asked before each job begins,
+        for the ones before it may have taken hours: why it must not begin now, or nothing.
         """
         broken: Job | None = None
         for job in jobs:
+            if kept_out is not None and (why := kept_out(job)):
+                yield JobEnded(job, clock.now(), skipped=why)
+                broken = job if job in STAGES else broken
+                continue
             if staged and broken is not None and job in STAGES:
                 yield JobEnded(job, clock.now(), skipped=f"waits for {broken}, which has not ended well")
                 continue
@@ -161,7 +167,7 @@ class Working:
             yield ended
             if job is Job.REAP and ended.state not in _ENDS_THE_PASS:
                 # What the end of its retention doomed lies in another table, and has no pass of its own.
-                yield from self._in_the_cold(table, trigger, progress, stop, lease_term, quiet)
+                yield from self._in_the_cold(table, kept_out, trigger, progress, stop, lease_term, quiet)
             if ended.state in _ENDS_THE_PASS:
                 return
             if job in STAGES and ended.state is RunState.FAILED:
@@ -186,15 +192,19 @@ class Working:
         ) as error:  # told in the job's outcome; who asked for the pass decides what follows from it
             return JobEnded(job, began, self._run_since(table, job, began), error)
 
-    def _in_the_cold(self, table: TableRef, *how: Any) -> Iterator[JobEnded]:
+    def _in_the_cold(
+        self, table: TableRef, kept_out: Callable[[Job], str] | None, *how: Any
+    ) -> Iterator[JobEnded]:
         began = clock.now()
         try:
             cold = self._doomed_cold(table)
         except Exception as error:  # as with any job: told in its outcome
             yield JobEnded(Job.REAP, began, None, error)
             return
-        if cold is not None:
-            yield self._one(Job.REAP, cold, *how)
+        if cold is None:
+            return
+        why = "" if kept_out is None else kept_out(Job.REAP)
+        yield JobEnded(Job.REAP, began, skipped=why) if why else self._one(Job.REAP, cold, *how)
 
     def _run_since(self, table: TableRef, job: Job, began: datetime) -> Run | None:
         """What the journal has of a run that ended in an error; None where it did not come that far."""

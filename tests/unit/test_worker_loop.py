@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +15,11 @@ from unittest.mock import patch
 import pytest
 
 from lakewarden import Lakewarden, clock
+from lakewarden.config import BudgetsConfig
 from lakewarden.errors import NotSetUp, Unreachable
-from lakewarden.model import Job, Owner, Run, RunState, Trigger
+from lakewarden.jobs.stopping import Stop
+from lakewarden.model import Job, Owner, Run, RunState, TableRef, Trigger
+from lakewarden.serving import ScheduleConfig
 from lakewarden.state.database import State
 from lakewarden.state.fleet import BY_WORKER
 from lakewarden.state.requests import RequestState
@@ -25,6 +28,7 @@ from lakewarden.worker import pass_
 from lakewarden.worker.daemon import Chore, Worker
 from lakewarden.worker.pass_ import Ended, Turn
 from lakewarden.worker.roster import LEFT_OPEN, NOT_KEPT, RUNNING, Roster
+from lakewarden.worker.schedule import Book, Charge, Due, Rules, Waiting, Why, decide
 from lakewarden.working import JobEnded
 from tests.support.ports import wait_until
 from tests.support.workers import QUICK, slot, working
@@ -355,6 +359,74 @@ def test_a_worker_that_died_before_it_could_suspend_left_that_to_the_next(lw: La
     left = Standing(NAME, PASS, now, now, "failed", LEFT_OPEN, 2, now)
     Standings(lw.state).put_all([Standing(NAME, SEEN, now - timedelta(days=2)), left])
     assert lives(lw, NAME) == [] and NAME in lw.suspended()
+
+
+def turned(
+    lw: Lakewarden, turn: Turn, began: datetime, long: Job, cold: str | None = None, *, staged: bool = False
+) -> tuple[Ended, list[str]]:
+    """What came of a turn that began then, and what it ran: every job ends well, and the long one takes three hours."""
+    at, ran = [began], list[str]()
+
+    def run(_: Lakewarden, job: Job, table: TableRef, *rest: Any, **named: Any) -> Run:
+        ran.append(f"{job} {table}")
+        at[0] += timedelta(hours=3) if job is long else timedelta(0)
+        owner = Owner("h", 1, 1.0)
+        return Run(f"r{len(ran)}", str(table), job, RunState.DONE, "", at[0], at[0], owner, Trigger())
+
+    found = None if cold is None else TableRef.parse(cold)
+    with (
+        patch.object(clock, "now", lambda: at[0]),
+        patch.object(Lakewarden, "run", run),
+        patch.object(Lakewarden, "jobs_of", lambda *_: turn.jobs),
+        patch.object(Lakewarden, "_doomed_cold", lambda *_: found),
+    ):
+        return pass_.do(lw, turn, 1, Stop(), staged=staged), ran
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_window_that_begins_in_the_middle_of_a_turn_keeps_the_rest_of_it_out(
+    lw: Lakewarden, staged: bool
+) -> None:
+    lw.config = replace(lw.config, budgets=BudgetsConfig(pause_expiry=("Mon-Fri 09:00-17:00",)))
+    jobs = (Job.COMPACT, Job.REWRITE_MANIFESTS, Job.EXPIRE, Job.REAP)
+    began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)  # a Tuesday
+    ended, ran = turned(lw, Turn(NAME, jobs), began, Job.COMPACT, staged=staged)
+    assert ran == [f"compact {NAME}", f"rewrite-manifests {NAME}"]
+    assert not ended.failed and ended.state is RunState.DONE
+    assert "expire: paused Mon–Fri 09:00–17:00 UTC ([budgets] pause_expiry); reap: paused" in ended.reason
+    slots = {each.slot: each for each in pass_.standings(ended, None, lw.config.worker)}
+    book, charge = Book({NAME: slots}), Charge(NAME, began - timedelta(days=1), jobs)
+    rules = Rules(ScheduleConfig(interval_seconds=24 * 3600), budgets=lw.config.budgets)
+    waits = decide([charge], book, rules, ended.at).of(NAME)
+    assert isinstance(waits, Waiting) and waits.why is Why.WINDOW and waits.jobs == (Job.EXPIRE, Job.REAP)
+    assert waits.next_at == began.replace(hour=17, minute=0)
+    due = decide([charge], book, rules, waits.next_at).of(NAME)
+    assert isinstance(due, Due) and due.jobs == (Job.EXPIRE, Job.REAP)
+
+
+def test_a_window_that_begins_during_a_reap_keeps_that_of_the_cold_table_out(lw: Lakewarden) -> None:
+    lw.config = replace(lw.config, budgets=BudgetsConfig(pause_expiry=("09:00-17:00",)))
+    began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)
+    ended, ran = turned(lw, Turn(NAME, (Job.REAP,)), began, Job.REAP, "lake.db.cold")
+    assert ran == [f"reap {NAME}"]
+    slots = {each.slot: each for each in pass_.standings(ended, None, lw.config.worker)}
+    assert (slots["reap"].state, slots["reap"].retry_at) == ("skipped", ended.at)
+
+
+def test_a_window_that_begins_in_the_middle_keeps_compaction_owed_and_nothing_out_that_was_asked_for(
+    lw: Lakewarden,
+) -> None:
+    windows = ("09:00-17:00",)
+    lw.config = replace(lw.config, budgets=BudgetsConfig(pause_compaction=windows, pause_expiry=windows))
+    began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)
+    jobs = (Job.EXPIRE_PARTITIONS, Job.COMPACT, Job.REWRITE_MANIFESTS, Job.EXPIRE, Job.REAP)
+    ended, ran = turned(lw, Turn(NAME, jobs), began, Job.EXPIRE_PARTITIONS)
+    assert ran == [f"expire-partitions {NAME}", f"rewrite-manifests {NAME}"]
+    slots = {each.slot: each for each in pass_.standings(ended, None, lw.config.worker)}
+    assert slots["compact"].retry_at == ended.at and "pause_compaction" in slots["compact"].reason
+    asked = lw.request(NAME, Trigger("manual", "ana"))
+    _, ran = turned(lw, Turn(NAME, jobs, request=asked), began, Job.EXPIRE_PARTITIONS, "lake.db.cold")
+    assert ran == [*(f"{job} {NAME}" for job in jobs), "reap lake.db.cold"]
 
 
 def test_a_spark_that_cannot_be_started_is_tried_again_from_the_beginning(tmp_path: Path) -> None:
