@@ -84,6 +84,7 @@ class Working:
             stop: Stop | None = None,
             lease_term: int | None = None,
             quiet: bool = False,
+            run_id: str | None = None,
         ) -> Run: ...
 
         def run_by_id(self, run_id: str) -> tuple[Run, tuple[Step, ...]]: ...
@@ -183,14 +184,29 @@ class Working:
         lease_term: int | None,
         quiet: bool,
     ) -> JobEnded:
+        from lakewarden.state.runs import new_run_id
+
         began = clock.now()
+        # Named here, so that after an error it is told from a run that somebody else began meanwhile.
+        run_id = new_run_id(began)
         try:
-            run = self.run(job, table, None, trigger, progress, stop=stop, lease_term=lease_term, quiet=quiet)
+            run = self.run(
+                job,
+                table,
+                None,
+                trigger,
+                progress,
+                stop=stop,
+                lease_term=lease_term,
+                quiet=quiet,
+                run_id=run_id,
+            )
             return JobEnded(job, began, run)
         except (
             Exception
         ) as error:  # told in the job's outcome; who asked for the pass decides what follows from it
-            return JobEnded(job, began, self._run_since(table, job, began), error)
+            # Without a run where it did not come that far.
+            return JobEnded(job, began, self.journal.get(run_id), error)
 
     def _in_the_cold(
         self, table: TableRef, kept_out: Callable[[Job], str] | None, *how: Any
@@ -205,11 +221,6 @@ class Working:
             return
         why = "" if kept_out is None else kept_out(Job.REAP)
         yield JobEnded(Job.REAP, began, skipped=why) if why else self._one(Job.REAP, cold, *how)
-
-    def _run_since(self, table: TableRef, job: Job, began: datetime) -> Run | None:
-        """What the journal has of a run that ended in an error; None where it did not come that far."""
-        found = self.journal.list(str(table), 2 * len(Job))
-        return next((each for each in found if each.job == job and each.started_at >= began), None)
 
     # ------------------------------------------------------------ requests
 
