@@ -244,8 +244,7 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
         from lakewarden.jobs.grounds import Grounds
 
         kind, ref = _job(job), _ref(table)
-        format_ = self.lake.format_for(ref)
-        view = self.view(ref)
+        format_, view = self.lake.format_for(ref), self.view(ref)
         rate, prices = self.config.budgets.deletes_per_s, self.config.prices
         grounds = Grounds(self.state, self.lake, rate, prices=prices)
         wanted = self._resolve(ref, view.properties, policy)
@@ -262,11 +261,12 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
         stop: Stop | None = None,
         lease_term: int | None = None,
         quiet: bool = False,
+        run_id: str | None = None,
     ) -> Run:
         """Plan and do it now. A run of the same job that a dead process left open is settled first.
 
         `stop` can be asked from another thread. A worker's runs are under its lease's term, and with `quiet` one that has nothing
-        to do is not journaled: it comes back without an id.
+        to do is not journaled: it comes back without an id. `run_id`, which must be new, is the run's name if it gets that far.
         """
         from lakewarden.jobs.dispatch import Runner
         from lakewarden.jobs.stopping import Stop
@@ -290,7 +290,7 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
             self._seen.saw(view, clock.now())
             return self._resolve(ref, view.properties, policy)
 
-        return runner.run(kind, ref, resolved, why)
+        return runner.run(kind, ref, resolved, why, run_id)
 
     def verify(
         self, table: str | TableRef, snapshot_id: int, progress: Progress | None = None
@@ -299,8 +299,7 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
         from lakewarden.engine.progress import Silent
         from lakewarden.jobs.verify import Verifier
 
-        ref = _ref(table)
-        memory = self.config.engine.task_memory_mb << 20
+        ref, memory = _ref(table), self.config.engine.task_memory_mb << 20
         verifier = Verifier(
             self.lake.spark, self.lake.format_for(ref), memory, progress or Silent(), self._lanes()
         )

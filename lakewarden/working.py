@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -84,6 +84,7 @@ class Working:
             stop: Stop | None = None,
             lease_term: int | None = None,
             quiet: bool = False,
+            run_id: str | None = None,
         ) -> Run: ...
 
         def run_by_id(self, run_id: str) -> tuple[Run, tuple[Step, ...]]: ...
@@ -146,14 +147,20 @@ class Working:
         lease_term: int | None = None,
         quiet: bool = False,
         staged: bool = False,
+        kept_out: Callable[[Job], str] | None = None,
     ) -> Iterator[JobEnded]:
         """These jobs, one after the other, each told as it ends. The only loop over a pass there is.
 
         A failure is the job's own: the others go on, unless the outcome is unknown or the run was stopped. With `staged`, jobs of
-        STAGES wait for the one before them: where that failed they are not begun.
+        STAGES wait for the one before them: where that failed they are not begun. `kept_out` is asked before each job begins,
+        for the ones before it may have taken hours: why it must not begin now, or nothing.
         """
         broken: Job | None = None
         for job in jobs:
+            if kept_out is not None and (why := kept_out(job)):
+                yield JobEnded(job, clock.now(), skipped=why)
+                broken = job if job in STAGES else broken
+                continue
             if staged and broken is not None and job in STAGES:
                 yield JobEnded(job, clock.now(), skipped=f"waits for {broken}, which has not ended well")
                 continue
@@ -161,7 +168,7 @@ class Working:
             yield ended
             if job is Job.REAP and ended.state not in _ENDS_THE_PASS:
                 # What the end of its retention doomed lies in another table, and has no pass of its own.
-                yield from self._in_the_cold(table, trigger, progress, stop, lease_term, quiet)
+                yield from self._in_the_cold(table, kept_out, trigger, progress, stop, lease_term, quiet)
             if ended.state in _ENDS_THE_PASS:
                 return
             if job in STAGES and ended.state is RunState.FAILED:
@@ -177,29 +184,43 @@ class Working:
         lease_term: int | None,
         quiet: bool,
     ) -> JobEnded:
+        from lakewarden.state.runs import new_run_id
+
         began = clock.now()
+        # Named here, so that after an error it is told from a run that somebody else began meanwhile.
+        run_id = new_run_id(began)
         try:
-            run = self.run(job, table, None, trigger, progress, stop=stop, lease_term=lease_term, quiet=quiet)
+            run = self.run(
+                job,
+                table,
+                None,
+                trigger,
+                progress,
+                stop=stop,
+                lease_term=lease_term,
+                quiet=quiet,
+                run_id=run_id,
+            )
             return JobEnded(job, began, run)
         except (
             Exception
         ) as error:  # told in the job's outcome; who asked for the pass decides what follows from it
-            return JobEnded(job, began, self._run_since(table, job, began), error)
+            # Without a run where it did not come that far.
+            return JobEnded(job, began, self.journal.get(run_id), error)
 
-    def _in_the_cold(self, table: TableRef, *how: Any) -> Iterator[JobEnded]:
+    def _in_the_cold(
+        self, table: TableRef, kept_out: Callable[[Job], str] | None, *how: Any
+    ) -> Iterator[JobEnded]:
         began = clock.now()
         try:
             cold = self._doomed_cold(table)
         except Exception as error:  # as with any job: told in its outcome
             yield JobEnded(Job.REAP, began, None, error)
             return
-        if cold is not None:
-            yield self._one(Job.REAP, cold, *how)
-
-    def _run_since(self, table: TableRef, job: Job, began: datetime) -> Run | None:
-        """What the journal has of a run that ended in an error; None where it did not come that far."""
-        found = self.journal.list(str(table), 2 * len(Job))
-        return next((each for each in found if each.job == job and each.started_at >= began), None)
+        if cold is None:
+            return
+        why = "" if kept_out is None else kept_out(Job.REAP)
+        yield JobEnded(Job.REAP, began, skipped=why) if why else self._one(Job.REAP, cold, *how)
 
     # ------------------------------------------------------------ requests
 

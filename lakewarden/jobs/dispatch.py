@@ -144,7 +144,14 @@ class Runner:
         state, rate = self.journal.state, self.budgets.deletes_per_s
         return Grounds(state, self.lake, rate, self.history, self.prices)
 
-    def run(self, job: Job, table: TableRef, resolve: Callable[[TableView], Policy], trigger: Trigger) -> Run:
+    def run(
+        self,
+        job: Job,
+        table: TableRef,
+        resolve: Callable[[TableView], Policy],
+        trigger: Trigger,
+        run_id: str | None = None,
+    ) -> Run:
         self.stop.check()
         format_, owner = self.lake.format_for(table), current_owner()
         self._recover(job, format_, table, owner)
@@ -154,13 +161,13 @@ class Runner:
             refuse_frozen(job, view)
         if job is Job.REAP:
             settle_erasing(self.grounds, format_, view)
-        run_id = new_run_id(clock.now())
+        run_id = run_id or new_run_id(clock.now())
         try:
             prepared = prepare(job, format_, view, policy, clock.now(), self.grounds)
             if job in OPERATIONS and not prepared.plan.empty:
                 foresee(table, OPERATIONS[job], run_id, policy, trigger, self.journal.state)
         except Refused as error:
-            self._journal_refusal(job, view, policy, owner, trigger, error)
+            self._journal_refusal(job, run_id, view, policy, owner, trigger, error)
             raise
         if self.quiet and prepared.plan.empty:
             return _unwritten(prepared, owner, trigger)
@@ -171,11 +178,18 @@ class Runner:
             return self._drive(prepared, run_id, owner, trigger, guarded)
 
     def _journal_refusal(
-        self, job: Job, view: TableView, policy: Policy, owner: Owner, trigger: Trigger, error: Refused
+        self,
+        job: Job,
+        run_id: str,
+        view: TableView,
+        policy: Policy,
+        owner: Owner,
+        trigger: Trigger,
+        error: Refused,
     ) -> None:
         """What safety said no to is as much part of a table's story as what was done."""
         made = Plan(job, view.ref, clock.now(), Bounds(None, "main", 0), policy.hash(), error.message)
-        run = self._start(Prepared(made, view, policy), new_run_id(clock.now()), owner, trigger)
+        run = self._start(Prepared(made, view, policy), run_id, owner, trigger)
         self._finish(run, owner, Outcome(RunState.REFUSED, error.message))
 
     def _recover(self, job: Job, format_: TableFormat, table: TableRef, owner: Owner) -> None:

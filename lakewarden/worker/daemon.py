@@ -20,7 +20,7 @@ from lakewarden.state.database import State
 from lakewarden.state.leases import Leases
 from lakewarden.state.owner import current_owner
 from lakewarden.state.requests import Request, Requests, RequestState
-from lakewarden.state.standings import Standings
+from lakewarden.state.standings import Standings, Suspension
 from lakewarden.version import build
 from lakewarden.worker import pass_
 from lakewarden.worker.events import Told, tell, warn
@@ -222,10 +222,39 @@ class Worker:
             for table in left:
                 excused = self._not_kept.pop(table, None) is not None
                 warn("pass-left-open", table=table, reason=NOT_KEPT if excused else LEFT_OPEN)
+            self._give_up(term)
             self._term, self._refreshed = term, clock.monotonic()
             self._chores_next.clear()
             self._session.begin_term()
         return self._lead
+
+    def _give_up(self, term: int) -> None:
+        """Tables whose passes were left in the middle too often are suspended, and what was asked for them has failed.
+
+        By how they stand and not by what this look found: who died before this was written down has left it to the next.
+        """
+        assert self._roster is not None
+        found = {each.table: pass_.given_up(each) for each in self._roster.too_often_left()}
+        if not found:
+            return
+        for suspension in found.values():
+            self._suspend(suspension)
+        requests = Requests(self._api.state)
+        for each in requests.waiting(term):
+            why = found.get(each.table)
+            begun = each.state is RequestState.CLAIMED and each.table not in self._at_work
+            if why is not None and begun and requests.claim(each.id, term, clock.now()):
+                requests.end(each.id, term, RequestState.FAILED, (), why.reason, clock.now())
+
+    def _suspend(self, suspension: Suspension) -> None:
+        """One that somebody else has said stays as it was said."""
+        assert self._roster is not None
+        if suspension.table in self._roster.book().suspended:
+            return
+        Standings(self._api.state).suspend(suspension)
+        with self._lock:
+            self._roster.refresh()
+        warn("suspended", table=suspension.table, reason=suspension.reason)
 
     def _refresh(self) -> None:
         assert self._roster is not None
@@ -245,7 +274,7 @@ class Worker:
         if term is None or not self._free():
             return
         requests = Requests(self._api.state)
-        asked = [each for each in requests.waiting(term) if self._may_begin(each, term)]
+        asked = [each for each in requests.waiting(term) if self._may_begin(each)]
         due = self._due({each.table for each in asked})
         places = places_for_requests(
             self._config.parallel_tables, somebody_due=bool(due), asked_last=self._asked_last
@@ -263,13 +292,14 @@ class Worker:
         for turn in due[: self._free()]:
             self._start(lead, Turn(turn.table, turn.jobs, reason=turn.reason), term)
 
-    def _may_begin(self, request: Request, term: int) -> bool:
-        """Not while its table is at work. One that this leader began and could not end is tried again when the table is."""
+    def _may_begin(self, request: Request) -> bool:
+        """Not while its table is at work. One that was begun and could not be ended is tried again when the table is: by whom
+        it was begun does not matter, since a pass that brings the worker down is always another leader's by then."""
         assert self._roster is not None
         if request.table in self._at_work:
             return False
         last = self._roster.of(request.table)
-        tried = request.state is RequestState.CLAIMED and request.term == term
+        tried = request.state is RequestState.CLAIMED
         return not (tried and last is not None and last.retry_at is not None and last.retry_at > clock.now())
 
     def _due(self, asked: Collection[str]) -> Sequence[Due]:
@@ -335,11 +365,8 @@ class Worker:
             slots = self._roster.change(table, lambda last: pass_.standings(ended, last, self._config), term)
         failures = slots[0].failures if slots else 0  # none: another leads by now
         suspended = pass_.suspension(ended, failures, self._config)
-        if suspended is not None and table not in self._roster.book().suspended:
-            Standings(self._api.state).suspend(suspended)
-            with self._lock:
-                self._roster.refresh()
-            warn("suspended", table=table, reason=suspended.reason)
+        if suspended is not None:
+            self._suspend(suspended)
         self._answer(ended, term)
         say = warn if ended.failed else tell
         say(

@@ -23,6 +23,7 @@ from lakewarden.serving import WorkerConfig
 from lakewarden.state.fleet import BY_WORKER
 from lakewarden.state.requests import Request, RequestState
 from lakewarden.state.standings import PASS, Standing, Suspension
+from lakewarden.worker import schedule
 from lakewarden.worker.roster import RUNNING
 from lakewarden.worker.schedule import backoff
 from lakewarden.working import JobEnded
@@ -128,11 +129,22 @@ def do(api: Lakewarden, turn: Turn, lease_term: int, stop: Stop, *, staged: bool
     began, done = clock.now(), list[JobEnded]()
     ref = TableRef.parse(turn.table)
     trouble: Exception | None = None
+
+    def kept_out(job: Job) -> str:
+        return schedule.kept_out(job, api.config.budgets, clock.now())
+
     try:
         asked = turn.request is not None
         jobs = api.jobs_of(ref) if asked else turn.jobs
         for each in api.pass_over(
-            ref, jobs, turn.trigger, stop=stop, lease_term=lease_term, quiet=not asked, staged=staged
+            ref,
+            jobs,
+            turn.trigger,
+            stop=stop,
+            lease_term=lease_term,
+            quiet=not asked,
+            staged=staged,
+            kept_out=None if asked else kept_out,
         ):
             done.append(each)  # one by one: what had ended before an error counts
     except Exception as error:  # the table could not be read, the database is away, Spark is gone
@@ -174,11 +186,21 @@ def suspension(ended: Ended, failures: int, config: WorkerConfig) -> Suspension 
     """
     if not ended.failed or ended.unreached or failures < config.max_failures:
         return None
+    return _suspension(ended.turn.table, ended.at, failures, ended.reason)
+
+
+def given_up(last: Standing) -> Suspension:
+    """The same after a pass that no worker saw to its end."""
+    assert last.ended_at is not None, "it was ended by who found it open"
+    return _suspension(last.table, last.ended_at, last.failures, last.reason)
+
+
+def _suspension(table: str, at: datetime, failures: int, why: str) -> Suspension:
     reason = (
-        f"it failed {failures} times in a row, the last time with: {ended.reason}; "
-        f"mend the cause, then `lakewarden resume {ended.turn.table}`"
+        f"it failed {failures} times in a row, the last time with: {why}; "
+        f"mend the cause, then `lakewarden resume {table}`"
     )
-    return Suspension(ended.turn.table, ended.at, reason, BY_WORKER)
+    return Suspension(table, at, reason, BY_WORKER)
 
 
 def answer(ended: Ended) -> tuple[RequestState, str] | None:

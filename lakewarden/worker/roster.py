@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 
 from lakewarden.config import Config
 from lakewarden.errors import PolicyError
-from lakewarden.model import Job, TableRef, cold_source
+from lakewarden.model import Job, RunState, TableRef, cold_source
 from lakewarden.policy.asked import jobs_by
 from lakewarden.policy.resolve import Layers, resolve
 from lakewarden.serving import WorkerConfig
@@ -24,6 +24,7 @@ from lakewarden.state.tables import SeenTables
 from lakewarden.worker.schedule import Book, Charge, backoff
 
 RUNNING = "running"
+_FAILED = RunState.FAILED.value
 LEFT_OPEN = "the worker stopped in the middle of it"
 NOT_KEPT = "the state database was away when it ended"
 
@@ -150,6 +151,16 @@ class Roster:
 
         return tuple(name for name in left if self.change(name, ended, lease_term))
 
+    def too_often_left(self) -> tuple[Standing, ...]:
+        """Passes left in the middle after which somebody has to look: so many in a row have failed."""
+        passes = [each[PASS] for each in self._slots.values() if PASS in each]
+        most = self._config.worker.max_failures
+        return tuple(
+            each
+            for each in passes
+            if each.failures >= most and each.state == _FAILED and each.reason == LEFT_OPEN
+        )
+
     # ------------------------------------------------------------ what a table's policy asks for
 
     def _charge(self, table: str, stored: Mapping[str, object], properties: Mapping[str, str]) -> Charge:
@@ -189,4 +200,4 @@ def _left_open(last: Standing, config: WorkerConfig, now: datetime) -> Standing:
     """The first time it may have been chance, and is tried again at once."""
     failures = last.failures + 1
     retry_at = now if failures == 1 else now + backoff(failures, config)
-    return replace(last, state="failed", reason=LEFT_OPEN, ended_at=now, failures=failures, retry_at=retry_at)
+    return replace(last, state=_FAILED, reason=LEFT_OPEN, ended_at=now, failures=failures, retry_at=retry_at)

@@ -186,6 +186,22 @@ class _Closed:
         return cls(reason, windows.opens_at(now) if reason else None)
 
 
+def _closed(budgets: BudgetsConfig, now: datetime) -> dict[Job, _Closed]:
+    """Jobs that a quiet window keeps from starting at this moment."""
+    compacting = _Closed.by(budgets.pause_compaction, "pause_compaction", now)
+    expiring = _Closed.by(budgets.pause_expiry, "pause_expiry", now)
+    return {
+        **(dict.fromkeys(COMPACTING, compacting) if compacting.reason else {}),
+        **(dict.fromkeys(EXPIRING, expiring) if expiring.reason else {}),
+    }
+
+
+def kept_out(job: Job, budgets: BudgetsConfig, now: datetime) -> str:
+    """Why a quiet window keeps the job from starting; empty where none does. For a turn that may have begun hours ago."""
+    found = _closed(budgets, now).get(job)
+    return "" if found is None else found.reason
+
+
 _Line = tuple[Job, str, Times, _Closed | None]
 
 
@@ -196,12 +212,7 @@ class _Deciding:
         self._book, self._rules, self._now = book, rules, now
         self._known: dict[int, list[_Line]] = {}
         self._every = timedelta(seconds=rules.schedule.interval_seconds)
-        compacting = _Closed.by(rules.budgets.pause_compaction, "pause_compaction", now)
-        expiring = _Closed.by(rules.budgets.pause_expiry, "pause_expiry", now)
-        self._closed = {
-            **(dict.fromkeys(COMPACTING, compacting) if compacting.reason else {}),
-            **(dict.fromkeys(EXPIRING, expiring) if expiring.reason else {}),
-        }
+        self._closed = _closed(rules.budgets, now)
         # A turn takes along what is due soon, so that a table's jobs stay together.
         interval = rules.schedule.mode == INTERVAL
         self._reach = now + self._every / 2 if interval else now

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import psutil
 import pytest
 from playwright.sync_api import Page, expect
 from pyspark.sql import SparkSession
@@ -18,7 +20,9 @@ from lakewarden.api import Lakewarden
 from lakewarden.console.server import ConsoleServer
 from lakewarden.engine.arrow import ArrowEngine
 from lakewarden.formats.iceberg.format import Iceberg
-from lakewarden.model import RunState, Trigger
+from lakewarden.jobs import dispatch
+from lakewarden.model import Job, RunState, Trigger
+from lakewarden.state.owner import current_owner
 from lakewarden.state.requests import RequestState
 from lakewarden.worker.outlook import outlook
 from tests.support.browser import chromium, page
@@ -113,6 +117,32 @@ def test_a_mount_that_is_gone_is_told_as_that_and_when_it_is_back_the_table_is_w
         (tmp_path / "away").rename(lab.warehouse)
         lab.lw.request(table, Trigger("manual", "ana"))
         wait_until(lambda: len(lab.data_files(table)) == 1, "it is compacted", 90)
+
+
+def test_a_run_that_somebody_began_by_hand_meanwhile_keeps_nothing_else_of_a_request_undone(lab: Lab) -> None:
+    table, journal, real = lab.messy(files=4, days=1), lab.lw.journal, dispatch.prepare
+    by_hand = replace(current_owner(), pid=1, started=psutil.Process(1).create_time())
+
+    def prepare(job: Job, *rest: Any) -> Any:
+        if job is Job.COMPACT and journal.get("theirs") is None:
+            journal.start(
+                run_id="theirs", table=table, job=job, owner=by_hand, trigger=Trigger("manual", "bo"),
+                plan={}, policy={"keys": []}, now=clock.now(),
+            )  # fmt: skip
+        return real(job, *rest)
+
+    asked = lab.lw.request(table, Trigger("manual", "ana"))
+    with patch.object(dispatch, "prepare", prepare), working(lab.lw):
+        wait_until(lambda: lab.lw.request_by_id(asked.id).ended, "the request ends", 90)
+        found = lab.lw.request_by_id(asked.id)
+        assert "theirs" not in found.run_ids and "run theirs is already at it" in found.reason
+        done = {lab.lw.run_by_id(each)[0].job for each in found.run_ids}
+        assert {"rewrite-manifests", "expire", "reap"} <= done
+        theirs = journal.get("theirs")
+        assert theirs is not None and theirs.state is RunState.RUNNING, "theirs is left alone"
+        journal.finish("theirs", RunState.NOTHING_TO_DO, "", {}, (), clock.now(), by_hand)
+        wait_until(lambda: len(lab.data_files(table)) == 1, "what it kept out is owed, and done", 90)
+        assert _failures(lab.lw, table) == 0
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import json
 import threading
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -306,6 +307,44 @@ def test_who_asks_for_what_is_not_there_hears_it_and_the_table_has_not_failed() 
         assert stands(vain, failures=1)[PASS].failures == 1
         assert answer(vain) == (RequestState.FAILED, error.message)
         assert stands(ended(trouble=error))[PASS].failures == 1
+
+
+@pytest.mark.parametrize("fails", [None, OSError("the plan cannot be read")])
+def test_a_run_that_somebody_else_began_meanwhile_is_not_taken_for_ours(
+    lake: Lakewarden, fails: Exception | None
+) -> None:
+    """They began the same job by hand while ours was being planned: whatever ended ours, theirs goes on."""
+    compacts: list[str] = []
+
+    def run(self: Lakewarden, job: Job, table: Any, *rest: Any, run_id: str, **named: Any) -> Run:
+        def begin(name: str) -> Run:
+            return self.journal.start(
+                run_id=name, table=str(table), job=job, owner=current_owner(), trigger=Trigger("manual", "ana"),
+                plan={}, policy={"keys": []}, now=clock.now(),
+            )  # fmt: skip
+
+        if job is Job.COMPACT:
+            compacts.append(begin("theirs").id)
+            if fails is not None:
+                raise fails
+        mine = begin(run_id)
+        if job is Job.REAP:
+            raise OSError("the answer to its commit is lost")
+        return self.journal.finish(mine.id, RunState.DONE, "", {}, (), clock.now(), mine.owner)
+
+    with patch.object(Lakewarden, "run", run):
+        jobs = (Job.COMPACT, Job.EXPIRE, Job.REAP, Job.SWEEP)
+        found = {each.job: each for each in lake.pass_over(TABLE, jobs, Trigger("manual", "ana"))}
+    assert compacts == ["theirs"]
+    compact = found[Job.COMPACT]
+    assert compact.run is None and compact.state is RunState.FAILED
+    assert isinstance(compact.error, Busy if fails is None else OSError)
+    assert found[Job.EXPIRE].state is RunState.DONE, "the pass goes on"
+    own = found[Job.REAP].run
+    assert own is not None and own.job == Job.REAP and found[Job.REAP].state is RunState.UNKNOWN
+    assert Job.SWEEP not in found, "one of ours of unknown outcome ends it"
+    stood = stands(ended(*found.values()))
+    assert stood["compact"].run_ids == () and "theirs" not in stood[PASS].run_ids
 
 
 def test_a_job_without_a_run_tells_why() -> None:

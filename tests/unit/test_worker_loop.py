@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,15 +15,20 @@ from unittest.mock import patch
 import pytest
 
 from lakewarden import Lakewarden, clock
+from lakewarden.config import BudgetsConfig
 from lakewarden.errors import NotSetUp, Unreachable
-from lakewarden.model import Job, Owner, Run, RunState, Trigger
+from lakewarden.jobs.stopping import Stop
+from lakewarden.model import Job, Owner, Run, RunState, TableRef, Trigger
+from lakewarden.serving import ScheduleConfig
 from lakewarden.state.database import State
+from lakewarden.state.fleet import BY_WORKER
 from lakewarden.state.requests import RequestState
 from lakewarden.state.standings import PASS, SEEN, Standing, Standings, Suspension
 from lakewarden.worker import pass_
 from lakewarden.worker.daemon import Chore, Worker
 from lakewarden.worker.pass_ import Ended, Turn
-from lakewarden.worker.roster import NOT_KEPT, RUNNING, Roster
+from lakewarden.worker.roster import LEFT_OPEN, NOT_KEPT, RUNNING, Roster
+from lakewarden.worker.schedule import Book, Charge, Due, Rules, Waiting, Why, decide
 from lakewarden.working import JobEnded
 from tests.support.ports import wait_until
 from tests.support.workers import QUICK, slot, working
@@ -268,6 +273,160 @@ def test_a_turn_that_ended_while_the_database_was_away_is_no_failure_of_its_tabl
         wait_until(lambda: len(failures) > 0, "it has its turn again", 60)
     said = [each for each in caplog.records if getattr(each, "event", "") == "pass-left-open"]
     assert failures[0] == 0 and len(said) == 1 and NOT_KEPT in said[0].getMessage()
+
+
+def lives(lw: Lakewarden, *deadly: str) -> list[str]:
+    """A worker from its start until its first look as the leader is over: the tables whose turns it began.
+
+    Turns of the deadly ones die with their worker: nothing of them is written down.
+    """
+    begun, real = list[str](), Worker._keep
+
+    def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
+        begun.append(turn.table)
+        return outcome(turn, RunState.DONE)
+
+    def keep(self: Worker, lead: Any, ended: Ended, term: int) -> bool:
+        return ended.turn.table in deadly or real(self, lead, ended, term)
+
+    def pause(self: Worker, seconds: float) -> None:
+        clock.sleep(0.01)
+        if self._term is not None:
+            self.drain()
+
+    with (
+        patch.object(pass_, "do", do),
+        patch.object(Worker, "_keep", keep),
+        patch.object(Worker, "_pause", pause),
+    ):
+        Worker(lw).run()
+    return begun
+
+
+def wait_is_over(lw: Lakewarden, table: str) -> None:
+    Standings(lw.state).change(table, lambda last: [replace(last, retry_at=clock.now())] if last else [])
+
+
+def crash_safe(lw: Lakewarden, max_failures: int) -> None:
+    lw.config = replace(
+        lw.config, worker=replace(lw.config.worker, retry_seconds=600, max_failures=max_failures)
+    )
+
+
+def test_a_request_whose_pass_kills_the_worker_backs_off_and_ends_as_failed(lw: Lakewarden) -> None:
+    crash_safe(lw, max_failures=3)
+    asked = lw.request(NAME, Trigger("manual", "ana"))
+    assert lives(lw, NAME) == [NAME]
+    assert lives(lw, NAME) == [NAME], "the first time it may have been chance"
+    Standings(lw.state).put(Standing("lake.db.other", SEEN, clock.now() - timedelta(days=2)))
+    assert lives(lw, NAME) == ["lake.db.other"], "it leaves the others their turns"
+    assert NAME not in lives(lw, NAME), "for as long as the table backs off, whoever leads"
+    assert lw.request_by_id(asked.id).state is RequestState.CLAIMED
+    wait_is_over(lw, NAME)
+    assert NAME in lives(lw, NAME)
+    assert NAME not in lives(lw, NAME)
+    found = lw.request_by_id(asked.id)
+    assert (
+        found.state is RequestState.FAILED
+        and f"3 times in a row, the last time with: {LEFT_OPEN}" in found.reason
+    )
+    assert lw.suspended()[NAME].by == BY_WORKER
+    again = lw.request(NAME, Trigger("manual", "ana"))
+    assert NAME in lives(lw, NAME), "who asks anew is heard, once"
+    assert NAME not in lives(lw, NAME) and lw.request_by_id(again.id).state is RequestState.FAILED
+
+
+def test_a_table_that_kills_the_worker_again_and_again_is_suspended(
+    lw: Lakewarden, caplog: pytest.LogCaptureFixture
+) -> None:
+    crash_safe(lw, max_failures=2)
+    Standings(lw.state).put(Standing(NAME, SEEN, clock.now() - timedelta(days=2)))
+    assert lives(lw, NAME) == [NAME] and not lw.suspended()
+    assert lives(lw, NAME) == [NAME] and not lw.suspended()
+    with caplog.at_level("INFO", "lakewarden.worker"):
+        assert lives(lw, NAME) == []
+    assert [getattr(each, "event", "") for each in caplog.records].count("suspended") == 1
+    assert lw.suspended()[NAME].by == BY_WORKER
+    wait_is_over(lw, NAME)
+    assert lives(lw, NAME) == [], "until somebody looks"
+    lw.resume(NAME)
+    assert lives(lw) == [NAME] and not lw.suspended()
+
+
+def test_a_worker_that_died_before_it_could_suspend_left_that_to_the_next(lw: Lakewarden) -> None:
+    crash_safe(lw, max_failures=2)
+    now = clock.now()
+    left = Standing(NAME, PASS, now, now, "failed", LEFT_OPEN, 2, now)
+    Standings(lw.state).put_all([Standing(NAME, SEEN, now - timedelta(days=2)), left])
+    assert lives(lw, NAME) == [] and NAME in lw.suspended()
+
+
+def turned(
+    lw: Lakewarden, turn: Turn, began: datetime, long: Job, cold: str | None = None, *, staged: bool = False
+) -> tuple[Ended, list[str]]:
+    """What came of a turn that began then, and what it ran: every job ends well, and the long one takes three hours."""
+    at, ran = [began], list[str]()
+
+    def run(_: Lakewarden, job: Job, table: TableRef, *rest: Any, **named: Any) -> Run:
+        ran.append(f"{job} {table}")
+        at[0] += timedelta(hours=3) if job is long else timedelta(0)
+        owner = Owner("h", 1, 1.0)
+        return Run(f"r{len(ran)}", str(table), job, RunState.DONE, "", at[0], at[0], owner, Trigger())
+
+    found = None if cold is None else TableRef.parse(cold)
+    with (
+        patch.object(clock, "now", lambda: at[0]),
+        patch.object(Lakewarden, "run", run),
+        patch.object(Lakewarden, "jobs_of", lambda *_: turn.jobs),
+        patch.object(Lakewarden, "_doomed_cold", lambda *_: found),
+    ):
+        return pass_.do(lw, turn, 1, Stop(), staged=staged), ran
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_window_that_begins_in_the_middle_of_a_turn_keeps_the_rest_of_it_out(
+    lw: Lakewarden, staged: bool
+) -> None:
+    lw.config = replace(lw.config, budgets=BudgetsConfig(pause_expiry=("Mon-Fri 09:00-17:00",)))
+    jobs = (Job.COMPACT, Job.REWRITE_MANIFESTS, Job.EXPIRE, Job.REAP)
+    began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)  # a Tuesday
+    ended, ran = turned(lw, Turn(NAME, jobs), began, Job.COMPACT, staged=staged)
+    assert ran == [f"compact {NAME}", f"rewrite-manifests {NAME}"]
+    assert not ended.failed and ended.state is RunState.DONE
+    assert "expire: paused Mon–Fri 09:00–17:00 UTC ([budgets] pause_expiry); reap: paused" in ended.reason
+    slots = {each.slot: each for each in pass_.standings(ended, None, lw.config.worker)}
+    book, charge = Book({NAME: slots}), Charge(NAME, began - timedelta(days=1), jobs)
+    rules = Rules(ScheduleConfig(interval_seconds=24 * 3600), budgets=lw.config.budgets)
+    waits = decide([charge], book, rules, ended.at).of(NAME)
+    assert isinstance(waits, Waiting) and waits.why is Why.WINDOW and waits.jobs == (Job.EXPIRE, Job.REAP)
+    assert waits.next_at == began.replace(hour=17, minute=0)
+    due = decide([charge], book, rules, waits.next_at).of(NAME)
+    assert isinstance(due, Due) and due.jobs == (Job.EXPIRE, Job.REAP)
+
+
+def test_a_window_that_begins_during_a_reap_keeps_that_of_the_cold_table_out(lw: Lakewarden) -> None:
+    lw.config = replace(lw.config, budgets=BudgetsConfig(pause_expiry=("09:00-17:00",)))
+    began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)
+    ended, ran = turned(lw, Turn(NAME, (Job.REAP,)), began, Job.REAP, "lake.db.cold")
+    assert ran == [f"reap {NAME}"]
+    slots = {each.slot: each for each in pass_.standings(ended, None, lw.config.worker)}
+    assert (slots["reap"].state, slots["reap"].retry_at) == ("skipped", ended.at)
+
+
+def test_a_window_that_begins_in_the_middle_keeps_compaction_owed_and_nothing_out_that_was_asked_for(
+    lw: Lakewarden,
+) -> None:
+    windows = ("09:00-17:00",)
+    lw.config = replace(lw.config, budgets=BudgetsConfig(pause_compaction=windows, pause_expiry=windows))
+    began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)
+    jobs = (Job.EXPIRE_PARTITIONS, Job.COMPACT, Job.REWRITE_MANIFESTS, Job.EXPIRE, Job.REAP)
+    ended, ran = turned(lw, Turn(NAME, jobs), began, Job.EXPIRE_PARTITIONS)
+    assert ran == [f"expire-partitions {NAME}", f"rewrite-manifests {NAME}"]
+    slots = {each.slot: each for each in pass_.standings(ended, None, lw.config.worker)}
+    assert slots["compact"].retry_at == ended.at and "pause_compaction" in slots["compact"].reason
+    asked = lw.request(NAME, Trigger("manual", "ana"))
+    _, ran = turned(lw, Turn(NAME, jobs, request=asked), began, Job.EXPIRE_PARTITIONS, "lake.db.cold")
+    assert ran == [*(f"{job} {NAME}" for job in jobs), "reap lake.db.cold"]
 
 
 def test_a_spark_that_cannot_be_started_is_tried_again_from_the_beginning(tmp_path: Path) -> None:
