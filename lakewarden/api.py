@@ -437,16 +437,16 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
         """Let go of a Spark that died by itself, so that the next call starts another. Nothing may be under way."""
         from lakewarden.engine.session import is_alive
 
-        if self._lake is not None and not is_alive(self._lake.spark):
-            self.reopen_lake()
+        with self._opening_lake:  # one that somebody starts meanwhile would be ended in its place
+            if self._lake is not None and not is_alive(self._lake.spark):
+                self.reopen_lake()
 
     def reopen_lake(self) -> None:
-        """Let go of a Spark session whose JVM is gone; the next call that needs one starts it. Nothing may be under way."""
+        """Let go of a Spark session whose JVM is gone; the next call that needs one starts it. What is under way on it fails."""
         from lakewarden.engine.session import abandon_session
 
-        for lanes in self._made_lanes:
-            if lanes is not None:
-                lanes.close()
+        for lanes in filter(None, self._made_lanes):
+            lanes.close()
         self._made_lanes, self._lake = [], None
         if self._spark is None:  # one that was handed in is its owner's to end
             abandon_session()

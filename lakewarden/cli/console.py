@@ -48,7 +48,7 @@ def console(
 
     # Ctrl-C is how it is meant to end, once what was asked has been answered.
     with invocation(ctx).open(screen, spark=False) as lakewarden, suppress(KeyboardInterrupt):
-        # Nobody else drives anything in this process, so a Spark that died may be replaced; beside a worker that is its part.
+        # Nobody else drives anything in this process, so a Spark that died may be replaced; beside a worker, that one is asked.
         server = ConsoleServer(lakewarden, host=host, port=port, revive=lakewarden.revive_lake)
         server.serve(ready)
     return 0

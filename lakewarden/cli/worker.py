@@ -39,7 +39,8 @@ def worker(ctx: typer.Context, as_json: JsonFlag = False) -> int:
     screen = Screen(as_json)
     _log_to_stderr(as_json)
     with invocation(ctx).open(screen, spark=False) as lakewarden, quiet_spark():
-        chores, attendants, address = company(lakewarden)
+        working: Worker  # the console that it serves asks it before a table is read
+        chores, attendants, address = company(lakewarden, lambda: working.revive_spark())
         working = Worker(lakewarden, chores, attendants, address)
         if address is not None:
             tell("console", address=address)
@@ -55,8 +56,13 @@ def _leave_at_once() -> NoReturn:
     os._exit(1)
 
 
-def company(lakewarden: Lakewarden) -> tuple[list[Chore], list[Attendant], str | None]:
-    """What runs beside the schedule: periodic chores while it leads, servers as long as it lives, and where those are."""
+def company(
+    lakewarden: Lakewarden, revive: Callable[[], None]
+) -> tuple[list[Chore], list[Attendant], str | None]:
+    """What runs beside the schedule: periodic chores while it leads, servers as long as it lives, and where those are.
+
+    `revive` is for servers that need Spark: see `Worker.revive_spark`.
+    """
     from lakewarden.console.server import ConsoleServer
     from lakewarden.worker.daemon import Chore
 
@@ -68,7 +74,7 @@ def company(lakewarden: Lakewarden) -> tuple[list[Chore], list[Attendant], str |
     chores = [Chore("health", float(config.health.stats_interval_seconds), look)]
     if not config.worker.console:
         return chores, [], None
-    server = ConsoleServer(lakewarden)
+    server = ConsoleServer(lakewarden, revive=revive)
     return chores, [server], server.address
 
 

@@ -74,7 +74,7 @@ def listed(name: str, values: Iterable[Any]) -> JSONResponse:
 
 @router.get("/tables", tags=["tables"])
 def tables(warden: Warden) -> JSONResponse:
-    """Every known table: health, open warnings, whether it is suspended."""
+    """Every known table that is not gone: health, open warnings, whether it is suspended."""
     with warden.state.one_look():
         return JSONResponse(reads.fleet(warden))
 
@@ -127,7 +127,7 @@ def standings(warden: Warden) -> JSONResponse:
 
 @router.get("/suspended", tags=["worker"])
 def suspended(warden: Warden) -> JSONResponse:
-    """Tables the schedule leaves alone, with the reason."""
+    """Tables the schedule leaves alone, with the reason; also dropped ones, which it will leave alone if they are made anew."""
     return listed("suspended", warden.suspended().values())
 
 

@@ -30,7 +30,7 @@ from lakewarden.console.limits import Rates, neighbourhood, read_body
 from lakewarden.console.refusals import Refusals, stranger
 
 LOGIN, LOGOUT, STATIC = "/login", "/logout", "/static/"
-# Without a token only where none but this machine can ask.
+# Without a token only where none but this machine can ask, and by a name of this machine: web pages may have others for it.
 PROBES = ("/health", "/metrics")
 
 _STARTED = "lakewarden.started"
@@ -101,25 +101,29 @@ class Gate:
         if path == LOGIN:
             if not from_here(headers):
                 raise Denied(
-                    403, "OtherOrigin", f"post to {path}: the page that sent it is not of this console"
+                    403,
+                    "OtherOrigin",
+                    f"post to {path}: the page that sent it is not of this console",
+                    "behind a proxy, let it pass the Host header on as the browser sent it",
                 )
         elif identity is not None:
             check_form(identity, path, headers, body)
         return _replay(body)
 
     def _admit(self, identity: Identity | None, method: str, path: str, headers: dict[str, str]) -> None:
-        by_proof = identity is not None and identity.by != "loopback"
-        if self._settings.loopback and not by_proof and not is_local(headers.get("host", "")):
-            # A name that was pointed at 127.0.0.1 is how a web page talks to servers of its reader's machine.
+        here = is_local(headers.get("host", ""))
+        if not self._auth.tokens and not here:
+            # A name that was pointed at 127.0.0.1 is how a web page talks to servers of its reader's machine. Where tokens are
+            # asked for, such a page is a stranger: browsers send the session's cookie to the name of its login only.
             raise Denied(
                 403,
                 "OtherHost",
                 f"{method} {path}: the Host header names another machine",
-                "open it as http://127.0.0.1:PORT",
+                "open it as http://127.0.0.1:PORT; under other names it needs tokens in [console]",
             )
         if path == LOGIN or (path.startswith(STATIC) and method in SAFE):
             return
-        if path in PROBES and method in SAFE and self._settings.loopback:
+        if path in PROBES and method in SAFE and self._settings.loopback and here:
             return
         if identity is None:
             raise Denied(401, "Unauthorized", f"{method} {path}: no token, or not one that is known", _HOW)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from lakewarden import clock
@@ -12,17 +12,18 @@ from lakewarden.api import Lakewarden
 from lakewarden.errors import NoSuchTable, UsageError
 from lakewarden.model import TableRef
 from lakewarden.report.run import RunReport
+from lakewarden.state.fleet import Fleet
 from lakewarden.state.tables import SeenTables
 
 
 def fleet(warden: Lakewarden) -> dict[str, Any]:
-    """Every table that is known: its health where a worker has looked, its open warnings, whether it is suspended."""
+    """Every table that is known and not gone: its health where a worker has looked, its open warnings, whether it is suspended."""
     health = {each.table: each.to_dict() for each in warden.health()}
-    suspended = warden.suspended()
+    known, suspended = present(warden, clock.now()), Fleet(warden.state).suspensions()
     warned = defaultdict(list)
     for each in warden.warnings():
         warned[each.table].append(each.kind)
-    names = sorted({*health, *SeenTables(warden.state).names(), *suspended})
+    names = sorted({*health, *known, *suspended})
     return {
         "tables": [
             {
@@ -36,6 +37,11 @@ def fleet(warden: Lakewarden) -> dict[str, Any]:
 
 
 _UNSEEN = {"at": None, "score": None, "debt": None, "numbers": None, "error": None}
+
+
+def present(warden: Lakewarden, now: datetime) -> set[str]:
+    """Tables that a worker or a command knows, without those that were dropped and those nobody has heard of for `keep_days`."""
+    return Fleet(warden.state).there(now - timedelta(days=warden.config.health.keep_days))
 
 
 def table(warden: Lakewarden, name: str) -> dict[str, Any]:

@@ -159,9 +159,7 @@ class StateMetrics:
         self._totals.refresh()
         now, health, seen = clock.now(), HealthRecords(self._state).all(), self._fleet.seen()
         there = _There({each.table for each in health}, seen, now)
-        suspended = {
-            table: by for table, by in sorted(self._fleet.suspended_by().items()) if seen.get(table, now)
-        }
+        suspended = dict(sorted(self._fleet.suspended_by().items()))
         return {
             **self._counters(there),
             **_gauges(health, now),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, select, text
+from sqlalchemy import exists, func, select, text
 
 from lakewarden.state.database import State
 from lakewarden.state.schema import (
@@ -16,12 +16,13 @@ from lakewarden.state.schema import (
     pins,
     requests,
     runs,
+    seen_tables,
     standings,
     suspensions,
     table_policies,
     verdicts,
 )
-from lakewarden.state.standings import GONE, PASS, SEEN
+from lakewarden.state.standings import GONE, PASS, SEEN, Suspension
 from lakewarden.state.verdicts import FileState, Tally, Verdict, VerdictState
 
 # Files that were in a table's folder without being part of it.
@@ -74,6 +75,16 @@ class Fleet:
         rows = self._all(wanted.where(standings.c.slot == SEEN))
         return {row.table_name: None if row.state == GONE else row.began_at for row in rows}
 
+    def there(self, since: datetime) -> set[str]:
+        """Tables that a worker looks after and, of those that none knows of, those that somebody has read since then.
+
+        `since` is from when on a dropped table is marked as gone: what is known of its past may stay for good, the mark does not.
+        """
+        seen = self.seen()
+        lately = self._all(select(seen_tables.c.table_name).where(seen_tables.c.seen_at >= since))
+        others = {row.table_name for row in lately} - seen.keys()
+        return others | {table for table, at in seen.items() if at is not None}
+
     def pinned(self) -> dict[str, list[str]]:
         """By table the ids of its pins, with the moments they end: a pin that changes changes what is held."""
         found: dict[str, list[str]] = {}
@@ -114,16 +125,26 @@ class Fleet:
         found = self._all(wanted.group_by(standings.c.table_name).having(func.max(standings.c.failures) > 0))
         return {row.table_name: row.most for row in found}
 
+    def suspensions(self) -> dict[str, Suspension]:
+        """By table, of those that are there. One that was dropped is nobody's trouble: it stays suspended in case it is made anew."""
+        dropped = exists().where(
+            standings.c.table_name == suspensions.c.table_name,
+            standings.c.slot == SEEN,
+            standings.c.state == GONE,
+        )
+        rows = self._all(select(suspensions).where(~dropped))
+        return {row.table_name: Suspension(row.table_name, row.since, row.reason, row.by) for row in rows}
+
     def suspended(self) -> dict[str, str]:
         """By table why it is suspended."""
-        return {row.table_name: row.reason for row in self._all(select(suspensions))}
+        return {table: each.reason for table, each in self.suspensions().items()}
 
     # ------------------------------------------------------------ for metrics
 
     def suspended_by(self) -> dict[str, str]:
         """By table who suspended it: `worker`, because it failed too often, or `operator`, whoever that was."""
-        found = self._all(select(suspensions.c.table_name, suspensions.c.by))
-        return {row.table_name: "worker" if row.by == BY_WORKER else "operator" for row in found}
+        found = self.suspensions()
+        return {table: "worker" if each.by == BY_WORKER else "operator" for table, each in found.items()}
 
     def pending_requests(self) -> tuple[int, datetime | None]:
         """How many wait, and since when the one does that has waited longest."""

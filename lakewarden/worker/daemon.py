@@ -130,6 +130,14 @@ class Worker:
         """Whether any thread of its is still at something."""
         return bool(self._alive()) or self._at_chores()
 
+    def revive_spark(self) -> None:
+        """For its console, before that reads a table: while the worker stands by, a Spark that died makes way for another.
+
+        A leader sees to that itself, and says when it cannot.
+        """
+        if not self.leading and not self.busy():
+            self._session.revive()
+
     # ------------------------------------------------------------ the loop
 
     def run(self) -> None:

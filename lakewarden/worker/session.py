@@ -34,7 +34,10 @@ class Session:
         self._left = False
 
     def lives(self) -> bool:
-        return self._api.has_lake and is_alive(self._api.lake.spark)
+        try:
+            return self._api.has_lake and is_alive(self._api.lake.spark)
+        except Exception:  # what a thread hears that is new to a session whose JVM is gone
+            return False
 
     @property
     def starting(self) -> bool:
@@ -64,6 +67,12 @@ class Session:
         """Nobody waits for a start any more; what may still come of it in this process is let go."""
         self._left = True
 
+    def revive(self) -> None:
+        """Let go of a session that is dead, for a call from beside the loop: the call starts another."""
+        if not self.starting and self._api.has_lake and not self.lives():
+            self._api.revive_lake()
+            self._pulse = Pulse(self.lives)
+
     def _is_ready(self, busy: Callable[[], bool]) -> bool:
         if self.starting:
             if clock.monotonic() - self._tried >= HUNG_SECONDS:
@@ -80,7 +89,11 @@ class Session:
         return False
 
     def _let_go(self, busy: Callable[[], bool]) -> bool:
-        """Of a session that is dead; not while anything stands on it."""
+        """Of a session that is dead; not while a turn or a chore stands on it.
+
+        Calls of a console are not waited for: they only read, and fail with the session that they began on. Clients who keep
+        asking would keep a leader without Spark.
+        """
         self._missing.is_so("the session's JVM is gone, or does not answer")
         if self._pulse.silent:
             end_jvm()  # what waits for its answers hears that there are none

@@ -247,6 +247,63 @@ def test_a_name_that_was_pointed_here_is_no_way_in(open_one: Running) -> None:
         assert friend.get(f"{API}/tables").status_code == 200
 
 
+# As a browser and a proxy that ends TLS send it: the name that was typed, which no interface of this machine has.
+PROXY_NAME = "console.example.com"
+THROUGH_PROXY = {"Host": PROXY_NAME, "X-Forwarded-Proto": "https", "X-Forwarded-Host": PROXY_NAME}
+
+
+def test_through_a_proxy_that_keeps_the_name_people_log_in_and_act(running: Running) -> None:
+    with running.client(**THROUGH_PROXY, Accept="text/html") as ana:
+        opened = ana.get("/")
+        assert (opened.status_code, opened.headers["location"]) == (303, "/login?next=/")
+        assert ana.get("/login").status_code == ana.get("/static/console.css").status_code == 200
+        assert running.refusals() == [], "and none of it costs what all clients of the proxy share"
+        ours = {"Origin": f"https://{PROXY_NAME}", "Sec-Fetch-Site": "same-origin"}
+        assert ana.post("/login", data={"token": OPERATE}, headers=ours).status_code == 303
+        assert ana.get("/").status_code == 200
+        field = {"X-CSRF-Token": ana.get(f"{API}/me").json()["csrf"]}
+        refused(running, ana.post(REQUESTS, headers=ours), 403, "WrongForm", "ana")
+        for origin in ("https://evil.example", f"https://{PROXY_NAME}.evil.example", running.address, "null"):
+            answer = ana.post(REQUESTS, headers={**ours, **field, "Origin": origin})
+            refused(running, answer, 403, "OtherOrigin", "ana")
+        assert ana.post(REQUESTS, headers={**ours, **field}).status_code == 202
+
+
+def test_through_a_proxy_a_page_of_another_site_logs_nobody_in(running: Running) -> None:
+    for origin in ("https://evil.example", f"https://{PROXY_NAME}:444", "null"):
+        with running.client(**THROUGH_PROXY, Origin=origin) as page:
+            answer = page.post("/login", data={"token": OPERATE})
+            refused(running, answer, 403, "OtherOrigin", "unknown")
+            assert "set-cookie" not in answer.headers
+
+
+def test_a_proxy_that_hides_the_name_is_told_so(running: Running) -> None:
+    with running.client(Origin=f"https://{PROXY_NAME}") as ana:
+        answer = ana.post("/login", data={"token": OPERATE})
+        refused(running, answer, 403, "OtherOrigin", "unknown")
+        assert "pass the Host header on" in answer.json()["hint"]
+
+
+def test_with_tokens_a_name_that_was_pointed_here_sees_what_a_stranger_sees(running: Running) -> None:
+    """Its page reads answers and says where it comes from, but has no cookie of ours: that is kept for the name of the console."""
+    for host in ("evil.example", "127.0.0.1.evil.example", "", "192.0.2.1"):
+        with running.client(Host=host, Origin=f"http://{host}") as page:
+            for path in ("/health", "/metrics", f"{API}/tables", f"{API}/openapi.json", "/fleet.json"):
+                refused(running, page.get(path), 401, "Unauthorized", "unknown")
+            refused(running, page.post(REQUESTS), 401, "Unauthorized", "unknown")
+            refused(running, page.post("/logout"), 401, "Unauthorized", "unknown")
+            assert page.post("/login", data={"token": ""}).status_code in (401, 429)
+        with running.client(READ, Host=host) as scraper:
+            assert scraper.get("/metrics").status_code == 200, "a token is one by every name"
+
+
+def test_a_token_that_nobody_gave_out_is_no_way_around_the_name(open_one: Running) -> None:
+    with open_one.client(OPERATE, Host="evil.example") as page:
+        refused(open_one, page.get(f"{API}/tables"), 403, "OtherHost", "unknown")
+        refused(open_one, page.get("/health"), 403, "OtherHost", "unknown")
+        refused(open_one, page.post("/login", data={"token": OPERATE}), 403, "OtherHost", "unknown")
+
+
 def test_no_other_site_may_read_or_frame_it(running: Running) -> None:
     with running.client(OPERATE, Origin="https://evil.example") as client:
         for path in (f"{API}/tables", "/login", "/nothing", f"{API}/docs"):

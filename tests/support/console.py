@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from lakewarden import Lakewarden
+from lakewarden import Lakewarden, clock
 from lakewarden.console.server import ConsoleServer
 from lakewarden.model import RunState, Trigger
 from lakewarden.state.operators import OperatorAction
@@ -89,7 +89,7 @@ def console(
 
 def see(warden: Lakewarden, table: str = TABLE, **properties: str) -> None:
     """As if a command had read the table before."""
-    row = {"table_name": table, "uuid": f"uuid-{table}", "properties": properties, "seen_at": AT}
+    row = {"table_name": table, "uuid": f"uuid-{table}", "properties": properties, "seen_at": clock.now()}
     with warden.state.write() as connection:
         connection.execute(seen_tables.insert().values(row))
 

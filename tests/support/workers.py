@@ -29,7 +29,12 @@ def with_worker(
 @contextmanager
 def working(lw: Lakewarden, **parts: Any) -> Iterator[Worker]:
     """While the body runs; afterwards it has drained."""
-    worker = Worker(lw, **parts)
+    with running(Worker(lw, **parts)) as worker:
+        yield worker
+
+
+@contextmanager
+def running(worker: Worker) -> Iterator[Worker]:
     raised: list[BaseException] = []
 
     def run() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lakewarden import Lakewarden
+from lakewarden import Lakewarden, clock
+from lakewarden.console import reads
 from lakewarden.console.pages.audit import Asked, audit_page
 from lakewarden.console.pages.dues import Outlooks, job_dues
 from lakewarden.console.pages.fleet import FleetPage, Wish, fleet
@@ -19,11 +20,14 @@ from lakewarden.console.pages.runs import RunsWish, action_line
 from lakewarden.console.pages.schedule import schedule_page
 from lakewarden.console.pages.table import kind_of
 from lakewarden.health.portrait import SnapshotLine
+from lakewarden.model import TableRef
 from lakewarden.serving import ScheduleConfig
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
-from lakewarden.state.schema import requests
-from lakewarden.state.standings import PASS, SEEN, Standing, Standings
-from tests.support.tables import policy
+from lakewarden.state.schema import archived_snapshots, requests
+from lakewarden.state.standings import PASS, SEEN, Standing, Standings, Suspension
+from lakewarden.state.tables import SeenTables
+from lakewarden.state.tidying import tidy
+from tests.support.tables import policy, view
 
 NOW = datetime(2026, 11, 17, 3, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -136,6 +140,58 @@ def test_tables_that_nobody_looked_at_yet_are_named_and_those_that_are_gone_are_
     )
     page = shown(warden)
     assert (names(page), page.total, page.not_looked_at) == (["lake.db.a"], 1, ("lake.db.new",))
+
+
+def test_a_table_that_was_dropped_is_not_shown_again_when_the_mark_of_that_goes(warden: Lakewarden) -> None:
+    """What its expired snapshots said stays for good, and with it that it was once read."""
+    now, days = clock.now(), timedelta(days=warden.config.health.keep_days)
+    gone, read = "lake.db.gone", "lake.db.read"
+    views = SeenTables(warden.state)
+    for table, at in ((gone, now - 2 * days), (read, now - days / 2)):
+        views.saw(replace(view(), ref=TableRef.parse(table), uuid=table), at)
+    archived = {
+        "table_uuid": gone, "snapshot_id": 1, "table_name": gone, "sequence_number": 1, "committed_at": NOW,
+        "operation": "append", "summary": {}, "run_id": "r", "archived_at": NOW,
+    }  # fmt: skip
+    with warden.state.write() as connection:
+        connection.execute(archived_snapshots.insert().values(archived))
+    Standings(warden.state).put(Standing(gone, SEEN, NOW - 3 * days, now - 1.5 * days, "gone"))
+
+    def told() -> tuple[object, ...]:
+        page = fleet(warden, Wish(), Outlooks(warden).at(now), now)
+        return page.not_looked_at, tuple(each["table"] for each in reads.fleet(warden)["tables"])
+
+    assert told() == ((read,), (read,)), "while it is marked"
+    assert tidy(warden.state, now - days) == 1 and warden.standings(gone) == ()
+    assert gone in warden.known_tables(), "audits find it still"
+    assert told() == ((read,), (read,))
+
+
+def test_a_suspended_table_that_was_dropped_is_no_alarm_until_it_is_made_anew(warden: Lakewarden) -> None:
+    table = "lake.db.dropped"
+    Standings(warden.state).suspend(Suspension(table, NOW - 9 * HOUR, "ten failures", "worker"))
+    SeenTables(warden.state).saw(replace(view(), ref=TableRef.parse(table)), NOW - 9 * HOUR)
+
+    def told() -> tuple[object, ...]:
+        page, listed = shown(warden), [each["table"] for each in reads.fleet(warden)["tables"]]
+        metrics = warden.metrics()[0].decode()
+        assert f"lakewarden_tables_suspended {float(len(page.suspended))}" in metrics
+        warden._exposition = None  # it is kept for seconds
+        return (
+            page.wrong,
+            [each.kind for each in page.alarms],
+            [each.table for each in page.suspended],
+            listed,
+        )
+
+    there = (1, ["suspended"], [table], [table])
+    Standings(warden.state).put(Standing(table, SEEN, NOW - 10 * HOUR))
+    assert told() == there
+    Standings(warden.state).put(Standing(table, SEEN, NOW - 10 * HOUR, NOW - 8 * HOUR, "gone"))
+    assert told() == (0, [], [], [])
+    assert table in warden.suspended(), "and what somebody suspended stays so"
+    Standings(warden.state).put(Standing(table, SEEN, NOW))
+    assert told() == there
 
 
 def test_a_page_beyond_the_last_is_the_last(warden: Lakewarden) -> None:

@@ -12,9 +12,11 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import httpx
 import pytest
 
 from lakewarden import Lakewarden, clock
+from lakewarden.cli.worker import company
 from lakewarden.config import BudgetsConfig
 from lakewarden.errors import NotSetUp, Unreachable
 from lakewarden.jobs.stopping import Stop
@@ -22,6 +24,7 @@ from lakewarden.model import Job, Owner, Run, RunState, TableRef, Trigger
 from lakewarden.serving import ScheduleConfig
 from lakewarden.state.database import State
 from lakewarden.state.fleet import BY_WORKER
+from lakewarden.state.leases import Leases
 from lakewarden.state.requests import RequestState
 from lakewarden.state.standings import PASS, SEEN, Standing, Standings, Suspension
 from lakewarden.worker import pass_
@@ -29,9 +32,10 @@ from lakewarden.worker.daemon import Chore, Worker
 from lakewarden.worker.pass_ import Ended, Turn
 from lakewarden.worker.roster import LEFT_OPEN, NOT_KEPT, RUNNING, Roster
 from lakewarden.worker.schedule import Book, Charge, Due, Rules, Waiting, Why, decide
+from lakewarden.worker.session import Session
 from lakewarden.working import JobEnded
-from tests.support.ports import wait_until
-from tests.support.workers import QUICK, slot, working
+from tests.support.ports import answers, free_port, wait_until
+from tests.support.workers import QUICK, running, slot, working
 
 NAME = "lake.db.events"
 AWAY = Unreachable(what="the state database x", reason="connection refused")
@@ -561,6 +565,110 @@ def test_a_jvm_that_stands_still_holds_nobody_up_and_is_ended(tmp_path: Path) ->
         assert len(asked) == 1, "one question at a time"
         answer.set()
         wait_until(worker._ready, "it answers again", 10)
+
+
+class _DeadSpark(Lakewarden):
+    """Its JVM is gone, and says so to every thread that comes to it."""
+
+    let_go = 0
+
+    @property
+    def has_lake(self) -> bool:
+        return not self.let_go
+
+    @property
+    def lake(self) -> Any:
+        raise ConnectionRefusedError("no JVM answers")
+
+    def revive_lake(self) -> None:
+        self.let_go += 1
+
+    reopen_lake = revive_lake
+
+
+@pytest.fixture
+def dead(tmp_path: Path) -> Iterator[_DeadSpark]:
+    config = {
+        "state": {"url": f"sqlite:///{tmp_path}/state.db"},
+        "worker": {**QUICK, "lease_seconds": 30},
+        "catalogs": {"lake": {"type": "hadoop", "warehouse": str(tmp_path)}},
+        "console": {"port": free_port()},
+    }
+    with _DeadSpark(config, environ={}) as made:
+        yield made
+
+
+@contextmanager
+def another_leads(lw: Lakewarden) -> Iterator[None]:
+    leases = Leases(lw.state)
+    taken = leases.take(Owner("elsewhere", 1, 1.0), timedelta(hours=1))
+    assert taken is not None
+    yield
+    leases.release(taken)
+
+
+def test_a_standbys_spark_that_died_makes_way_when_its_console_needs_one(dead: _DeadSpark) -> None:
+    worker: Worker
+    _, attendants, address = company(dead, lambda: worker.revive_spark())
+    worker = Worker(dead, (), attendants, address)
+    with another_leads(dead), running(worker):
+        wait_until(lambda: answers(dead.config.console.port), "its console answers", 30)
+        httpx.get(f"{address}/api/v1/tables/{NAME}/show")
+        assert dead.let_go == 1 and not worker.leading
+        httpx.get(f"{address}/api/v1/tables/{NAME}/show")
+        assert dead.let_go == 1, "and not again, where there is none"
+
+
+def test_a_spark_that_turns_or_a_leader_stand_on_is_left_to_the_loop(dead: _DeadSpark) -> None:
+    worker = Worker(dead)
+    with patch.object(Worker, "busy", lambda self: True):
+        worker.revive_spark()
+    with patch.object(Worker, "leading", True):
+        worker.revive_spark()
+    with patch.object(Session, "starting", True):
+        worker.revive_spark()
+    assert dead.let_go == 0
+    worker.revive_spark()
+    assert dead.let_go == 1
+
+
+def test_a_new_leader_sees_at_once_that_the_spark_of_its_console_died(dead: _DeadSpark) -> None:
+    worker = Worker(dead)
+    with patch.object(Session, "_start"):
+        assert not worker._ready()
+    assert dead.let_go == 1
+
+
+def test_a_spark_that_somebody_starts_is_not_ended_for_one_that_died(tmp_path: Path) -> None:
+    """A console finds its Spark dead, and before it lets go of it a new leader does, and starts another."""
+    asked, opened, happened = threading.Event(), threading.Event(), list[str]()
+
+    def is_dead(_: Any) -> bool:
+        asked.set()
+        opened.wait(0.5)  # the leader's has so long to come in between
+        return False
+
+    def opening(*_: Any) -> Any:
+        happened.append("opened")
+        opened.set()
+        return SimpleNamespace(spark=None, attend=lambda: None, close=lambda: None)
+
+    with (
+        Lakewarden({"state": {"url": f"sqlite:///{tmp_path}/state.db"}}, environ={}) as lw,
+        patch("lakewarden.lake.Lake", opening),
+        patch("lakewarden.engine.session.is_alive", is_dead),
+        patch("lakewarden.engine.session.abandon_session", lambda: happened.append("abandoned")),
+    ):
+        _ = lw.lake
+        opened.clear()
+        happened.clear()
+        reviving = threading.Thread(target=lw.revive_lake, daemon=True)
+        reviving.start()
+        assert asked.wait(30)
+        lw.reopen_lake()
+        _ = lw.lake
+        reviving.join(30)
+        assert happened[-1] == "opened" and lw.has_lake, happened
 
 
 def test_a_turn_that_lasts_too_long_is_told_once(lw: Lakewarden, caplog: pytest.LogCaptureFixture) -> None:

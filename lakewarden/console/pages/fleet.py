@@ -10,11 +10,13 @@ from typing import Any
 from lakewarden.api import Lakewarden
 from lakewarden.console.pages.dues import UNKNOWN, Due, Outlook, dues
 from lakewarden.console.pages.progress import RunningRun, running
+from lakewarden.console.reads import present
 from lakewarden.health.warnings import FLEET, Kind
+from lakewarden.state.fleet import Fleet
 from lakewarden.state.health import Numbers, TableHealth, Warned
 from lakewarden.state.leases import Lease
 from lakewarden.state.requests import Request
-from lakewarden.state.standings import GONE, PASS, SEEN, Standing, Suspension
+from lakewarden.state.standings import PASS, SEEN, Standing, Suspension
 
 PER_PAGE = 100
 SHOWN_WRONG = 20
@@ -144,7 +146,7 @@ class Wrong:
 @dataclass(frozen=True, slots=True)
 class FleetPage:
     """`rows` are those of this page of the list, `found` how many there are in all, `total` how many tables were looked at;
-    `not_looked_at` are the others that are known."""
+    `not_looked_at` are the others that are known, and not gone."""
 
     now: datetime
     wish: Wish
@@ -191,7 +193,7 @@ class FleetPage:
 
 def fleet(warden: Lakewarden, wish: Wish, outlook: Outlook, now: datetime) -> FleetPage:
     """From the database alone, in a handful of questions however many tables there are."""
-    looks, warned, suspended = warden.health(), warden.warnings(), warden.suspended()
+    looks, warned, suspended = warden.health(), warden.warnings(), Fleet(warden.state).suspensions()
     under_way, leader = running(warden, now), warden.leader()
     wrong = _wrong(looks, warned, suspended)
     rows = _rows(warden, looks, warned, suspended, {each.run.table for each in under_way}, outlook)
@@ -214,16 +216,8 @@ def fleet(warden: Lakewarden, wish: Wish, outlook: Outlook, now: datetime) -> Fl
         warden.pending_requests(),
         _sums(looks),
         sum(1 for row in rows if row.next and row.next.now),
-        _not_looked_at(warden, outlook, {each.table for each in looks}),
+        tuple(sorted(present(warden, now) - {each.table for each in looks})),
     )
-
-
-def _not_looked_at(warden: Lakewarden, outlook: Outlook, looks: set[str]) -> tuple[str, ...]:
-    """Tables that a worker or a command knows, and that have no numbers yet; without those that are gone."""
-    seen = {name: slots[SEEN] for name, slots in outlook.standings.items() if SEEN in slots}
-    gone = {name for name, each in seen.items() if each.state == GONE}
-    # Not every name with a standing: somebody may have asked for a pass of a table that never was.
-    return tuple(sorted({*seen, *warden.known_tables()} - gone - looks))
 
 
 def _wrong(
