@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -60,6 +62,14 @@ class JobEnded:
         if isinstance(self.error, LakewardenError):
             return self.error.message
         return "" if self.error is None else f"{type(self.error).__name__}: {self.error}"
+
+
+def current_user() -> str:
+    """Who runs this process: the operator of a manual run that names nobody else."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"  # a container's user often has no name
 
 
 class Working:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from lakewarden import clock
 from lakewarden.api import Lakewarden
-from lakewarden.engine.session import end_jvm, is_alive
+from lakewarden.engine.session import end_jvm
 from lakewarden.worker.events import Told, tell
 from lakewarden.worker.pass_ import told
 from lakewarden.worker.pulse import Pulse
@@ -34,7 +34,7 @@ class Session:
         self._left = False
 
     def lives(self) -> bool:
-        return self._api.has_lake and is_alive(self._api.lake.spark)
+        return self._api.lake_lives
 
     @property
     def starting(self) -> bool:
@@ -63,6 +63,7 @@ class Session:
     def leave(self) -> None:
         """Nobody waits for a start any more; what may still come of it in this process is let go."""
         self._left = True
+        self._pulse.end()
 
     def _is_ready(self, busy: Callable[[], bool]) -> bool:
         if self.starting:
@@ -87,6 +88,7 @@ class Session:
         if busy():
             return False
         self._api.reopen_lake()
+        self._pulse.end()
         self._pulse = Pulse(self.lives)  # what the old one is still asked is not about the new session
         return True
 
