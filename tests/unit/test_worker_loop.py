@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 
 from lakewarden import Lakewarden, clock
-from lakewarden.errors import NotSetUp, Unreachable
+from lakewarden.errors import NoSuchTable, NotSetUp, Unreachable
 from lakewarden.model import Job, Owner, Run, RunState, Trigger
 from lakewarden.state.database import State
 from lakewarden.state.requests import RequestState
@@ -399,6 +399,19 @@ def test_a_jvm_that_stands_still_holds_nobody_up_and_is_ended(tmp_path: Path) ->
         assert len(asked) == 1, "one question at a time"
         answer.set()
         wait_until(worker._ready, "it answers again", 10)
+
+
+def test_a_name_that_was_only_asked_for_is_not_known_unless_it_is_suspended(lw: Lakewarden) -> None:
+    """A pass that failed on a mistyped name would let the next who mistypes it suspend nothing, and not hear of it."""
+    book, now = Standings(lw.state), clock.now()
+    book.put(Standing("lake.db.evnets", PASS, now, now, "failed", "no such table", 1))
+    with pytest.raises(NoSuchTable):
+        lw.suspend("lake.db.evnets", "backfill", "ana")
+    assert not lw.resume("lake.db.evnets") and [each.failures for each in book.of("lake.db.evnets")] == [0]
+    book.suspend(Suspension("lake.db.orders", now, "it failed ten times in a row", "worker"))
+    assert lw.resume("lake.db.orders") and not lw.knows("lake.db.orders")
+    book.put(Standing(NAME, SEEN, now))
+    assert lw.knows(NAME)
 
 
 class _GoneLake:
