@@ -6,7 +6,6 @@ refusal; a run that ended partial, lost or unknown returns with that state.
 
 from __future__ import annotations
 
-import getpass
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +27,7 @@ from lakewarden.policy.origin import Layer, Origin
 from lakewarden.policy.resolve import Layers, Policy, read_layer, resolve, validate
 from lakewarden.tiering import Tiering
 from lakewarden.watching import Watching
-from lakewarden.working import Working
+from lakewarden.working import Working, current_user
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.engine.lanes import Lanes
@@ -433,12 +432,18 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
         """Whether Spark and the formats have been started."""
         return self._lake is not None
 
-    def revive_lake(self) -> None:
-        """Let go of a Spark that died by itself, so that the next call starts another. Nothing may be under way."""
+    @property
+    def lake_lives(self) -> bool:
+        """Whether Spark has been started and answers. Never raises, and starts nothing."""
         from lakewarden.engine.session import is_alive
 
+        lake = self._lake  # not by `lake`: that makes ready for calls, which needs a JVM that lives
+        return lake is not None and is_alive(lake.spark)
+
+    def revive_lake(self) -> None:
+        """Let go of a Spark that died by itself, so that the next call starts another."""
         with self._opening_lake:  # one that somebody starts meanwhile would be ended in its place
-            if self._lake is not None and not is_alive(self._lake.spark):
+            if self.has_lake and not self.lake_lives:
                 self.reopen_lake()
 
     def reopen_lake(self) -> None:
@@ -481,14 +486,6 @@ def _trigger(trigger: Trigger | Mapping[str, str] | None) -> Trigger:
             )
         trigger = Trigger(trigger.get("type", "manual"), trigger.get("operator"), trigger.get("ticket"))
     return checked(trigger or Trigger("manual", current_user()))
-
-
-def current_user() -> str:
-    """Who runs this process: the operator of a manual run that names nobody else."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"  # a container's user often has no name
 
 
 def _plain(value: object) -> object:

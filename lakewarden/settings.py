@@ -84,7 +84,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("worker", "drain_seconds", "whole number", 600, "seconds that running work has after SIGTERM; then it is stopped cleanly"),
     Setting("worker", "console", "true or false", True, "whether the worker serves the console and the REST API too, on the address of [console]"),
     Setting("health", "stats_interval_seconds", "whole number", 60, "seconds between two looks at every table's health"),
-    Setting("health", "keep_days", "whole number", 90, "days that numbers stay for charts and what-if, older ones are thinned out to one a day; ended requests, warnings that are over and what is known of dropped tables go after them"),
+    Setting("health", "keep_days", "whole number", 90, "days that numbers stay for charts and what-if, older ones are thinned out to one a day; ended requests, loads and pins, silent writers, warnings that are over and what is known of dropped tables go after them"),
     Setting("health", "delete_ratio", "number", 0.3, "warn where so many delete files per data file, or this share of rows deleted, is reached"),
     Setting("health", "delete_ratio_files", "whole number", 8, "and the table has at least so many data files"),
     Setting("health", "manifests", "whole number", 100, "warn at this many manifests"),

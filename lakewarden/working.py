@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -60,6 +62,14 @@ class JobEnded:
         if isinstance(self.error, LakewardenError):
             return self.error.message
         return "" if self.error is None else f"{type(self.error).__name__}: {self.error}"
+
+
+def current_user() -> str:
+    """Who runs this process: the operator of a manual run that names nobody else."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"  # a container's user often has no name
 
 
 class Working:
@@ -295,17 +305,22 @@ class Working:
     def knows(self, table: str | TableRef) -> bool:
         """Whether the database has ever heard of the table: no catalog is asked."""
         from lakewarden.state.health import HealthRecords
-        from lakewarden.state.standings import Standings
+        from lakewarden.state.standings import SEEN, Standings
 
         ref = self._named(table)
-        heard = self._remembered(ref) or Standings(self.state).of(str(ref))
-        return bool(heard) or HealthRecords(self.state).get(str(ref)) is not None
+        # That a pass was asked for says nothing: whoever asked may have mistyped it.
+        seen = any(each.slot == SEEN for each in Standings(self.state).of(str(ref)))
+        heard = seen or self._remembered(ref) or str(ref) in self.suspended()
+        return heard or HealthRecords(self.state).get(str(ref)) is not None
 
     def resume(self, table: str | TableRef) -> bool:
         """Back into the schedule, its failures forgotten; whether it was suspended."""
         from lakewarden.state.standings import Standings
 
-        return Standings(self.state).resume(str(self._known(table)))
+        ref, book = self._named(table), Standings(self.state)
+        if not book.of(str(ref)):  # there may be failures to forget under a name that was only asked for
+            self._known(ref)
+        return book.resume(str(ref))
 
     # ------------------------------------------------------------ runs from outside
 

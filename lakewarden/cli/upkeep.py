@@ -90,8 +90,8 @@ def suspend(
 
     Example: `lakewarden suspend lake.db.events --reason "backfill until Friday"`
     """
-    from lakewarden.api import current_user
     from lakewarden.report.upkeep import SuspensionReport
+    from lakewarden.working import current_user
 
     screen, ref = Screen(as_json), options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
@@ -128,8 +128,8 @@ def cancel(
 
     Example: `lakewarden cancel 20261116-003012-7f3a9c`
     """
-    from lakewarden.api import current_user
     from lakewarden.report.upkeep import CancelReport
+    from lakewarden.working import current_user
 
     screen, who = Screen(as_json), operator or current_user()
     with invocation(ctx).open(screen, spark=False) as lakewarden:

@@ -215,10 +215,11 @@ class Adopting:
         begun = [step.at for step in self.journal.steps(run.id) if step.name == DeletingStep.ADOPTING]
         if not begun:
             return Settled(RunState.FAILED, "it had not begun to commit")
-        load = self._get(str(run.plan["load"]))
-        snapshot_id = format_.find_adoption(table, load.id)
+        load = self.loads.get(str(run.plan["load"]))  # None: it ended long ago, and is forgotten
+        snapshot_id = format_.find_adoption(table, str(run.plan["load"]))
         if snapshot_id is not None:
-            self.loads.end(load, LoadState.ADOPTED, clock.now())
+            if load is not None:
+                self.loads.end(load, LoadState.ADOPTED, clock.now())
             return Settled(RunState.DONE, f"the table has its files since snapshot {snapshot_id}")
         if clock.now() - begun[-1] < IN_FLIGHT:
             return None

@@ -21,6 +21,7 @@ class Pulse:
         self._asked: float | None = None
         self._answer = False
         self._thread: threading.Thread | None = None
+        self._over = False
 
     def beats(self) -> bool:
         """Waits a second at most."""
@@ -41,8 +42,23 @@ class Pulse:
         """Whether a question has not been answered for too long."""
         return self._asked is not None and clock.monotonic() - self._asked >= self._patience
 
+    def end(self) -> None:
+        """Nothing is asked any more: the thread ends, or will once it has the answer it waits for."""
+        self._over = True
+        self._wanted.set()
+
     def _loop(self) -> None:
-        while self._wanted.wait():
+        while True:
+            self._wanted.wait()
             self._wanted.clear()
-            self._answer = self._ask()
+            if self._over:  # after it was cleared: nobody sets it again
+                return
+            self._answer = self._lives()
             self._answered.set()
+
+    def _lives(self) -> bool:
+        """A question that fails is answered: without this thread whoever asks would take silence for patience."""
+        try:
+            return self._ask()
+        except Exception:  # py4j tells a JVM that is gone in many ways
+            return False

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from lakewarden import clock
 from lakewarden.api import Lakewarden
-from lakewarden.engine.session import end_jvm, is_alive
+from lakewarden.engine.session import end_jvm
 from lakewarden.worker.events import Told, tell
 from lakewarden.worker.pass_ import told
 from lakewarden.worker.pulse import Pulse
@@ -34,10 +34,7 @@ class Session:
         self._left = False
 
     def lives(self) -> bool:
-        try:
-            return self._api.has_lake and is_alive(self._api.lake.spark)
-        except Exception:  # what a thread hears that is new to a session whose JVM is gone
-            return False
+        return self._api.lake_lives
 
     @property
     def starting(self) -> bool:
@@ -66,12 +63,13 @@ class Session:
     def leave(self) -> None:
         """Nobody waits for a start any more; what may still come of it in this process is let go."""
         self._left = True
+        self._pulse.end()
 
     def revive(self) -> None:
         """Let go of a session that is dead, for a call from beside the loop: the call starts another."""
         if not self.starting and self._api.has_lake and not self.lives():
             self._api.revive_lake()
-            self._pulse = Pulse(self.lives)
+            self._ask_anew()
 
     def _is_ready(self, busy: Callable[[], bool]) -> bool:
         if self.starting:
@@ -100,8 +98,13 @@ class Session:
         if busy():
             return False
         self._api.reopen_lake()
-        self._pulse = Pulse(self.lives)  # what the old one is still asked is not about the new session
+        self._ask_anew()
         return True
+
+    def _ask_anew(self) -> None:
+        """What the old pulse is still asked is not about the new session."""
+        self._pulse.end()
+        self._pulse = Pulse(self.lives)
 
     def _start(self) -> None:
         try:

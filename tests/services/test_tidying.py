@@ -14,19 +14,35 @@ from sqlalchemy import Table, event, func, select
 from lakewarden import clock
 from lakewarden.config import PolicyConfig
 from lakewarden.health.collect import Collector
-from lakewarden.model import TableRef, Trigger
+from lakewarden.jobs.adopting import JOB, Adopting
+from lakewarden.jobs.context import DeletingStep
+from lakewarden.model import Owner, RunState, TableRef, Trigger
 from lakewarden.serving import HealthConfig
-from lakewarden.state import slices
+from lakewarden.state import slices, tidying
 from lakewarden.state.database import State
+from lakewarden.state.doomed import DoomedFiles
+from lakewarden.state.fleet import BY_WORKER
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
+from lakewarden.state.heartbeats import Heartbeats
+from lakewarden.state.loads import Load, Loads, LoadState
+from lakewarden.state.pins import MIRROR, Pin, Pins
 from lakewarden.state.requests import Requests, RequestState
+from lakewarden.state.run_progress import Moment, RunProgress
+from lakewarden.state.runs import Journal
 from lakewarden.state.schema import (
     archived_snapshots,
+    doomed,
     health_history,
+    heartbeats,
+    loads,
+    pins,
     requests,
+    run_cancels,
+    run_progress,
     seen_tables,
     standings,
     suspensions,
+    verdicts,
     warnings,
 )
 from lakewarden.state.standings import GONE, PASS, SEEN, Standing, Standings, Suspension
@@ -190,6 +206,182 @@ def test_what_says_that_a_table_is_gone_goes_last(state: State) -> None:
     while left := rows(state, standings, "slot"):
         assert SEEN in left and tidy(state, BEFORE, most=2) > 0
     assert rows(state, suspensions) == rows(state, seen_tables) == rows(state, health_history) == []
+
+
+# ------------------------------------------------------------ holds
+
+
+def writers(state: State) -> list[str]:
+    return sorted(each.writer for each in Heartbeats(state).list())
+
+
+def test_writers_that_fell_silent_long_ago_are_forgotten(state: State) -> None:
+    beats, minutes = Heartbeats(state), timedelta(minutes=10)
+    for number in range(30):
+        beats.beat(TABLE, f"pod-{number}", "h", (), minutes, LONG)
+    beats.beat(TABLE, "spoke lately", "h", (), minutes, LATELY)
+    beats.beat(TABLE, "was over lately", "h", (), 2 * DAY, LONG)
+    beats.beat(TABLE, "said that it takes long", "h", (), 400 * DAY, LONG)
+    assert tidy(state, BEFORE, most=20) == 20 and tidy(state, BEFORE, most=20) == 10
+    assert writers(state) == ["said that it takes long", "spoke lately", "was over lately"]
+    assert tidy(state, BEFORE) == 0
+
+
+def test_a_writer_that_speaks_again_while_it_is_forgotten_is_heard(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Heartbeats(state).beat(TABLE, "etl", "h", (), HOUR, LONG)
+
+    def late(state: State, table: Table, *chosen: Any, **named: Any) -> int:
+        if table is heartbeats:  # they have been chosen, and are not deleted yet
+            Heartbeats(state).beat(TABLE, "etl", "h", (), HOUR, NOW)
+        return slices.take_out(state, table, *chosen, **named)
+
+    monkeypatch.setattr(tidying, "take_out", late)
+    tidy(state, BEFORE)
+    assert writers(state) == ["etl"]
+
+
+def pinned(
+    state: State, id_: str, until: datetime | None, *, table: str = TABLE, mirror: bool = False
+) -> None:
+    tag = MIRROR + id_ if mirror else None
+    Pins(state).add(Pin(id_, table, f"uuid of {table}", 1, "bi", "", LONG - DAY, until, tag))
+
+
+def test_pins_that_were_over_long_ago_are_forgotten_but_not_while_a_tag_may_mirror_them(state: State) -> None:
+    pinned(state, "over", LONG)
+    pinned(state, "over lately", LATELY)
+    pinned(state, "for ever", None)
+    pinned(state, "mirrored", LONG, mirror=True)
+    assert tidy(state, BEFORE) == 1
+    assert rows(state, pins, "id") == ["for ever", "mirrored", "over lately"]
+
+
+def test_a_mirror_is_gone_with_its_table_but_not_with_the_name_of_one(state: State) -> None:
+    for name, mirror in (("lake.db.dropped", True), ("lake.db.renamed", True), ("lake.db.kept", False)):
+        known(state, name, LONG)
+        pinned(state, name, LONG if mirror else None, table=name, mirror=mirror)
+    new_name = TableHealth("lake.db.new", "uuid of lake.db.renamed", NOW, "v", 90, 1.0, Numbers(files=1))
+    HealthRecords(state).put([new_name])
+    tidy(state, BEFORE)
+    assert rows(state, pins, "id") == ["lake.db.kept", "lake.db.renamed"]
+
+
+def loaded(state: State, id_: str, ended: datetime | None, as_: LoadState) -> None:
+    load = Load(id_, TABLE, "u", "etl", "", LoadState.OPEN, ("s3://b/1.parquet",), (), LONG - DAY, LONG)
+    Loads(state).begin(load)
+    if ended is not None:
+        assert Loads(state).end(load, as_, ended)
+
+
+def verdict_over(state: State, id_: str, verdict: str, file: str) -> None:
+    add(state, verdicts, {
+        "id": id_, "table_name": TABLE, "table_uuid": "u", "cause": "failed-load", "reason": "it failed", "state": verdict,
+        "made_at": LONG, "doomed_at": None if verdict == "pending" else LONG, "detail": {},
+    })  # fmt: skip
+    add(state, doomed, {
+        "verdict_id": id_, "path": f"s3://b/{id_}", "kind": "data", "state": file, "note": "",
+    })  # fmt: skip
+
+
+def test_loads_that_ended_long_ago_are_forgotten_once_nothing_is_left_to_do_for_them(state: State) -> None:
+    for id_, ended in (("adopted", LONG), ("adopted lately", LATELY), ("open", None)):
+        loaded(state, id_, ended, LoadState.ADOPTED)
+    failed = ("failed", "not yet doomed", "still there", "being deleted", "deleted", "brought back")
+    for id_ in failed:
+        loaded(state, id_, LONG, LoadState.FAILED)
+    for id_, verdict, file in (
+        ("not yet doomed", "pending", "doomed"),
+        ("still there", "active", "doomed"),
+        ("being deleted", "active", "erasing"),
+        ("deleted", "active", "erased"),
+        ("brought back", "active", "restored"),
+    ):
+        verdict_over(state, id_, verdict, file)
+    assert tidy(state, BEFORE) == 4
+    left = ["adopted lately", "being deleted", "not yet doomed", "open", "still there"]
+    assert rows(state, loads, "id") == left and tidy(state, BEFORE) == 0
+    DoomedFiles(state).void("not yet doomed")
+    assert tidy(state, BEFORE) == 1
+
+
+class Adopted:
+    """A table that shows the snapshot of every load."""
+
+    def find_adoption(self, _table: TableRef, _load_id: str) -> int:
+        return 7
+
+
+def begun(state: State, run_id: str, job: str, plan: dict[str, Any]) -> Owner:
+    owner = Owner("h", 1, 1.0)
+    Journal(state).start(
+        run_id=run_id, table=TABLE, job=job, owner=owner, trigger=Trigger(), plan=plan, policy={}, now=LONG
+    )
+    return owner
+
+
+def test_an_adoption_that_was_left_open_is_settled_though_its_load_is_forgotten(state: State) -> None:
+    """Else no load could ever be adopted into that table again."""
+    loaded(state, "load-1", LONG, LoadState.ADOPTED)
+    owner = begun(state, "r", JOB, {"load": "load-1"})
+    Journal(state).step("r", owner, DeletingStep.ADOPTING, {}, LONG)
+    assert tidy(state, BEFORE) == 1
+    loaded(state, "load-2", None, LoadState.OPEN)
+    table: Any = Adopted()
+    load, _ = Adopting(state, Journal(state), lambda _: table, lambda _: table)._settled("load-2")
+    run = Journal(state).get("r")
+    assert load.id == "load-2" and run is not None and run.state is RunState.DONE
+
+
+# ------------------------------------------------------------ runs, and tables that never were
+
+
+def test_how_far_a_run_was_and_who_cancelled_it_is_forgotten_long_after_it_ended(state: State) -> None:
+    journal, progress = Journal(state), RunProgress(state)
+    for number, (run_id, ended) in enumerate((("old", LONG), ("lately", LATELY), ("open", None))):
+        owner = begun(state, run_id, f"compact-{number}", {})
+        progress.put(run_id, Moment("writing", 1, 2, "", LONG))
+        progress.cancel(run_id, "ana", LONG)
+        if ended is not None:
+            journal.finish(run_id, RunState.INTERRUPTED, "cancelled by ana", {}, (), ended, owner)
+    assert tidy(state, BEFORE) == 2
+    assert rows(state, run_progress, "run_id") == rows(state, run_cancels, "run_id") == ["lately", "open"]
+    assert len(journal.list(TABLE, 10)) == 3
+
+
+def test_names_that_somebody_asked_for_and_nobody_ever_saw_are_forgotten(state: State) -> None:
+    book = Standings(state)
+    for number in range(50):
+        book.put(Standing(f"lake.db.typo{number}", PASS, LONG, LONG, "failed", "no such table", 1))
+    book.put(Standing("lake.db.lately", PASS, LONG, LATELY, "failed"))
+    book.put(Standing("lake.db.at-work", PASS, LONG, None, "running"))
+    book.put(Standing("lake.db.left-out", PASS, LONG, LONG, "done"))  # by the worker's patterns
+    HealthRecords(state).put([TableHealth("lake.db.left-out", "u", NOW, "v", 90, 1.0, Numbers(files=1))])
+    book.put_all([Standing(TABLE, SEEN, LONG), Standing(TABLE, PASS, LONG, LONG, "done")])
+    assert tidy(state, BEFORE) == 50
+    assert sorted(set(rows(state, standings))) == [
+        "lake.db.at-work", TABLE, "lake.db.lately", "lake.db.left-out",
+    ]  # fmt: skip
+
+
+def test_what_the_worker_suspended_in_vain_is_forgotten_and_what_an_operator_suspended_stays(
+    state: State,
+) -> None:
+    book = Standings(state)
+    for name, by, since in (
+        ("lake.db.typo", BY_WORKER, LONG),
+        ("lake.db.lately", BY_WORKER, LATELY),
+        ("lake.db.read", BY_WORKER, LONG),
+        ("lake.db.by-ana", "ana", LONG),
+    ):
+        book.suspend(Suspension(name, since, "ten failures", by))
+    add(state, seen_tables, {"table_name": "lake.db.read", "uuid": "u", "properties": {}, "seen_at": LONG})
+    assert tidy(state, BEFORE) == 1
+    assert rows(state, suspensions) == ["lake.db.by-ana", "lake.db.lately", "lake.db.read"]
+
+
+# ------------------------------------------------------------ when
 
 
 class NoTables:

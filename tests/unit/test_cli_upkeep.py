@@ -159,7 +159,7 @@ def test_a_request_for_a_table_that_nobody_knows_says_so_and_leaves_no_ghost(
 ) -> None:
     assert main(["maintain", "lake.db.evnets", "--no-wait"]) == 0
     assert "nobody has read a table lake.db.evnets" in capsys.readouterr().err
-    Standings(lake.state).put(Standing("lake.db.evnets", PASS, NOW, NOW, "failed", "no such table", 1))
+    seen(lake, Standing("lake.db.evnets", PASS, NOW, NOW, "failed", "no such table", 1))
     page = fleet(lake, Wish(), Outlooks(lake).at(clock.now()), clock.now())
     assert page.not_looked_at == (NAME,)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import httpx
@@ -18,7 +18,7 @@ import pytest
 from lakewarden import Lakewarden, clock
 from lakewarden.cli.worker import company
 from lakewarden.config import BudgetsConfig
-from lakewarden.errors import NotSetUp, Unreachable
+from lakewarden.errors import NoSuchTable, NotSetUp, Unreachable
 from lakewarden.jobs.stopping import Stop
 from lakewarden.model import Job, Owner, Run, RunState, TableRef, Trigger
 from lakewarden.serving import ScheduleConfig
@@ -30,6 +30,7 @@ from lakewarden.state.standings import PASS, SEEN, Standing, Standings, Suspensi
 from lakewarden.worker import pass_
 from lakewarden.worker.daemon import Chore, Worker
 from lakewarden.worker.pass_ import Ended, Turn
+from lakewarden.worker.pulse import Pulse
 from lakewarden.worker.roster import LEFT_OPEN, NOT_KEPT, RUNNING, Roster
 from lakewarden.worker.schedule import Book, Charge, Due, Rules, Waiting, Why, decide
 from lakewarden.worker.session import Session
@@ -465,7 +466,7 @@ class _NoJava(Lakewarden):
 
 class _WithSpark(Lakewarden):
     has_lake = True
-    lake = SimpleNamespace(spark=None)
+    lake_lives = True
 
 
 def test_a_leader_that_cannot_start_spark_leaves_the_lease_to_one_that_can(
@@ -478,7 +479,6 @@ def test_a_leader_that_cannot_start_spark_leaves_the_lease_to_one_that_can(
 
     with (
         caplog.at_level("INFO", "lakewarden.worker"),
-        patch("lakewarden.worker.session.is_alive", lambda _: True),
         patch("lakewarden.worker.session.PATIENCE_SECONDS", 1.0),
         patch.object(Worker, "_discover", lambda self, over: None),
         _NoJava(config, environ={}) as poor,
@@ -531,11 +531,9 @@ def test_a_chore_hears_that_the_worker_leaves_and_is_waited_for(lw: Lakewarden) 
         wait_until(over, "it should end", 30)
         heard.set()
 
-    alive = SimpleNamespace(spark=None)
     with (
         patch.object(Lakewarden, "has_lake", True),
-        patch.object(Lakewarden, "lake", alive),
-        patch("lakewarden.worker.session.is_alive", lambda _: True),
+        patch.object(Lakewarden, "lake_lives", True),
         working(lw, chores=[Chore("health", 3600.0, look)]) as worker,
     ):
         assert begun.wait(30) and worker.busy() and not heard.is_set()
@@ -553,8 +551,7 @@ def test_a_jvm_that_stands_still_holds_nobody_up_and_is_ended(tmp_path: Path) ->
     with (
         Lakewarden({"state": {"url": f"sqlite:///{tmp_path}/state.db"}}, environ={}) as lw,
         patch.object(Lakewarden, "has_lake", True),
-        patch.object(Lakewarden, "lake", SimpleNamespace(spark=None)),
-        patch("lakewarden.worker.session.is_alive", stuck),
+        patch.object(Lakewarden, "lake_lives", property(stuck)),
         patch("lakewarden.worker.session.end_jvm", lambda: ended.append(True)),
         patch.object(Worker, "busy", lambda self: True),
     ):
@@ -669,6 +666,72 @@ def test_a_spark_that_somebody_starts_is_not_ended_for_one_that_died(tmp_path: P
         _ = lw.lake
         reviving.join(30)
         assert happened[-1] == "opened" and lw.has_lake, happened
+
+
+def test_a_name_that_was_only_asked_for_is_not_known_unless_it_is_suspended(lw: Lakewarden) -> None:
+    """A pass that failed on a mistyped name would let the next who mistypes it suspend nothing, and not hear of it."""
+    book, now = Standings(lw.state), clock.now()
+    book.put(Standing("lake.db.evnets", PASS, now, now, "failed", "no such table", 1))
+    with pytest.raises(NoSuchTable):
+        lw.suspend("lake.db.evnets", "backfill", "ana")
+    assert not lw.resume("lake.db.evnets") and [each.failures for each in book.of("lake.db.evnets")] == [0]
+    book.suspend(Suspension("lake.db.orders", now, "it failed ten times in a row", "worker"))
+    assert lw.resume("lake.db.orders") and not lw.knows("lake.db.orders")
+    book.put(Standing(NAME, SEEN, now))
+    assert lw.knows(NAME)
+
+
+class _GoneLake:
+    """Of a JVM that died before this thread first called it."""
+
+    spark = None
+
+    def attend(self) -> None:
+        raise ConnectionRefusedError("no JVM answers")
+
+
+def test_a_spark_that_died_before_its_first_question_is_not_taken_for_one_that_takes_its_time(
+    tmp_path: Path,
+) -> None:
+    """Else turns begin on it for two minutes, and count as failures of their tables."""
+    with Lakewarden({"state": {"url": f"sqlite:///{tmp_path}/state.db"}}, environ={}) as lw:
+        lw._lake = cast(Any, _GoneLake())
+        with patch.object(Lakewarden, "reopen_lake", lambda self: setattr(self, "_lake", None)):
+            assert not lw.lake_lives and not Worker(lw)._ready() and not lw.has_lake
+
+
+def test_a_question_that_fails_is_answered_and_the_next_is_asked() -> None:
+    answers = [True, False]
+
+    def ask() -> bool:
+        if not answers:
+            raise ConnectionRefusedError("no JVM answers")
+        return answers.pop()
+
+    pulse = Pulse(ask)
+    assert [pulse.beats() for _ in range(4)] == [False, True, False, False]
+    pulse.end()
+
+
+def test_sessions_that_died_leave_no_thread_behind(tmp_path: Path) -> None:
+    class Dying(Lakewarden):
+        has_lake, lake_lives, reopened = True, False, 0
+        lake = None
+
+        def reopen_lake(self) -> None:
+            self.reopened += 1
+
+    before = set(threading.enumerate())
+
+    def left() -> list[str]:
+        return [each.name for each in threading.enumerate() if each not in before]
+
+    with Dying({"state": {"url": f"sqlite:///{tmp_path}/state.db"}}, environ={}) as dying:
+        session = Session(dying)
+        while dying.reopened < 5:
+            assert not session.ready(busy=lambda: False)
+        session.leave()
+        wait_until(lambda: "lakewarden-pulse" not in left(), "no pulse is left", 10)
 
 
 def test_a_turn_that_lasts_too_long_is_told_once(lw: Lakewarden, caplog: pytest.LogCaptureFixture) -> None:
