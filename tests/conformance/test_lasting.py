@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tests.conformance.lakes import Lake
 
-_WARM, _MORE = 4, 4
+_WARM, _MORE = 3, 3
 _POLICY = {
     "rewrite_min_input_files": "2",
     "delete_compaction_min_deletes": "1",
@@ -61,7 +61,7 @@ def test_a_pass_leaves_nothing_in_the_process(lake: Lake, spark: SparkSession) -
 
     def passes(first: int, count: int) -> Left:
         for number in range(first, first + count):
-            lake.append(6, first=number * 1_000)
+            lake.append(4, first=number * 1_000)
             done = lake.lw.maintain(lake.table)
             assert "done" in {run.state for run in done}, "a pass that does nothing shows nothing"
         return Left.now(spark)

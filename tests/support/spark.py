@@ -13,6 +13,8 @@ from lakewarden.engine.jars import ensure_jars
 from lakewarden.engine.session import open_session
 from lakewarden.formats.jvm import bridge
 
+# Tables of tests are tiny: a query of theirs is planned once, not again after each of its stages.
+_QUICK = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false"}
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
 
@@ -32,7 +34,7 @@ class Warehouse:
 def shared_session() -> SparkSession:
     """Two cores, with what Iceberg, Paimon and their JDBC catalogs need, on S3 too."""
     jars = ensure_jars(["base", "jdbc", "s3", "paimon", "paimon-s3"])
-    session = open_session("local[2]", {"spark.sql.shuffle.partitions": "2"}, jars)
+    session = open_session("local[2]", _QUICK, jars)
     files = bridge(session, Path(__file__).with_name("LocalFiles.java"), "lakewarden.tests.LocalFiles")
     files.use(session._jsc.hadoopConfiguration())
     return session
