@@ -69,7 +69,8 @@ def close_session(spark: SparkSession) -> None:
 
 _THREAD = threading.local()
 _OURS: dict[str, int] = {}  # the JVM that this module launched
-_LOGS: list[Path] = []  # what it says: one file, however often a JVM is started
+_LOGS: list[Path] = []  # of JVMs that ran, the newest last
+_LOGS_OF_FAILED: list[Path] = []  # of a start that failed
 
 
 def use_in_this_thread(spark: SparkSession) -> None:
@@ -233,31 +234,31 @@ def _drop_connection() -> None:
 
 
 def _launch_jvm(conf: Mapping[str, str]) -> None:
-    """Start the JVM with its output in a file that is removed when this process ends well, or starts the next JVM."""
-    descriptor, log = _new_log()
+    """Start the JVM with its output in a file that is removed when this process ends well."""
+    descriptor, name = tempfile.mkstemp(prefix="lakewarden-spark-", suffix=".log")
+    log = Path(name)
     try:
         # launch_gateway keeps Ctrl-C from the JVM, so that Python can cancel its jobs in order.
         gateway = launch_gateway(_command_line(conf), {"stdout": descriptor, "stderr": descriptor})
     except PySparkRuntimeError as error:
-        atexit.unregister(_remove_log)  # the hint names it
+        _keep(log, _LOGS_OF_FAILED, 1)  # the hint names it
         raise NotSetUp(what="Spark", reason=_last_line(log) or str(error), hint=f"see {log}") from error
     finally:
         os.close(descriptor)
+    _keep(log, _LOGS, 2)  # its own, and that of the one before it: it may tell what that died of
     _OURS["pid"] = gateway.proc.pid
     SparkContext._ensure_initialized(gateway=gateway)
 
 
-def _new_log() -> tuple[int, Path]:
-    """Instead of that of the JVM before. A worker whose Spark cannot start tries every few seconds, for days."""
-    _remove_log()
-    descriptor, name = tempfile.mkstemp(prefix="lakewarden-spark-", suffix=".log")
-    _LOGS.append(Path(name))
-    atexit.unregister(_remove_log)  # once is enough
-    atexit.register(_remove_log)
-    return descriptor, Path(name)
+def _keep(log: Path, logs: list[Path], most: int) -> None:
+    """This one and as many of those before it. A worker whose Spark cannot start tries every few seconds, for days."""
+    logs.append(log)
+    while len(logs) > most:
+        logs.pop(0).unlink(missing_ok=True)
 
 
-def _remove_log() -> None:
+@atexit.register
+def _remove_logs() -> None:
     while _LOGS:
         _LOGS.pop().unlink(missing_ok=True)
 

@@ -25,6 +25,7 @@ Result = TypeVar("Result")
 
 _SHIPPED = "spark.lakewarden.shipped"
 _AT_REST = "spark.lakewarden.accumulators"
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def fan_out(
@@ -140,10 +141,10 @@ def _accumulator(context: Any, meter: Meter) -> Any:
     are used again; a task of a cancelled run that ends late then moves another run's progress a little, and nothing else.
     """
     at_rest: list[Any] = context.__dict__.setdefault(_AT_REST, [])
-    try:
-        found = at_rest.pop()
-    except IndexError:
-        found = context.accumulator(0)
+    with (
+        _ONE_AT_A_TIME
+    ):  # PySpark counts its accumulators without a lock: two may get one number, and then one hears nothing
+        found = at_rest.pop() if at_rest else context.accumulator(0)
     weakref.finalize(meter, at_rest.append, found)
     return found
 

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from lakewarden import clock
-from lakewarden.errors import LakewardenError, Refused, UsageError
+from lakewarden.errors import LakewardenError, NoSuchTable, Refused, UsageError
 from lakewarden.model import TableRef, TableView
 from lakewarden.policy.duration import duration
 from lakewarden.state.database import State
@@ -117,13 +117,21 @@ class Pinning:
         table = TableRef.parse(pin.table)
         try:
             format_ = self._format_for(table)
-            if any(ref.name == tag for ref in format_.view(table).refs):  # expiry may have taken it already
+            if tag in _refs(format_, table):  # expiry may have taken it already
                 format_.drop_tag(table, tag)
         except LakewardenError as error:
             raise LakewardenError(
                 reason=f"take away tag {tag} of {table}, which mirrors pin {pin.id}: {error.message}",
                 hint=f"the pin is listed, and the snapshot kept, until the tag is gone; try `lakewarden unpin {pin.id}` again",
             ) from error
+
+
+def _refs(format_: TableFormat, table: TableRef) -> set[str]:
+    """Of a table that was dropped none: a pin of it could else never be taken away. Under a new name the tag is listed there."""
+    try:
+        return {ref.name for ref in format_.view(table).refs}
+    except NoSuchTable:
+        return set()
 
 
 class PinHandle:

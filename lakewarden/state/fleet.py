@@ -19,6 +19,7 @@ from lakewarden.state.schema import (
     seen_tables,
     standings,
     suspensions,
+    table_health,
     table_policies,
     verdicts,
 )
@@ -126,13 +127,17 @@ class Fleet:
         return {row.table_name: row.most for row in found}
 
     def suspensions(self) -> dict[str, Suspension]:
-        """By table, of those that are there. One that was dropped is nobody's trouble: it stays suspended in case it is made anew."""
+        """By table, of those that are there. One that was dropped is nobody's trouble: it stays suspended in case it is made anew.
+
+        A table that a worker no longer looks after is marked as gone too; the collector still sees it.
+        """
         dropped = exists().where(
             standings.c.table_name == suspensions.c.table_name,
             standings.c.slot == SEEN,
             standings.c.state == GONE,
         )
-        rows = self._all(select(suspensions).where(~dropped))
+        health = exists().where(table_health.c.table_name == suspensions.c.table_name)
+        rows = self._all(select(suspensions).where(~dropped | health))
         return {row.table_name: Suspension(row.table_name, row.since, row.reason, row.by) for row in rows}
 
     def suspended(self) -> dict[str, str]:

@@ -23,8 +23,8 @@ GONE = "gone"  # the state of `seen` once its catalog does not list it any more
 class Standing:
     """Of one table and slot: `pass`, a job's name, or `seen`.
 
-    Of a pass, `failures` are those in a row, and before `retry_at` the table is left alone. Of a job, `retry_at` says that it
-    is owed, and from when on; without it the job's own times count.
+    Of a pass, `failures` are those in a row, and before `retry_at` the table is left alone; `left_open` of them, in a row, no
+    worker lived to end. Of a job, `retry_at` says that it is owed, and from when on; without it the job's own times count.
     """
 
     table: str
@@ -36,6 +36,7 @@ class Standing:
     failures: int = 0
     retry_at: datetime | None = None
     run_ids: tuple[str, ...] = ()
+    left_open: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         moments = {name: getattr(self, name) for name in ("began_at", "ended_at", "retry_at")}
@@ -47,6 +48,7 @@ class Standing:
             "reason": self.reason,
             "failures": self.failures,
             "run_ids": list(self.run_ids),
+            "left_open": self.left_open,
         }
 
 
@@ -153,7 +155,7 @@ class Standings:
             _pass_held(connection, table)  # first, as `change` does: neither waits for what the other holds
             gone = connection.execute(delete(suspensions).where(suspensions.c.table_name == table)).rowcount
             clean = standings.update().where(standings.c.table_name == table)
-            connection.execute(clean.values(failures=0))
+            connection.execute(clean.values(failures=0, left_open=0))
             owed = standings.c.retry_at.is_not(None)
             connection.execute(clean.where(owed).values(retry_at=now_of(connection)))
         return gone == 1
@@ -177,6 +179,7 @@ def _put(connection: Connection, standing: Standing) -> None:
         "failures": standing.failures,
         "retry_at": standing.retry_at,
         "run_ids": list(standing.run_ids),
+        "left_open": standing.left_open,
     }
     upsert(connection, standings, row, ["table_name", "slot"])
 
@@ -192,4 +195,5 @@ def _standing(row: Any) -> Standing:
         row.failures,
         row.retry_at,
         tuple(row.run_ids),
+        row.left_open,
     )

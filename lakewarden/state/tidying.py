@@ -66,8 +66,14 @@ def _tables_that_are_gone(state: State, before: datetime, most: int) -> int:
     }
     parts = [take_out_where(state, table, so, most) for table, so in of_them.items()]
     if all(each < most for each in parts):  # what says that they are gone goes last
-        parts.append(take_out_where(state, standings, _gone(standings.c.table_name, before), most))
+        over = and_(_gone(standings.c.table_name, before), ~_pinned(standings.c.table_name))
+        parts.append(take_out_where(state, standings, over, most))
     return sum(parts)
+
+
+def _pinned(table_name: Column[str]) -> ColumnElement[bool]:
+    """By a pin with a mirror whose row goes once it has lapsed, and only while its table is known to be gone."""
+    return exists().where(pins.c.table_name == table_name, pins.c.tag.is_not(None), ~_renamed())
 
 
 # ------------------------------------------------------------ what is over
@@ -89,8 +95,11 @@ def _silent_writers(state: State, before: datetime, most: int) -> int:
 
 def _mirrored_in_nothing(before: datetime) -> ColumnElement[bool]:
     """While its table may have the tag, a pin's row is how `unpin` finds it. A table that was renamed has it under its new name."""
-    renamed = exists().where(table_health.c.table_uuid == pins.c.table_uuid)
-    return and_(pins.c.expires_at < before, _gone(pins.c.table_name, before), ~renamed)
+    return and_(pins.c.expires_at < before, _gone(pins.c.table_name, before), ~_renamed())
+
+
+def _renamed() -> ColumnElement[bool]:
+    return exists().where(table_health.c.table_uuid == pins.c.table_uuid)
 
 
 def _settled(before: datetime) -> ColumnElement[bool]:

@@ -288,27 +288,31 @@ class Worker:
             self._config.parallel_tables, somebody_due=bool(due), asked_last=self._asked_last
         )
         for each in asked:
-            if (
-                not self._free()
-                or sum(one.turn.request is not None for one in self._at_work.values()) >= places
-            ):
+            if not self._has_room(each.table):
+                return
+            if sum(one.turn.request is not None for one in self._at_work.values()) >= places:
                 break
             if each.table not in self._at_work and requests.claim(each.id, term, clock.now()):
                 # Somebody may have refreshed it since we looked; from the claim on it stays as it is.
                 claimed = requests.get(each.id) or each
                 self._start(lead, Turn(each.table, request=claimed, reason=f"request {each.id}"), term)
-        for turn in due[: self._free()]:
+        for turn in due:
+            if not self._has_room(turn.table):
+                return
             self._start(lead, Turn(turn.table, turn.jobs, reason=turn.reason), term)
 
     def _may_begin(self, request: Request) -> bool:
         """Not while its table is at work. One that was begun and could not be ended is tried again when the table is: by whom
-        it was begun does not matter, since a pass that brings the worker down is always another leader's by then."""
+        it was begun does not matter, since a pass that brings the worker down is always another leader's by then. Who asks
+        anew for such a table waits as well."""
         assert self._roster is not None
         if request.table in self._at_work:
             return False
         last = self._roster.of(request.table)
-        tried = request.state is RequestState.CLAIMED
-        return not (tried and last is not None and last.retry_at is not None and last.retry_at > clock.now())
+        if last is None or last.retry_at is None:
+            return True
+        tried = request.state is RequestState.CLAIMED or last.left_open > 0
+        return not tried or last.retry_at <= clock.now()
 
     def _due(self, asked: Collection[str]) -> Sequence[Due]:
         """Who is due, in order. Tables that somebody asked for come by their requests, which do all that is due and more."""
@@ -320,6 +324,12 @@ class Worker:
 
     def _free(self) -> int:
         return self._config.parallel_tables - len(self._at_work)
+
+    def _has_room(self, table: str) -> bool:
+        """A free place, and company that both can bear. Who has to be alone is waited for: nothing is begun before it."""
+        assert self._roster is not None
+        alone = any(map(self._roster.needs_to_be_alone, (table, *self._at_work)))
+        return self._free() > 0 and not (alone and self._at_work)
 
     def _start(self, lead: Lead, turn: Turn, term: int) -> None:
         assert self._roster is not None

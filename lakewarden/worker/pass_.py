@@ -29,6 +29,8 @@ from lakewarden.worker.schedule import backoff
 from lakewarden.working import JobEnded
 
 _FAILED = (RunState.FAILED, RunState.UNKNOWN)
+# How a run ends that a window stopped while it planned, and in the middle.
+_LESS_THAN_ALL = (RunState.NOTHING_TO_DO, RunState.PARTIAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What came of a turn. `trouble` kept it from going on; `stopped`: this worker was told to stop, and the rest is owed."""
+    """What came of a turn. `trouble` kept it from going on; `stopped`: this worker was told to stop, and the rest is owed.
+
+    `cut` are jobs that ended inside a window that had not begun when they did, with less than all they had to do.
+    """
 
     turn: Turn
     began: datetime
@@ -55,6 +60,7 @@ class Ended:
     jobs: tuple[JobEnded, ...]
     trouble: Exception | None = None
     stopped: bool = False
+    cut: frozenset[Job] = frozenset()
 
     @property
     def run_ids(self) -> tuple[str, ...]:
@@ -120,13 +126,13 @@ _WORST_FIRST = (
 
 def begin(turn: Turn, last: Standing | None, now: datetime) -> Standing:
     """How the table stands while it has its turn. Who finds it so later knows that the worker stopped in the middle."""
-    failures = 0 if last is None else last.failures
-    return Standing(turn.table, PASS, now, None, RUNNING, turn.reason, failures)
+    failures, left_open = (0, 0) if last is None else (last.failures, last.left_open)
+    return Standing(turn.table, PASS, now, None, RUNNING, turn.reason, failures, left_open=left_open)
 
 
 def do(api: Lakewarden, turn: Turn, lease_term: int, stop: Stop, *, staged: bool) -> Ended:
     """Never raises: what went wrong is part of what came of it."""
-    began, done = clock.now(), list[JobEnded]()
+    began, done, cut = clock.now(), list[JobEnded](), set[Job]()
     ref = TableRef.parse(turn.table)
     trouble: Exception | None = None
 
@@ -147,10 +153,12 @@ def do(api: Lakewarden, turn: Turn, lease_term: int, stop: Stop, *, staged: bool
             kept_out=None if asked else kept_out,
         ):
             done.append(each)  # one by one: what had ended before an error counts
+            if not asked and each.state in _LESS_THAN_ALL and kept_out(each.job):
+                cut.add(each.job)
     except Exception as error:  # the table could not be read, the database is away, Spark is gone
         trouble = error
     stopped = stop.asked and (trouble is not None or any(_interrupted(each) for each in done))
-    return Ended(turn, began, clock.now(), tuple(done), trouble, stopped)
+    return Ended(turn, began, clock.now(), tuple(done), trouble, stopped, frozenset(cut))
 
 
 def standings(ended: Ended, last: Standing | None, config: WorkerConfig) -> list[Standing]:
@@ -192,7 +200,7 @@ def suspension(ended: Ended, failures: int, config: WorkerConfig) -> Suspension 
 def given_up(last: Standing) -> Suspension:
     """The same after a pass that no worker saw to its end."""
     assert last.ended_at is not None, "it was ended by who found it open"
-    return _suspension(last.table, last.ended_at, last.failures, last.reason)
+    return _suspension(last.table, last.ended_at, last.left_open, last.reason)
 
 
 def _suspension(table: str, at: datetime, failures: int, why: str) -> Suspension:
@@ -221,7 +229,9 @@ def _failures(ended: Ended, last: Standing | None) -> int:
     before = 0 if last is None else last.failures
     if ended.failed:
         return before + 1
-    return before if ended.stopped or ended.waits or ended.trouble is not None else 0
+    # A job that was not begun has not done well either: what it failed at before is not over.
+    undone = ended.stopped or ended.waits or any(each.skipped for each in ended.jobs)
+    return before if undone or ended.trouble is not None else 0
 
 
 def _retry_at(ended: Ended, failures: int, config: WorkerConfig) -> datetime | None:
@@ -234,7 +244,7 @@ def _job(each: JobEnded, ended: Ended, retry_at: datetime | None) -> Standing:
     owed: datetime | None = None
     if each.skipped or _failed(each) or _outside(each.error):
         owed = retry_at or ended.at
-    elif ended.stopped and _interrupted(each):
+    elif each.job in ended.cut or (ended.stopped and _interrupted(each)):
         owed = ended.at
     run_ids = (each.run.id,) if each.run is not None and each.run.id else ()
     return Standing(

@@ -25,6 +25,7 @@ from lakewarden.worker.schedule import Book, Charge, backoff
 
 RUNNING = "running"
 _FAILED = RunState.FAILED.value
+_TWICE = 2
 LEFT_OPEN = "the worker stopped in the middle of it"
 NOT_KEPT = "the state database was away when it ended"
 
@@ -152,14 +153,15 @@ class Roster:
         return tuple(name for name in left if self.change(name, ended, lease_term))
 
     def too_often_left(self) -> tuple[Standing, ...]:
-        """Passes left in the middle after which somebody has to look: so many in a row have failed."""
+        """Passes left in the middle after which somebody has to look: so many in a row no worker has lived to end."""
         passes = [each[PASS] for each in self._slots.values() if PASS in each]
         most = self._config.worker.max_failures
-        return tuple(
-            each
-            for each in passes
-            if each.failures >= most and each.state == _FAILED and each.reason == LEFT_OPEN
-        )
+        return tuple(each for each in passes if each.left_open >= most and each.state == _FAILED)
+
+    def needs_to_be_alone(self, table: str) -> bool:
+        """The worker was gone twice while it had its turn: who has a turn beside it would be blamed with it the next time."""
+        last = self.of(table)
+        return last is not None and last.left_open >= _TWICE
 
     # ------------------------------------------------------------ what a table's policy asks for
 
@@ -193,11 +195,18 @@ class Roster:
 
 def _not_kept(last: Standing, now: datetime) -> Standing:
     """Nobody's failure. What it had done is not known any more: it is tried again at once."""
-    return replace(last, state="interrupted", reason=NOT_KEPT, ended_at=now, retry_at=now)
+    return replace(last, state="interrupted", reason=NOT_KEPT, ended_at=now, retry_at=now, left_open=0)
 
 
 def _left_open(last: Standing, config: WorkerConfig, now: datetime) -> Standing:
     """The first time it may have been chance, and is tried again at once."""
-    failures = last.failures + 1
-    retry_at = now if failures == 1 else now + backoff(failures, config)
-    return replace(last, state=_FAILED, reason=LEFT_OPEN, ended_at=now, failures=failures, retry_at=retry_at)
+    left = last.left_open + 1
+    return replace(
+        last,
+        state=_FAILED,
+        reason=LEFT_OPEN,
+        ended_at=now,
+        failures=last.failures + 1,
+        retry_at=now if left == 1 else now + backoff(left, config),
+        left_open=left,
+    )

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from py4j.finalizer import ThreadSafeFinalizer
 from pyspark import accumulators
-from pyspark.sql import SparkSession
 
 from tests.conformance.lakes import Lake
 
@@ -35,10 +34,9 @@ class Left:
     threads: int
     descriptors: int
     own: Counter[str]  # objects of our classes, by class
-    temporary: int  # files in Spark's temporary folder that Python wrote
 
     @classmethod
-    def now(cls, spark: SparkSession) -> Left:
+    def now(cls) -> Left:
         gc.collect()
         ours = (type(each) for each in gc.get_objects())
         return cls(
@@ -47,7 +45,6 @@ class Left:
             len(threading.enumerate()),
             len(list(Path("/proc/self/fd").iterdir())),
             Counter(f"{each.__module__}.{each.__qualname__}" for each in ours if _is_ours(each)),
-            len(list(Path(str(spark.sparkContext._temp_dir)).iterdir())),
         )
 
 
@@ -55,7 +52,7 @@ def _is_ours(kind: type) -> bool:
     return str(getattr(kind, "__module__", "")).startswith("lakewarden.")
 
 
-def test_a_pass_leaves_nothing_in_the_process(lake: Lake, spark: SparkSession) -> None:
+def test_a_pass_leaves_nothing_in_the_process(lake: Lake) -> None:
     lake.create()
     lake.lw.set_policy(lake.table, _POLICY)
 
@@ -64,13 +61,12 @@ def test_a_pass_leaves_nothing_in_the_process(lake: Lake, spark: SparkSession) -
             lake.append(4, first=number * 1_000)
             done = lake.lw.maintain(lake.table)
             assert "done" in {run.state for run in done}, "a pass that does nothing shows nothing"
-        return Left.now(spark)
+        return Left.now()
 
     before = passes(0, _WARM)
     after = passes(_WARM, _MORE)
 
     assert after.accumulators == before.accumulators
-    assert after.temporary <= before.temporary
     assert after.own - before.own == Counter()
     # Threads of pools and of py4j come and go: none of them may be one for every pass.
     assert after.threads - before.threads < _MORE

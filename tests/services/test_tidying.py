@@ -268,6 +268,17 @@ def test_a_mirror_is_gone_with_its_table_but_not_with_the_name_of_one(state: Sta
     assert rows(state, pins, "id") == ["lake.db.kept", "lake.db.renamed"]
 
 
+def test_what_says_that_a_table_is_gone_stays_as_long_as_a_mirrored_pin_of_it(state: State) -> None:
+    """Else nothing would ever tell again that the pin's tag is gone."""
+    known(state, "lake.db.dropped", LONG)
+    pinned(state, "long one", LATELY, table="lake.db.dropped", mirror=True)
+    tidy(state, BEFORE)
+    assert rows(state, pins, "id") == ["long one"]
+    for _ in range(2):
+        tidy(state, NOW + 10 * DAY)
+    assert rows(state, pins, "id") == [] == rows(state, standings, "slot")
+
+
 def loaded(state: State, id_: str, ended: datetime | None, as_: LoadState) -> None:
     load = Load(id_, TABLE, "u", "etl", "", LoadState.OPEN, ("s3://b/1.parquet",), (), LONG - DAY, LONG)
     Loads(state).begin(load)

@@ -176,12 +176,10 @@ def test_a_budget_holds_tasks_back(measured: Measured) -> None:
 
 
 def test_the_chart_draws_what_was_compared(measured: Measured) -> None:
-    drawn = ElementTree.fromstring(
-        chart([to_json(measured(name)) for name in ("small", "zorder", "position-deletes")])
-    )
+    drawn = ElementTree.fromstring(chart([to_json(measured(name)) for name in ("small", "zorder", "health")]))
     labels = {element.text for element in drawn.iter("{http://www.w3.org/2000/svg}text")}
     assert {"small", "zorder"} <= labels
-    assert "budget" not in labels
+    assert "health" not in labels, "it has no peer"
 
 
 def test_a_ratio_is_for_the_same_work_only() -> None:

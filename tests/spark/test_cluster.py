@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.transforms import BucketTransform, DayTransform, TruncateTransform
 from pyiceberg.types import LongType, StringType, TimestamptzType
+from pyspark import SparkContext
 
 from lakewarden import Lakewarden
 from lakewarden.engine import shuffle
@@ -108,9 +109,22 @@ def assert_ordered(lab: Lab, table: str, by: Sequence[By], order_id: int, least_
 
 @contextmanager
 def several_machines() -> Iterator[None]:
-    """Blobs travel through Spark's shuffle, as they do on a cluster."""
-    with patch.object(shuffle, "on_one_machine", lambda spark: False):
+    """Blobs travel through Spark's shuffle, as they do on a cluster, and leave nothing in Spark's temporary folder."""
+    context = SparkContext._active_spark_context
+    assert context is not None
+    folder, made = Path(context._temp_dir), list[object]()
+    before, real = set(folder.iterdir()), SparkContext.broadcast
+
+    def noted(self: SparkContext, value: object) -> Any:
+        made.append(value)
+        return real(self, value)
+
+    with (
+        patch.object(shuffle, "on_one_machine", lambda spark: False),
+        patch.object(SparkContext, "broadcast", noted),
+    ):
         yield
+    assert made and set(folder.iterdir()) <= before
 
 
 @contextmanager

@@ -163,6 +163,14 @@ def test_a_mirrored_pin_is_a_tag_as_long_as_the_pin(lab: Lab) -> None:
     assert set(refs(lab, table)) == {"main"}
 
 
+def test_a_mirrored_pin_of_a_table_that_was_dropped_can_be_taken_away(lab: Lab) -> None:
+    table = lab.messy(files=1)
+    pin = lab.lw.pin(table, holder="report", mirror=True)
+    lab.sql(f"drop table {table}")
+    pin.unpin()
+    assert lab.lw.pins() == ()
+
+
 def test_a_mirror_that_cannot_be_taken_away_is_told(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     table = lab.messy(files=1)
     pin = lab.lw.pin(table, holder="report", mirror=True)

@@ -337,8 +337,13 @@ def test_a_request_whose_pass_kills_the_worker_backs_off_and_ends_as_failed(lw: 
     )
     assert lw.suspended()[NAME].by == BY_WORKER
     again = lw.request(NAME, Trigger("manual", "ana"))
-    assert NAME in lives(lw, NAME), "who asks anew is heard, once"
+    assert NAME not in lives(lw, NAME), "who asks anew waits as well: a pipeline asks after each load"
+    wait_is_over(lw, NAME)
+    assert NAME in lives(lw, NAME)
     assert NAME not in lives(lw, NAME) and lw.request_by_id(again.id).state is RequestState.FAILED
+    lw.resume(NAME)
+    lw.request(NAME, Trigger("manual", "ana"))
+    assert NAME in lives(lw, NAME), "once somebody has looked it is heard at once"
 
 
 def test_a_table_that_kills_the_worker_again_and_again_is_suspended(
@@ -361,22 +366,64 @@ def test_a_table_that_kills_the_worker_again_and_again_is_suspended(
 def test_a_worker_that_died_before_it_could_suspend_left_that_to_the_next(lw: Lakewarden) -> None:
     crash_safe(lw, max_failures=2)
     now = clock.now()
-    left = Standing(NAME, PASS, now, now, "failed", LEFT_OPEN, 2, now)
+    left = Standing(NAME, PASS, now, now, "failed", LEFT_OPEN, 2, now, left_open=2)
     Standings(lw.state).put_all([Standing(NAME, SEEN, now - timedelta(days=2)), left])
     assert lives(lw, NAME) == [] and NAME in lw.suspended()
 
 
+def test_a_worker_that_is_gone_once_after_a_night_without_the_catalog_suspends_nothing(
+    lw: Lakewarden,
+) -> None:
+    """A catalog that does not answer is no table's failing, however often; and turns hang in it, so that is when workers die."""
+    crash_safe(lw, max_failures=3)
+    now = clock.now()
+    asked = lw.request(NAME, Trigger("manual", "ana"))
+    assert lives(lw, NAME) == [NAME]
+    Standings(lw.state).change(NAME, lambda last: [replace(last, failures=12)] if last else [])
+    Standings(lw.state).put(Standing(NAME, SEEN, now - timedelta(days=2)))
+    assert lives(lw) == [NAME], "the first time it may have been chance"
+    assert not lw.suspended() and lw.request_by_id(asked.id).state is RequestState.DONE
+    found = slot(lw, NAME)
+    assert found is not None and (found.failures, found.left_open) == (0, 0)
+
+
+def test_who_has_a_turn_beside_a_table_that_kills_the_worker_is_not_blamed_for_it(lw: Lakewarden) -> None:
+    lw.config = replace(lw.config, worker=replace(lw.config.worker, parallel_tables=2))
+    crash_safe(lw, max_failures=4)
+    other, now = "lake.db.other", clock.now()
+    since = now - timedelta(days=2)
+    Standings(lw.state).put_all([Standing(NAME, SEEN, since), Standing(other, SEEN, since)])
+    assert sorted(lives(lw, NAME, other)) == sorted(lives(lw, NAME, other)) == [NAME, other]
+    lives(lw)  # both were found in the middle twice
+    seen = list[tuple[str, ...]]()
+    for _ in range(6):
+        for each in (NAME, other):
+            wait_is_over(lw, each)
+        begun = lives(lw, NAME)
+        assert len(begun) <= 1, "neither has company"
+        seen.append(tuple(begun))
+    assert (other,) in seen and (NAME,) in seen
+    assert set(lw.suspended()) == {NAME}
+
+
 def turned(
-    lw: Lakewarden, turn: Turn, began: datetime, long: Job, cold: str | None = None, *, staged: bool = False
+    lw: Lakewarden,
+    turn: Turn,
+    began: datetime,
+    long: Job,
+    cold: str | None = None,
+    *,
+    staged: bool = False,
+    state: RunState = RunState.DONE,
 ) -> tuple[Ended, list[str]]:
-    """What came of a turn that began then, and what it ran: every job ends well, and the long one takes three hours."""
+    """What came of a turn that began then, and what it ran: every job ends so, and the long one takes three hours."""
     at, ran = [began], list[str]()
 
     def run(_: Lakewarden, job: Job, table: TableRef, *rest: Any, **named: Any) -> Run:
         ran.append(f"{job} {table}")
         at[0] += timedelta(hours=3) if job is long else timedelta(0)
         owner = Owner("h", 1, 1.0)
-        return Run(f"r{len(ran)}", str(table), job, RunState.DONE, "", at[0], at[0], owner, Trigger())
+        return Run(f"r{len(ran)}", str(table), job, state, "", at[0], at[0], owner, Trigger())
 
     found = None if cold is None else TableRef.parse(cold)
     with (
@@ -414,8 +461,21 @@ def test_a_window_that_begins_during_a_reap_keeps_that_of_the_cold_table_out(lw:
     began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)
     ended, ran = turned(lw, Turn(NAME, (Job.REAP,)), began, Job.REAP, "lake.db.cold")
     assert ran == [f"reap {NAME}"]
-    slots = {each.slot: each for each in pass_.standings(ended, None, lw.config.worker)}
+    before = Standing(NAME, PASS, began, began, "failed", "reap: no", 9)
+    slots = {each.slot: each for each in pass_.standings(ended, before, lw.config.worker)}
     assert (slots["reap"].state, slots["reap"].retry_at) == ("skipped", ended.at)
+    assert slots[PASS].failures == 9, "what was not begun has not done better than before"
+
+
+@pytest.mark.parametrize("state", [RunState.NOTHING_TO_DO, RunState.PARTIAL])
+def test_a_compaction_that_a_window_cut_short_is_owed(lw: Lakewarden, state: RunState) -> None:
+    """While it planned, or in the middle: it ends as one that had nothing, or not all, to do."""
+    lw.config = replace(lw.config, budgets=BudgetsConfig(pause_compaction=("09:00-17:00",)))
+    began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)
+    for hour, owed in ((8, True), (5, False)):
+        ended, _ = turned(lw, Turn(NAME, (Job.COMPACT,)), began.replace(hour=hour), Job.COMPACT, state=state)
+        slots = {each.slot: each for each in pass_.standings(ended, None, lw.config.worker)}
+        assert slots["compact"].retry_at == (ended.at if owed else None)
 
 
 def test_a_window_that_begins_in_the_middle_keeps_compaction_owed_and_nothing_out_that_was_asked_for(
