@@ -62,7 +62,11 @@ def open_session(master: str, conf: Mapping[str, str], jars: Sequence[Path]) -> 
 
 
 def close_session(spark: SparkSession) -> None:
-    """Stop a session that `open_session` started; leave anyone else's running."""
+    """Stop a session that `open_session` started; leave anyone else's running. One whose JVM is gone is forgotten."""
+    if not is_alive(spark):
+        if _our_jvm() is not None:
+            abandon_session()
+        return
     if spark.sparkContext.getConf().get(STARTED_BY_US) is not None:
         spark.stop()
 
@@ -100,9 +104,15 @@ def is_alive(spark: SparkSession) -> bool:
 
 def end_jvm() -> None:
     """End the JVM that this process started, at once: calls that wait for its answers fail. Nobody else's is touched."""
-    process = getattr(SparkContext._gateway, "proc", None)
-    if process is not None and process.pid == _OURS.get("pid") and process.poll() is None:
+    process = _our_jvm()
+    if process is not None and process.poll() is None:
         process.kill()
+
+
+def _our_jvm() -> Any:
+    """The process of the JVM that PySpark stands on, where this module launched it; else None."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process if process is not None and process.pid == _OURS.get("pid") else None
 
 
 def abandon_session() -> None:
@@ -196,13 +206,16 @@ def _start(conf: Mapping[str, str]) -> SparkSession:
     spark = SparkSession.builder.config(map=dict(conf)).getOrCreate()
     if threading.current_thread() is threading.main_thread():
         _cancel_on_interrupt(spark, before)
-    logging.root.addFilter(_not_py4j_interrupt)
+    logging.root.addFilter(_not_py4j)
     return spark
 
 
-def _not_py4j_interrupt(record: logging.LogRecord) -> bool:
-    """py4j logs a traceback when Ctrl-C lands in one of its calls; KeyboardInterrupt tells it already."""
-    return record.msg != "KeyboardInterrupt while sending command."
+def _not_py4j(record: logging.LogRecord) -> bool:
+    """py4j logs a traceback when Ctrl-C lands in one of its calls, or the JVM goes; what it raises tells it already."""
+    return record.msg not in (
+        "KeyboardInterrupt while sending command.",
+        "Exception while sending command.",
+    )
 
 
 def _cancel_on_interrupt(spark: SparkSession, before: Handler) -> None:
