@@ -18,7 +18,8 @@ from lakewarden.cli.screen import Screen
 
 if TYPE_CHECKING:
     from lakewarden.api import Lakewarden
-    from lakewarden.worker.daemon import Attendant, Chore
+    from lakewarden.worker.chores import Chore
+    from lakewarden.worker.daemon import Attendant
 
 
 def register(app: typer.Typer) -> None:
@@ -64,7 +65,7 @@ def company(
     `revive` is for servers that need Spark: see `Worker.revive_spark`.
     """
     from lakewarden.console.server import ConsoleServer
-    from lakewarden.worker.daemon import Chore
+    from lakewarden.worker.chores import Chore
 
     config = lakewarden.config
 

@@ -260,15 +260,22 @@ def _newest_of_main(view: TableView, policy: Policy) -> list[int]:
 
 
 def _history_of(view: TableView, ref: Ref, now: datetime) -> Iterator[int]:
-    """What a branch's own settings keep of its past; a tag keeps its snapshot only."""
+    """What a branch's own settings keep of its past; a tag keeps its snapshot only.
+
+    All from the head to the last that is kept: clocks of writers differ, and where one before it is older and expired, the
+    chain would not lead to it any more, and the next run would take what this one kept.
+    """
     if ref.kind != "branch":
         return
+    passed: list[int] = []
     for place, snapshot in enumerate(_ancestry(view, ref.snapshot_id)):
+        passed.append(snapshot.id)
         few = ref.min_snapshots is not None and place < ref.min_snapshots
         age = (now - snapshot.committed_at).total_seconds() * 1000
         young = ref.max_snapshot_age_ms is not None and age <= ref.max_snapshot_age_ms
         if few or young:
-            yield snapshot.id
+            yield from passed
+            passed.clear()
 
 
 def _ancestry(view: TableView, head: int | None) -> Iterator[Snapshot]:

@@ -23,6 +23,7 @@ from lakewarden.state.requests import Request, Requests, RequestState
 from lakewarden.state.standings import Standings, Suspension
 from lakewarden.version import build
 from lakewarden.worker import pass_
+from lakewarden.worker.chores import Chore, Chores
 from lakewarden.worker.events import Told, tell, warn
 from lakewarden.worker.lead import Lead
 from lakewarden.worker.pass_ import Ended, Turn
@@ -43,18 +44,6 @@ _RETRY_SECONDS = 1.0
 _SLICE_SECONDS = 0.1
 # A turn that lasts longer than this is worth a word.
 _LONG = timedelta(hours=6)
-
-
-@dataclass(frozen=True, slots=True)
-class Chore:
-    """Something to do every so often while this worker leads, on a thread of its own, one at a time.
-
-    `do` is handed what it asks now and then: whether it should end, because the worker leaves, leads no more or has no Spark.
-    """
-
-    name: str
-    seconds: float
-    do: Callable[[Callable[[], bool]], None]
 
 
 class Attendant(Protocol):
@@ -98,9 +87,8 @@ class Worker:
         self._not_kept: dict[
             str, datetime
         ] = {}  # turns that ended while the database was away: when they began
-        self._chores = [Chore("discover", float(self._config.discover_seconds), self._discover), *chores]
-        self._chores_next: dict[str, float] = {}
-        self._chores_running: dict[str, threading.Thread] = {}
+        finding = Chore("discover", float(self._config.discover_seconds), self._discover)
+        self._chores = Chores([finding, *chores])
         self._unlisted: dict[str, Told] = {}
         self._refreshed = float("-inf")
         self._lock = threading.RLock()  # the roster's, between this loop and the threads of turns
@@ -128,7 +116,7 @@ class Worker:
 
     def busy(self) -> bool:
         """Whether any thread of its is still at something."""
-        return bool(self._alive()) or self._at_chores()
+        return bool(self._alive()) or self._chores.at_work()
 
     def revive_spark(self) -> None:
         """For its console, before that reads a table: while the worker stands by, a Spark that died makes way for another.
@@ -202,7 +190,7 @@ class Worker:
                 return
             if self._ready():
                 self._refresh()
-                self._do_chores()
+                self._chores.do(self._until_the_term_ends())
                 self._start_turns(lead)
             elif why := self._session.despaired():
                 lead.step_down(why)
@@ -232,7 +220,7 @@ class Worker:
                 warn("pass-left-open", table=table, reason=NOT_KEPT if excused else LEFT_OPEN)
             self._give_up(term)
             self._term, self._refreshed = term, clock.monotonic()
-            self._chores_next.clear()
+            self._chores.begin_anew()
             self._session.begin_term()
         return self._lead
 
@@ -416,15 +404,8 @@ class Worker:
 
     # ------------------------------------------------------------ chores
 
-    def _do_chores(self) -> None:
-        for chore in self._chores:
-            running = self._chores_running.get(chore.name)
-            due = clock.monotonic() >= self._chores_next.get(chore.name, float("-inf"))
-            if due and (running is None or not running.is_alive()):
-                self._chores_next[chore.name] = clock.monotonic() + chore.seconds
-                self._begin_chore(chore)
-
-    def _begin_chore(self, chore: Chore) -> None:
+    def _until_the_term_ends(self) -> Callable[[], bool]:
+        """What a chore of this term asks now and then: whether it should end."""
         term = self._term
         asked, lives = float("-inf"), True
 
@@ -435,20 +416,7 @@ class Worker:
                 asked, lives = clock.monotonic(), self._session.lives()
             return self._wish is not Wish.GO_ON or self._term != term or not lives
 
-        def work() -> None:
-            try:
-                chore.do(over)
-            except (
-                Exception
-            ) as error:  # a chore is not worth the worker's life: told, and done again when it is due
-                warn("chore-failed", chore=chore.name, reason=f"{type(error).__name__}: {error}")
-
-        thread = threading.Thread(target=work, name=f"lakewarden-{chore.name}", daemon=True)
-        self._chores_running[chore.name] = thread
-        thread.start()
-
-    def _at_chores(self) -> bool:
-        return any(each.is_alive() for each in self._chores_running.values())
+        return over
 
     def _discover(self, over: Callable[[], bool]) -> None:
         """Every table of every catalog. Those of a catalog that does not answer stay as they are known."""
@@ -487,7 +455,9 @@ class Worker:
         lead.release()
         self._session.leave()
         until = clock.monotonic() + CHORE_SECONDS
-        while self._at_chores() and clock.monotonic() < until:  # what they stand on goes when this returns
+        while (
+            self._chores.at_work() and clock.monotonic() < until
+        ):  # what they stand on goes when this returns
             clock.sleep(_SLICE_SECONDS)
 
     def _stop_runs(self, lead: Lead) -> None:

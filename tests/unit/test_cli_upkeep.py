@@ -22,7 +22,7 @@ from lakewarden.state.owner import current_owner
 from lakewarden.state.requests import Request, Requests, RequestState
 from lakewarden.state.standings import PASS, SEEN, Standing, Standings
 from lakewarden.state.tables import SeenTables
-from lakewarden.worker.pass_ import Ended, Turn, answer, standings, suspension
+from lakewarden.worker.pass_ import Ended, Turn, answer, begin, standings, suspension
 from lakewarden.worker.roster import Roster
 from lakewarden.worker.schedule import Rules, Why, decide
 from lakewarden.working import JobEnded
@@ -414,7 +414,7 @@ def test_a_pass_that_was_left_open_is_tried_again_at_once_and_then_later(lake: L
     assert roster.end_left_open([], NOW, None) == (NAME,)
     first = roster.of(NAME)
     assert first is not None and first.failures == 1 and first.retry_at == NOW
-    roster.put([Standing(NAME, PASS, NOW, None, "running", "", 1)], None)
+    roster.put([begin(Turn(NAME), first, NOW)], None)
     roster.end_left_open([], NOW, None)
     second = roster.of(NAME)
     assert second is not None and second.failures == 2 and second.retry_at == NOW + timedelta(seconds=120)

@@ -152,6 +152,19 @@ def test_what_the_table_asks_to_keep_is_kept() -> None:
     assert expired(expire.plan(young, policy(), Holds(), NOW)) == set(range(1, 16))
 
 
+def test_a_branch_keeps_its_past_up_to_the_last_it_keeps_whatever_clocks_said() -> None:
+    """The writer of 2 had a clock that was ahead: without 3 nothing would lead to it from the branch in the next run."""
+    ages = {1: 90 * DAY, 2: DAY, 3: 80 * DAY, 4: 70 * DAY, 5: timedelta(0)}
+    chain = [
+        Snapshot(number, number - 1 or None, number, NOW - age, "append", {}) for number, age in ages.items()
+    ]
+    held = policy(snapshot_retention_hours=0, snapshot_min_retained=1)
+    branch = Ref("b", "branch", 4, max_snapshot_age_ms=2 * 86_400_000)
+    made = expire.plan(table(chain, branch), held, Holds(), NOW)
+    assert expired(made) == {1}
+    assert expire.plan(table(chain[1:], branch), held, Holds(), NOW).empty
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[TableView, Holds, dict[str, Any]]:
     count = draw(st.integers(1, 25))

@@ -28,7 +28,8 @@ from lakewarden.state.leases import Leases
 from lakewarden.state.requests import RequestState
 from lakewarden.state.standings import PASS, SEEN, Standing, Standings, Suspension
 from lakewarden.worker import pass_
-from lakewarden.worker.daemon import Chore, Worker
+from lakewarden.worker.chores import Chore, Chores
+from lakewarden.worker.daemon import Worker
 from lakewarden.worker.pass_ import Ended, Turn
 from lakewarden.worker.pulse import Pulse
 from lakewarden.worker.roster import LEFT_OPEN, NOT_KEPT, RUNNING, Roster
@@ -131,7 +132,7 @@ def test_a_look_that_fails_is_told_once_and_the_next_one_goes_on(
 ) -> None:
     looks: list[int] = []
 
-    def chores(self: Worker) -> None:
+    def chores(self: Chores, over: Any) -> None:
         looks.append(1)
         if len(looks) <= 2:
             raise KeyError("nobody thought of it")
@@ -140,7 +141,7 @@ def test_a_look_that_fails_is_told_once_and_the_next_one_goes_on(
     with (
         caplog.at_level("INFO", "lakewarden.worker"),
         patch.object(pass_, "do", lambda _, turn, *rest, **named: outcome(turn, RunState.DONE)),
-        patch.object(Worker, "_do_chores", chores),
+        patch.object(Chores, "do", chores),
         working(lw),
     ):
         wait_until(lambda: lw.request_by_id(asked.id).ended, "the request ends", 30)
