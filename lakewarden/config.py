@@ -286,10 +286,25 @@ def _budgets(settings: Settings) -> BudgetsConfig:
     )
 
 
+def _check_kind(settings: Settings, name: str, properties: Mapping[str, str]) -> None:
+    """Iceberg takes a catalog that does not say what it is for Hive's, and makes an empty metastore where it is started."""
+    said = properties.keys() & {"type", "catalog-impl"} or properties.get("uri", "").startswith("thrift:")
+    if not said:
+        places = (each.where for key, each in settings.found.items() if key[:2] == ("catalogs", name))
+        raise ConfigError(
+            key=f"catalogs.{name}.type",
+            where=next(places, "the configuration"),
+            reason="it is missing",
+            hint='a folder: type = "hadoop"; others: rest, jdbc, hive, glue, nessie; or name a class with catalog-impl',
+        )
+
+
 def _catalog(settings: Settings, name: str) -> CatalogConfig:
     properties, hidden = settings.properties("catalogs", name)
     format_ = properties.pop("format", "iceberg")
     settings.check_format(name, format_)
+    if format_ == "iceberg":
+        _check_kind(settings, name, properties)
     return CatalogConfig(name, format_, properties, hidden - {"format"})
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -129,8 +131,18 @@ def _lineage(lakewarden: Lakewarden, table: str) -> dict[str, str]:
 
 
 def _commands(call: Invocation, table: str) -> tuple[tuple[str, str], ...]:
+    program = _program()
     return (
-        (call.command("show", table), "the table's health, and what is due:"),
-        (call.command("runs"), "what was done, from the journal:"),
-        (call.command("policy", table), "every setting, and where its value came from:"),
+        (call.command("show", table, program=program), "the table's health, and what is due:"),
+        (call.command("runs", program=program), "what was done, from the journal:"),
+        (call.command("policy", table, program=program), "every setting, and where its value came from:"),
     )
+
+
+def _program() -> str:
+    """As it can be typed here: in a checkout it is in the environment's folder, which is not on the path."""
+    beside = Path(sys.executable).with_name("lakewarden")
+    if shutil.which("lakewarden") or not beside.exists():
+        return "lakewarden"
+    here = Path.cwd()
+    return str(beside.relative_to(here) if beside.is_relative_to(here) else beside)

@@ -73,13 +73,15 @@ class Invocation:
         with quiet_spark():
             yield
 
-    def command(self, *words: str, settings: Mapping[str, str] | None = None) -> str:
+    def command(
+        self, *words: str, settings: Mapping[str, str] | None = None, program: str = "lakewarden"
+    ) -> str:
         """What to type for a command about the same configuration."""
         named = (
             ["--config", str(self.config)] if self.config is not None and VARIABLE not in os.environ else []
         )
         sets = [part for key, value in (settings or {}).items() for part in ("--set", f"{key}={value}")]
-        return shlex.join(["lakewarden", *named, *words, *sets])
+        return shlex.join([program, *named, *words, *sets])
 
 
 @contextmanager

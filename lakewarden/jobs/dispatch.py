@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -18,7 +19,7 @@ from lakewarden.engine.kernels.sortkeys import unfit_ordering
 from lakewarden.engine.lanes import Lanes
 from lakewarden.engine.progress import Progress, Silent
 from lakewarden.engine.spark import cancel
-from lakewarden.errors import LakewardenError, Refused, Stopped
+from lakewarden.errors import Busy, LakewardenError, Refused, Stopped, UsageError
 from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs import (
     cold_upkeep,
@@ -167,7 +168,16 @@ class Runner:
             if job in OPERATIONS and not prepared.plan.empty:
                 foresee(table, OPERATIONS[job], run_id, policy, trigger, self.journal.state)
         except Refused as error:
-            self._journal_refusal(job, run_id, view, policy, owner, trigger, error)
+            self._journal_unplanned(RunState.REFUSED, job, run_id, view, policy, owner, trigger, error)
+            raise
+        except (
+            UsageError,
+            Stopped,
+        ):  # nothing about the table: who asked is told, and that is all there is to it
+            raise
+        except Exception as error:
+            with suppress(Busy):  # then it is the other run that the journal tells of
+                self._journal_unplanned(RunState.FAILED, job, run_id, view, policy, owner, trigger, error)
             raise
         if self.quiet and prepared.plan.empty:
             return _unwritten(prepared, owner, trigger)
@@ -177,20 +187,21 @@ class Runner:
         with driving(run_id):
             return self._drive(prepared, run_id, owner, trigger, guarded)
 
-    def _journal_refusal(
+    def _journal_unplanned(
         self,
+        state: RunState,
         job: Job,
         run_id: str,
         view: TableView,
         policy: Policy,
         owner: Owner,
         trigger: Trigger,
-        error: Refused,
+        error: Exception,
     ) -> None:
-        """What safety said no to is as much part of a table's story as what was done."""
-        made = Plan(job, view.ref, clock.now(), Bounds(None, "main", 0), policy.hash(), error.message)
+        """What safety said no to, or could not even be planned, is as much part of a table's story as what was done."""
+        made = Plan(job, view.ref, clock.now(), Bounds(None, "main", 0), policy.hash(), _told(error))
         run = self._start(Prepared(made, view, policy), run_id, owner, trigger)
-        self._finish(run, owner, Outcome(RunState.REFUSED, error.message))
+        self._finish(run, owner, Outcome(state, _told(error)))
 
     def _recover(self, job: Job, format_: TableFormat, table: TableRef, owner: Owner) -> None:
         """What an earlier run of this job left open is settled before a new plan is made."""
@@ -275,10 +286,7 @@ class Runner:
                 raise
             if stop.asked:  # what was under way on the engine has been cancelled
                 return self._interrupted(run, f"stopped: {stop.reason}")
-            reason = (
-                error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
-            )
-            self._finish(run, owner, Outcome(RunState.FAILED, reason))
+            self._finish(run, owner, Outcome(RunState.FAILED, _told(error)))
             raise
 
     def _begun(self, run: Run) -> bool:
@@ -350,3 +358,7 @@ def _do(prepared: Prepared, context: RunContext, grounds: Grounds) -> Outcome:
     if prepared.files is None:
         raise AssertionError("a plan with groups was made from files")
     return rewriting.execute(plan, prepared.view, prepared.files, prepared.policy, context)
+
+
+def _told(error: Exception) -> str:
+    return error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"

@@ -89,6 +89,8 @@ class RestoreReport:
             facts.append(("too late", f"{counted(done.erasing, 'file')} being deleted at this moment"))
         if done.gone:
             facts.append(("gone", f"{counted(done.gone, 'file')} deleted before"))
+        if done.files:
+            facts.append(("snapshots", "those that expired stay expired: only their files are kept"))
         return look.stack(look.title("restore", self.table), look.facts(facts))
 
 

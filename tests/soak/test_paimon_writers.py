@@ -106,7 +106,7 @@ def ours(lab: PaimonLab, table: str, writer: Writer) -> Counter[str]:
     ended: Counter[str] = Counter()
     until, number = time.monotonic() + SECONDS, 0
     while time.monotonic() < until or not number:
-        assert writer.error is None, writer.error
+        assert writer.error is None, str(writer.error)
         for job, policy in JOBS:
             try:
                 run = lab.lw.run(job, table, policy)
@@ -142,7 +142,7 @@ def test_no_row_is_lost_or_comes_back(paimon: PaimonLab, kind: str) -> None:
     finally:
         writer.stop.set()
         writer.join()
-    assert writer.error is None, writer.error
+    assert writer.error is None, str(writer.error)
     told = f"{dict(writer.done)}, refused {dict(writer.refused)}; ours {dict(sorted(ended.items()))}"
     print(f"{kind}: the writer {told}")
     found = Counter(paimon.rows(table))

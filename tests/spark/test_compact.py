@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakewarden import Run
-from lakewarden.errors import PolicyError
+from lakewarden.errors import LakewardenError, PolicyError
 from lakewarden.model import RunState
 from tests.support.lab import Lab, lakewarden
 
@@ -161,6 +161,19 @@ def test_a_missing_file_is_named_and_only_its_partition_is_spared(lab: Lab) -> N
     assert lab.rows(table, "where d = '2024-03-01'") == kept
     assert victim in lab.data_files(table), "the table still says what it is missing"
     assert lab.strays(table) == set()
+
+
+def test_a_run_that_cannot_even_be_planned_is_in_the_journal_and_leads_to_fsck(lab: Lab) -> None:
+    table = lab.messy(files=3, days=1)
+    (manifest, *_) = (row.path for row in lab.sql(f"select path from {table}.manifests"))
+    Path(manifest).unlink()
+    with pytest.raises(LakewardenError) as raised:
+        compact(lab, table)
+    assert Path(manifest).name in raised.value.message and "lakewarden fsck" in raised.value.hint
+    (run,) = lab.lw.runs(table)
+    assert (run.state, run.reason) == (RunState.FAILED, raised.value.message)
+    told = {each.job: each.state for each in lab.lw.maintain(table)}
+    assert told["compact"] == told["compact-deletes"] == RunState.FAILED, "the others go on"
 
 
 def test_the_only_partition_at_fault_changes_nothing(lab: Lab) -> None:

@@ -185,7 +185,12 @@ public class PaimonMaker {
   }
 
   private void compactAppended(FileStoreTable table) throws Exception {
-    List tasks = new AppendCompactCoordinator(table, false).run();
+    List tasks;
+    try {
+      tasks = new AppendCompactCoordinator(table, false).run();
+    } catch (org.apache.paimon.table.source.EndOfScanException empty) {
+      return;  // how it says that the table has no files
+    }
     BaseAppendFileStoreWrite write = (BaseAppendFileStoreWrite) table.store().newWrite("writer");
     List messages = new ArrayList();
     for (Iterator each = tasks.iterator(); each.hasNext(); ) {

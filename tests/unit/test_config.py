@@ -143,7 +143,7 @@ def test_other_variables_are_left_alone() -> None:
 def test_a_reference_is_filled_and_hidden(tmp_path: Path) -> None:
     values = {
         "state": {"url": "postgresql://lw:${PG_PASS}@db/lw"},
-        "catalogs": {"lake": {"header.x-team": "a-${TEAM}", "uri": "http://rest"}},
+        "catalogs": {"lake": {"type": "rest", "header.x-team": "a-${TEAM}", "uri": "http://rest"}},
         "spark": {"conf": {"spark.hadoop.thing": "${TEAM}", "spark.other": "${spark.app.name}"}},
     }
     config = Config.from_dict(values, {"PG_PASS": "hunter2", "TEAM": "sesame"})
@@ -206,6 +206,7 @@ def test_a_missing_reference_names_file_key_and_variable(tmp_path: Path) -> None
             "found 'delta'; allowed: iceberg or paimon",
         ),
         ("[catalogs.lake]\nhosts = ['a']", "catalogs.lake.hosts", "found a list"),
+        ("[catalogs.lake]\ntyp = 'hadoop'\nwarehouse = '/w'", "catalogs.lake.type", "it is missing"),
         ("[catalogs.'a.b']\ntype = 'rest'", "catalogs.a.b", "name is letters"),
         ("[policy]\ntables = 3", "policy.tables", "[[policy.tables]]"),
         (
@@ -276,7 +277,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_secret_names_are_masked(name: str) -> None:
     assert redact(name, "hunter2") == "***"
-    config = Config.from_dict({"catalogs": {"lake": {name: "hunter2"}}, "spark": {"conf": {name: "hunter2"}}})
+    config = Config.from_dict(
+        {"catalogs": {"lake": {"type": "rest", name: "hunter2"}}, "spark": {"conf": {name: "hunter2"}}}
+    )
     assert "hunter2" not in repr(config) + str(config.to_dict())
     assert config.catalogs["lake"].properties[name] == "hunter2"
 

@@ -150,6 +150,6 @@ def catalog_error(error: BaseException, what: str) -> LakewardenError:
     if is_java(error, "NotFoundException", "FileNotFoundException"):
         return LakewardenError(
             reason=f"read {what}: {java_reason(error)}",
-            hint="a metadata file the table names is missing; nothing was changed",
+            hint="nothing was changed; `lakewarden fsck TABLE` tells which snapshots need what is missing, and how to repair it",
         )
     return Unreachable(what=what, reason=java_reason(error))
