@@ -33,7 +33,7 @@ unit: $(STAMP)   ## the pure tests only: no Spark, no services
 	@$(PY) -m pytest tests/unit $(PYTEST_ARGS)
 
 crash: test-jars ## kill a real process at every journaled step, let others in at every moment, then check the tables
-	@LAKEWARDEN_CRASH=every $(PY) -m pytest tests/crash tests/services/test_deleting_faults.py tests/services/test_s3_deleting.py tests/services/test_paimon_faults.py tests/services/test_paimon_s3.py tests/spark/test_paimon_races.py tests/spark/test_paimon_changelogs.py tests/spark/test_bench.py tests/services/test_everywhere.py tests/services/test_paimon_cluster.py tests/conformance $(PYTEST_ARGS)
+	@LAKEWARDEN_CRASH=every $(PY) -m pytest tests/crash tests/services/test_deleting_faults.py tests/services/test_s3_deleting.py tests/services/test_paimon_faults.py tests/services/test_paimon_s3.py tests/spark/test_paimon_races.py tests/spark/test_paimon_changelogs.py tests/spark/test_bench.py tests/spark/test_handoff.py tests/services/test_everywhere.py tests/services/test_paimon_cluster.py tests/conformance $(PYTEST_ARGS)
 
 soak: test-jars  ## three minutes of a busy writer beside our jobs, for Iceberg format versions 2 and 3 and for Paimon
 	@LAKEWARDEN_SOAK_SECONDS=180 LAKEWARDEN_SOAK_SEEDS=40 $(PY) -m pytest -s tests/soak $(PYTEST_ARGS)
