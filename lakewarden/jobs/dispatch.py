@@ -170,11 +170,8 @@ class Runner:
         except Refused as error:
             self._journal_unplanned(RunState.REFUSED, job, run_id, view, policy, owner, trigger, error)
             raise
-        except (
-            UsageError,
-            Stopped,
-        ):  # nothing about the table: who asked is told, and that is all there is to it
-            raise
+        except (UsageError, Stopped):
+            raise  # nothing about the table: who asked is told, and that is all there is to it
         except Exception as error:
             with suppress(Busy):  # then it is the other run that the journal tells of
                 self._journal_unplanned(RunState.FAILED, job, run_id, view, policy, owner, trigger, error)
