@@ -4,6 +4,7 @@
 PY := .venv/bin/python
 STAMP := .venv/.installed
 PYTEST_ARGS ?=
+WORDS ?=
 CASES ?=
 BENCH_ARGS ?=
 ARGS ?=
@@ -11,7 +12,7 @@ ARGS ?=
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint check unit bench crash soak beside chaos histories docs java jars test-jars test-s3 test-prometheus test-browser clean
+.PHONY: help demo test lint check unit bench crash soak beside chaos histories interop mutants docs java jars test-jars test-s3 test-prometheus test-browser clean
 
 help:            ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +47,12 @@ chaos: test-jars test-s3 ## two workers whose leader, Spark, database and store 
 
 histories: test-jars ## 10,000 random histories of modelled tables and 100 of real ones: no file that is needed is deleted
 	@LAKEWARDEN_HISTORIES=10000 LAKEWARDEN_REAL_HISTORIES=100 $(PY) -m pytest -s tests/histories tests/spark/test_histories.py $(PYTEST_ARGS)
+
+interop: test-jars test-s3 ## Lakewarden beside real Flink, Trino, Hive, Nessie and six readers; ARGS="flink trino" for some
+	@$(PY) -m tests.interop $(ARGS)
+
+mutants: test-jars ## put known losses back one at a time: the test named for each must turn red; WORDS="lock" for some
+	@$(PY) -m tests.mutants $(WORDS)
 
 bench: jars      ## measure against Iceberg's own procedures on the same tables; CASES="sort growth" for some
 	@$(PY) -m bench $(CASES) $(BENCH_ARGS)

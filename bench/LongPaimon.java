@@ -66,7 +66,7 @@ public class LongPaimon {
     FileStoreTable copy = (FileStoreTable) table.copy(writeOnly);
     List small = new ArrayList();
     for (int number = start; number < start + commits; number++) {
-      ManifestCommittable committable = new ManifestCommittable(number + 1);
+      ManifestCommittable committable = new ManifestCommittable(Long.MAX_VALUE);
       if (compact && small.size() == 10) {
         DataFileMeta merged = file(table, 0, FileSource.COMPACT);
         CompactIncrement increment =

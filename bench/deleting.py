@@ -23,8 +23,8 @@ from bench.telemetry import CATALOG, Totals
 from bench.tools import OURS, PEER
 from lakewarden import Lakewarden, clock
 from lakewarden.engine.jars import default_cache
+from lakewarden.location import normal
 from lakewarden.model import TableRef
-from lakewarden.paths import normal
 
 SECOND_OURS, SECOND_PEER = f"{OURS}, again", f"{PEER}, again"
 NOW = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}

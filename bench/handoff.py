@@ -126,8 +126,8 @@ def _turn(
     run, cost = measure(lab.spark, lambda: warden.run(job, table, policy), lab.scale.patience)
     assert run.state is RunState.DONE, f"{run.state}: {run.reason}"
     counters = dict(run.counters)
-    size = int(counters.get("bytes_copied", counters.get("bytes_erased", 0)))
-    files = int(counters.get("files_copied", counters.get("files_erased", 0)))
+    done = next(each for each in ("copied", "erased", "doomed") if f"files_{each}" in counters)
+    files, size = int(counters[f"files_{done}"]), int(counters[f"bytes_{done}"])
     turns.append(Turn(f"{name} {job}", 1, cost, Totals(files, size, 0)))
     lab.say(f"{name} {job}: {cost.wall:.1f} s, {counters}")
     return counters

@@ -17,8 +17,8 @@ from bench.lab import Lab
 from bench.meter import measure
 from bench.telemetry import CATALOG, Totals
 from lakewarden import Lakewarden
-from lakewarden.engine.kernels.storage import local_path
 from lakewarden.health.metrics import Exposition
+from lakewarden.location import local_path
 from lakewarden.model import TableRef
 
 _NAMESPACE = "fleet"

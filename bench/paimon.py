@@ -22,7 +22,8 @@ from bench.telemetry import Totals
 from bench.tools import OURS
 from lakewarden import Lakewarden
 from lakewarden.formats.jvm import bridge
-from lakewarden.paths import normal
+from lakewarden.jobs.backups import WITNESS
+from lakewarden.location import normal
 
 PEER = "Paimon"
 SECOND_OURS = f"{OURS}, again"
@@ -110,7 +111,9 @@ def expire_case(lab: Lab) -> Found:
             _forget()
             with lab.warden(config_of(table)) as warden:
                 _, cost = measure(lab.spark, partial(work, warden), lab.scale.patience)
-            left[name] = {path for path in table.on_disk() if not path.endswith(("EARLIEST", "LATEST"))}
+            left[name] = {
+                path for path in table.on_disk() if not path.endswith(("EARLIEST", "LATEST", WITNESS))
+            }
             turns.append(Turn(name, number, cost, Totals(len(left[name]), 0, 0)))
             lab.say(line(turns[-1]))
         if left[OURS] != left[PEER]:

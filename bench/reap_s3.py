@@ -25,8 +25,9 @@ from bench.report import line
 from bench.telemetry import Totals
 from lakewarden import Lakewarden
 from lakewarden.engine.objects import Objects
+from lakewarden.jobs.backups import WITNESS
+from lakewarden.location import normal
 from lakewarden.model import Run, RunState
-from lakewarden.paths import normal
 from lakewarden.state.doomed import DoomedFiles
 from tests.support.ports import wait_until
 from tests.support.s3 import Bucket, s3_server
@@ -68,9 +69,10 @@ class Site:
         return Lakewarden(self.config(deletes_per_s), spark=self.spark, environ={})
 
     def objects(self) -> set[str]:
-        """Everything in the bucket, in normal form."""
+        """Everything in the bucket, in normal form, but what Lakewarden leaves beside the metadata."""
         batches = Objects(self.bucket.server.io()).list(self.bucket.url)
-        return {normal(path) for batch in batches for path in batch["path"].to_pylist()}
+        paths = (path for batch in batches for path in batch["path"].to_pylist())
+        return {normal(path) for path in paths if not path.endswith(WITNESS)}
 
 
 @dataclass(frozen=True, slots=True)

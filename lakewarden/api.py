@@ -305,7 +305,7 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
         return verifier.verify(self.view(ref), snapshot_id)
 
     def fsck(self, table: str | TableRef, *, deep: bool = False, progress: Progress | None = None) -> Checkup:
-        """Whether everything the table names is there and whole; `deep` opens its Parquet files too. Changes nothing."""
+        """Whether everything the table names is there and whole; `deep` decodes its Parquet files too. Changes nothing."""
         from lakewarden.engine.progress import Silent
         from lakewarden.jobs.fsck import Examiner
         from lakewarden.jobs.grounds import Grounds

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lakewarden.errors import LakewardenError, UsageError
 from lakewarden.model import TableRef, TableView
 from lakewarden.policy.duration import moment
+from lakewarden.policy.filters import check
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.jobs.ingested import Asking
@@ -118,6 +119,8 @@ class Auditing:
                 reason=f"ask when data of {table} came in: about one thing at a time",
                 hint="say one of --row-filter, --file and --snapshot",
             )
+        if row_filter is not None:
+            check(row_filter)  # before the table is read: whoever may look may ask
         asking = self._asking(self._past(table, history_only))
         if snapshot_id is not None:
             return asking.snapshot(snapshot_id)

@@ -149,7 +149,9 @@ class Browsing:
         from lakewarden.state.painted import Painted
 
         unread: dict[str, str] = {}
-        pasts, names = self._pasts(TableRef.parse(table), True, unread)
+        ref = TableRef.parse(table)
+        table = str(ref)
+        pasts, names = self._pasts(ref, True, unread)
         start = Node(names.get(table, table), snapshot_id)
         entries = self._entries(pasts, start.table, unread, Wanted(inputs=True))
         entries += [

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+
+log = logging.getLogger(__name__)
 
 
 def now() -> datetime:
@@ -30,12 +33,19 @@ def sleep(seconds: float) -> None:
 
 @contextmanager
 def repeating(do: Callable[[], None], seconds: float, name: str) -> Iterator[None]:
-    """Call `do` every so often, on a thread of its own, while the body runs; never after it."""
+    """Call `do` every so often, on a thread of its own, while the body runs; never after it.
+
+    A round that fails is logged, and the next one comes: a heartbeat or a lock must outlive a database that is away for a
+    moment, in whichever way its driver says so.
+    """
     stop = threading.Event()
 
     def loop() -> None:
         while not stop.wait(seconds):
-            do()
+            try:
+                do()
+            except Exception as error:
+                log.warning("%s failed once and goes on: %s: %s", name, type(error).__name__, error)
 
     thread = threading.Thread(target=loop, name=name, daemon=True)
     thread.start()

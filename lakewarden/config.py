@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lakewarden import sources
+from lakewarden.aliases import Aliases
 from lakewarden.errors import ConfigError
 from lakewarden.prices import PRICES, Price
 from lakewarden.redact import MASK, redact, redact_url
@@ -47,6 +48,7 @@ __all__ = [
     "GatewayConfig",
     "HealthConfig",
     "LineageConfig",
+    "PathsConfig",
     "PolicyConfig",
     "ScheduleConfig",
     "Setting",
@@ -139,6 +141,16 @@ class LineageConfig(_Shown):
 
 
 @dataclass(frozen=True, slots=True)
+class PathsConfig:
+    """What the operator says about places with two names."""
+
+    aliases: Aliases = field(default_factory=Aliases)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"aliases": self.aliases.texts()}
+
+
+@dataclass(frozen=True, slots=True)
 class GatewayConfig:
     """What `lakewarden gateway` listens on, and which catalog it stands in front of."""
 
@@ -148,6 +160,8 @@ class GatewayConfig:
     tls_certificate: str | None = None
     tls_key: str | None = None
     timeout_seconds: int = 60
+    client_seconds: int = 30
+    connections_per_address: int = 256
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -155,28 +169,43 @@ class GatewayConfig:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CatalogConfig(_Shown):
-    """One catalog; `properties` are the format's own, as written. `hidden` are those an environment variable filled."""
+    """One catalog; `properties` are the format's own, as written. `hidden` are those an environment variable filled.
+
+    `complete`: it lists every table it has. Where one does not, no proof of "no table names this file" is whole.
+    """
 
     name: str
     format: str
     properties: Mapping[str, str]
     hidden: frozenset[str] = frozenset()
+    complete: bool = True
 
     def to_dict(self) -> dict[str, Any]:
-        return {"format": self.format, **_shown(self.properties, self.hidden)}
+        complete = {} if self.complete else {"complete": False}
+        return {"format": self.format, **complete, **_shown(self.properties, self.hidden)}
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyConfig:
-    """The policy layers that are configured, as written: the environment, `[policy]`, and `[[policy.tables]]` in order."""
+    """The policy layers that are configured, as written: the environment, `[policy]`, and `[[policy.tables]]` in order.
+
+    `trusted` are the keys that table properties may set to any value, by pattern.
+    """
 
     environment: Mapping[str, object] = field(default_factory=dict)
     file: Mapping[str, object] = field(default_factory=dict)
     patterns: tuple[tuple[str, Mapping[str, object]], ...] = ()
+    trusted: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         tables = [{"pattern": pattern, **values} for pattern, values in self.patterns]
-        return {"environment": dict(self.environment), **self.file, "tables": tables}
+        trusted = [{"pattern": pattern, "keys": list(keys)} for pattern, keys in self.trusted]
+        return {
+            "environment": dict(self.environment),
+            **self.file,
+            "tables": tables,
+            "trust_table_properties": trusted,
+        }
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -189,6 +218,7 @@ class Config(_Shown):
     budgets: BudgetsConfig
     catalogs: Mapping[str, CatalogConfig]
     policy: PolicyConfig
+    paths: PathsConfig = field(default_factory=PathsConfig)
     lineage: LineageConfig = field(default_factory=LineageConfig)
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
@@ -223,6 +253,7 @@ class Config(_Shown):
             "budgets": self.budgets.to_dict(),
             "catalogs": {name: each.to_dict() for name, each in self.catalogs.items()},
             "policy": self.policy.to_dict(),
+            "paths": self.paths.to_dict(),
             "lineage": self.lineage.to_dict(),
             "gateway": self.gateway.to_dict(),
             "schedule": self.schedule.to_dict(),
@@ -253,6 +284,7 @@ def _build(
         _budgets(settings),
         {name: _catalog(settings, name) for name in settings.catalogs()},
         _policy(settings, above),
+        PathsConfig(settings.aliases()),
         _lineage(settings, base),
         _gateway(settings, base),
         read_schedule(settings),
@@ -303,9 +335,10 @@ def _catalog(settings: Settings, name: str) -> CatalogConfig:
     properties, hidden = settings.properties("catalogs", name)
     format_ = properties.pop("format", "iceberg")
     settings.check_format(name, format_)
+    complete = settings.is_complete(name, properties.pop("complete", "true"))
     if format_ == "iceberg":
         _check_kind(settings, name, properties)
-    return CatalogConfig(name, format_, properties, hidden - {"format"})
+    return CatalogConfig(name, format_, properties, hidden - {"format", "complete"}, complete)
 
 
 def _lineage(settings: Settings, base: Path) -> LineageConfig:
@@ -325,6 +358,8 @@ def _gateway(settings: Settings, base: Path) -> GatewayConfig:
         settings.maybe_path("gateway", "tls_certificate", base),
         settings.maybe_path("gateway", "tls_key", base),
         settings.count("gateway", "timeout_seconds"),
+        settings.count("gateway", "client_seconds"),
+        settings.count("gateway", "connections_per_address"),
     )
 
 
@@ -333,6 +368,7 @@ def _policy(settings: Settings, environment: Mapping[tuple[str, ...], Found]) ->
         {key[1]: each.value for key, each in environment.items()},
         settings.policy(),
         settings.patterns(),
+        settings.trusted(),
     )
 
 

@@ -12,6 +12,8 @@
     │   ├── LineageRejected        12    a commit does not say what the table asks every commit to say
     │   └── StateTooNew            12    the state database was written by a newer Lakewarden
     ├── CommitLost                 13    someone else changed the same files first; nothing changed
+    │   ├── CommitRefused           1    the catalog does not allow it; nothing changed
+    │   └── CommitNotSent           1    something failed before the commit was sent; nothing changed
     ├── CommitUnknown              14    the catalog did not say whether the commit happened
     ├── Stopped                   130    the run was told to stop, and did
     └── NotSetUp                    1    Java, jars or Spark are not ready on this machine
@@ -144,6 +146,13 @@ class CommitRefused(CommitLost):
     exit_code = 1
     retry = False
     hint = "nothing changed; check what the credentials in the configuration may do"
+
+
+class CommitNotSent(CommitLost):
+    """commit to {table}: it failed before it was sent ({reason})"""
+
+    exit_code = 1
+    hint = "nothing changed; `lakewarden fsck {table}` tells whether the table's metadata is whole"
 
 
 class CommitUnknown(LakewardenError):

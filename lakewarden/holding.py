@@ -16,6 +16,7 @@ from lakewarden.policy.duration import duration
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.formats.seam import TableFormat
     from lakewarden.jobs.adopting import Adopting
+    from lakewarden.jobs.claiming import Claim
     from lakewarden.jobs.pinning import PinHandle, Pinning
     from lakewarden.lake import Lake
     from lakewarden.policy.resolve import Policy
@@ -64,7 +65,9 @@ class Holding:
         """Everything that keeps a snapshot or a file of the table at this moment, and who asked for it."""
         from lakewarden.safety.holds import gather
 
-        return gather(self.view(table), self.state, clock.now())
+        view = self.view(table)
+        policy = self._resolve(view.ref, view.properties, None)
+        return gather(view, self.state, clock.now(), policy.hours("snapshot_restart_hours"))
 
     def hold_costs(self, table: str | TableRef) -> tuple[tuple[Hold, int | None], ...]:
         """Every hold with the bytes that stay only because of it; None where that cannot be known."""
@@ -72,9 +75,9 @@ class Holding:
         from lakewarden.safety.holds import gather
 
         view, now = self.view(table), clock.now()
-        found = gather(view, self.state, now).holds
         whole = {"snapshot_expire_limit": None, "snapshot_expiry_enabled": True}
         policy = self._resolve(view.ref, view.properties, whole)
+        found = gather(view, self.state, now, policy.hours("snapshot_restart_hours")).holds
         return tuple(
             zip(found, hold_costs(self.lake.format_for(view.ref), view, policy, found, now), strict=True)
         )
@@ -226,14 +229,25 @@ class Holding:
         """Give the load up: its registered files are doomed. Refused while they are, or may become, part of the table."""
         return self._adopting.fail(load_id)
 
+    def adopt_folder(self, table: str | TableRef, *, operator: str, confirm: bool = False) -> Claim:
+        """Metadata that dropped tables left in the table's folder, and that stops sweep and reap; with `confirm` it is claimed:
+        doomed in the operator's name. `restore` takes that back. Refused where a table of any catalog is there."""
+        from lakewarden.jobs.claiming import claim
+        from lakewarden.jobs.grounds import Grounds
+
+        ref = _ref(table)
+        name = _named(operator, "operator")
+        grounds, format_ = Grounds(self.state, self.lake), self.lake.format_for(ref)
+        return claim(grounds, format_, ref, self._policy_of, name, do=confirm)
+
+    def _policy_of(self, view: TableView) -> Policy:
+        return self._resolve(view.ref, view.properties, None)
+
     @property
     def _adopting(self) -> Adopting:
         from lakewarden.jobs.adopting import Adopting
 
-        def policy_of(view: TableView) -> Policy:
-            return self._resolve(view.ref, view.properties, None)
-
-        return Adopting(self.state, self.journal, self._format_for, policy_of)
+        return Adopting(self.state, self.journal, self._format_for, self._policy_of)
 
 
 def _ref(table: str | TableRef) -> TableRef:

@@ -20,11 +20,12 @@ from lakewarden.formats.paimon.format import Paimon
 from lakewarden.formats.paimon.guard import Guard, unguarded
 from lakewarden.formats.paimon.stores import on_s3
 from lakewarden.formats.seam import TableFormat
+from lakewarden.formats.timeouts import with_timeouts
 from lakewarden.jobs.strays import KnownStrays
+from lakewarden.location import S3, scheme_of
 from lakewarden.model import TableRef
 
 PAIMON = "paimon"
-_S3 = ("s3:", "s3a:", "s3n:")
 
 
 class Lake:
@@ -38,8 +39,12 @@ class Lake:
         ship_kernels(self.spark, cache / "kernels")
         self._iceberg = Iceberg(self.spark, MetadataFiles(self.spark), cache / "reach")
         self.strays = KnownStrays()
+        self.aliases = config.paths.aliases
+        self.incomplete = tuple(each.name for each in config.catalogs.values() if not each.complete)
         self._paimon_catalogs = {
-            each.name: each.properties for each in config.catalogs.values() if each.format == PAIMON
+            each.name: with_timeouts(each.properties)
+            for each in config.catalogs.values()
+            if each.format == PAIMON
         }
 
     def close(self) -> None:
@@ -106,7 +111,7 @@ def jar_groups(config: Config) -> list[Group]:
             groups.add("jdbc")
         if of_paimon and on_s3(catalog.properties):
             groups.add("paimon-s3")
-        if not of_paimon and any(value.startswith(_S3) or value.endswith("S3FileIO") for value in values):
+        if not of_paimon and any(scheme_of(value) in S3 or value.endswith("S3FileIO") for value in values):
             groups.add("s3")
     return [each for each in GROUPS if each in groups]
 

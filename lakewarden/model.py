@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from lakewarden.errors import UsageError
+from lakewarden.naming import TableRef as TableRef
 
 if TYPE_CHECKING:  # the nouns stay light to import: commands that touch no table never load Arrow
     import pyarrow as pa
@@ -57,28 +57,6 @@ _EXIT_CODES = {
     RunState.UNKNOWN: 14,
     RunState.INTERRUPTED: 130,
 }
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class TableRef:
-    """A table by catalog, namespace and name; prints as `lake.db.events`."""
-
-    catalog: str
-    namespace: tuple[str, ...]
-    name: str
-
-    @classmethod
-    def parse(cls, text: str) -> TableRef:
-        parts = text.split(".")
-        if len(parts) < 3 or not all(parts):
-            raise UsageError(
-                reason=f"read table name {text!r}: it needs catalog, namespace and name",
-                hint="write it as CATALOG.NAMESPACE.TABLE, for example lake.db.events",
-            )
-        return cls(parts[0], tuple(parts[1:-1]), parts[-1])
-
-    def __str__(self) -> str:
-        return ".".join((self.catalog, *self.namespace, self.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +182,9 @@ class TableView:
     counters: Counters
     # Files of metadata that no snapshot's manifest list leads to: earlier metadata files, statistics by snapshot.
     metadata_log: tuple[str, ...] = ()
+    # How new the metadata file is, for formats that have one: when it was written, and the newest sequence number it knows.
+    updated_ms: int = 0
+    sequence_number: int = 0
     statistics: tuple[tuple[int, str], ...] = ()
     changelogs: Changelogs | None = None  # for formats that have them
     in_order: bool = False  # snapshots leave from the oldest on, without gaps
@@ -215,8 +196,9 @@ class TableView:
 
     @property
     def state_version(self) -> str:
-        """What differs whenever the table's metadata does."""
-        return self.version or self.metadata_location
+        """What differs whenever the table's metadata does. A Hadoop catalog names the files of a table that was dropped and
+        created again as before, so the uuid is part of it."""
+        return f"{self.uuid} {self.version or self.metadata_location}"
 
     def head(self, branch: str = "main") -> int | None:
         """The snapshot a branch points at; None for an empty table or an unknown branch."""
@@ -366,7 +348,7 @@ class HoldKind(StrEnum):
     PIN = "pin"
     TAG = "tag"
     BRANCH = "branch"
-    FLINK = "flink"
+    STREAM = "stream"
     CONSUMER = "consumer"
     WRITER = "writer"
     LOAD = "load"
@@ -383,6 +365,7 @@ class Hold:
     snapshot_id: int | None = None
     paths: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
+    chain: tuple[int, ...] = ()  # snapshots that lead from a branch's head to it
     since: datetime | None = None
     until: datetime | None = None
 

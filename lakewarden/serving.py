@@ -95,6 +95,8 @@ class ConsoleConfig:
     tls_key: str | None = None
     requests_per_s: float = 50
     max_body_kb: int = 64
+    spark_seconds: float = 120
+    connections_per_address: int = 64
     # Variables that tokens name and this environment lacks: who lists runs needs nobody's token, who serves needs all of them.
     unset: tuple[str, ...] = ()
 
@@ -170,6 +172,8 @@ def read_console(settings: Settings, base: Path) -> ConsoleConfig:
         settings.maybe_path("console", "tls_key", base),
         settings.above_zero("console", "requests_per_s"),
         settings.count("console", "max_body_kb"),
+        settings.above_zero("console", "spark_seconds"),
+        settings.count("console", "connections_per_address"),
         unset,
     )
     if len({token.secret for token in tokens}) < len(tokens):

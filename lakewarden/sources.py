@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
+from lakewarden.aliases import Aliases
 from lakewarden.errors import ConfigError
 from lakewarden.prices import FIELDS, PRICES, Price
 from lakewarden.redact import redact, redact_url
@@ -155,8 +156,8 @@ def _variable(variable: str, text: str, spelling: Mapping[str, str]) -> Iterator
         _check_single(here, variable)
         return
     match key:
-        case ("policy", "tables", *_):
-            here.refuse("patterns are set in the file, as [[policy.tables]]")
+        case ("policy", "tables" | "trust_table_properties", *_):
+            here.refuse(f"patterns are set in the file, as [[policy.{key[1]}]]")
         case ("policy", _):
             yield here
         case ("catalogs", name, *rest):
@@ -325,6 +326,17 @@ class Settings:
             found.expected("a number above 0, or none")
         return value
 
+    def aliases(self) -> Aliases:
+        texts = self.texts("paths", "aliases")
+        for each in texts:
+            try:
+                Aliases.of([each])
+            except ValueError:
+                self._get("paths", "aliases").refuse(
+                    f"found {each!r}; allowed: two places, neither inside the other, as /mnt/a = /mnt/b or s3://old != s3://new"
+                )
+        return Aliases.of(texts)
+
     def windows(self, name: str) -> tuple[str, ...]:
         found = self._get("budgets", name)
         if not isinstance(found.value, list | tuple) or not all(
@@ -376,12 +388,25 @@ class Settings:
         if name not in FORMATS:
             self.found["catalogs", catalog, "format"].expected(" or ".join(FORMATS))
 
+    def is_complete(self, catalog: str, text: str) -> bool:
+        if text.lower() not in ("true", "false"):
+            self.found["catalogs", catalog, "complete"].expected("true or false")
+        return text.lower() == "true"
+
     def policy(self) -> dict[str, object]:
         return {
             key[1]: each.value
             for key, each in self.found.items()
-            if key[0] == "policy" and key[1] != "tables"
+            if key[0] == "policy" and key[1] not in ("tables", "trust_table_properties")
         }
+
+    def trusted(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        found = self.found.get(("policy", "trust_table_properties"))
+        if found is None:
+            return ()
+        if not isinstance(found.value, list | tuple):
+            found.expected("entries written as [[policy.trust_table_properties]], each with pattern and keys")
+        return tuple(_trusted(Found(found.key, each, found.where)) for each in found.value)
 
     def patterns(self) -> tuple[tuple[str, Mapping[str, object]], ...]:
         found = self.found.get(("policy", "tables"))
@@ -406,6 +431,15 @@ def _pattern(entry: Found) -> tuple[str, Mapping[str, object]]:
     if not isinstance(pattern, str) or not pattern.strip():
         Found((*entry.key, "pattern"), pattern, entry.where).expected("text such as lake.db.*")
     return pattern.strip(), values
+
+
+def _trusted(entry: Found) -> tuple[str, tuple[str, ...]]:
+    pattern, values = _pattern(entry)
+    keys = values.get("keys")
+    fits = isinstance(keys, list | tuple) and keys and all(isinstance(each, str) for each in keys)
+    if not fits or len(values) > 1:
+        entry.expected("pattern and keys, a list of policy keys, and nothing else")
+    return pattern, tuple(str(each) for each in values["keys"])  # type: ignore[attr-defined]
 
 
 def _as_text(found: Found) -> str:

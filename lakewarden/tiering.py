@@ -104,7 +104,7 @@ class Tiering:
         from lakewarden.jobs.cold_table import lying
         from lakewarden.jobs.cost import TableCost, hand_off_cost, tier_cost, tiers_of
         from lakewarden.jobs.expire import plan, snapshots_to_drop
-        from lakewarden.paths import authority
+        from lakewarden.location import is_local
         from lakewarden.safety.holds import gather
         from lakewarden.state.cold_files import ColdFile, ColdFiles
 
@@ -121,12 +121,14 @@ class Tiering:
                 for path, size in zip(paths, sizes, strict=True)
             ]
             tiers += tiers_of(lying(copies, now), prices)
-        ids = snapshots_to_drop(plan(live, policy, gather(live, self.state, now), now))
+        ids = snapshots_to_drop(
+            plan(live, policy, gather(live, self.state, now, policy.hours("snapshot_restart_hours")), now)
+        )
         going = [each for each in ids if cold is None or cold.snapshot(each) is None]
         leaves = tier.closure(live, going)["size"].fill_null(0).to_pylist() if going else []
         kind = policy.maybe_text("handoff_storage_class")
         next_ = hand_off_cost(leaves, None, kind, prices)
-        return TableCost(str(live.ref), tuple(tiers), next_, len(going), authority(live.location) == "/")
+        return TableCost(str(live.ref), tuple(tiers), next_, len(going), is_local(live.location))
 
     def _doomed_cold(self, ref: TableRef) -> TableRef | None:
         """The table's colder tier, where it has files that its retention doomed."""

@@ -31,6 +31,7 @@ LAYERS = (
         "plan",
         "actions",
         "model",
+        "naming",
         "errors",
         "clock",
         "config",
@@ -41,7 +42,8 @@ LAYERS = (
         "redact",
         "words",
         "version",
-        "paths",
+        "location",
+        "aliases",
     ),
 )
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}
@@ -150,7 +152,8 @@ def test_kernels_stand_alone() -> None:
     kernels = [module for module in modules() if module.startswith("lakewarden.engine.kernels")]
     assert kernels
     for module in kernels:
-        foreign = [each for each in imports(module) if not each.startswith("lakewarden.engine.kernels.")]
+        own = ("lakewarden.engine.kernels.", "lakewarden.location.")
+        foreign = [each for each in imports(module) if not each.startswith(own)]
         assert not foreign, f"{module} imports {foreign}"
 
 
@@ -204,11 +207,100 @@ def test_stores_are_reached_through_objects_only() -> None:
     assert not [each for each in calls("lakewarden.engine.archive") if "delete" in each]
 
 
+# A scheme in a text says that somebody takes paths apart, or compares them, by hand.
+SCHEMES = re.compile(r"^\^?((s3|s3a|s3n|gs|gcs|hdfs|viewfs|abfss?|wasbs?)(:/*)?|file:/*)$")
+# Who asks what kind of store there is, and compares no paths: where each library is named, and a catalog's own property.
+SAYS_A_SCHEME = {
+    "lakewarden.engine.objects": {"s3"},  # the kinds of stores
+    "lakewarden.engine.kernels.s3": {"s3"},  # botocore's name of the service
+    "lakewarden.engine.stores.s3_client": {"s3"},
+    "lakewarden.formats.paimon.failures": {"s3"},  # the one scheme that Paimon's own jar takes
+    "lakewarden.jobs.packing": {"gs", "abfs", "abfss"},  # the stores that kernels open
+    "lakewarden.jobs.inventory": {"s3://"},  # S3's inventories name bucket and key
+    "lakewarden.lake": {"s3"},  # a group of jars
+    "lakewarden.engine.jars": {"s3"},
+}
+TAKES_PATHS_APART = re.compile(
+    r"(^|\.)(normpath|realpath|samefile|commonpath|commonprefix|relpath|urlparse|urlsplit)$"
+)
+# URLs of servers, which name no file of a table; and folders of this machine that are removed by their real names.
+TAKES_APART = {
+    "lakewarden.console.auth",
+    "lakewarden.jobs.pauses",
+    "lakewarden.lineage.gateway.routes",
+    "lakewarden.engine.stores.local",
+    "lakewarden.engine.stores.s3_stat",  # the shortest prefix that a page of S3's listing can be asked for
+}
+
+
+def scheme_literals(tree: ast.AST) -> set[str]:
+    texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return {each for each in texts if isinstance(each, str) and SCHEMES.search(each)}
+
+
+def path_comparisons(tree: ast.AST) -> list[str]:
+    """Prefixes of folders put together by hand: `.startswith(folder + "/")`, `.startswith(f"{folder}/")`, two normal forms
+    held against each other, and paths that begin with what only a spelling has."""
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="startswith" | "removeprefix"), args=[argument, *_]):
+                text = ast.unparse(argument)
+                if "normal(" in text or ".location" in text or ".rstrip(" in text:
+                    found.append(ast.unparse(node))
+            case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq()], comparators=[right]):
+                told = [ast.unparse(each) for each in (left, right)]
+                if any(re.search(r"\.(metadata_)?location$", each) for each in told):
+                    found.append(ast.unparse(node))
+    return found
+
+
+@pytest.mark.parametrize("module", modules())
+def test_only_location_compares_and_normalises_paths(module: str) -> None:
+    if module == "lakewarden.location":
+        return
+    tree = tree_of(module)
+    schemes = scheme_literals(tree) - SAYS_A_SCHEME.get(module, set())
+    assert not schemes, f"{module} knows {schemes}: ask lakewarden.location"
+    if module not in TAKES_APART:
+        asked = [each for each in calls(module) if TAKES_PATHS_APART.search(each)]
+        assert not asked, f"{module} calls {asked}: ask lakewarden.location"
+    compared = path_comparisons(tree)
+    assert not compared, f"{module} compares paths as text: {compared}; make Locations of them"
+
+
+def test_the_rule_about_paths_bites() -> None:
+    by_hand = 'path.startswith("file:"), scheme in ("s3a", "s3n"), re.match("^s3:/", path)'
+    assert scheme_literals(ast.parse(by_hand)) == {"file:", "s3a", "s3n", "^s3:/"}
+    assert path_comparisons(ast.parse("path.startswith(view.location.rstrip('/') + '/')"))
+    assert path_comparisons(ast.parse("one.location == other.location"))
+
+
+def test_java_compares_no_spellings() -> None:
+    """The helpers hand paths on as the library spells them. Which are one file is asked in Python."""
+    by_hand = re.compile(
+        r'"(file|s3a?|hdfs|viewfs):|java\.net\.URI|\.toUri\(|(location|path)\w*(\(\))?\.(startsWith|equalsIgnoreCase)\('
+    )
+    for source in sorted(PACKAGE.rglob("*.java")):
+        found = [line.strip() for line in source.read_text("utf-8").splitlines() if by_hand.search(line)]
+        assert not found, f"{source.name}: {found}"
+
+
 def test_permits_are_made_in_one_place() -> None:
     makers = [
         module for module in modules() if any(each.split(".")[-1] == "Permit" for each in calls(module))
     ]
     assert makers == ["lakewarden.safety.permit"]
+
+
+def test_evidence_that_no_table_names_a_file_is_made_in_one_place() -> None:
+    """An output is erased on the table's word, not on a flag: `ask_table` and `never_sent` are used by one module only."""
+    named = {
+        name: [each for each in modules() if any(call.split(".")[-1] == name for call in calls(each))]
+        for name in ("Unnamed", "ask_table", "never_sent", "for_uncommitted_outputs", "for_native_outputs")
+    }
+    assert named.pop("Unnamed") == ["lakewarden.safety.permit"]
+    assert set(map(tuple, named.values())) == {("lakewarden.jobs.discard",)}
 
 
 @pytest.mark.parametrize("module", modules())

@@ -48,6 +48,7 @@ from lakewarden.policy.keys import KEYS
 from lakewarden.policy.resolve import Layers, resolve, validate
 from lakewarden.prices import PRICES, AgeCost, HandOffCost
 from lakewarden.settings import SETTINGS
+from tests.mutants import catalogue as mutants
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -191,15 +192,17 @@ def plans() -> Iterator[Plan]:
 
 def documents() -> Iterator[dict[str, Any]]:
     from lakewarden.jobs.checkup import Checkup, Fault, Finding, Looked, Severity
+    from lakewarden.jobs.claiming import Claim
     from lakewarden.report.demo import DemoReport, Picture, Proof
     from lakewarden.report.doctor import Check, DoctorReport
     from lakewarden.report.doomed import DoomedReport, ReceiptsReport, RestoreReport
-    from lakewarden.report.fsck import FsckReport
+    from lakewarden.report.fsck import AdoptReport, FsckReport
     from lakewarden.report.migrate import MigrateReport
     from lakewarden.report.plan import PlanReport
     from lakewarden.report.policy import PolicyReport
     from lakewarden.report.run import PassReport, RunReport, RunsReport
     from lakewarden.report.table import Due, TableReport, TableRow, TablesReport
+    from lakewarden.safety.ownership import MetadataFile
     from lakewarden.state.database import Migrated
     from lakewarden.state.verdicts import (
         DoomedFile,
@@ -236,6 +239,7 @@ def documents() -> Iterator[dict[str, Any]]:
     yield DemoReport(str(TABLE), "f", picture, picture, run, {}, proofs, (("a", "b"),)).to_dict()
     finding = Finding(Fault.MISSING_FILE, Severity.ERROR, "gone", "bring it back", 1, ("/a",), (2,))
     yield FsckReport(Checkup(TABLE, MOMENT, 2, "/m", (finding,), Looked(), False, 0.1)).to_dict()
+    yield AdoptReport(Claim(TABLE, (MetadataFile("/m", "u", "/t"),), "ana", "r")).to_dict()
     yield UsageError(reason="wrong").to_dict()
     yield from holding()
     yield from tiering()
@@ -479,3 +483,39 @@ def test_no_committed_file_names_a_registry_or_a_machine() -> None:
             if re.search(rf"(?<![\w.]){re.escape(word)}", text)
         ]
     assert not found
+
+
+def test_every_mutant_can_be_put_back_and_stands_on_the_safety_page() -> None:
+    every = mutants.mutants()
+    assert mutants.faults(every) == []
+    page = mutants.PAGE.read_text("utf-8")
+    assert mutants.filled(page, every) == page, "run `python -m tests.mutants --docs`"
+
+
+# ------------------------------------------------------------ promises
+
+
+def promises() -> list[str]:
+    """What README and safety.md promise, each by its opening words."""
+    readme = section("README.md", "What it never does")
+    never = [re.split("[:.]", each, maxsplit=1)[0] for each in re.findall(r"^- (.+)", readme, re.MULTILINE)]
+    sure = re.findall(r"^\*\*(.+?)\.?\*\*", section("docs/safety.md", "What is guaranteed"), re.MULTILINE)
+    assert len(never) >= 7 and len(sure) >= 7
+    return [*never, *sure]
+
+
+def section(path: str, title: str) -> str:
+    text = (ROOT / path).read_text("utf-8")
+    return re.split(r"^## ", text.split(f"## {title}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    rows = re.findall(
+        r"^\| (.+?) \| (`.+`) \|$", section("docs/safety.md", "Each promise and its tests"), re.MULTILINE
+    )
+    assert sorted(promise for promise, _ in rows) == sorted(promises())
+    for promise, tests in rows:
+        for path, name in (each.split("::") for each in re.findall("`(.+?)`", tests)):
+            tree = ast.parse((ROOT / "tests" / path).read_text("utf-8"))
+            found = {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
+            assert name in found, f"{promise}: {path} has no {name}"

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakewarden import clock
 from lakewarden.cli.invocation import invocation
 from lakewarden.cli.options import JsonFlag
 from lakewarden.cli.screen import Screen
 
 if TYPE_CHECKING:
     from lakewarden.console.server import Listening
+
+
+# Between two questions to Spark whether it answers.
+_WATCH_SECONDS = 2.0
 
 
 def register(app: typer.Typer) -> None:
@@ -39,6 +44,7 @@ def console(
     """
     from lakewarden.console.server import ConsoleServer
     from lakewarden.report.console import ConsoleReport
+    from lakewarden.worker.session import Session
 
     screen = Screen(as_json)
 
@@ -49,6 +55,8 @@ def console(
     # Ctrl-C is how it is meant to end, once what was asked has been answered.
     with invocation(ctx).open(screen, spark=False) as lakewarden, suppress(KeyboardInterrupt):
         # Nobody else drives anything in this process, so a Spark that died may be replaced; beside a worker, that one is asked.
-        server = ConsoleServer(lakewarden, host=host, port=port, revive=lakewarden.revive_lake)
-        server.serve(ready)
+        session = Session(lakewarden)
+        server = ConsoleServer(lakewarden, host=host, port=port, revive=session.revive)
+        with clock.repeating(session.watch, _WATCH_SECONDS, "lakewarden-spark-watch"):
+            server.serve(ready)
     return 0

@@ -32,6 +32,7 @@ _PART = re.compile(
 
 # Which job a policy key belongs to, by how its name begins; the first that fits.
 JOBS_OF_KEYS = (
+    ("own_places", "sweep"),
     ("maintenance_", "the whole pass"),
     ("rewrite_", "compact"),
     ("delete_compaction_", "compact-deletes"),
@@ -101,10 +102,13 @@ def _default(each: Setting) -> str:
 
 
 def _variable(each: Setting) -> str:
-    if each.section == "policy.tables":
+    if each.section.startswith("policy."):
         return "–"
     section = each.section.replace(".", "__").upper()
     return f"`LAKEWARDEN_{section}__{each.name.upper()}`"
+
+
+_COLUMNS = ("key", "default", "allowed", "meaning", "a table property may say", "acted on")
 
 
 def policy_keys() -> str:
@@ -114,10 +118,17 @@ def policy_keys() -> str:
     for job in dict.fromkeys(job_of(key) for key in KEYS):
         mine = [key for key in KEYS if job_of(key) == job]
         rows = [
-            (f"`{key.name}`", _policy_default(key), key.allowed(), key.sentence, _acts(key, acted_on))
+            (
+                f"`{key.name}`",
+                _policy_default(key),
+                key.allowed(),
+                key.sentence,
+                str(key.by_property),
+                _acts(key, acted_on),
+            )
             for key in mine
         ]
-        parts.append(f"### {job}\n\n" + _table(("key", "default", "allowed", "meaning", "acted on"), rows))
+        parts.append(f"### {job}\n\n" + _table(_COLUMNS, rows))
     return "\n\n".join(parts)
 
 
@@ -288,7 +299,7 @@ def values() -> str:
     shown = (
         ("model", "Run"),
         ("plan", "Plan"),
-        ("model", "TableRef"),
+        ("naming", "TableRef"),
         ("model", "Trigger"),
         ("model", "TableView"),
         ("jobs/verdict", "Verification"),

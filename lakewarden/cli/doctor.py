@@ -78,6 +78,7 @@ class Examination:
         for name in self.config.catalogs if self.config else ():
             yield self._check(f"catalog {name}", partial(self._catalog, name), needs=("spark",))
             yield from _writers(self.config.catalogs[name]) if self.config else ()
+            yield from _proof(self.config.catalogs[name]) if self.config else ()
 
     def _check(self, name: str, look: Callable[[], str], needs: tuple[str, ...] = ()) -> Check:
         from lakewarden.report.doctor import Check
@@ -176,6 +177,34 @@ def _writers(catalog: CatalogConfig) -> Iterator[Check]:
             "or a catalog with a lock (jdbc or hive with lock.enabled=true, rest)"
         )
         yield Check(f"writers of {catalog.name}", "ok", risk, advice)
+
+
+def _proof(catalog: CatalogConfig) -> Iterator[Check]:
+    """What "no table names this file" rests on, as far as this catalog goes."""
+    from lakewarden.report.doctor import Check
+
+    name = f"proof by {catalog.name}"
+    if not catalog.complete:
+        yield Check(
+            name, "ok", "complete=false: nothing outside a table's own folders is deleted, in any catalog"
+        )
+        return
+    listed = _LISTED.get(catalog.properties.get("type", "") or catalog.properties.get("metastore", ""))
+    yield Check(
+        name,
+        "ok",
+        f"no table names a file, if {listed or _LISTED_TO_US}",
+        f"a table that it does not list is in no proof: then set complete = false under [catalogs.{catalog.name}]",
+    )
+
+
+# What a catalog of each type lists. Others hide what the principal may not see.
+_LISTED = {
+    "hadoop": "every folder of the warehouse can be listed",
+    "filesystem": "every folder of the warehouse can be listed",
+    "jdbc": "every table is in its database under this very catalog name",
+}
+_LISTED_TO_US = "the catalog lists every table to this principal"
 
 
 def _own_jars(jars: tuple[str, ...]) -> str:

@@ -12,6 +12,7 @@ from lakewarden.cli import options
 from lakewarden.cli.invocation import invocation
 from lakewarden.cli.options import JsonFlag, Operator, TableName
 from lakewarden.cli.screen import Screen
+from lakewarden.location import is_absolute
 
 Limit = Annotated[int, typer.Option(min=1, metavar="N", help="At most this many files.")]
 
@@ -70,7 +71,7 @@ def restore(
 
 def _whole(path: str | None) -> str | None:
     """A file of this machine may be named from the folder one is in."""
-    if path is None or ":" in path or path.startswith("/") or not Path(path).exists():
+    if path is None or is_absolute(path) or not Path(path).exists():
         return path
     return str(Path(path).absolute())
 

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from lakewarden.cli.invocation import invocation
-from lakewarden.cli.options import JsonFlag, TableName, table_ref
+from lakewarden.cli.options import JsonFlag, Operator, TableName, table_ref
 from lakewarden.cli.screen import Screen
+from lakewarden.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -23,21 +24,41 @@ def fsck(
         typer.Option(
             "--deep",
             metavar="",
-            help="Also open every Parquet file of the current snapshot at its footer and compare its rows.",
+            help="Also decode every page of every Parquet file of the current snapshot, and count its rows.",
         ),
     ] = False,
+    adopt_folder: Annotated[
+        bool,
+        typer.Option(
+            "--adopt-folder",
+            metavar="",
+            help="Instead, show the metadata that dropped tables left in this table's folder; with --yes claim it.",
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", metavar="", help="With --adopt-folder: mark it for deletion.")
+    ] = False,
+    operator: Operator = None,
     as_json: JsonFlag = False,
 ) -> int:
     """Check that everything the table names is there and whole: metadata, manifests, data files, deletes, statistics.
 
-    Never changes anything; it goes on after what is broken, names all of it, and says how to repair it. The exit code is 0 when
+    Never changes anything, but with --adopt-folder --yes; it goes on after what is broken, names all of it, and says how to repair it. The exit code is 0 when
     nothing is wrong, 3 when there is an error or a warning.
 
     Example: `lakewarden fsck lake.db.events --deep`
     """
-    from lakewarden.report.fsck import FsckReport
+    from lakewarden.report.fsck import AdoptReport, FsckReport
+    from lakewarden.working import current_user
 
     screen, ref = Screen(as_json), table_ref(table)
+    if yes and not adopt_folder:
+        raise UsageError(reason="cannot use --yes: it needs --adopt-folder", hint="a check changes nothing")
+    if adopt_folder:
+        with invocation(ctx).open(screen, spark=True) as lakewarden:
+            claim = lakewarden.adopt_folder(ref, operator=operator or current_user(), confirm=yes)
+        screen.show(AdoptReport(claim))
+        return 0
     with invocation(ctx).open(screen, spark=True) as lakewarden:
         done = lakewarden.fsck(ref, deep=deep, progress=screen.progress())
     screen.show(FsckReport(done))

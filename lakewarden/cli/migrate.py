@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from lakewarden.cli.invocation import invocation
@@ -13,19 +15,32 @@ def register(app: typer.Typer) -> None:
     app.command("migrate")(migrate)
 
 
-def migrate(ctx: typer.Context, as_json: JsonFlag = False) -> int:
+def migrate(
+    ctx: typer.Context,
+    restored: Annotated[
+        bool,
+        typer.Option(
+            "--restored", help="The database was restored from a backup: start every grace again, from now."
+        ),
+    ] = False,
+    as_json: JsonFlag = False,
+) -> int:
     """Bring the state database's schema up to this version.
 
-    Never loses what is stored and never touches a table; doing it again changes nothing. SQLite needs no such step.
+    Never loses what is stored and never touches a table; doing it again changes nothing. SQLite needs it only after a restore,
+    with `--restored`: then every grace starts again, each time.
 
-    Example: `lakewarden migrate`
+    Example: `lakewarden migrate --restored`
     """
+    from lakewarden import clock
     from lakewarden.report.migrate import MigrateReport
     from lakewarden.state.database import migrate as upgrade
+    from lakewarden.state.generation import Generations
 
     screen = Screen(as_json)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
         # Not through `lakewarden.state`: opening an older PostgreSQL is refused until this has run.
         done = upgrade(lakewarden.config.state.url)
-    screen.show(MigrateReport(done))
+        started = Generations(lakewarden.state).restored(clock.now()) if restored else None
+    screen.show(MigrateReport(done, started))
     return 0

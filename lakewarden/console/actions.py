@@ -14,6 +14,7 @@ from lakewarden.console.answers import log, one_line
 from lakewarden.console.auth import Identity
 from lakewarden.errors import LakewardenError, UsageError
 from lakewarden.model import Run, Trigger
+from lakewarden.naming import printed
 from lakewarden.redact import redact_text
 from lakewarden.state.operators import OperatorAction, OperatorActions
 
@@ -134,6 +135,7 @@ def _audited(
 
     What the body adds to the detail is written down too.
     """
+    target = printed(target)
     said = {name: value for name, value in detail.items() if value not in (None, {}, [], False)}
     row = record(warden, who, action, target, BEGUN, said)
     try:

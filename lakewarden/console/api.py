@@ -6,12 +6,13 @@ alone; those that read a table say so, start Spark when first called, and only a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Security
 from fastapi.security import HTTPBearer
+from pydantic import AfterValidator
 from starlette.responses import JSONResponse
 
 from lakewarden import clock
@@ -19,9 +20,11 @@ from lakewarden.api import Lakewarden
 from lakewarden.console import reads
 from lakewarden.console.answers import API, named
 from lakewarden.console.auth import Identity, reader
-from lakewarden.console.limits import policy_of
+from lakewarden.console.limits import Heavy, with_policy
 from lakewarden.errors import LakewardenError
+from lakewarden.lineage.audit import Downstream
 from lakewarden.model import Job
+from lakewarden.naming import printed
 from lakewarden.policy.keys import KEYS
 from lakewarden.report.audit import DownstreamReport, GapsReport, HistoryReport, IngestedReport, WhoReport
 from lakewarden.report.cost import CostReport
@@ -33,6 +36,13 @@ from lakewarden.report.run import RunsReport
 from lakewarden.report.table import Due, TableReport
 from lakewarden.report.where import WhereReport
 from lakewarden.version import build
+
+T = TypeVar("T")
+
+
+def _heavy(request: Request) -> Heavy:
+    found: Heavy = request.app.state.heavy
+    return found
 
 
 def the_lake(request: Request) -> Lakewarden:
@@ -46,6 +56,8 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="the newest so many")]
 # Ids of both formats fit 64 bits.
 SnapshotId = Annotated[int, Query(ge=0, lt=1 << 63)]
 WhichSnapshot = Annotated[int, Path(ge=0, lt=1 << 63)]
+# A table in a path, however it was written there.
+Named = Annotated[str, Path(), AfterValidator(printed)]
 Live = Annotated[
     bool, Query(description="read the table too, which needs Spark; else only what was written down")
 ]
@@ -167,7 +179,13 @@ def config(warden: Warden) -> JSONResponse:
 def policy_keys() -> JSONResponse:
     """Every policy key: what it may be and what it means."""
     rows = [
-        {"key": each.name, "default": each.default, "allowed": each.allowed(), "sentence": each.sentence}
+        {
+            "key": each.name,
+            "default": each.default,
+            "allowed": each.allowed(),
+            "sentence": each.sentence,
+            "by_property": each.by_property,
+        }
         for each in KEYS
     ]
     return JSONResponse({"keys": rows})
@@ -183,19 +201,22 @@ def me(who: Reader) -> JSONResponse:
 
 
 @router.get("/tables/{table}", tags=["tables"])
-def table(warden: Warden, table: str) -> JSONResponse:
+def table(warden: Warden, table: Named) -> JSONResponse:
     """One table as it was last looked at, with its portrait, warnings and standings."""
     with warden.state.one_look():
         return JSONResponse(reads.table(warden, table))
 
 
 @router.get("/tables/{table}/show", tags=["tables"])
-def show(request: Request, warden: Warden, table: str) -> JSONResponse:
+def show(request: Request, warden: Warden, table: Named) -> JSONResponse:
     """The table as it is now, and what each job but sweep would do. Reads the table: needs Spark."""
-    with request.app.state.heavy.one():
+
+    def report() -> TableReport:
         view = warden.counted(warden.view(table))
         due = tuple(_due(warden, job, table) for job in Job if job is not Job.SWEEP)
-        return JSONResponse(TableReport(view, warden.manifests(view), due, clock.now()).to_dict())
+        return TableReport(view, warden.manifests(view), due, clock.now())
+
+    return JSONResponse(_heavy(request).read(report).to_dict())
 
 
 def _due(warden: Lakewarden, job: Job, table: str) -> Due:
@@ -206,16 +227,16 @@ def _due(warden: Lakewarden, job: Job, table: str) -> Due:
 
 
 @router.get("/tables/{table}/plan/{job}", tags=["tables"])
-def plan(request: Request, warden: Warden, table: str, job: str) -> JSONResponse:
+def plan(request: Request, warden: Warden, table: Named, job: str) -> JSONResponse:
     """What a job would do to the table now, and what it would spare. Reads the table: needs Spark."""
-    with request.app.state.heavy.one():
-        return JSONResponse(PlanReport(warden.plan(job, table), "").to_dict())
+    made = _heavy(request).read(lambda: warden.plan(job, table))
+    return JSONResponse(PlanReport(made, "").to_dict())
 
 
 @router.get("/tables/{table}/health", tags=["health"])
 def health(
     warden: Warden,
-    table: str,
+    table: Named,
     days: Annotated[float, Query(gt=0, le=3650)] = 7,
     points: Annotated[int, Query(ge=1, le=5000, description="at most so many, evenly chosen")] = 500,
 ) -> JSONResponse:
@@ -224,37 +245,36 @@ def health(
 
 
 @router.get("/tables/{table}/policy", tags=["policy"])
-def policy(request: Request, warden: Warden, table: str) -> JSONResponse:
+def policy(request: Request, warden: Warden, table: Named) -> JSONResponse:
     """Every policy key with its value and origin. Needs Spark where no one has read the table yet."""
-    with policy_of(request, table):
-        return JSONResponse(PolicyReport(warden.policy(table)).to_dict())
+    found = with_policy(request, table, lambda: warden.policy(table))
+    return JSONResponse(PolicyReport(found).to_dict())
 
 
 @router.get("/tables/{table}/doomed", tags=["deleting"])
-def doomed(warden: Warden, table: str, limit: Limit = 50) -> JSONResponse:
+def doomed(warden: Warden, table: Named, limit: Limit = 50) -> JSONResponse:
     """Files that are marked for deletion, why, and when they may be deleted."""
     ref = reads.known(warden, table)
     return JSONResponse(DoomedReport(str(ref), warden.doomed(ref, limit), clock.now()).to_dict())
 
 
 @router.get("/tables/{table}/receipts", tags=["deleting"])
-def receipts(warden: Warden, table: str, limit: Limit = 50) -> JSONResponse:
+def receipts(warden: Warden, table: Named, limit: Limit = 50) -> JSONResponse:
     """What was deleted of the table, when, why and by which run."""
     ref = reads.known(warden, table)
     return JSONResponse(ReceiptsReport(str(ref), warden.receipts(ref, limit), clock.now()).to_dict())
 
 
 @router.get("/tables/{table}/holds", tags=["holds"])
-def holds(request: Request, warden: Warden, table: str) -> JSONResponse:
+def holds(request: Request, warden: Warden, table: Named) -> JSONResponse:
     """What keeps the table's snapshots and files, and the bytes that stay because of each. Reads the table: needs Spark."""
-    with request.app.state.heavy.one():
-        found = warden.hold_costs(table)
+    found = _heavy(request).read(lambda: warden.hold_costs(table))
     kept, sizes = tuple(each for each, _ in found), tuple(cost for _, cost in found)
     return JSONResponse(HoldsReport(table, kept, clock.now(), sizes).to_dict())
 
 
 @router.get("/tables/{table}/heartbeats", tags=["holds"])
-def heartbeats(warden: Warden, table: str) -> JSONResponse:
+def heartbeats(warden: Warden, table: Named) -> JSONResponse:
     """Every writer that was heard of; also those that fell silent."""
     ref = reads.known(warden, table)
     return JSONResponse(HeartbeatsReport(str(ref), warden.heartbeats(ref), clock.now()).to_dict())
@@ -264,40 +284,37 @@ def heartbeats(warden: Warden, table: str) -> JSONResponse:
 def where(
     request: Request,
     warden: Warden,
-    table: str,
+    table: Named,
     snapshot: SnapshotId | None = None,
     as_of: str | None = None,
     tag: str | None = None,
 ) -> JSONResponse:
     """Which catalog has a snapshot, a moment or a tag of the table. Reads the table: needs Spark."""
-    with request.app.state.heavy.one():
-        found = warden.where(table, snapshot_id=snapshot, as_of=as_of, tag=tag)
+    found = _heavy(request).read(lambda: warden.where(table, snapshot_id=snapshot, as_of=as_of, tag=tag))
     return JSONResponse(WhereReport(table, found).to_dict())
 
 
 @router.get("/tables/{table}/cost", tags=["tables"])
-def cost(request: Request, warden: Warden, table: str) -> JSONResponse:
+def cost(request: Request, warden: Warden, table: Named) -> JSONResponse:
     """What the table costs a month in each tier. Reads the table: needs Spark."""
-    with request.app.state.heavy.one():
-        return JSONResponse(CostReport(warden.cost(table)).to_dict())
+    found = _heavy(request).read(lambda: warden.cost(table))
+    return JSONResponse(CostReport(found).to_dict())
 
 
 # ------------------------------------------------------------ a table's past
 
 
-@contextmanager
-def _past(request: Request, live: bool) -> Iterator[None]:
-    with request.app.state.heavy.one() if live else nullcontext():
-        yield
+def _past(request: Request, live: bool, ask: Callable[[], T]) -> T:
+    """What is asked of live snapshots too needs Spark."""
+    return _heavy(request).read(ask) if live else ask()
 
 
 @router.get("/tables/{table}/history", tags=["past"])
 def history(
-    request: Request, warden: Warden, table: str, limit: Limit = 50, live: Live = False
+    request: Request, warden: Warden, table: Named, limit: Limit = 50, live: Live = False
 ) -> JSONResponse:
     """The table's commits, the newest first, and what is folded into ranges."""
-    with _past(request, live):
-        found = warden.history(table, limit, history_only=not live)
+    found = _past(request, live, lambda: warden.history(table, limit, history_only=not live))
     return JSONResponse(HistoryReport(found).to_dict())
 
 
@@ -305,23 +322,25 @@ def history(
 def audit_who(
     request: Request,
     warden: Warden,
-    table: str,
+    table: Named,
     operation: str | None = None,
     since: str | None = None,
     until: str | None = None,
     live: Live = False,
 ) -> JSONResponse:
     """Who triggered the table's commits."""
-    with _past(request, live):
-        found = warden.audit_who(table, operation=operation, since=since, until=until, history_only=not live)
+    found = _past(
+        request,
+        live,
+        lambda: warden.audit_who(table, operation=operation, since=since, until=until, history_only=not live),
+    )
     return JSONResponse(WhoReport(found).to_dict())
 
 
 @router.get("/tables/{table}/audit/gaps", tags=["past"])
-def audit_gaps(request: Request, warden: Warden, table: str, live: Live = False) -> JSONResponse:
+def audit_gaps(request: Request, warden: Warden, table: Named, live: Live = False) -> JSONResponse:
     """Commits without the lineage the table's policy asks for."""
-    with _past(request, live):
-        found = warden.audit_gaps(table, history_only=not live)
+    found = _past(request, live, lambda: warden.audit_gaps(table, history_only=not live))
     return JSONResponse(GapsReport(found).to_dict())
 
 
@@ -329,17 +348,20 @@ def audit_gaps(request: Request, warden: Warden, table: str, live: Live = False)
 def audit_ingested(
     request: Request,
     warden: Warden,
-    table: str,
+    table: Named,
     row_filter: str | None = None,
     file: str | None = None,
     snapshot: SnapshotId | None = None,
     live: Live = False,
 ) -> JSONResponse:
     """When data came in and by which writer and commit."""
-    with _past(request, live):
-        found = warden.audit_ingested(
+    found = _past(
+        request,
+        live,
+        lambda: warden.audit_ingested(
             table, row_filter=row_filter, file=file, snapshot_id=snapshot, history_only=not live
-        )
+        ),
+    )
     return JSONResponse(IngestedReport(found).to_dict())
 
 
@@ -347,12 +369,15 @@ def audit_ingested(
 def audit_downstream(
     request: Request,
     warden: Warden,
-    table: str,
+    table: Named,
     snapshot: WhichSnapshot,
     carried: bool = False,
     live: Live = False,
 ) -> JSONResponse:
     """Everything that was made from a snapshot, at any remove. Reads every table's history: seconds where there are many."""
-    with request.app.state.heavy.one(), nullcontext() if live else warden.state.one_look():
-        found = warden.audit_downstream(table, snapshot, carried=carried, history_only=not live)
-    return JSONResponse(DownstreamReport(found).to_dict())
+
+    def downstream() -> Downstream:
+        with nullcontext() if live else warden.state.one_look():
+            return warden.audit_downstream(table, snapshot, carried=carried, history_only=not live)
+
+    return JSONResponse(DownstreamReport(_heavy(request).read(downstream)).to_dict())

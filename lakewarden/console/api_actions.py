@@ -12,9 +12,9 @@ from starlette.responses import JSONResponse
 from lakewarden import clock
 from lakewarden.console import actions
 from lakewarden.console.answers import API, named
-from lakewarden.console.api import Warden
+from lakewarden.console.api import Named, Warden
 from lakewarden.console.auth import Identity, operator
-from lakewarden.console.limits import policy_of
+from lakewarden.console.limits import Heavy, with_policy
 from lakewarden.report.doomed import RestoreReport
 from lakewarden.report.holds import PinReport
 from lakewarden.report.policy import PolicyReport
@@ -64,7 +64,7 @@ class Suspending(_Body):
 
 
 @router.post("/tables/{table}/requests", status_code=202)
-def request_pass(warden: Warden, who: Operator, table: str, body: Asking | None = None) -> JSONResponse:
+def request_pass(warden: Warden, who: Operator, table: Named, body: Asking | None = None) -> JSONResponse:
     """Ask the worker for a whole pass. One is pending per table: asking again refreshes it."""
     made = actions.request_pass(warden, who, table, body.ticket if body else None)
     return JSONResponse(made.to_dict(), 202)
@@ -78,12 +78,14 @@ def cancel(warden: Warden, who: Operator, run_id: str) -> JSONResponse:
 
 
 @router.post("/tables/{table}/pins", status_code=201)
-def pin(request: Request, warden: Warden, who: Operator, table: str, body: Pinning) -> JSONResponse:
+def pin(request: Request, warden: Warden, who: Operator, table: Named, body: Pinning) -> JSONResponse:
     """Keep a snapshot readable. Reads the table: needs Spark."""
-    with request.app.state.heavy.one():
-        made = actions.pin(
+    heavy: Heavy = request.app.state.heavy
+    made = heavy.act(
+        lambda: actions.pin(
             warden, who, table, body.snapshot, holder=body.holder, purpose=body.purpose, ttl=body.ttl
         )
+    )
     return JSONResponse(PinReport(made, clock.now()).to_dict(), 201)
 
 
@@ -96,29 +98,31 @@ def unpin(warden: Warden, who: Operator, pin_id: str) -> JSONResponse:
 
 
 @router.patch("/tables/{table}/policy")
-def set_policy(request: Request, warden: Warden, who: Operator, table: str, body: Changing) -> JSONResponse:
+def set_policy(request: Request, warden: Warden, who: Operator, table: Named, body: Changing) -> JSONResponse:
     """Change what is stored for the table: all of it or, where one value is wrong, none."""
-    with policy_of(request, table):
-        before, after = actions.set_policy(
-            warden, who, table, body.set, unset=tuple(body.unset), reset=body.reset
-        )
+    before, after = with_policy(
+        request,
+        table,
+        lambda: actions.set_policy(warden, who, table, body.set, unset=tuple(body.unset), reset=body.reset),
+        acts=True,
+    )
     return JSONResponse(PolicyReport(after, before).to_dict())
 
 
 @router.post("/tables/{table}/restore")
-def restore(warden: Warden, who: Operator, table: str, body: Restoring) -> JSONResponse:
+def restore(warden: Warden, who: Operator, table: Named, body: Restoring) -> JSONResponse:
     """Bring doomed files back: one, those of a run, or all. No run deletes them, for good."""
     found = actions.restore(warden, who, table, path=body.path, run=body.run, everything=body.everything)
     return JSONResponse(RestoreReport(table, found).to_dict())
 
 
 @router.post("/tables/{table}/suspend")
-def suspend(warden: Warden, who: Operator, table: str, body: Suspending) -> JSONResponse:
+def suspend(warden: Warden, who: Operator, table: Named, body: Suspending) -> JSONResponse:
     """Leave the table out of the schedule until it is resumed. Requests and runs by hand still work."""
     return JSONResponse(actions.suspend(warden, who, table, body.reason).to_dict())
 
 
 @router.post("/tables/{table}/resume")
-def resume(warden: Warden, who: Operator, table: str) -> JSONResponse:
+def resume(warden: Warden, who: Operator, table: Named) -> JSONResponse:
     """Back into the schedule, its failures forgotten."""
     return JSONResponse({"table": table, "was_suspended": actions.resume(warden, who, table)})

@@ -61,7 +61,7 @@ def create_app(
     app.state.warden, app.state.auth, app.state.heavy, app.state.refusals = (
         warden,
         auth,
-        Heavy(revive),
+        Heavy(revive, settings.spark_seconds),
         refusals,
     )
     app.include_router(api_router())

@@ -26,8 +26,9 @@ from lakewarden.console.auth import (
     from_here,
     is_local,
 )
-from lakewarden.console.limits import Rates, neighbourhood, read_body
+from lakewarden.console.limits import Rates, read_body
 from lakewarden.console.refusals import Refusals, stranger
+from lakewarden.lineage.gateway.connection import neighbourhood
 
 LOGIN, LOGOUT, STATIC = "/login", "/logout", "/static/"
 # Without a token only where none but this machine can ask, and by a name of this machine: web pages may have others for it.

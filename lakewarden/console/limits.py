@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from ipaddress import ip_address, ip_network
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from contextvars import copy_context
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.types import Message, Receive
@@ -26,19 +27,11 @@ _MINUTE = 60.0
 _CLIENTS = 10_000
 # A login that failed so often in a row has to wait, twice as long each time.
 _FREE_FAILURES, _LONGEST_WAIT = 3, 300.0
-_HEAVY_AT_ONCE = 4
+# Calls that need Spark: so many at once, one more where an operator acts; so many past their deadline are left to themselves.
+_HEAVY_AT_ONCE, _KEPT_FOR_OPERATORS, _LEFT_BEHIND = 4, 1, 8
 _LENGTH = re.compile("[0-9]{1,18}")
 
-
-def neighbourhood(address: str) -> str:
-    """Whose share a request is taken from. Of IPv6 everybody has as many addresses as they like: the network counts."""
-    try:
-        found = ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if found.version == 4:
-        return address
-    return str(found.ipv4_mapped or ip_network((found, 64), strict=False))
+T = TypeVar("T")
 
 
 class Rates:
@@ -123,49 +116,87 @@ class Notes:
 
 
 class Heavy:
-    """Calls that read a table through Spark: a few at once, so that the rest of the console keeps answering.
+    """Calls that read a table through Spark: a few at once, each with a deadline, so that the rest of the console keeps answering.
 
-    `revive` is called before one begins while no other is under way: there a Spark that died may be replaced.
+    A call that misses its deadline cannot be stopped inside the JVM: its client is answered, its place is free again, and its
+    thread goes on; so many of them may be left behind before reads are turned away. One place is kept for what operators do:
+    whatever readers ask, a pin is taken. `revive` is called before a call begins while no other is running: there a Spark
+    that died may be replaced.
     """
 
-    def __init__(self, revive: Callable[[], None] = lambda: None) -> None:
-        self._free = threading.BoundedSemaphore(_HEAVY_AT_ONCE)
-        self._lock, self._under_way, self._revive = threading.Lock(), 0, revive
+    def __init__(self, revive: Callable[[], None] = lambda: None, seconds: float = 120.0) -> None:
+        self._seconds, self._revive = seconds, revive
+        self._lock, self._reviving = threading.Lock(), threading.Lock()
+        self._waited_for, self._left_behind = 0, 0
 
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        if not self._free.acquire(blocking=False):
-            raise Denied(
-                503,
-                "TooMany",
-                f"read a table: {_HEAVY_AT_ONCE} calls that need Spark are under way",
-                "try again",
-                retry_after=5,
-            )
-        try:
-            with self._counted():
-                yield
-        finally:
-            self._free.release()
+    def read(self, ask: Callable[[], T]) -> T:
+        """What `ask` returns. Denied where too many are asked already, or where it takes too long."""
+        return self._call(ask, _HEAVY_AT_ONCE, _LEFT_BEHIND)
 
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
+    def act(self, ask: Callable[[], T]) -> T:
+        """The same for what an operator does."""
+        return self._call(ask, _HEAVY_AT_ONCE + _KEPT_FOR_OPERATORS, 2 * _LEFT_BEHIND)
+
+    def _call(self, ask: Callable[[], T], most: int, most_left: int) -> T:
+        alone = self._enter(most, most_left)
+        answer: Future[T] = Future()
+        running = copy_context()
+        threading.Thread(
+            target=lambda: running.run(self._run, ask, answer, alone), name="lakewarden-heavy", daemon=True
+        ).start()
+        wait((answer,), self._seconds)
         with self._lock:
-            if not self._under_way:
-                self._revive()
-            self._under_way += 1
+            late = not answer.done()
+            self._waited_for -= 1
+            self._left_behind += late
+        if late:
+            answer.add_done_callback(self._came_back)
+            raise Denied(
+                504,
+                "TooSlow",
+                f"read a table: the call took longer than {self._seconds:g} seconds; what it does goes on without an answer",
+                "try again later; a larger deadline is spark_seconds in [console]",
+                retry_after=30,
+            )
+        return answer.result()
+
+    def _enter(self, most: int, most_left: int) -> bool:
+        """Whether no other call is running."""
+        with self._lock:
+            if self._waited_for >= most or self._left_behind >= most_left:
+                slow = f", {self._left_behind} more do not come to an end" if self._left_behind else ""
+                raise Denied(
+                    503,
+                    "TooMany",
+                    f"read a table: {self._waited_for} calls that need Spark are under way{slow}",
+                    "try again",
+                    retry_after=5,
+                )
+            alone = not self._waited_for and not self._left_behind
+            self._waited_for += 1
+            return alone
+
+    def _run(self, ask: Callable[[], T], answer: Future[T], alone: bool) -> None:
         try:
-            yield
-        finally:
-            with self._lock:
-                self._under_way -= 1
+            with self._reviving:  # others wait here until Spark is there
+                if alone:
+                    self._revive()
+            answer.set_result(ask())
+        except BaseException as error:  # it is raised where the call was made
+            answer.set_exception(error)
+
+    def _came_back(self, _: Future[T]) -> None:
+        with self._lock:
+            self._left_behind -= 1
 
 
-def policy_of(request: Request, table: str) -> AbstractContextManager[None]:
-    """Around what needs the policy of a table: one that was never read is read through Spark for it."""
+def with_policy(request: Request, table: str, ask: Callable[[], T], *, acts: bool = False) -> T:
+    """What needs the policy of a table: one that was never read is read through Spark for it."""
     state = request.app.state
+    if state.warden.was_read(table):
+        return ask()
     heavy: Heavy = state.heavy
-    return nullcontext() if state.warden.was_read(table) else heavy.one()
+    return heavy.act(ask) if acts else heavy.read(ask)
 
 
 async def read_body(receive: Receive, declared: str | None, most: int) -> bytes:

@@ -8,8 +8,9 @@ from lakewarden.api import Lakewarden
 from lakewarden.console.actions import REFUSED, record
 from lakewarden.console.answers import log
 from lakewarden.console.auth import Identity
-from lakewarden.console.limits import Notes, neighbourhood
+from lakewarden.console.limits import Notes
 from lakewarden.errors import LakewardenError
+from lakewarden.lineage.gateway.connection import neighbourhood
 from lakewarden.state.operators import OperatorActions
 
 UNKNOWN = "unknown"

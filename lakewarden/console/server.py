@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import threading
 from collections.abc import Callable
@@ -10,20 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from lakewarden.api import Lakewarden
 from lakewarden.console.answers import API, log
 from lakewarden.console.app import create_app, with_address
 from lakewarden.console.refusals import stranger
 from lakewarden.errors import LakewardenError, UsageError
+from lakewarden.lineage.gateway.connection import STUCK_SECONDS, Connection
 from lakewarden.lineage.gateway.listener import Server, bind, check_tls, shown
 
-# A request's line and headers have to be there within this time, and are no longer than this.
-HEAD_SECONDS = 10.0
-HEAD_BYTES = 32 * 1024
-# A client that takes nothing of its answer for so long is let go.
-STUCK_SECONDS = 30.0
 _IDLE_SECONDS = 15
 _CONNECTIONS = 512
 # Requests that are under way have so long when the server stops.
@@ -130,7 +124,7 @@ class ConsoleServer:
             self._app,
             host=settings.host,
             port=port,
-            http=Impatient,
+            http=ConsoleConnection,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -152,89 +146,14 @@ def _why(failed: list[BaseException]) -> LakewardenError:
     return UsageError(reason=f"start the console: {reason}", hint="see its log")
 
 
-class Impatient(HttpToolsProtocol):
-    """A connection that neither dribbles its headers nor leaves its answer lying: both would cost us, not the client."""
+class ConsoleConnection(Connection):
+    """Who is cut off is written down, as any other who is turned away."""
 
-    _patience: asyncio.TimerHandle | None = None
-    _stuck: asyncio.TimerHandle | None = None
-    _head = 0
+    def most_per_address(self) -> int:
+        app: Any = self.config.app
+        return int(app.state.auth.settings.connections_per_address)
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._wait_for_head()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._wait_for_head()
-
-    def data_received(self, data: bytes) -> None:
-        waiting = self._patience is not None
-        super().data_received(data)
-        if self._patience is None and self._is_idle():
-            self._wait_for_head()  # it sent something that begins no request
-        elif waiting and self._patience is not None:  # all of it was of a head that is not whole yet
-            self._head += len(data)
-            if self._head > HEAD_BYTES:
-                self._turn_away(b"431 Request Header Fields Too Large", "headers longer than allowed")
-
-    def _is_idle(self) -> bool:
-        answered = self.cycle is None or self.cycle.response_complete
-        return answered and self.timeout_keep_alive_task is None and not self.transport.is_closing()
-
-    def on_headers_complete(self) -> None:
-        self._forget_patience()
-        if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > HEAD_BYTES:
-            self._turn_away(b"431 Request Header Fields Too Large", "headers longer than allowed")
-            return
-        super().on_headers_complete()
-
-    def on_body(self, body: bytes) -> None:
-        if self.cycle is not None:
-            super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        if self.cycle is not None:
-            super().on_message_complete()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        if self._stuck is None:
-            self._stuck = self.loop.call_later(STUCK_SECONDS, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._forget_stuck()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._forget_patience()
-        self._forget_stuck()
-        super().connection_lost(exc)
-
-    def _wait_for_head(self) -> None:
-        if self._patience is None:
-            self._head = 0
-            self._patience = self.loop.call_later(HEAD_SECONDS, self._too_slow)
-
-    def _too_slow(self) -> None:
-        self._turn_away(b"408 Request Timeout", "headers did not arrive in time")
-
-    def _turn_away(self, status: bytes, reason: str) -> None:
-        self._forget_patience()
+    def note(self, reason: str) -> None:
         app: Any = self.config.app
         who = stranger(self.client[0] if self.client else "")
         self.loop.run_in_executor(None, app.state.refusals.add, who, "access", "a connection", reason)
-        if not self.transport.is_closing():
-            self.transport.write(
-                b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-            )
-            self.transport.close()
-
-    def _forget_patience(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-
-    def _forget_stuck(self) -> None:
-        if self._stuck is not None:
-            self._stuck.cancel()
-            self._stuck = None

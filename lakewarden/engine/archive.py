@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from lakewarden.engine.kernels.s3_copy import copy_object
-from lakewarden.engine.kernels.storage import split_url
 from lakewarden.engine.stores.s3_client import code, connect, reason, unreachable
 from lakewarden.engine.stores.s3_listing import stamp
+from lakewarden.location import split_url
 from lakewarden.prices import ARCHIVED, STANDARD
 
 PARALLEL = 16

@@ -27,6 +27,7 @@ from lakewarden.engine.kernels.rewrite import (
     WriteOptions,
     rewrite,
 )
+from lakewarden.engine.kernels.storage import DamagedSource
 from lakewarden.engine.kernels.task import Part
 from lakewarden.engine.lanes import Work
 from lakewarden.engine.names import attempt_path
@@ -178,6 +179,8 @@ def _what(order: Order) -> str:
     return f"lakewarden {order.plan.job} {order.view.ref}: {bins} outputs"
 
 
+_ADVICE = "`lakewarden fsck TABLE --deep` names every damaged file"
+
 Outcome = Rewritten | Trouble | TooLarge
 
 
@@ -204,9 +207,13 @@ def _trouble(error: Unfit | MissingSource | RowsDiffer | PagesDiffer) -> Trouble
     match error:
         case Unfit():
             return Trouble(True, error.path, error.reason)
+        case DamagedSource():
+            return Trouble(False, error.path, f"{error.reason}; {_ADVICE}")
         case MissingSource():
             # A store the kernel cannot open may still open for the format's own engine; a file that is gone is gone.
             return Trouble(not error.gone, error.path, error.reason)
+        case PagesDiffer():
+            return Trouble(False, error.path, f"{error}; {_ADVICE}")
         case _:
             return Trouble(False, error.path, str(error))
 
@@ -244,6 +251,6 @@ def _gather(order: Order, group: RewriteGroup, results: Sequence[Outcome]) -> Wr
 
 
 def _total(digests: Iterable[Digest | None]) -> Digest | None:
-    """The sum of what was hashed; tasks that copied pages proved them otherwise. None where nothing was."""
+    """The sum of what was hashed; None where nothing was."""
     known = [each for each in digests if each is not None]
     return sum(known, Digest()) if known else None

@@ -9,8 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from lakewarden.engine.kernels.metadata_file import MetadataFile, Named, What, read_metadata_files
-from lakewarden.engine.kernels.storage import Store, is_local
+from lakewarden.engine.kernels.storage import Store
+from lakewarden.engine.objects import Objects
 from lakewarden.engine.spark import fan_out, on_one_machine, parallelism
+from lakewarden.location import is_local
 
 # Decoded files wait to be taken over by the caller: so many, and with so many entries, at most, whatever the table's size.
 _WAVE = 256
@@ -43,6 +45,11 @@ class MetadataFiles:
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
         """Of each (path, length, live count) its live files: path, size, kind."""
         return self._told([MetadataFile(path, "manifest", length, live) for path, length, live in wanted], io)
+
+    def absent(self, paths: Sequence[str], io: Mapping[str, str]) -> list[str]:
+        """Which of these files are not on the store."""
+        stats = Objects(io).stat(paths)
+        return [path for path, stat in zip(paths, stats, strict=True) if stat is None]
 
     def decode(
         self, what: What, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]

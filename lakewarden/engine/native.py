@@ -38,6 +38,8 @@ class NativeEngine:
             # The format's writer removes what it had written when it failed; nothing of the group is left to commit.
             missing = is_java(error, "NotFoundException", "FileNotFoundException")
             reason = java_reason(error)
+            if group.engine_reason:  # why the kernel did not write it: whoever repairs one of the two is done
+                reason = f"{group.engine_reason}; {self.name}'s own writer, which was asked instead, failed: {reason}"
             return Written(
                 group, (), Trouble(False, "" if not missing else group.partition, reason), engine=self.name
             )

@@ -1,4 +1,4 @@
-"""Files by path on the driver: listing, asking after, reading and deleting them, on whichever store each path names."""
+"""Files by path on the driver: listing, asking after, reading, writing and deleting them, on whichever store each path names."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakewarden.engine.kernels.storage import S3, is_local, split_url
 from lakewarden.engine.stores.local import LocalFiles
 from lakewarden.engine.stores.seam import LISTING, LOOKED, Files, Stat, Stats
+from lakewarden.location import AZURE, GOOGLE, S3, is_local, split_url
 
 __all__ = ["LISTING", "Objects", "Stat"]
-
-GOOGLE = ("gs", "gcs")
-AZURE = ("abfs", "abfss", "wasb", "wasbs")
 
 
 class Objects:
@@ -40,7 +37,7 @@ class Objects:
 
     def look(self, paths: Sequence[str]) -> pa.Table:
         """The same as columns: size, modified, stamp; null for what is not there. For very many, where objects cost more."""
-        if all(path.startswith(("/", "file:")) for path in paths):
+        if all(is_local(path) for path in paths):
             return self._local.look(paths)
         found = self.stat(paths)
         return pa.table(
@@ -60,6 +57,10 @@ class Objects:
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         """Those bytes, fewer at the file's end, or FileNotFoundError."""
         return self._store(path).read(path, start, length)
+
+    def write(self, path: str, content: bytes) -> None:
+        """A small file, whole under its name, in place of what was there."""
+        self._store(path).write(path, content)
 
     def remove_empty_folders(self, folders: Iterable[str], root: str) -> int:
         """Folders of this machine's disks that are left empty, and those above them, but never `root`, nor what is outside of it."""
@@ -97,7 +98,7 @@ class Objects:
 
 def _place(path: str) -> tuple[str, str]:
     """The kind of store and the bucket in it."""
-    if path.startswith(("/", "file:")) or is_local(path):
+    if is_local(path):
         return "file", ""
     scheme, bucket, _ = split_url(path)
     for kind, schemes in (("s3", S3), ("google", GOOGLE), ("azure", AZURE)):

@@ -56,7 +56,8 @@ class Written:
     """What came of one group: outputs, or the trouble (then nothing of it may be committed).
 
     `erased` rows were deleted ones. `read` and `written` are digests of the rows on their way in and out, as far as they
-    were hashed. `parts` tell, by output, where each source's rows are in it; empty where rows changed their order.
+    were hashed; where pages were `copied`, of the other columns' values in their order. `parts` tell, by output, where each
+    source's rows are in it; empty where rows changed their order.
     """
 
     group: RewriteGroup
@@ -71,7 +72,7 @@ class Written:
     parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
     waited: float = 0.0
     exchanged: bool = False  # rows went from task to task: they did not fit one's memory
-    copied: bool = False  # pages were copied whole, and their checksums compared
+    copied: bool = False  # by some task pages were copied whole, and their checksums compared
 
     @property
     def differs(self) -> bool:

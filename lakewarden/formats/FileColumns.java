@@ -28,6 +28,7 @@ public class FileColumns {
   private BigIntVector bytes;
   private BigIntVector records;
   private BigIntVector sequence;
+  private BigIntVector commit;
   private BigIntVector firstRowId;
   private IntVector positionDeletes;
   private IntVector equalityDeletes;
@@ -51,6 +52,7 @@ public class FileColumns {
     bytes = new BigIntVector("bytes", allocator);
     records = new BigIntVector("records", allocator);
     sequence = new BigIntVector("sequence_number", allocator);
+    commit = new BigIntVector("commit_number", allocator);
     firstRowId = new BigIntVector("first_row_id", allocator);
     positionDeletes = new IntVector("position_deletes", allocator);
     equalityDeletes = new IntVector("equality_deletes", allocator);
@@ -68,8 +70,8 @@ public class FileColumns {
   private List vectors() {
     return Arrays.asList(
         new FieldVector[] {
-          partition, path, format, bytes, records, sequence, firstRowId, positionDeletes, equalityDeletes, encrypted,
-          rowGroups, sortOrder, deletes
+          partition, path, format, bytes, records, sequence, commit, firstRowId, positionDeletes, equalityDeletes,
+          encrypted, rowGroups, sortOrder, deletes
         });
   }
 
@@ -81,6 +83,7 @@ public class FileColumns {
       long size,
       long count,
       long sequenceNumber,
+      long commitNumber,
       Long rowId,
       int byPosition,
       int byEquality,
@@ -95,6 +98,7 @@ public class FileColumns {
     bytes.setSafe(rows, size);
     records.setSafe(rows, count);
     sequence.setSafe(rows, sequenceNumber);
+    commit.setSafe(rows, commitNumber);
     if (rowId == null) {
       firstRowId.setNull(rows);
     } else {

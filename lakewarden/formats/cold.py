@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from lakewarden.errors import Refused
 from lakewarden.formats.seam import ColdHome
+from lakewarden.location import Location, join
 from lakewarden.model import TableRef, TableView
-from lakewarden.paths import normal
 
 
 def refuse_other(ref: TableRef, view: TableView, of: str | None) -> None:
@@ -24,13 +24,12 @@ def refuse_other(ref: TableRef, view: TableView, of: str | None) -> None:
 
 def rehome(view: TableView, home: ColdHome) -> Callable[[str], str]:
     """Where a file of the live table lies in the cold tier: the same name below another folder."""
-    live, plain = view.location.rstrip("/") + "/", normal(view.location).rstrip("/") + "/"
+    live = Location.of(view.location)
 
     def moved(path: str) -> str:
-        if path.startswith(live):
-            return f"{home.location}/{path[len(live) :]}"
-        if normal(path).startswith(plain):
-            return f"{home.location}/{normal(path)[len(plain) :]}"
+        below = Location.of(path).below(live)
+        if below:
+            return join(home.location, below)
         raise Refused(
             action="hand off",
             target=view.ref,

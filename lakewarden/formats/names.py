@@ -18,6 +18,7 @@ class Names:
 
     ours: re.Pattern[str]
     metadata: re.Pattern[str]
+    temporary: re.Pattern[str] | None = None  # hidden, but a writer's own: what it left half written
 
 
 _ICEBERG = Names(
@@ -33,7 +34,13 @@ _PAIMON_METADATA = (
 # The table may choose how data files' names begin; a uuid and a number, or the run of ours that wrote them, always follow.
 _OUR_RUN = r"lakewarden-\d{8}-\d{6}-[0-9a-f]{6}-[^/.]*"
 _PAIMON_DATA = rf"/bucket-(\d+|postpone)/[^/]*({_UUID}-\d+|{_OUR_RUN})(\.[\w.]+)?$"
-_PAIMON = Names(ours=re.compile(f"{_PAIMON_METADATA}|{_PAIMON_DATA}"), metadata=re.compile(_PAIMON_METADATA))
+# Paimon writes small files under such a name first, and renames them; a writer that stops in between leaves it.
+_PAIMON_TEMPORARY = re.compile(
+    rf"/(?:snapshot|changelog|tag|consumer|schema|manifest|statistics)/\.[^/]+\.{_UUID}\.tmp$"
+)
+_PAIMON = Names(
+    re.compile(f"{_PAIMON_METADATA}|{_PAIMON_DATA}"), re.compile(_PAIMON_METADATA), _PAIMON_TEMPORARY
+)
 
 _BY_FORMAT = {"iceberg": _ICEBERG, "paimon": _PAIMON}
 

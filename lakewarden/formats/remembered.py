@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from lakewarden.errors import LakewardenError
 from lakewarden.formats.reach_cache import Kind, ReachCache
+from lakewarden.location import hashes
 from lakewarden.model import TableView
-from lakewarden.paths import hashes
 
 # What became unneeded: its path as the metadata spells it, what it is, its size (null where no metadata tells).
 UNREACHED = pa.schema([("path", pa.string()), ("kind", pa.string()), ("size", pa.int64())])
@@ -39,6 +39,9 @@ class MetadataReader(Protocol):
         self, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
         """Of each (path, length, live count) its live files (path, size, kind), or None and the reason."""
+
+    def absent(self, paths: Sequence[str], io: Mapping[str, str]) -> list[str]:
+        """Which of these files are not on the store. Complete, or raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +69,16 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """One table's lists and manifests, through the cache."""
+    """One table's lists and manifests, through the cache.
+
+    A file that is remembered is not read again, but it must still be on the store: readers of the table need it.
+    """
 
     view: TableView
     reader: MetadataReader
     io: Mapping[str, str] = field(repr=False)
     cache: ReachCache
+    _there: set[str] = field(default_factory=set)
 
     def tidy(self, lists: Collection[str], manifests: Collection[str]) -> None:
         """Now and then what is remembered is made one file, without what has expired since."""
@@ -117,9 +124,22 @@ class Remembered:
         lengths = [(path, int(listed.lengths[each])) for path, each in zip(paths, wanted, strict=True)]
         return self.rows("manifest", lengths, [int(listed.live[each]) for each in wanted])
 
+    def check_there(self, listed: Listed) -> None:
+        """Every listed manifest that has live files is on the store; else LakewardenError names the first that is not."""
+        chosen = pa.array(np.flatnonzero(listed.live != 0), pa.int64())
+        self._check_there("manifest", listed.paths.take(chosen).to_pylist())
+
+    def _check_there(self, kind: Kind, paths: Sequence[str]) -> None:
+        asked = [path for path in paths if path not in self._there]
+        gone = self.reader.absent(asked, self.io) if asked else []
+        if gone:
+            raise _unreadable(self.view, kind, gone[0], "it is not there")
+        self._there.update(asked)
+
     def rows(self, kind: Kind, wanted: Sequence[tuple[str, int]], live: Sequence[int]) -> Iterator[pa.Table]:
         """What each of the wanted (path, length) names, in portions; the column `of` is its place in `wanted`."""
         found, missing = self.cache.find(kind, wanted)
+        self._check_there(kind, [path for _, numbers in found for path in numbers])
         for segment, numbers in found:
             try:
                 rows = segment.rows(numbers)

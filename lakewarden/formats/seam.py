@@ -162,6 +162,10 @@ class HeldByRef(Exception):
         self.held = tuple(held)
 
 
+class MovedOn(Exception):
+    """The table is no longer as it was judged: nothing was changed. Judge it again as it is now."""
+
+
 @dataclass(frozen=True, slots=True)
 class Buckets:
     """The buckets of one snapshot. `unfit` is why this table's cannot be merged; `hidden`: readers do not see fresh files."""
@@ -182,6 +186,7 @@ class Merged:
     files_after: int
     bytes_before: int
     bytes_after: int
+    rows_before: int
     rows_after: int
     paths: tuple[str, ...]
     handle: Any = field(default=None, repr=False)
@@ -356,7 +361,7 @@ class TableFormat(Protocol):
         """Files reachable now that would not be without these snapshots, refs and changelogs: path, kind, size (null where not told)."""
 
     def named_paths(self, view: TableView, numbers: Any) -> Iterator[pa.Array]:
-        """As the metadata spells them, the files whose path hashes (lakewarden/paths.py) are among these sorted numbers."""
+        """As the metadata spells them, the files whose path hashes (lakewarden/location.py) are among these sorted numbers."""
 
     def survey(self, view: TableView) -> Survey:
         """What all snapshots name, read from the store and not from memory. Goes on after what is broken, and says what was."""
@@ -370,7 +375,8 @@ class TableFormat(Protocol):
     ) -> None:
         """These snapshots, refs and changelogs leave the metadata; no other file is touched. CommitLost, CommitUnknown.
 
-        HeldByRef: a ref that is to stay names one of the snapshots now, and nothing was changed.
+        HeldByRef: a ref that is to stay names one of the snapshots now, and nothing was changed. MovedOn: others committed
+        since `view` was read, where the format has commits that can be told apart, and nothing was changed.
         """
 
     def output_locations(

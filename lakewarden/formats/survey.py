@@ -1,7 +1,7 @@
 """A table's metadata walked to its end, whatever is broken on the way: what it names, and what could not be read.
 
 Where `Reached` must be complete or not be at all, a survey goes on. It is for telling what is wrong, never for deciding
-that a file is not needed. Files are numbers here (lakewarden/paths.py), 22 bytes each: tables of millions of them fit.
+that a file is not needed. Files are numbers here (lakewarden/location.py), 22 bytes each: tables of millions of them fit.
 """
 
 from __future__ import annotations

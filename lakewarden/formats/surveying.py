@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lakewarden.formats.remembered import MetadataReader
 from lakewarden.formats.survey import Broken, Files, Lists, Manifests, Root
-from lakewarden.paths import hashes
+from lakewarden.location import hashes
 from lakewarden.safety.reached import contains
 
 # Rows are hashed so many at a time: one by one costs more than reading them.

@@ -168,7 +168,7 @@ class Collector:
         for catalog in self.lake.catalogs():
             listed = self._list(catalog)
             if listed is None:
-                listed = [TableRef.parse(name) for name in known if name.split(".")[0] == catalog]
+                listed = [each for each in map(TableRef.parse, known) if each.catalog == catalog]
             found += listed
         names = {str(each) for each in found}
         return found, [name for name in known if name not in names]
@@ -297,7 +297,7 @@ class Collector:
     def _read(self, ref: TableRef, format_: TableFormat, version: str, known: _Known) -> _Looked:
         now, view = clock.now(), format_.view(ref)
         policy = self._policy(ref, view.properties, known)
-        holds = gather(view, self.state, now)
+        holds = gather(view, self.state, now, policy.hours("snapshot_restart_hours"))
         head = view.current_snapshot_id
         files = count_files(None if head is None else format_.files(ref, head, None), policy)
         manifests = () if head is None else tuple(format_.manifests(ref, head))

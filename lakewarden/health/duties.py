@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 
 from lakewarden.config import Config
 from lakewarden.errors import PolicyError
 from lakewarden.model import Job, TableRef, cold_source
 from lakewarden.policy.asked import jobs_by
+from lakewarden.policy.patterns import matches
 from lakewarden.policy.resolve import Layers, resolve
 from lakewarden.serving import NEVER
 from lakewarden.state.database import State
@@ -40,7 +40,7 @@ class Duties:
     def _alike(self, table: str, stored: Mapping[str, object], properties: Mapping[str, str]) -> str:
         """The same for tables whose policies are: the name counts by the patterns it matches, and for nothing else."""
         patterns = [
-            n for n, (pattern, _) in enumerate(self._config.policy.patterns) if fnmatchcase(table, pattern)
+            n for n, (pattern, _) in enumerate(self._config.policy.patterns) if matches(table, pattern)
         ]
         told = [patterns, sorted(stored.items()), sorted(properties.items())]
         return json.dumps(told, default=str)

@@ -42,7 +42,10 @@ class Held:
         """Of holds on snapshots, as far as they were worked out yet. What is held no more is forgotten."""
         held = holds.snapshots()
         # Of a snapshot that several hold, none alone keeps anything.
-        shared: dict[Hold, int | None] = {each: 0 for own in held.values() if len(own) > 1 for each in own}
+        single = {own[0] for own in held.values() if len(own) == 1}
+        shared: dict[Hold, int | None] = {
+            each: 0 for own in held.values() if len(own) > 1 for each in own if each not in single
+        }
         alone = {_key(own[0]): own[0] for own in held.values() if len(own) == 1 and not is_main(own[0])}
         before = self._before(view)
         mine = {key: before[key] for key in alone if key in before}

@@ -20,14 +20,15 @@ from lakewarden import clock
 from lakewarden.errors import Busy, CommitLost, CommitUnknown, LakewardenError, Refused, UsageError
 from lakewarden.formats.seam import Adoption, TableFormat
 from lakewarden.jobs.context import DeletingStep, Outcome
+from lakewarden.jobs.discard import ending
 from lakewarden.jobs.driving import DRIVEN, beating, driving
 from lakewarden.jobs.frozen import refuse_frozen
 from lakewarden.jobs.lineaged import foresee, lineaged
 from lakewarden.jobs.recover import IN_FLIGHT, Settled, recover
 from lakewarden.jobs.staging import absolute, distinct, own_name
 from lakewarden.lineage.summary import Lineage
+from lakewarden.location import normal
 from lakewarden.model import Owner, Run, RunState, TableRef, TableView, Trigger
-from lakewarden.paths import normal
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.database import State
 from lakewarden.state.doomed import DoomedFiles
@@ -73,7 +74,7 @@ class Adopting:
                 return Outcome(RunState.NOTHING_TO_DO, _already(load))
             return self._attempt(run, owner, load, paths, view)
         except CommitLost as error:
-            return Outcome(RunState.LOST_RACE, error.message)
+            return Outcome(ending(error), error.message)
         except CommitUnknown as error:
             return Outcome(RunState.UNKNOWN, error.message)
         except Exception as error:

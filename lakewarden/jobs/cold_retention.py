@@ -34,6 +34,7 @@ from lakewarden.formats.seam import ColdHome
 from lakewarden.jobs.cold_table import NOT_KNOWN, Cold, lying
 from lakewarden.jobs.context import ColdStep, DeletingStep, RunContext
 from lakewarden.jobs.cost import early_fees
+from lakewarden.jobs.expire import waits_for_pins
 from lakewarden.jobs.grounds import Grounds
 from lakewarden.model import HoldKind, TableView
 from lakewarden.policy.resolve import Policy
@@ -43,9 +44,9 @@ from lakewarden.state.cold_files import ColdFiles
 from lakewarden.state.cold_snapshots import ColdSnapshots
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.taking_back import take_back as out_of_verdicts
-from lakewarden.state.verdicts import Verdict
+from lakewarden.state.verdicts import COLD_RETENTION, Verdict
 
-CAUSE = "cold-retention"
+CAUSE = COLD_RETENTION
 _REASON = "needed only by cold snapshots whose retention is over"
 _KEY = "cold_retention_hours"
 _SNAPSHOT = "cold snapshot"
@@ -89,6 +90,7 @@ def plan(
     spared: list[tuple[str, int, int, str]] = []
     wait, held = policy.hours(_KEY), holds.snapshots()
     patterns = policy.columns("protected_tags")
+    until = holds.complete_from(policy.hours("delete_grace_hours"))
     for each in cold.view.snapshots:
         at = cold.handed.get(each.id)
         pins = [hold for hold in held.get(each.id, ()) if hold.kind is HoldKind.PIN]
@@ -101,6 +103,8 @@ def plan(
             why = f"kept in the colder tier: {policy.explain(_KEY)}"
         elif live.snapshot(each.id) is not None:
             why = "the table itself still has it, and would hand it off again"
+        elif until is not None and until > now:
+            why = waits_for_pins(until)
         elif pins:
             why = f"pinned by {pins[0].holder}"
         elif kept:

@@ -9,12 +9,13 @@ are split; when clustering, whatever is not yet in order is (see clustering.py).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewarden.actions import Bin, RewriteGroup
@@ -28,6 +29,8 @@ from lakewarden.jobs.packing import (
     carries_deletes,
     engine_for,
     limit_reason,
+    moves,
+    named_twice,
     output_spec,
     outputs_for,
     runs,
@@ -149,12 +152,24 @@ def check(view: TableView, policy: Policy) -> None:
     known = [str(each.id) for each in view.specs]
     if spec not in ("current", "keep") and str(spec) not in known:
         _not_there(view, "rewrite_output_spec_id", str(spec), "partition specs", known)
-    columns = [field["name"] for field in json.loads(view.schema_json)["fields"]]
+    fields = json.loads(view.schema_json)["fields"]
+    columns = [field["name"] for field in fields]
     for key in ("rewrite_zorder_columns", "rewrite_sort_columns"):
         for name in policy.columns(key):
             if name.split()[0] not in columns:
                 _not_there(view, key, name.split()[0], "columns", columns)
+            _check_ordered(view, key, next(each for each in fields if each["name"] == name.split()[0]))
     _check_strategy(view, policy)
+
+
+def _check_ordered(view: TableView, key: str, field: Mapping[str, Any]) -> None:
+    """Structs, lists and maps have no order of their own: Iceberg's and Paimon's writers refuse them, late and by other names."""
+    nested = str(field["type"]["type"]).lower() if isinstance(field["type"], dict) else ""
+    if nested:
+        raise PolicyError(
+            key=key,
+            reason=f"found {field['name']!r}; it is a {nested} in {view.ref}, and rows are ordered by plain columns only",
+        )
 
 
 def _check_strategy(view: TableView, policy: Policy) -> None:
@@ -185,20 +200,23 @@ def default_engine(view: TableView, policy: Policy, unfit: str | None) -> tuple[
 def _candidates(work: Work) -> tuple[list[Candidate], list[SparedRow]]:
     """Files worth a look; counts of those that are not, decided on whole columns."""
     table, policy = work.files.files, work.policy
-    carries = carries_deletes(table)
-    empty = pc.and_not(pc.equal(table["records"], 0), carries)
-    spared = [
+    twice, spared = named_twice(table)
+    carries = pc.and_not(carries_deletes(table), twice)
+    empty = pc.and_not(pc.equal(table["records"], 0), pc.or_(carries, twice))
+    spared += [
         spare(table, empty, "has no rows"),
         spare(table, carries, "carries deletes, which compact does not apply"),
     ]
-    rest = pc.invert(pc.or_(carries, empty))
+    rest = pc.invert(pc.or_(twice, pc.or_(carries, empty)))
     if work.chosen.ordering is not None:
         return candidates(table, rest), spared
     is_small = pc.less(table["bytes"], policy.int(_small_key(policy)))
     is_large = pc.greater(table["bytes"], policy.int("rewrite_max_bytes"))
     # A file of one row cannot be split, and one of none has nothing to move.
     is_large = pc.and_(is_large, pc.greater(table["records"], 1))
-    wanted = pc.and_(rest, pc.or_(is_small, is_large))
+    moving = [each.id for each in work.files.partitions if moves(work.view, policy, each)]
+    goes = pc.is_in(table["partition"], pa.array(moving, table["partition"].type))
+    wanted = pc.and_(rest, pc.or_(goes, pc.or_(is_small, is_large)))
     spared.append(spare(table, pc.and_not(rest, wanted), _right_sized(policy)))
     return candidates(table, wanted), spared
 
@@ -218,9 +236,31 @@ def _plan_partition(
     open_reason = sealed(work.view, partition, work.policy, work.now)
     if open_reason:
         return [], [spare_all(members, open_reason)]
+    moving = moves(work.view, work.policy, partition)
     if work.chosen.ordering is not None:
-        return _cluster_partition(work, partition, members)
-    return _pack_partition(work, partition, members)
+        return _cluster_partition(work, partition, members, moving)
+    return _move_partition(work, partition, members) if moving else _pack_partition(work, partition, members)
+
+
+def _move_partition(
+    work: Work, partition: Partition, members: list[Candidate]
+) -> tuple[list[RewriteGroup], list[SparedRow]]:
+    """Every file goes to the other spec, also one that is alone or large enough."""
+    policy = work.policy
+    bins = [
+        Bin(tuple(each.whole() for each in filled))
+        for filled in spread(members, policy.int("rewrite_target_bytes"))
+    ]
+    by_path = {each.path: each for each in members}
+    groups = [
+        make_group(work, partition, [by_path[path] for path in _paths(unit)], unit, _moved(policy))
+        for unit in units(bins, unit_bound(policy))
+    ]
+    return groups, []
+
+
+def _moved(policy: Policy) -> str:
+    return f"of another partition spec: {policy.explain('rewrite_output_spec_id')}"
 
 
 def _pack_partition(
@@ -253,18 +293,21 @@ def _paths(bins: Sequence[Bin]) -> list[str]:
 
 
 def _cluster_partition(
-    work: Work, partition: Partition, members: list[Candidate]
+    work: Work, partition: Partition, members: list[Candidate], moving: bool
 ) -> tuple[list[RewriteGroup], list[SparedRow]]:
     policy, shares = work.policy, work.shares.get(partition.id, {})
     if work.files.ordered:
         return [], [spare_all(members, "rows of a bucket keep the order they came in")]
-    chosen, spared = choose_members(work.view, work.chosen, members, shares, policy)
+    chosen, spared = (
+        (members, []) if moving else choose_members(work.view, work.chosen, members, shares, policy)
+    )
     groups = []
     for unit in spread(chosen, unit_bound(policy)):
         total = sum(each.bytes for each in unit)
         outputs = outputs_of(work.chosen, total, policy)
         whole = Bin(tuple(each.whole() for each in unit), outputs)
-        reason = f"not in order: {work.chosen.strategy} on {', '.join(work.chosen.names)}"
+        order = f"not in order: {work.chosen.strategy} on {', '.join(work.chosen.names)}"
+        reason = _moved(policy) if moving else order
         group = make_group(work, partition, unit, [whole], reason)
         groups.append(
             replace(

@@ -23,6 +23,7 @@ from lakewarden.jobs.packing import (
     candidates,
     carries_deletes,
     clustering_of,
+    named_twice,
     spare,
     spare_all,
     spread,
@@ -53,8 +54,9 @@ def plan(
         return replace(empty, reason="the table has no snapshot yet")
     work = Work(view, files, policy, chosen, default_engine(view, policy, unfit), {}, now)
     table = files.files
-    carries = carries_deletes(table)
-    spared = [spare(table, pc.invert(carries), "carries no deletes")]
+    twice, spared = named_twice(table)
+    carries = pc.and_not(carries_deletes(table), twice)
+    spared.append(spare(table, pc.invert(pc.or_(carries, twice)), "carries no deletes"))
     groups: list[RewriteGroup] = []
     light: list[Candidate] = []
     counting = _Deleted(files)

@@ -78,9 +78,13 @@ class RunContext:
     budgets: BudgetsConfig = field(default_factory=BudgetsConfig)
     lanes: Lanes | None = None
     stop: Stop = field(default_factory=Stop)
+    # Groups whose commit may have happened. Only `step` adds to it, so whoever journals a commit cannot forget it.
+    begun: set[int] = field(default_factory=set)
 
     def step(self, name: StepName | DeletingStep | ColdStep | HistoryStep, detail: Mapping[str, Any]) -> None:
         """Journal the step, or RunTaken: a run that another process took over must not go on."""
+        if name is StepName.COMMITTING:
+            self.begun.update(detail["groups"])
         self.journal.step(self.run_id, self.owner, name, detail, clock.now())
 
 

@@ -25,8 +25,8 @@ from lakewarden.engine.spark import fan_out, parallelism
 from lakewarden.errors import LakewardenError, Refused
 from lakewarden.formats.seam import ColdHome, ColdTier, Copying
 from lakewarden.jobs.context import RunContext
+from lakewarden.location import same, spellings
 from lakewarden.model import TableView
-from lakewarden.paths import normal, spellings
 from lakewarden.state.cold_files import ColdFile, ColdFiles
 from lakewarden.state.database import State
 
@@ -54,7 +54,7 @@ def present(
         path: found[path]
         for path, size in zip(*columns, strict=True)
         if path in found
-        and normal(found[path].cold_path) == normal(move(path))
+        and same(found[path].cold_path, move(path))
         and (step.change != "none" or size is None or size == found[path].size)
     }
     # A table without snapshots was not written to before, or was dropped since, and its files with it.

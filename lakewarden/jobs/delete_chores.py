@@ -8,6 +8,7 @@ from lakewarden.actions import DropDeletes, MergeDeletes
 from lakewarden.errors import CommitLost, CommitUnknown
 from lakewarden.formats.seam import Rewrite
 from lakewarden.jobs.context import RunContext, StepName
+from lakewarden.jobs.discard import ending
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model import FileSet, RunState, TableView
 from lakewarden.plan import Plan
@@ -71,7 +72,7 @@ def _do(
             count = action.delete_files
     except CommitLost as error:
         context.step(StepName.DISCARDED, {"groups": [number]})
-        return Chore(RunState.LOST_RACE, error.message)
+        return Chore(ending(error), error.message)
     except CommitUnknown as error:
         return Chore(RunState.UNKNOWN, error.message)
     context.step(StepName.COMMITTED, {**detail, "snapshot_id": snapshot_id})

@@ -19,7 +19,7 @@ from lakewarden.model import Job, Run, RunState, TableRef, TableView
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.loads import Loads, LoadState
 from lakewarden.state.runs import Journal
-from lakewarden.state.verdicts import FAILED_LOAD, Verdict, VerdictState
+from lakewarden.state.verdicts import CLAIMED, FAILED_LOAD, Verdict, VerdictState
 
 DELETING = (Job.EXPIRE, Job.REAP, Job.SWEEP)
 
@@ -45,6 +45,8 @@ def settle_verdicts(grounds: Grounds, format_: TableFormat, table: TableRef, jou
         if verdict.cause == FAILED_LOAD:
             _settle_load(grounds, verdict)
             continue
+        if verdict.cause == CLAIMED and clock.now() - verdict.made_at >= IN_FLIGHT:
+            DoomedFiles(grounds.state).void(verdict.id)  # whoever claimed them stopped before it counted
         run = journal.get(verdict.id)
         if run is None or run.ended_at is None:
             continue

@@ -5,43 +5,107 @@ OSError where a store keeps any of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from enum import Enum
 
 from lakewarden.engine.erase import erase
 from lakewarden.engine.kernels.storage import Store
+from lakewarden.errors import CommitLost, CommitNotSent, CommitRefused
 from lakewarden.formats.seam import TableFormat
-from lakewarden.model import TableRef
-from lakewarden.safety.permit import Permit, for_native_outputs, for_replaced_history, for_uncommitted_outputs
+from lakewarden.model import RunState, TableRef
+from lakewarden.safety.permit import (
+    Permit,
+    ask_table,
+    for_native_outputs,
+    for_replaced_history,
+    for_uncommitted_outputs,
+    never_sent,
+)
+
+log = logging.getLogger(__name__)
 
 
-def discard_planned(
+class Fate(Enum):
+    """What became of outputs that were to be removed."""
+
+    GONE = "gone"
+    COMMITTED = "committed"  # the table names at least one of them: all of them stay
+    UNTOLD = "untold"  # the table cannot be read: all of them stay
+
+
+def ending(error: CommitLost, fate: Fate = Fate.GONE) -> RunState:
+    """How a run ends whose commit did not happen, as far as was said. Unknown needs a commit that was really sent."""
+    if isinstance(error, CommitNotSent):
+        return RunState.FAILED
+    if fate is Fate.UNTOLD:
+        return RunState.UNKNOWN
+    return RunState.FAILED if isinstance(error, CommitRefused) else RunState.LOST_RACE
+
+
+def discard(
     format_: TableFormat,
     table: TableRef,
+    uuid: str,
     run_id: str,
-    prefixes: Iterable[str],
+    begun: Set[int],
+    groups: Collection[int],
     *,
-    commit_tried: bool,
-    commit_lost: bool,
-) -> int:
-    """Whatever stands under the prefixes a run journaled before writing, whichever attempt of a task wrote it."""
-    wanted = list(prefixes)
-    if not wanted:
-        return 0
-    io = format_.write_properties(table)
-    store = Store(io)
-    paths = [path for prefix in wanted for path in store.under(prefix) if path.endswith(".parquet")]
-    permit = for_uncommitted_outputs(run_id, paths, commit_tried=commit_tried, commit_lost=commit_lost)
-    return _erase_all(permit, io)
+    prefixes: Iterable[str] = (),
+    native: Sequence[str] = (),
+) -> Fate:
+    """The only way to remove outputs of a run: what lies under the prefixes it journaled, and files that others named for it.
+
+    `begun` are the groups whose commit was journaled as begun. Where one of these groups is among them, the table is asked.
+    """
+    sent = not begun.isdisjoint(groups)
+    try:
+        io = format_.write_properties(table)
+        planned = _under(prefixes, io)
+        wanted = [*planned, *native]
+        if not wanted:
+            return Fate.GONE
+        if sent:
+            unnamed, named = ask_table(format_, table, uuid, wanted)
+        else:
+            unnamed, named = never_sent(wanted, groups, begun), ()
+    except Exception as error:
+        if not sent:
+            raise
+        # Whatever it was: without the table's answer everything stays.
+        log.warning("outputs of run %s stay, because %s cannot be asked: %s", run_id, table, error)
+        return Fate.UNTOLD
+    if named:
+        return Fate.COMMITTED
+    _erase_all(for_uncommitted_outputs(run_id, planned, unnamed), io)
+    _erase_all(for_native_outputs(run_id, native, unnamed), io)
+    return Fate.GONE
 
 
-def discard_native(
-    format_: TableFormat, table: TableRef, run_id: str, paths: Sequence[str], *, commit_lost: bool
-) -> int:
-    """Files the format's own writer named."""
+def discard_unnamed(
+    format_: TableFormat, table: TableRef, uuid: str, run_id: str, paths: Sequence[str]
+) -> None:
+    """After a commit: of these delete files, those that the table does not name. An error leaves them as orphans."""
     if not paths:
-        return 0
-    permit = for_native_outputs(run_id, paths, commit_lost=commit_lost)
-    return _erase_all(permit, format_.write_properties(table))
+        return
+    try:
+        unnamed, named = ask_table(format_, table, uuid, paths)
+        left = [path for path in paths if path not in named]
+        _erase_all(for_native_outputs(run_id, left, unnamed), format_.write_properties(table))
+    except Exception as error:  # the commit is done: what cannot be asked or erased now stays for a sweep
+        log.warning("delete files of run %s stay as orphans: %s", run_id, error)
+
+
+def names_any(format_: TableFormat, table: TableRef, paths: Sequence[str]) -> bool:
+    """Whether any snapshot of the table names one of these files."""
+    return bool(paths) and bool(format_.reached(format_.view(table)).names(list(paths)).any())
+
+
+def _under(prefixes: Iterable[str], io: Mapping[str, str]) -> list[str]:
+    """Whatever stands under the prefixes, whichever attempt of a task wrote it."""
+    wanted = list(prefixes)
+    store = Store(io) if wanted else None
+    return [path for prefix in wanted if store for path in store.under(prefix) if path.endswith(".parquet")]
 
 
 def discard_replaced_history(io: Mapping[str, str], paths: Sequence[str], named: Collection[str]) -> int:
@@ -51,7 +115,7 @@ def discard_replaced_history(io: Mapping[str, str], paths: Sequence[str], named:
 
 def _erase_all(permit: Permit, io: Mapping[str, str]) -> int:
     """How many names are gone now: all of them, or OSError."""
-    failed = erase(permit, io)
+    failed = erase(permit, io) if permit.paths else {}
     for path, reason in failed.items():
         raise OSError(f"{len(failed)} of {len(permit.paths)} files, such as {path}: {reason}")
     return len(permit.paths)

@@ -19,7 +19,7 @@ from lakewarden.engine.kernels.sortkeys import unfit_ordering
 from lakewarden.engine.lanes import Lanes
 from lakewarden.engine.progress import Progress, Silent
 from lakewarden.engine.spark import cancel
-from lakewarden.errors import Busy, LakewardenError, Refused, Stopped, UsageError
+from lakewarden.errors import Busy, LakewardenError, Refused, Stopped, Unreachable, UsageError
 from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs import (
     cold_upkeep,
@@ -46,6 +46,7 @@ from lakewarden.jobs.lineaged import OPERATIONS, foresee, lineaged
 from lakewarden.jobs.pauses import Windows
 from lakewarden.jobs.recover import Settle, recover
 from lakewarden.jobs.stopping import Stop
+from lakewarden.jobs.strays import refuse_foreign
 from lakewarden.model import Job, Owner, Run, RunState, TableRef, TableView, Trigger
 from lakewarden.plan import Bounds, Plan
 from lakewarden.policy.resolve import Policy
@@ -54,11 +55,16 @@ from lakewarden.state.runs import Journal, current_owner, new_run_id
 
 log = logging.getLogger(__name__)
 
+# Jobs that neither commit to the table nor mark or delete a file of its own.
+_ONLY_READ = (Job.HANDOFF, Job.COMPACT_HISTORY)
+
 
 def prepare(
     job: Job, format_: TableFormat, view: TableView, policy: Policy, now: datetime, grounds: Grounds
 ) -> Prepared:
     """Read what the planner needs, then plan. Changes nothing."""
+    if job not in _ONLY_READ:
+        refuse_foreign(job, view)
     match job:
         case Job.EXPIRE_PARTITIONS:
             return dropping.prepare(format_, view, policy, now)
@@ -170,9 +176,9 @@ class Runner:
         except Refused as error:
             self._journal_unplanned(RunState.REFUSED, job, run_id, view, policy, owner, trigger, error)
             raise
-        except (UsageError, Stopped):
-            raise  # nothing about the table: who asked is told, and that is all there is to it
         except Exception as error:
+            if isinstance(error, (UsageError, Stopped)) and not isinstance(error, Unreachable):
+                raise  # nothing about the table: who asked is told, and that is all there is to it
             with suppress(Busy):  # then it is the other run that the journal tells of
                 self._journal_unplanned(RunState.FAILED, job, run_id, view, policy, owner, trigger, error)
             raise

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from lakewarden import clock
-from lakewarden.errors import CommitLost, CommitRefused, CommitUnknown
+from lakewarden.errors import CommitLost, CommitNotSent, CommitRefused, CommitUnknown
 from lakewarden.formats.seam import Dropped, PartitionSet, TableFormat
 from lakewarden.jobs import expire_partitions
 from lakewarden.jobs.context import Outcome, Prepared, RunContext, StepName
@@ -52,7 +52,7 @@ def execute(prepared: Prepared, context: RunContext) -> Outcome:
             try:
                 dropped = _attempt(prepared, context, attempt, groups)
                 return Outcome(RunState.DONE, "", _counters(prepared.plan, dropped), (dropped.snapshot_id,))
-            except CommitRefused as error:
+            except (CommitRefused, CommitNotSent) as error:
                 return Outcome(RunState.FAILED, error.message)
             except CommitUnknown as error:
                 return Outcome(RunState.UNKNOWN, error.message)

@@ -1,7 +1,7 @@
 """expire: which snapshots leave the table's metadata, and why every other one stays. A pure plan.
 
-A snapshot stays for the first of these reasons that holds: a tag or branch names it, a reader pinned it, a Flink job restarts
-from it, it is inside the window, a branch keeps it as history, it is one of the few that are always kept. Reasons are a
+A snapshot stays for the first of these reasons that holds: a tag or branch names it, a reader pinned it, a streaming
+writer restarts from it, it is inside the window, a branch keeps it as history, it is one of the few that are always kept. Reasons are a
 set over all snapshots: none of them is found by walking a chain that may be broken.
 """
 
@@ -24,6 +24,7 @@ from lakewarden.safety.holds import Holds
 _CLOCKS_AGREE = timedelta(minutes=5)
 _MAIN = "main"
 _GC = "gc.enabled"
+_NESSIE = "nessie.commit.id"  # Nessie's catalog adds it to the properties of each table it loads
 _REF_AGE = "history.expire.max-ref-age-ms"
 # What the table itself asks to keep is kept, whatever the policy allows to drop.
 _MIN_KEPT = "history.expire.min-snapshots-to-keep"
@@ -52,6 +53,13 @@ def refuse_without_gc(action: str, view: TableView) -> None:
     """A table that says so shares its files with another one: only rewrites may touch it."""
     found = view.properties.get(_GC, "true")
     if found.lower() != "true":  # as Iceberg reads it: everything but true is no
+        if _NESSIE in view.properties:
+            raise Refused(
+                action=action,
+                target=view.ref,
+                reason=f"it is in Nessie (gc.enabled is {found}), whose branches and tags may need any of its files",
+                hint="Nessie collects its garbage itself: run its GC tool; compact and rewrite-manifests work here",
+            )
         raise Refused(
             action=action,
             target=view.ref,
@@ -81,6 +89,9 @@ def plan(
     )
     if not policy.bool("snapshot_expiry_enabled"):
         return replace(empty, reason=f"switched off: {policy.explain('snapshot_expiry_enabled')}")
+    until = holds.complete_from(policy.hours("delete_grace_hours"))
+    if until is not None and until > now:
+        return replace(empty, reason=waits_for_pins(until))
     refs, outlived = _split_refs(view, policy, holds, now)
     kept = _reasons(view, refs, policy, holds, now, handed_off)
     waiting: list[Ref] = []
@@ -118,6 +129,13 @@ def plan(
         ),
         reason=_summary(chosen, outlived, len(view.snapshots), changelogs.gone),
         cut_short=f"{len(rest)} more would expire: {left}" if rest else "",
+    )
+
+
+def waits_for_pins(until: datetime) -> str:
+    return (
+        f"waits until {until:%Y-%m-%d %H:%M} UTC (delete_grace_hours): the state database was restored from a backup, "
+        "and pins made since that backup have to be made again"
     )
 
 
@@ -173,7 +191,7 @@ def _kept(
     for ref in refs:
         kept |= dict.fromkeys(_history_of(view, ref, now), f"history of {ref.kind} {ref.name}")
     kept |= _in_window(view, policy, now)
-    kept |= {snapshot: _held(each) for snapshot, each in holds.snapshots().items() if _held(each)}
+    kept |= {snapshot: why for snapshot, each in holds.snapshots().items() if (why := _held(each, snapshot))}
     kept |= {_named_by(ref, view): f"{ref.kind} {ref.name}" for ref in refs if not ref.has_copy}
     if view.current_snapshot_id is not None:
         kept[view.current_snapshot_id] = "the current snapshot"
@@ -287,14 +305,19 @@ def _ancestry(view: TableView, head: int | None) -> Iterator[Snapshot]:
         head = by_id[head].parent_id
 
 
-def _held(holds: Sequence[Hold]) -> str:
+def _held(holds: Sequence[Hold], snapshot_id: int) -> str:
     """By whom a snapshot is held; refs are judged apart, because they may have outlived their own retention."""
     for hold in holds:
         if hold.kind is HoldKind.PIN:
             until = f" until {hold.until:%Y-%m-%d %H:%M} UTC" if hold.until else ""
             return f"pinned by {hold.holder}{until}"
-        if hold.kind is HoldKind.FLINK:
-            return f"Flink job {hold.name} restarts from it"
+        if hold.kind is HoldKind.STREAM:
+            does = (
+                "restarts from it"
+                if hold.snapshot_id == snapshot_id
+                else "finds its newest commit through it"
+            )
+            return f"{hold.holder} {hold.name} {does}"
     return ""
 
 

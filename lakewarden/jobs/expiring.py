@@ -23,13 +23,15 @@ import pyarrow.compute as pc
 from lakewarden import clock
 from lakewarden.actions import DoomFiles
 from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, PolicyError, Refused
-from lakewarden.formats.seam import HeldByRef, TableFormat
+from lakewarden.formats.seam import HeldByRef, MovedOn, TableFormat
 from lakewarden.jobs import expire
+from lakewarden.jobs.backups import confirm_state
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
-from lakewarden.jobs.grounds import Grounds
+from lakewarden.jobs.grounds import Grounds, places_of
 from lakewarden.jobs.handoff import handed_off
 from lakewarden.jobs.moved_on import moved_on
-from lakewarden.model import RunState, TableView
+from lakewarden.jobs.strays import refuse_ahead
+from lakewarden.model import HoldKind, RunState, TableView
 from lakewarden.plan import ManyDoomed, Plan
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import gather
@@ -41,6 +43,9 @@ CAUSE = "expire"
 _REASON = "needed only by snapshots that expired"
 # How often a tag, branch or pin made between plan and commit makes us plan again, and others who expire the same.
 _ATTEMPTS = 5
+# How often others may commit between the last look at the holds and ours, and how long is waited then, in seconds.
+_COMMITS = 16
+_FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
 
 
 def prepare(
@@ -69,7 +74,9 @@ def _prepared(
 ) -> Prepared:
     expire.check(view, now)
     handed = handed_off(format_, view, policy)
-    plan = expire.plan(view, policy, gather(view, grounds.state, now), now, handed)
+    plan = expire.plan(
+        view, policy, gather(view, grounds.state, now, policy.hours("snapshot_restart_hours")), now, handed
+    )
     ids = expire.snapshots_to_drop(plan)
     refs, changelogs = expire.refs_to_drop(plan, view), expire.changelogs_to_drop(plan)
     if not ids and not refs and not changelogs:
@@ -79,6 +86,12 @@ def _prepared(
 
 
 def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+    view = prepared.view
+    places = places_of(grounds, prepared.policy)
+    refuse_ahead(
+        "expire", view, places, lambda: context.format.view(view.ref), grounds.state, grounds.lake.strays
+    )
+    confirm_state("expire", view, grounds.state)
     for _ in range(_ATTEMPTS):
         context.stop.check()
         try:
@@ -108,15 +121,30 @@ def _attempt(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outco
         _write_down(grounds, context, view, files, ids, refs, changelogs)
         detail = {"snapshot_ids": list(ids), "refs": refs, "changelogs": list(changelogs)}
         context.step(DeletingStep.EXPIRING, detail)
-        # A pin made since the plan is seen here, because it was written before its maker looked at the step above;
-        # one made later sees that step, and its maker hears that the snapshot is going.
-        _refuse_pinned(grounds, view, ids)
-        context.format.expire(view, ids, refs, changelogs)
+        _commit(prepared, grounds, context)
         verdict = DoomedFiles(grounds.state).enforce(context.run_id, clock.now())
         context.step(DeletingStep.DOOMED, {"verdict": verdict.id, "files": files.num_rows})
     finally:
         context.progress.end()
     return Outcome(RunState.DONE, "", _counters(files, len(ids), len(refs), len(changelogs)))
+
+
+def _commit(prepared: Prepared, grounds: Grounds, context: RunContext) -> None:
+    """Expire on top of exactly the table on which the holds were asked for the last time, so often until none came between."""
+    ref, plan = prepared.view.ref, prepared.plan
+    ids, refs = expire.snapshots_to_drop(plan), expire.refs_to_drop(plan, prepared.view)
+    for number in range(_COMMITS):
+        now = context.format.view(ref)
+        # A pin made since the plan is seen here, because it was written before its maker looked at the step that was
+        # journaled; one made later sees that step, and its maker hears that the snapshot is going.
+        _refuse_held(grounds, now, prepared.policy, ids)
+        try:
+            judged = replace(prepared.view, metadata_location=now.metadata_location)
+            context.format.expire(judged, ids, refs, expire.changelogs_to_drop(plan))
+            return
+        except MovedOn:
+            clock.sleep(min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**number))
+    raise CommitLost(table=ref, reason=f"other writers committed first {_COMMITS} times")
 
 
 def _write_down(
@@ -144,18 +172,20 @@ def _write_down(
     context.step(DeletingStep.DOOMING, {"verdict": context.run_id, "files": files.num_rows})
 
 
-def _refuse_pinned(grounds: Grounds, view: TableView, ids: tuple[int, ...]) -> None:
-    held = gather(view, grounds.state, clock.now()).snapshots()
-    chosen = set(ids)
-    pinned = [
-        (f"the pin of {hold.holder}", snapshot_id)
-        for snapshot_id, holds in held.items()
-        if snapshot_id in chosen
-        for hold in holds
-        if hold.kind == "pin"
+# What may have come since the plan and is no ref of the table: refs are looked at by the commit itself.
+_HELD_BY = {HoldKind.PIN: "the pin of", HoldKind.STREAM: "the restart of"}
+
+
+def _refuse_held(grounds: Grounds, view: TableView, policy: Policy, ids: tuple[int, ...]) -> None:
+    held = gather(view, grounds.state, clock.now(), policy.hours("snapshot_restart_hours")).snapshots()
+    found = [
+        (f"{_HELD_BY[hold.kind]} {hold.holder}", snapshot_id)
+        for snapshot_id in ids
+        for hold in held.get(snapshot_id, ())
+        if hold.kind in _HELD_BY
     ]
-    if pinned:
-        raise HeldByRef(pinned)
+    if found:
+        raise HeldByRef(list(dict.fromkeys(found)))
 
 
 def settle(grounds: Grounds, verdict: Verdict, view: TableView) -> bool:

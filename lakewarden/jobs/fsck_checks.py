@@ -17,8 +17,8 @@ from lakewarden.formats.survey import DATA, DELETES, KINDS, VECTOR, Broken, Root
 from lakewarden.jobs.checkup import NAMED, Fault, Finding, Severity
 from lakewarden.jobs.fsck_presence import Presence
 from lakewarden.jobs.fsck_repairs import BACKUP, drop_files, expire_or_drop, name_once, roll_back, statistics
+from lakewarden.location import hashes
 from lakewarden.model import TableView, cold_source
-from lakewarden.paths import hashes
 from lakewarden.safety.reached import contains
 from lakewarden.state.verdicts import DoomedFile, FileState
 
@@ -427,4 +427,4 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _short(view: TableView) -> str:
-    return ".".join((*view.ref.namespace, view.ref.name))
+    return view.ref.short

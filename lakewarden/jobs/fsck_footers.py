@@ -1,4 +1,4 @@
-"""fsck --deep: every live Parquet file of the current snapshot opened at its footer, in Spark tasks."""
+"""fsck --deep: every live Parquet file of the current snapshot read to its end, in Spark tasks."""
 
 from __future__ import annotations
 
@@ -16,22 +16,27 @@ from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs.checkup import NAMED, Fault, Finding, Severity
 from lakewarden.jobs.fsck_checks import not_checked
 from lakewarden.jobs.fsck_repairs import BACKUP
+from lakewarden.location import normal
 from lakewarden.model import FileSet, TableView
-from lakewarden.paths import normal
 from lakewarden.state.runs import new_run_id
 
-# Opening one takes some milliseconds, starting a task some ten.
+# Opening one takes some milliseconds, starting a task some ten; decoding a task's bytes some seconds.
 _PER_TASK = 500
+_TASK_BYTES = 256 << 20
 
 
 def check_rows(
     spark: Any, format_: TableFormat, view: TableView, files: FileSet, gone: set[str], progress: Progress
 ) -> tuple[int, list[Finding]]:
-    """How many footers were opened, and what was found. `gone` are files, in normal form, that are not there anyway."""
+    """How many files were decoded, and what was found. `gone` are files, in normal form, that are not there anyway."""
     wanted, others = _footers(files, gone)
     io = format_.write_properties(view.ref)
     wrong = _check(spark, wanted, io, f"fsck {view.ref}", progress)
-    found = list(findings(view, wrong))
+    found = list(findings(view, [each for each in wrong if not each.unknown]))
+    unknown = [each for each in wrong if each.unknown]
+    if unknown:
+        what = f"the rows of {len(unknown):,} data files that Arrow cannot decode: {unknown[0].reason}"
+        found.append(not_checked(what, "nothing to do"))
     if others:
         found.append(
             not_checked(
@@ -81,8 +86,7 @@ def _check(
 ) -> list[WrongFooter]:
     if not files:
         return []
-    share = min(_PER_TASK, -(-len(files) // parallelism(spark)))
-    tasks = [FooterTask(tuple(files[at : at + share]), dict(io)) for at in range(0, len(files), share)]
+    tasks = [FooterTask(tuple(part), dict(io)) for part in _shares(files, parallelism(spark))]
     meter, group = Meter(spark), f"fsck-{new_run_id(clock.now())}"
     progress.begin(what, sum(each.bytes for each in files))
     try:
@@ -96,6 +100,21 @@ def _check(
     finally:
         progress.end()
     return [each for part in found for each in part]
+
+
+def _shares(files: Sequence[Footer], cores: int) -> Iterator[list[Footer]]:
+    """Files of a task: a part of all for each core, but no more than a task reads in some seconds."""
+    most = min(_PER_TASK, -(-len(files) // cores))
+    share: list[Footer] = []
+    size = 0
+    for file in files:
+        if share and (len(share) >= most or size + file.bytes > _TASK_BYTES):
+            yield share
+            share, size = [], 0
+        share.append(file)
+        size += file.bytes
+    if share:
+        yield share
 
 
 def _kernel(meter: Meter) -> Callable[[FooterTask], list[WrongFooter]]:

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from lakewarden.engine.objects import LISTING, Objects
 from lakewarden.formats.survey import Survey
+from lakewarden.location import hashes
 from lakewarden.model import TableView
-from lakewarden.paths import hashes
 from lakewarden.safety.reached import contains
 
 # Files outside of the table's folders are asked for one by one, so many at once.

@@ -69,4 +69,4 @@ def _is_paimon(view: TableView) -> bool:
 
 
 def _short(view: TableView) -> str:
-    return ".".join((*view.ref.namespace, view.ref.name))
+    return view.ref.short

@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from lakewarden.aliases import Aliases
 from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs.strays import KnownStrays
 from lakewarden.model import TableRef
+from lakewarden.policy.resolve import Policy
 from lakewarden.prices import PRICES, Price
+from lakewarden.safety.ownership import Places
 from lakewarden.state.database import State
+from lakewarden.state.tables import SeenTables
 
 
 class Catalogs(Protocol):
@@ -25,6 +29,9 @@ class Catalogs(Protocol):
 
 class Surroundings(Catalogs, Protocol):
     strays: KnownStrays  # whose metadata files are, as far as they were read before
+    aliases: Aliases  # what the operator says about places with two names
+    # Catalogs that do not list every table: what those tables need is in no proof.
+    incomplete: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +42,12 @@ class Grounds:
     # Where details of folded history go: `state` or `table`.
     history: str = "state"
     prices: Mapping[str, Price] = field(default_factory=lambda: PRICES)
+
+
+def places_of(grounds: Grounds, policy: Policy | None = None) -> Places:
+    """Where tables lay when they were first seen, and the places that the operator names for the policy's table."""
+    return Places(
+        SeenTables(grounds.state).homes(),
+        policy.columns("own_places") if policy else (),
+        grounds.lake.aliases,
+    )

@@ -45,7 +45,9 @@ def prepare(
         why = f"switched off: {policy.explain('handoff_enabled')}"
         return Prepared(replace(empty, reason=why), view, policy)
     expire.check(view, now)
-    wanted = expire.plan(view, policy, gather(view, grounds.state, now), now)
+    wanted = expire.plan(
+        view, policy, gather(view, grounds.state, now, policy.hours("snapshot_restart_hours")), now
+    )
     ids = (*expire.snapshots_to_drop(wanted), *_kept_by_tags(wanted, view))
     tier = format_.cold_tier()
     home = tier.find(view, policy.text("handoff_catalog"))

@@ -24,8 +24,9 @@ def hold_costs(
     Measured against what the policy alone (without a limit per run) would keep. Two holds on one snapshot cost nothing each: either keeps it.
     """
     stay = _kept_without(view, policy, now)
-    others = [each.snapshot_id for each in holds]
-    return tuple(_cost(format_, view, stay, each, others.count(each.snapshot_id)) for each in holds)
+    held = Holds(tuple(holds)).snapshots()
+    shared = {snapshot_id for snapshot_id, own in held.items() if len(own) > 1}
+    return tuple(_cost(format_, view, stay, each, shared) for each in holds)
 
 
 def _kept_without(view: TableView, policy: Policy, now: datetime) -> set[int]:
@@ -35,14 +36,16 @@ def _kept_without(view: TableView, policy: Policy, now: datetime) -> set[int]:
     return {each.id for each in view.snapshots} - set(free)
 
 
-def _cost(format_: TableFormat, view: TableView, stay: set[int], hold: Hold, holders: int) -> int | None:
+def _cost(format_: TableFormat, view: TableView, stay: set[int], hold: Hold, shared: set[int]) -> int | None:
     if hold.snapshot_id is None:
         return _cost_of_files(format_, view, hold)
-    if hold.snapshot_id in stay or holders > 1 or view.snapshot(hold.snapshot_id) is None:
+    there = {each.id for each in view.snapshots}
+    alone = ({hold.snapshot_id, *hold.chain} & there) - stay - shared
+    if not alone:
         return 0
-    wanted = stay | {hold.snapshot_id}
+    wanted = stay | alone
     only = replace(view, snapshots=tuple(each for each in view.snapshots if each.id in wanted))
-    freed = format_.unreached(only, {hold.snapshot_id})
+    freed = format_.unreached(only, alone)
     return int(pc.sum(freed["size"]).as_py() or 0)
 
 

@@ -16,8 +16,9 @@ from lakewarden.errors import PolicyError, UsageError
 from lakewarden.formats.seam import TableFormat
 from lakewarden.lineage.audit import MANIFESTS, Commit, Ingested, Node, recorded_origins, rewrites
 from lakewarden.lineage.history import Entry, Source
+from lakewarden.location import name_of, normal
 from lakewarden.model import TableView
-from lakewarden.paths import normal
+from lakewarden.policy.filters import wrong_filter
 
 # Rewrites of rewrites are followed by manifests so far, a second or so each; further back what they wrote down is told.
 _BY_MANIFESTS = 30
@@ -46,7 +47,7 @@ class Asking:
     def file(self, path: str) -> Ingested:
         """The commits that added the file, and those that removed it."""
         format_, view = self._table()
-        rows = format_.additions(view, None, path.rsplit("/", 1)[-1]).to_pylist()
+        rows = format_.additions(view, None, name_of(path)).to_pylist()
         own = [row for row in rows if normal(row["path"]) == normal(path)]
         if not own:
             raise UsageError(
@@ -68,10 +69,7 @@ class Asking:
         try:
             files = format_.files(view.ref, head, where).files.select(["path", "records", "bytes"])
         except PolicyError as error:
-            raise UsageError(
-                reason=f"read --row-filter: {error.parts['reason']}",
-                hint="write it as SQL over the table's columns, such as \"day = date'2024-03-01'\"",
-            ) from error
+            raise wrong_filter(str(error.parts["reason"])) from error
         adders = format_.additions(view, head).select(["path", "snapshot_id"])
         joined = files.join(adders, "path", join_type="left outer")
         counts = joined.group_by("snapshot_id").aggregate(

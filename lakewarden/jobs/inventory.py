@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from lakewarden.engine.objects import LISTING
 from lakewarden.errors import UsageError
 from lakewarden.jobs.sweep import Listing
-from lakewarden.paths import normal, normals
+from lakewarden.location import all_inside
 
 _PATH = ("path", "file_path", "uri")
 _SIZE = ("size", "length", "file_size", "size_in_bytes")
@@ -33,12 +33,7 @@ def read_inventory(lake: Any, named: str, roots: Sequence[str]) -> Listing:
     files = pa.Table.from_arrays(
         [path, rows[_need(columns, _SIZE, named)].cast(pa.int64()), modified, stamp], schema=LISTING
     )
-    plain = normals(files["path"])
-    inside = [pc.starts_with(plain, normal(root).rstrip("/") + "/") for root in roots]
-    wanted = inside[0]
-    for each in inside[1:]:
-        wanted = pc.or_(wanted, each)
-    files = files.filter(wanted)
+    files = files.filter(all_inside(files["path"], roots))
     newest = pc.max(files["modified"]).as_py()
     if newest is None:
         raise UsageError(

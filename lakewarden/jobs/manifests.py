@@ -10,6 +10,7 @@ from datetime import datetime
 from lakewarden.actions import ManifestRewrite
 from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError
 from lakewarden.jobs.context import Outcome, RunContext, StepName
+from lakewarden.jobs.discard import ending
 from lakewarden.jobs.packing import outputs_for
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model import Job, Manifest, RunState, TableView
@@ -87,7 +88,7 @@ def execute(plan: Plan, view: TableView, context: RunContext) -> Outcome:
                 snapshots.append(snapshot_id)
     except CommitLost as error:
         return _ended(
-            RunState.PARTIAL if snapshots else RunState.LOST_RACE,
+            RunState.PARTIAL if snapshots else ending(error),
             error.message,
             plan,
             view,

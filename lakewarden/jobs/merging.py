@@ -18,7 +18,7 @@ from lakewarden.engine.spark import cancel, parallelism
 from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, Refused
 from lakewarden.formats.seam import Merged
 from lakewarden.jobs.context import Outcome, RunContext, StepName
-from lakewarden.jobs.discard import discard_native
+from lakewarden.jobs.discard import Fate, discard, ending
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model import RunState, TableView
 from lakewarden.plan import Plan
@@ -111,6 +111,12 @@ class _Merging:
             return self._spare(
                 unit, RunState.NOTHING_TO_DO, "Paimon found nothing to merge: others came first"
             )
+        if merged.rows_after > merged.rows_before:
+            self._discard(unit, merged)
+            reason = (
+                f"Paimon merged {merged.rows_before} rows, and wrote {merged.rows_after}: a merge adds none"
+            )
+            return self._spare(unit, RunState.FAILED, reason)
         # From here on nothing else is caught: an error around a commit must never lead to removing what it may have added.
         return self._commit(unit, merged)
 
@@ -137,8 +143,11 @@ class _Merging:
                 self.context.step(StepName.COMMITTING, detail)
                 snapshot_id = self.engine.commit(self.view, merged, summary)
         except CommitLost as error:
-            self._discard(unit, merged)
-            return self._spare(unit, RunState.LOST_RACE, error.message)
+            fate = self._discard(unit, merged)
+            if fate is Fate.COMMITTED:  # whatever was said of it; its snapshot may have expired already
+                self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": None})
+                return Ended(unit, RunState.DONE, "", None, merged)
+            return self._spare(unit, ending(error, fate), error.message)
         except CommitUnknown as error:
             # Nothing is removed: the table may name the outputs. The next run asks it.
             return self._spare(unit, RunState.UNKNOWN, error.message)
@@ -146,16 +155,20 @@ class _Merging:
         self.context.progress.advance(sum(each.bytes for each in unit))
         return Ended(unit, RunState.DONE, "", snapshot_id, merged)
 
-    def _discard(self, unit: Unit, merged: Merged) -> None:
+    def _discard(self, unit: Unit, merged: Merged) -> Fate:
         """What was written for a commit that did not happen. A refusal is only logged: an orphan cannot damage the table."""
         try:
-            discard_native(
-                self.context.format, self.view.ref, self.context.run_id, merged.paths, commit_lost=True
+            numbers, context = [each.number for each in unit], self.context
+            view, run_id = self.view, context.run_id
+            fate = discard(
+                context.format, view.ref, view.uuid, run_id, context.begun, numbers, native=merged.paths
             )
         except (OSError, Refused) as error:
             log.warning("outputs of run %s stay as orphans: %s", self.context.run_id, error)
-            return
-        self.context.step(StepName.DISCARDED, {"groups": [each.number for each in unit]})
+            return Fate.GONE
+        if fate is Fate.GONE:
+            self.context.step(StepName.DISCARDED, {"groups": numbers})
+        return fate
 
     def _spare(self, unit: Unit, state: RunState, reason: str) -> Ended:
         for each in unit:
@@ -175,6 +188,8 @@ class _Merging:
             row_count=sum(each.rows for each in unit),
             bytes_compressed=merged.bytes_before,
             group=",".join(str(each.number) for each in unit),
+            # Paimon merges rows of one key by the table's own rules: all that is known is that they do not become more.
+            proof="count",
         )
 
 

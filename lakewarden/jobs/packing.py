@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewarden.actions import Bin, RewriteGroup, Source
+from lakewarden.location import S3, scheme_of
 from lakewarden.model import DeleteFile, Partition, TableView
+from lakewarden.policy.origin import Layer
 from lakewarden.policy.resolve import Policy
 
 _COLUMNS = (
@@ -20,6 +22,7 @@ _COLUMNS = (
     "bytes",
     "records",
     "sequence_number",
+    "commit_number",
     "first_row_id",
     "encrypted",
     "row_groups",
@@ -27,7 +30,7 @@ _COLUMNS = (
 )
 _SETTLED = re.compile(r"[/-]lakewarden-[^/]*-t(\d+)-(?:c([0-9a-f]{8})-)?[^/]*$")
 # What the kernel's storage layer reaches; files elsewhere (HDFS, say) are left to the format's own writer.
-KERNEL_STORES = frozenset({"file", "s3", "s3a", "s3n", "gs", "abfs", "abfss"})
+KERNEL_STORES = frozenset({"file", *S3, "gs", "abfs", "abfss"})
 SparedRow = tuple[str, int, int, str]
 
 
@@ -75,14 +78,15 @@ class Settled:
             for each in view.snapshots
         ]
         # Only Iceberg numbers files by their commits; its format version 1 does not: there every file and commit has 0.
-        self._sequences = {
+        # Not by their data: outputs may keep the sequence number of their sources.
+        self._commits = {
             n
             for n, found in marks
             if n and found and view.format == "iceberg" and _reaches(found, target_bytes, clustering)
         }
 
     def __call__(self, each: Candidate) -> bool:
-        by_commit = each.sequence_number in self._sequences
+        by_commit = each.commit_number in self._commits
         return by_commit or settled(each.path, self._target, self._clustering)
 
 
@@ -94,6 +98,7 @@ class Candidate:
     bytes: int
     records: int
     sequence_number: int
+    commit_number: int
     first_row_id: int | None
     encrypted: bool
     row_groups: int
@@ -128,6 +133,21 @@ def candidates(table: pa.Table, wanted: pa.ChunkedArray) -> list[Candidate]:
 
 def carries_deletes(table: pa.Table) -> pa.ChunkedArray:
     return pc.greater(pc.add(table["position_deletes"], table["equality_deletes"]), 0)
+
+
+def named_twice(table: pa.Table) -> tuple[pa.ChunkedArray, list[SparedRow]]:
+    """Files that two entries of the metadata name, and why they are left: a rewrite would write or drop their rows twice."""
+    paths = table["path"]
+    nothing = pa.chunked_array([pa.repeat(pa.scalar(False), table.num_rows)])
+    if pc.count_distinct(paths).as_py() == table.num_rows:
+        return nothing, []
+    counts = pc.value_counts(paths)
+    twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
+    reason = (
+        f"named twice by the table's metadata, such as {min(twice.to_pylist())}: `lakewarden fsck` tells more"
+    )
+    mask = pc.is_in(paths, twice)
+    return mask, [spare(table, mask, reason)]
 
 
 def spare(table: pa.Table, mask: pa.ChunkedArray, reason: str) -> SparedRow:
@@ -205,6 +225,15 @@ def output_spec(view: TableView, policy: Policy, partition: Partition) -> int:
     return view.current_spec_id if wanted == "current" else policy.int("rewrite_output_spec_id")
 
 
+def moves(view: TableView, policy: Policy, partition: Partition) -> bool:
+    """Whether every file of the partition goes to another spec because the policy says so.
+
+    The default moves what is rewritten anyway: a table whose spec changed is not rewritten as a whole without being asked.
+    """
+    asked = policy.origin("rewrite_output_spec_id").layer is not Layer.DEFAULT
+    return asked and output_spec(view, policy, partition) != partition.spec_id
+
+
 def engine_for(
     view: TableView,
     partition: Partition,
@@ -227,18 +256,13 @@ def engine_for(
     if odd:
         return own, f"the delete files are {', '.join(odd)}"
     paths = [*(each.path for each in chosen), *(each.path for each in applying)]
-    stores = sorted({scheme(path) for path in paths} - KERNEL_STORES)
+    stores = sorted({scheme_of(path) for path in paths} - KERNEL_STORES)
     if stores:
         return own, f"the files are on {', '.join(stores)}"
     spec = output_spec(view, policy, partition)
     if spec != partition.spec_id:
         return own, f"rows move from partition spec {partition.spec_id} to {spec}"
     return default
-
-
-def scheme(path: str) -> str:
-    head, colon, _ = path.partition(":")
-    return head.lower() if colon and "/" not in head else "file"
 
 
 def within_run_limit(

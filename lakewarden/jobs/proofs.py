@@ -21,8 +21,8 @@ from lakewarden.jobs.archived import changed, in_archive
 from lakewarden.jobs.context import RunContext
 from lakewarden.jobs.copies import in_tasks, place, prefixes, record
 from lakewarden.jobs.grounds import Grounds
+from lakewarden.location import inside
 from lakewarden.model import TableView
-from lakewarden.paths import normal
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.cold_files import ColdFile, ColdFiles
 from lakewarden.state.cold_snapshots import ColdSnapshots
@@ -59,8 +59,7 @@ def unproven(
     every, over = records.among(view.uuid, rest), records.let_go_among(view.uuid, rest)
     # What the colder tier's own retention let go of is promised to nobody.
     found |= proof.unknown([path for path in rest if path not in every and path not in over])
-    folder = f"{normal(home.location)}/"
-    here = {path: each for path, each in every.items() if normal(each.cold_path).startswith(folder)}
+    here = {path: each for path, each in every.items() if inside(each.cold_path, home.location)}
     found |= {path: f"its copy is not in {home.ref}" for path in every if path not in here}
     doubtful = proof.doubtful(here)
     again = {path for path, each in here.items() if path not in doubtful and each.before(modified[path])}

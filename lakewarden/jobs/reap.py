@@ -17,7 +17,7 @@ from lakewarden.jobs.expiring import CAUSE as EXPIRE
 from lakewarden.jobs.grounds import Grounds
 from lakewarden.jobs.handoff import handed_off
 from lakewarden.jobs.reaping import Reaper, pin_on_what_is_gone, refuse_shared
-from lakewarden.model import Job, TableView, cold_source
+from lakewarden.model import Job, TableView
 from lakewarden.plan import Bounds, Plan, count_spared
 from lakewarden.policy.graces import due_at, grace_key
 from lakewarden.policy.resolve import Policy
@@ -36,13 +36,14 @@ def prepare(
     grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
 ) -> Prepared:
     """Read what is doomed and who holds what, then plan. Changes nothing, touches no file."""
-    refuse_shared(view)
     files = DoomedFiles(grounds.state)
     standings = files.standings(str(view.ref), view.uuid)
+    causes = {each.verdict.cause for each in standings if each.live.files}
+    refuse_shared(view, causes)
     check(view, standings)
     holds = gather(view, grounds.state, now)
     held = _held(files, view, policy, standings, holds, now)
-    handed = None if cold_source(view.properties) else handed_off(format_, view, policy)
+    handed = handed_off(format_, view, policy) if EXPIRE in causes else None
     if handed is not None:  # what has left the colder tier again was there, and is waited for no longer
         handed |= ColdSnapshots(grounds.state).left(view.uuid)
     made = plan(view, standings, policy, holds, held, now, handed)

@@ -7,7 +7,7 @@ them marked, proves them anew, and takes a file that is gone for deleted. A file
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,24 +17,28 @@ import pyarrow.compute as pc
 
 from lakewarden import clock
 from lakewarden.engine.erase import erase
-from lakewarden.engine.kernels.storage import is_local
 from lakewarden.engine.objects import Objects, Stat
 from lakewarden.engine.rate import Rate
-from lakewarden.errors import Refused, Stopped, Unreachable
+from lakewarden.errors import LakewardenError, Refused, Stopped, Unreachable
+from lakewarden.jobs.backups import confirm_state, leave_witness
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.expire import refuse_without_gc
-from lakewarden.jobs.grounds import Grounds
-from lakewarden.jobs.neighbours import Neighbours
+from lakewarden.jobs.grounds import Grounds, places_of
+from lakewarden.jobs.moved_on import moved_on
+from lakewarden.jobs.neighbours import Neighbours, named_files
 from lakewarden.jobs.proofs import unproven
-from lakewarden.jobs.strays import strays_in_metadata_folders
+from lakewarden.jobs.strays import settled, strays_in_metadata_folders, unclaimed
+from lakewarden.location import Location, all_inside, is_local, join, parent
 from lakewarden.model import Hold, HoldKind, RunState, TableView, cold_source
-from lakewarden.paths import inside, normal, normals
 from lakewarden.safety.holds import Holds, gather
-from lakewarden.safety.ownership import roots
+from lakewarden.safety.ownership import Places, roots
 from lakewarden.safety.permit import Condemned, for_doomed
 from lakewarden.safety.proof import Proof, Term
+from lakewarden.safety.reached import Reached
+from lakewarden.safety.spelling import Spellings
 from lakewarden.state.doomed import DoomedFiles
-from lakewarden.state.verdicts import FAILED_LOAD, Verdict
+from lakewarden.state.generation import Generation
+from lakewarden.state.verdicts import COLD_RETENTION, FAILED_LOAD, Verdict
 
 # What one bulk request of an object store takes; on a disk a batch only bounds what a crash leaves to prove again.
 REMOTE_BATCH = 1_000
@@ -88,7 +92,14 @@ class Reaper:
         self._grounds = grounds
         self._context = context
         self._files = DoomedFiles(grounds.state)
-        self._neighbours = Neighbours("reap", grounds.lake, prepared.view)
+        self._places = places_of(grounds, prepared.policy)
+        if prepared.policy.bool(
+            "reap_outside_location"
+        ):  # the operator's word for every place that the table names
+            named = (*self._places.confirmed, *roots(prepared.view).values())
+            self._places = replace(self._places, confirmed=named)
+        self._neighbours = Neighbours("reap", grounds.lake, prepared.view, places=self._places)
+        self._spellings: tuple[Reached, Spellings] | None = None
         self._rate = Rate(grounds.deletes_per_s)
         self._policy = prepared.policy
         self._outside_too = prepared.policy.bool("reap_outside_location")
@@ -98,6 +109,7 @@ class Reaper:
         self._io: Mapping[str, str] = {}
         self._objects = Objects({})
         self._batches = 0
+        self._generation: Generation | None = None
 
     def reap(self, graces: Mapping[str, timedelta]) -> Outcome:
         """Until nothing is due, or a guard says no: what was deleted before that stands and is told."""
@@ -105,8 +117,15 @@ class Reaper:
         self._context.progress.begin(f"erasing doomed files of {self._view.ref}", planned)
         try:
             self._connect(self._view)
-            self._neighbours.strays = strays_in_metadata_folders(
-                self._objects, self._view, self._grounds.lake.strays
+            self._generation = confirm_state("reap", self._view, self._grounds.state)
+            found = strays_in_metadata_folders(
+                self._objects, self._view, self._places, self._grounds.lake.strays
+            )
+            self._neighbours.strays = settled(
+                self._objects,
+                self._view,
+                unclaimed(self._grounds.state, self._view, found),
+                lambda: self._context.format.view(self._view.ref),
             )
             for batch in self._due(graces):
                 self._context.stop.check()
@@ -145,15 +164,39 @@ class Reaper:
         # The order matters: every table is read after the last restore or commit that must count, the files after the
         # tables, the holds last. Whoever commits, pins or begins to write after this had the whole grace to do so.
         view, proof = self._neighbours.prove()
-        refuse_shared(view)
+        refuse_shared(view, {self._cause(each) for each in pc.unique(batch["verdict"]).to_pylist()})
         self._connect(view)
         unnamed = self._keep_named(batch, proof)
         found = self._look(unnamed)
-        holds = gather(view, self._grounds.state, clock.now())
+        holds = replace(gather(view, self._grounds.state, clock.now()), aliases=self._grounds.lake.aliases)
         proven = self._leave_unproven(view, self._leave_outside(view, found))
         free = self._leave_held(view, proven, holds)
-        if free.num_rows:
+        if free.num_rows and self._check_spellings(view, proof, free["path"]):
             self._erase(free, proof, holds)
+
+    def _check_spellings(self, view: TableView, proof: Proof, paths: Any) -> bool:
+        """What a state of the table names is read once, whatever the number of batches. False where it is gone by now."""
+        own, format_ = proof.reached[0], self._context.format
+        if self._spellings is None or self._spellings[0] is not own:
+
+            def named() -> Iterator[pa.Array]:
+                return named_files(format_, view, own.numbers)
+
+            try:
+                made = Spellings("reap", view, named, self._grounds.lake.aliases)
+            except Refused:
+                raise
+            except LakewardenError:
+                if moved_on(view, lambda: format_.view(view.ref)) is None:
+                    raise
+                self._count.files_held += len(paths)
+                self._count.held_by["another tool expired snapshots while their files were read"] += len(
+                    paths
+                )
+                return False
+            self._spellings = own, made
+        self._spellings[1].check(paths)
+        return True
 
     def _keep_named(self, batch: pa.Table, proof: Proof) -> pa.Table:
         """Files that some table names again leave the verdict for good."""
@@ -213,18 +256,30 @@ class Reaper:
         return found.filter(pa.array(free, pa.bool_()))
 
     def _leave_outside(self, view: TableView, found: pa.Table) -> pa.Table:
-        """Files outside the table's folders were taken in, not written: whose they are is not known. Loads name their own."""
-        if self._outside_too:
+        """Files outside the table's own places were taken in, or lie where only its writer says it may write: whose they are is
+        not known. Loads name their own.
+
+        A table that no catalog lists may name any of them, so where a catalog is not complete all of them stay.
+        """
+        incomplete = self._grounds.lake.incomplete
+        if self._outside_too and not incomplete:
             return found
-        plain, inside_ = normals(found["path"]), pa.array([False] * found.num_rows, pa.bool_())
-        for root in (*roots(view).values(), view.metadata_location.rpartition("/")[0]):
-            inside_ = pc.or_(inside_, pc.starts_with(plain, normal(root).rstrip("/") + "/"))
-        loads = [each for each in pc.unique(found["verdict"]).to_pylist() if self._cause(each) == FAILED_LOAD]
-        ours = pc.or_(inside_, pc.is_in(found["verdict"], pa.array(loads, pa.string())))
+        metadata, aliases = parent(view.metadata_location), self._grounds.lake.aliases
+        folders = [
+            *self._places.own(view).values(),
+            *([metadata] if self._places.is_own(view, metadata) else []),
+        ]
+        ours = all_inside(found["path"], [name for each in folders for name in aliases.spellings(each)])
+        why = f"catalog {', '.join(incomplete)} has complete=false"
+        if not incomplete:
+            verdicts = pc.unique(found["verdict"]).to_pylist()
+            loads = [each for each in verdicts if self._cause(each) == FAILED_LOAD]
+            ours = pc.or_(ours, pc.is_in(found["verdict"], pa.array(loads, pa.string())))
+            why = "reap_outside_location=false"
         outside = found.num_rows - (pc.sum(ours).as_py() or 0)
         if outside:
             self._count.files_held += outside
-            self._count.held_by["outside the table's folders, reap_outside_location=false"] += outside
+            self._count.held_by[f"outside the table's own places, {why}"] += outside
         return found.filter(ours)
 
     def _leave_unproven(self, view: TableView, found: pa.Table) -> pa.Table:
@@ -261,6 +316,9 @@ class Reaper:
         return None if verdict is None else pin_on_what_is_gone(view, verdict, holds)
 
     def _erase(self, free: pa.Table, proof: Proof, holds: Holds) -> None:
+        if self._generation is not None:  # once, and not before it is certain whose folder it is
+            leave_witness(self._view, self._generation)
+            self._generation = None
         self._journal_intent(free, proof)
         run, owner = self._context.run_id, self._context.owner
         # A file restored until this moment is left out, one restored later is told that it is too late.
@@ -320,7 +378,7 @@ class Reaper:
         count.files_failed += len(failed)
         for path, reason in failed.items():
             count.first_failure = count.first_failure or f"{path}: {reason}"
-        self._folders.update(path.rpartition("/")[0] for path in gone["path"].to_pylist())
+        self._folders.update(parent(path) for path in gone["path"].to_pylist())
         self._context.progress.advance(size)
         self._context.step(
             DeletingStep.ERASED,
@@ -329,7 +387,7 @@ class Reaper:
 
     def _remove_folders(self) -> None:
         """Folders left empty, up to but not including those a table is made of."""
-        for root, folders in by_root(self._view, self._folders).items():
+        for root, folders in by_root(self._view, self._folders, self._places).items():
             self._count.folders_removed += self._objects.remove_empty_folders(folders, root)
 
     def _outcome(self, stopped: str) -> Outcome:
@@ -351,9 +409,12 @@ class Reaper:
         return Outcome(state, "; ".join(parts) or _nothing(count), count.counters())
 
 
-def refuse_shared(view: TableView) -> None:
-    """A cold table says that it takes no garbage collection so that nobody else's does; what handoff doomed there is its own."""
-    if not cold_source(view.properties):
+def refuse_shared(view: TableView, causes: Collection[str]) -> None:
+    """A cold table says that it takes no garbage collection so that nobody else's does; what its own retention doomed may go.
+
+    That a table is a cold one is a property, which its writers may set; what was doomed why is in the state database.
+    """
+    if not cold_source(view.properties) or set(causes) - {COLD_RETENTION}:
         refuse_without_gc("reap", view)
 
 
@@ -400,13 +461,14 @@ def pin_on_what_is_gone(view: TableView, verdict: Verdict, holds: Holds) -> Hold
     return None
 
 
-def by_root(view: TableView, folders: set[str]) -> dict[str, list[str]]:
+def by_root(view: TableView, folders: set[str], places: Places) -> dict[str, list[str]]:
     """Folders by the innermost one of the table's own that holds them; that one itself must stay, empty or not."""
-    location = view.location.rstrip("/")
-    own = {*roots(view).values(), f"{location}/data", f"{location}/metadata"}
+    named = {*places.own(view).values(), join(view.location, "data"), join(view.location, "metadata")}
+    own = {root: Location.of(root) for root in named if places.is_own(view, root)}
     found: dict[str, list[str]] = {}
     for folder in folders:
-        around = [root for root in own if inside(normal(folder), normal(root))]
+        place = Location.of(folder)
+        around = [root for root in own if place.inside(own[root])]
         if around:
-            found.setdefault(max(around, key=lambda root: len(normal(root))), []).append(folder)
+            found.setdefault(max(around, key=lambda root: len(own[root].path)), []).append(folder)
     return found

@@ -14,10 +14,10 @@ from datetime import timedelta
 from typing import Any
 
 from lakewarden import clock
-from lakewarden.errors import Busy, Refused
+from lakewarden.errors import Busy, LakewardenError, Refused
 from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs.context import StepName
-from lakewarden.jobs.discard import discard_planned
+from lakewarden.jobs.discard import discard, names_any
 from lakewarden.model import Owner, Run, RunState, Step, TableRef
 from lakewarden.state.runs import Journal, is_gone
 
@@ -43,6 +43,7 @@ Settle = Callable[[Run], Settled | None]
 class _Commit:
     groups: tuple[int, ...]
     summary: Mapping[str, str]
+    outputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +146,33 @@ def _ask_table(format_: TableFormat, table: TableRef, steps: Sequence[Step]) -> 
         if commit.groups in made:
             continue
         snapshot_id = format_.find_commit(table, commit.summary)
-        if snapshot_id is None:
+        if snapshot_id is None and _has_files(format_, table, commit.outputs):
+            made[commit.groups] = 0  # its snapshot has expired, and the table has its files
+        elif snapshot_id is None:
             missing.append(commit)
         else:
             made[commit.groups] = snapshot_id
     return _Commits(made, tuple(missing))
 
 
+def _has_files(format_: TableFormat, table: TableRef, outputs: Sequence[str]) -> bool:
+    """Whether the table names files of a commit whose snapshot it does not have.
+
+    Where that cannot be told, the answer is no: the outputs stay, and a manifest that cannot be read does not keep the job
+    from its next run, which reads it and names it.
+    """
+    try:
+        return names_any(format_, table, outputs)
+    except LakewardenError as error:
+        log.warning("whether %s has outputs of an earlier run cannot be told: %s", table, error)
+        return False
+
+
 def _tried(steps: Sequence[Step]) -> list[_Commit]:
     """Commits that were begun and not known to be lost."""
     lost = {number for s in steps if s.name == StepName.DISCARDED for number in s.detail["groups"]}
     begun = [
-        _Commit(tuple(s.detail["groups"]), s.detail["summary"])
+        _Commit(tuple(s.detail["groups"]), s.detail["summary"], tuple(s.detail.get("outputs", ())))
         for s in steps
         if s.name == StepName.COMMITTING
     ]
@@ -179,8 +195,8 @@ def _remove_uncommitted(format_: TableFormat, table: TableRef, run: Run, steps: 
     stay = begun | evidence
     prefixes = {number: paths for number, paths in _planned(steps).items() if int(number) not in stay}
     try:
-        for paths in prefixes.values():
-            discard_planned(format_, table, run.id, paths, commit_tried=False, commit_lost=False)
+        for number, paths in prefixes.items():
+            discard(format_, table, "", run.id, begun, [int(number)], prefixes=paths)
     except (OSError, Refused) as error:
         # Keeping a file too long cannot damage the table.
         log.warning("outputs of run %s stay as orphans: %s", run.id, error)

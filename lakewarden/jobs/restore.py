@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from lakewarden.errors import Refused, UsageError
+from lakewarden.location import is_absolute
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.verdicts import Restored
 
@@ -71,6 +72,6 @@ def _check_path(table: str, path: str, done: Restored) -> None:
             reason="it is deleted",
             hint=f"see `lakewarden receipts {table}` for when and by which run",
         )
-    whole = path.startswith("/") or ":" in path
+    whole = is_absolute(path)
     reason = "it is not doomed" if whole else "it is no whole path, and none"
     raise UsageError(reason=f"restore {path}: {reason} for {table}", hint=f"see `lakewarden doomed {table}`")

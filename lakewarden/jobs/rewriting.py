@@ -23,18 +23,19 @@ from lakewarden.engine.lanes import Work
 from lakewarden.engine.native import NativeEngine
 from lakewarden.engine.seam import Order, RewriteEngine, Written
 from lakewarden.engine.spark import Meter, kill_timeout, parallelism, task_reason, ticking, wait_until_idle
-from lakewarden.errors import CommitLost, CommitRefused, CommitUnknown, Refused
-from lakewarden.formats.seam import OutputFile, Rewrite
+from lakewarden.errors import CommitLost, CommitUnknown, Refused
+from lakewarden.formats.seam import Rewrite
 from lakewarden.jobs.arrivals import Arrivals
 from lakewarden.jobs.clustering import clustering
 from lakewarden.jobs.context import Outcome, RunContext, StepName
 from lakewarden.jobs.delete_chores import Chore, do_chores, has_chores
-from lakewarden.jobs.discard import discard_native, discard_planned
+from lakewarden.jobs.discard import Fate, discard, discard_unnamed, ending
 from lakewarden.jobs.packing import output_name, settled_mark
 from lakewarden.jobs.pauses import BackOff, Paused, Windows
 from lakewarden.jobs.redo import redo
 from lakewarden.jobs.tally import Result, digest_of, outcome, proof_of, speed
 from lakewarden.lineage.summary import Lineage
+from lakewarden.location import normal
 from lakewarden.model import FileSet, Job, RunState, TableView
 from lakewarden.plan import Plan
 from lakewarden.policy.resolve import Policy
@@ -135,14 +136,6 @@ def _settles(plan: Plan, group: RewriteGroup) -> int:
     return plan.target_bytes if plan.job is Job.COMPACT or group.clustering else 0
 
 
-def choose_encodings(view: TableView, policy: Policy) -> str:
-    """Readers of format version 3 know the newer encodings; a version 2 table may have readers that refuse them."""
-    wanted = policy.text("rewrite_encodings")
-    if wanted != "auto":
-        return wanted
-    return "modern" if view.format_version >= 3 else "classic"
-
-
 def _prefixes(plan: Plan, view: TableView, files: FileSet, context: RunContext) -> dict[int, tuple[str, ...]]:
     """Where every output goes, by the table's own location rules, known before the first byte is written."""
     wanted = [
@@ -175,7 +168,7 @@ class _Rewriting:
     ) -> None:
         self.plan, self.view, self.files, self.context, self.prefixes = plan, view, files, context, prefixes
         self.meter = Meter(context.spark)
-        self.encodings = choose_encodings(view, policy)
+        self.encodings = policy.text("rewrite_encodings")
         self.clustering = clustering(view, policy)
         self.proof = policy.text("rewrite_digest")
         self.schema = context.format.arrow_schema(view) if prefixes else b""
@@ -191,7 +184,6 @@ class _Rewriting:
         self.native: RewriteEngine = NativeEngine(context.spark, context.run_id, context.format, view.format)
         # One commit of ours at a time: two would only make each other retry.
         self.committing = threading.Lock()
-        self.tried: set[int] = set()
         # Groups whose outputs stay as evidence.
         self.kept: set[int] = set()
 
@@ -240,8 +232,10 @@ class _Rewriting:
     def _remove_late_files(self, units: Sequence[Unit]) -> None:
         """A cancelled task's Python worker may go on for Spark's kill timeout and close a file after we cleaned up."""
         clock.sleep(kill_timeout(self.context.spark))
-        late = [group for unit in units for group in unit if group.number not in self.tried | self.kept]
-        self._discard(late, (), commit_tried=False, commit_lost=False)
+        late = [
+            group for unit in units for group in unit if group.number not in self.context.begun | self.kept
+        ]
+        self._discard(late, ())
 
     def _unit(self, unit: Unit) -> list[Result]:
         if self.stop.is_set():
@@ -254,7 +248,7 @@ class _Rewriting:
             if good:
                 self.context.format.prepare_rewrite(self._rewrite(good))
         except Paused as paused:  # asked before a task starts; other groups of the unit may have been written
-            self._discard(unit, written, commit_tried=False, commit_lost=False)
+            self._discard(unit, written)
             return [self._spare(group, RunState.PARTIAL, str(paused)) for group in unit]
         except Exception as error:  # one unit's failure is its own: it is reported, and the others go on
             log.debug("unit failed", exc_info=True)
@@ -265,7 +259,7 @@ class _Rewriting:
     def _give_up(self, unit: Unit, written: Sequence[Written], error: Exception) -> list[Result]:
         """Nothing of the unit can be committed. Spark may still be ending its tasks: their files go once they are over."""
         wait_until_idle(self.context.spark)
-        self._discard(unit, written, commit_tried=False, commit_lost=False)
+        self._discard(unit, written)
         state = RunState.INTERRUPTED if self.stop.is_set() else RunState.FAILED
         reason = "stopped while it was written" if self.stop.is_set() else task_reason(error)
         return [self._spare(group, state, reason) for group in unit]
@@ -279,7 +273,7 @@ class _Rewriting:
             each.group.number: each.trouble.reason for each in written if each.trouble and each.trouble.unfit
         }
         if unfit:
-            self._discard_arrow([each.group for each in written if each.group.number in unfit])
+            self._discard([each.group for each in written if each.group.number in unfit], ())
             native += [
                 replace(group, engine=self.view.format, engine_reason=unfit[group.number])
                 for group in arrow
@@ -313,7 +307,7 @@ class _Rewriting:
         bad = [each for each in written if each.trouble is not None]
         differing = [each for each in written if each.trouble is None and each.differs]
         if bad:
-            self._discard([each.group for each in bad], bad, commit_tried=False, commit_lost=False)
+            self._discard([each.group for each in bad], bad)
         results = [self._spare(each.group, RunState.PARTIAL, str(each.trouble)) for each in bad]
         results += [self._keep_evidence(each) for each in differing]
         return results + (self._commit(good) if good else [])
@@ -351,13 +345,14 @@ class _Rewriting:
                     return self._stopped(written)
                 # Inside the lock: a process that stops leaves at most one commit whose outcome the table must tell.
                 self.context.step(StepName.COMMITTING, detail)
-                self.tried.update(each.group.number for each in written)
                 snapshot_id = self.context.format.commit_rewrite(rewrite, arrivals)
         except CommitLost as error:
-            self._discard([each.group for each in written], written, commit_tried=True, commit_lost=True)
-            self._discard_deletes(arrivals.written if arrivals else ())
-            state = RunState.FAILED if isinstance(error, CommitRefused) else RunState.LOST_RACE
-            return [self._spare(each.group, state, error.message) for each in written]
+            carried = arrivals.written if arrivals else ()
+            fate = self._discard([each.group for each in written], written, carried)
+            if fate is Fate.COMMITTED:  # whatever was said of it; its snapshot may have expired already
+                self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": None})
+                return [Result.done(each, None) for each in written]
+            return [self._spare(each.group, ending(error, fate), error.message) for each in written]
         except CommitUnknown as error:
             # Nothing is removed: the table may name the outputs. The next run asks it.
             return [self._spare(each.group, RunState.UNKNOWN, error.message) for each in written]
@@ -365,10 +360,12 @@ class _Rewriting:
             raise AssertionError("a rewrite of data files always has something to commit")
         self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": snapshot_id})
         if arrivals:
-            self._discard_deletes([path for path in arrivals.written if path not in arrivals.used])
-        carried = arrivals.rows if arrivals else 0
+            used = {normal(path) for path in arrivals.used}
+            left = [path for path in arrivals.written if normal(path) not in used]
+            discard_unnamed(self.context.format, self.view.ref, self.view.uuid, self.context.run_id, left)
+        rows = arrivals.rows if arrivals else 0
         return [
-            Result.done(each, snapshot_id, self._shares(each), carried if each is written[0] else 0)
+            Result.done(each, snapshot_id, self._shares(each), rows if each is written[0] else 0)
             for each in written
         ]
 
@@ -392,15 +389,8 @@ class _Rewriting:
 
         return Arrivals(self.context, self.view, parts, task)
 
-    def _discard_deletes(self, paths: Sequence[str]) -> None:
-        """Delete files of attempts that failed: no snapshot names them."""
-        try:
-            discard_native(self.context.format, self.view.ref, self.context.run_id, paths, commit_lost=True)
-        except (OSError, Refused) as error:
-            log.warning("delete files of run %s stay as orphans: %s", self.context.run_id, error)
-
     def _stopped(self, written: Sequence[Written]) -> list[Result]:
-        self._discard([each.group for each in written], written, commit_tried=False, commit_lost=False)
+        self._discard([each.group for each in written], written)
         return [
             self._spare(each.group, RunState.INTERRUPTED, "stopped before its commit") for each in written
         ]
@@ -441,45 +431,30 @@ class _Rewriting:
         return Result(group, state, reason)
 
     def _discard(
-        self,
-        groups: Sequence[RewriteGroup],
-        written: Sequence[Written],
-        *,
-        commit_tried: bool,
-        commit_lost: bool,
-    ) -> None:
-        """Remove what these groups wrote. A refusal is only logged: an orphan cannot damage the table."""
+        self, groups: Sequence[RewriteGroup], written: Sequence[Written], carried: Sequence[str] = ()
+    ) -> Fate:
+        """Remove what these groups wrote, unless the table names it. A refusal is only logged: an orphan cannot damage the table."""
         if not groups:
-            return
-        native: list[OutputFile] = [
-            file for each in written if each.engine != "arrow" for file in each.outputs
-        ]
+            return Fate.GONE
+        numbers = [group.number for group in groups]
+        native = [file.path for each in written if each.engine != "arrow" for file in each.outputs]
         try:
-            self._discard_arrow(groups, commit_tried=commit_tried, commit_lost=commit_lost)
-            discard_native(
+            fate = discard(
                 self.context.format,
                 self.view.ref,
+                self.view.uuid,
                 self.context.run_id,
-                [file.path for file in native],
-                commit_lost=commit_lost or not commit_tried,
+                self.context.begun,
+                numbers,
+                prefixes=[prefix for number in numbers for prefix in self.prefixes.get(number, ())],
+                native=[*native, *carried],
             )
         except (OSError, Refused) as error:
             log.warning("outputs of run %s stay as orphans: %s", self.context.run_id, error)
-            return
-        self.context.step(StepName.DISCARDED, {"groups": [group.number for group in groups]})
-
-    def _discard_arrow(
-        self, groups: Sequence[RewriteGroup], *, commit_tried: bool = False, commit_lost: bool = False
-    ) -> None:
-        prefixes = [prefix for group in groups for prefix in self.prefixes.get(group.number, ())]
-        discard_planned(
-            self.context.format,
-            self.view.ref,
-            self.context.run_id,
-            prefixes,
-            commit_tried=commit_tried,
-            commit_lost=commit_lost,
-        )
+            return Fate.GONE
+        if fate is Fate.GONE:
+            self.context.step(StepName.DISCARDED, {"groups": numbers})
+        return fate
 
 
 def _raised(future: Future[list[Result]]) -> bool:

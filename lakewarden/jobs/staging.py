@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from lakewarden import clock
 from lakewarden.errors import UsageError
+from lakewarden.location import Location, inside, is_absolute, join, local_path, normal, real, same
 from lakewarden.model import TableRef
-from lakewarden.paths import inside, normal
 from lakewarden.state.database import State
 from lakewarden.state.loads import Load, Loads, LoadState
 from lakewarden.state.tables import SeenTables
@@ -56,7 +55,7 @@ def absolute(paths: Iterable[str]) -> list[str]:
     """As they are, if they say where they are. One that does not would be compared with nothing, and hold nothing."""
     found = list(paths)
     for path in found:
-        if not (path.startswith("/") or ":/" in path):
+        if not is_absolute(path):
             raise UsageError(
                 reason=f"read path {path!r}: it does not say where it is",
                 hint="write it in full, for example s3://bucket/lake/db/events/data/part-1.parquet",
@@ -69,11 +68,11 @@ def own_name(path: str, location: str) -> str | None:
 
     A listing of the table shows a file under one name. By another the table would not seem to need it, and could have it twice.
     """
-    if not normal(path).startswith("/") or inside(normal(path), normal(location)):
+    if local_path(path) is None or inside(path, location):
         return None
-    real, home = os.path.realpath(normal(path)), os.path.realpath(normal(location))
-    own = normal(location) + real.removeprefix(home) if inside(real, home) else real
-    return None if own == normal(path) else own
+    below = Location.of(real(path)).below(Location.of(real(location)))
+    own = real(path) if below is None else join(normal(location), below)
+    return None if same(own, path) else own
 
 
 def distinct(paths: Iterable[str]) -> tuple[str, ...]:

@@ -10,26 +10,44 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from lakewarden.engine.kernels.storage import is_local
+from lakewarden import clock
 from lakewarden.engine.objects import Objects
+from lakewarden.location import Location, is_local, join, parent
 from lakewarden.model import TableView
-from lakewarden.paths import normal
-from lakewarden.safety.ownership import MetadataFile
+from lakewarden.safety.ownership import (
+    MARKS,
+    MetadataFile,
+    Places,
+    ahead,
+    check_not_ahead,
+    check_ownership,
+    format_of,
+    roots,
+)
+from lakewarden.state.database import State
+from lakewarden.state.doomed import DoomedFiles
 
 _HEAD = 4096
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
+_UPDATED = re.compile(rb'"last-updated-ms"\s*:\s*(\d+)')
+_SEQUENCE = re.compile(rb'"last-sequence-number"\s*:\s*(\d+)')
 _LOCATION = re.compile(rb'"location"\s*:\s*("[^"]+")')
-# Iceberg's, and Paimon's schemas: each says that its folder is a table's.
-_METADATA = re.compile(r"\.metadata\.json(\.gz)?$|/schema/schema-\d+$")
+_VERSION_1 = re.compile(rb'"format-version"\s*:\s*1\b')
+_METADATA = re.compile(r"\.metadata\.json(\.gz)?$")
+# Every file whose name says that its folder is a table's, of whichever format.
+METADATA = r"\.metadata\.json(\.gz)?$|/schema/schema-\d+$|/_delta_log/|/\.hoodie/"
 # Each takes half a kilobyte.
 _MOST = 50_000
+# A commit that is under way is over by then, or waits for something that takes long.
+_WAITS = (0.5, 2.0)
 
 
-def metadata_folders(view: TableView) -> list[str]:
-    """Where metadata files of this table are, and those of another would be that shares its location."""
+def metadata_folders(view: TableView, places: Places) -> list[str]:
+    """Where metadata files of this table are, and those of another would be that shares its location. Its own places only."""
     named = view.properties.get("write.metadata.path")
-    folders = [view.metadata_location.rpartition("/")[0], f"{view.location.rstrip('/')}/metadata"]
-    return list({normal(each): each for each in (*folders, *([named] if named else []))}.values())
+    folders = [parent(view.metadata_location), join(view.location, "metadata")]
+    found = {Location.of(each): each for each in (*folders, *([named] if named else []))}
+    return [each for each in found.values() if places.is_own(view, each)]
 
 
 class KnownStrays:
@@ -60,27 +78,63 @@ class KnownStrays:
                 del self._by_table[next(iter(self._by_table))]
 
 
+def refuse_foreign(action: str, view: TableView) -> None:
+    """Refused where the table's folders hold metadata of another format: then another tool owns the files in them."""
+    check_ownership(action, view, (), foreign_metadata(Objects(view.io), view))
+
+
+def foreign_metadata(objects: Objects, view: TableView) -> list[MetadataFile]:
+    """A file of each other format's metadata in the table's folders: a few short listings, whatever the table's size."""
+    places = {Location.of(each): each.rstrip("/") for each in roots(view).values()}
+    folders = [
+        f"{place}/{folder}"
+        for place in places.values()
+        for format_, (folder, _) in MARKS.items()
+        if format_ != view.format
+    ]
+    found = _read_all(folders, lambda folder: _first_foreign(objects, folder))
+    return [each for each in found if each is not None]
+
+
+def _first_foreign(objects: Objects, folder: str) -> MetadataFile | None:
+    for batch in objects.list(folder):
+        for path in batch["path"].to_pylist():
+            if format_of(path) is not None:
+                return _of_another_format(path)
+    return None
+
+
+def _of_another_format(path: str) -> MetadataFile | None:
+    """By its name: such files name no uuid, and are of the table whose folder they lie in."""
+    format_ = format_of(path)
+    if format_ is None:
+        return None
+    place = f"/{MARKS[format_][0]}/"
+    return MetadataFile(path, None, path[: path.rindex(place)], format_)
+
+
 def strays_in_metadata_folders(
-    objects: Objects, view: TableView, known: KnownStrays | None = None
+    objects: Objects, view: TableView, places: Places, known: KnownStrays | None = None
 ) -> list[MetadataFile]:
-    """Metadata files beside the table's own that its log does not name, and whose each is."""
+    """Metadata files beside the table's own that its log does not name, and other formats'; and whose each is."""
     found = {
         path: stamp
-        for folder in metadata_folders(view)
+        for folder in metadata_folders(view, places)
         for batch in objects.list(folder)
         for path, stamp in zip(batch["path"].to_pylist(), batch["stamp"].to_pylist(), strict=True)
         if ".metadata.json" in path
     }
-    return read_strays(objects, view, found, known)
+    return foreign_metadata(objects, view) + read_strays(objects, view, found, known)
 
 
 def read_strays(
     objects: Objects, view: TableView, stamps: Mapping[str, str], known: KnownStrays | None = None
 ) -> list[MetadataFile]:
     """Of these paths (each with its stamp) the metadata files that the table's log does not name, and whose each is."""
-    own = {normal(each) for each in (view.metadata_location, *view.metadata_log)}
-    wanted = {normal(path): path for path in stamps if _METADATA.search(path)}
-    strays = [path for plain, path in wanted.items() if plain not in own]
+    own = {Location.of(each) for each in (view.metadata_location, *view.metadata_log)}
+    wanted = {Location.of(path): path for path in stamps if _METADATA.search(path)}
+    strays = [path for place, path in wanted.items() if place not in own]
+    other = (_of_another_format(path) for path in stamps if Location.of(path) not in own)
     before = {} if known is None else known.of(view.uuid)
     told = [before[path, stamps[path]] for path in strays if (path, stamps[path]) in before]
     unread = [path for path in strays if (path, stamps[path]) not in before]
@@ -88,7 +142,52 @@ def read_strays(
     if known is not None:
         found = {(each.path, stamps[each.path]): each for each in (*told, *read)}
         known.keep(view.uuid, {key: each for key, each in found.items() if key[1]})
-    return told + read
+    return [*(each for each in other if each), *told, *read]
+
+
+def unclaimed(state: State, view: TableView, strays: Sequence[MetadataFile]) -> list[MetadataFile]:
+    """Without those that an operator has claimed. By place and uuid: another table's file of that name is another file."""
+    if not strays:
+        return []
+    claimed = {(Location.of(path), uuid) for path, uuid in DoomedFiles(state).claimed(view.uuid)}
+    return [each for each in strays if (Location.of(each.path), each.uuid or "") not in claimed]
+
+
+def settled(
+    objects: Objects, view: TableView, strays: Sequence[MetadataFile], look: Callable[[], TableView]
+) -> list[MetadataFile]:
+    """Without metadata files of commits that were under way when they were listed and have failed since.
+
+    A writer puts its metadata file there before the catalog leads to it, and deletes it where another writer was faster.
+    What succeeded is an ancestor of the table as `look` reads it.
+    """
+    left = list(strays)
+    for wait in _WAITS:
+        newer = ahead(view, left)
+        if not newer:
+            break
+        clock.sleep(wait)
+        view = look()
+        there = objects.stat([each.path for each in newer])
+        gone = {each.path for each, stat in zip(newer, there, strict=True) if stat is None}
+        left = [each for each in left if each.path not in gone]
+    return left
+
+
+def refuse_ahead(
+    action: str,
+    view: TableView,
+    places: Places,
+    look: Callable[[], TableView],
+    state: State,
+    known: KnownStrays,
+) -> None:
+    """Refused where the table has newer metadata than the catalog leads to: another catalog may move it too."""
+    objects = Objects(view.io)
+    strays = unclaimed(state, view, strays_in_metadata_folders(objects, view, places, known))
+    found = settled(objects, view, strays, look)
+    if ahead(view, found):
+        check_not_ahead(action, look(), found)
 
 
 def _read_all(paths: Sequence[str], read: Callable[[str], MetadataFile | None]) -> list[MetadataFile | None]:
@@ -105,8 +204,16 @@ def whose(path: str, read: Callable[[str, int, int | None], bytes]) -> MetadataF
         head = read(path, 0, _HEAD)
         if not head.startswith(b"\x1f\x8b"):
             named, placed = _UUID.search(head), _LOCATION.search(head)
-            if named:
-                return MetadataFile(path, named[1].decode(), json.loads(placed[1]) if placed else None)
+            updated, sequence = _UPDATED.search(head), _SEQUENCE.search(head)
+            # Only format version 1 has no sequence number; else it stands further down, and all of the file is read.
+            if named and updated and (sequence or _VERSION_1.search(head)):
+                return MetadataFile(
+                    path,
+                    named[1].decode(),
+                    json.loads(placed[1]) if placed else None,
+                    updated_ms=int(updated[1]),
+                    sequence_number=int(sequence[1]) if sequence else 0,
+                )
         return _described(path, _document(read(path, 0, None)))
     except FileNotFoundError:
         return None
@@ -123,8 +230,12 @@ def _document(content: bytes) -> Mapping[str, object]:
 
 
 def _described(path: str, document: Mapping[str, object]) -> MetadataFile:
-    folder, schema, _ = path.rpartition("/schema/schema-")
-    if schema:  # Paimon's, which names neither: it is of the table it lies in
-        return MetadataFile(path, None, folder)
     uuid, location = document.get("table-uuid"), document.get("location")
-    return MetadataFile(path, str(uuid) if uuid else None, str(location) if location else None)
+    updated, sequence = document.get("last-updated-ms"), document.get("last-sequence-number")
+    return MetadataFile(
+        path,
+        str(uuid) if uuid else None,
+        str(location) if location else None,
+        updated_ms=updated if isinstance(updated, int) else None,
+        sequence_number=sequence if isinstance(sequence, int) else 0,
+    )

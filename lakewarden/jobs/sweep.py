@@ -17,16 +17,18 @@ import pyarrow.compute as pc
 from lakewarden.actions import DoomFiles
 from lakewarden.errors import Refused
 from lakewarden.formats.names import Names, names_of
+from lakewarden.location import Location, hashes
 from lakewarden.model import Hold, HoldKind, Job, TableView
-from lakewarden.paths import hashes, normal
 from lakewarden.plan import Bounds, ManyDoomed, Plan, count_spared
 from lakewarden.policy.resolve import Policy
-from lakewarden.safety.holds import Holds
+from lakewarden.safety.holds import Holds, known_age
 
 REASON = "no metadata names it"
 
 # A part of a path that tools pass over; a partition folder such as `_day=7` is not one.
 _HIDDEN = re.compile(r"^\.|^_[^=]*$")
+# Flink names the manifests of what it has not committed yet after its job.
+_FLINK_MANIFEST = re.compile(r"/([0-9a-f]{32})-[^/]*-\d+-\d+-\d+-\d+[^/]*\.avro$")
 _RUN = re.compile(r"lakewarden-(\d{8}-\d{6}-[0-9a-f]{6})-")
 
 
@@ -40,6 +42,7 @@ class Fate(StrEnum):
     FOREIGN = "foreign"
     ACTIVE = "active"
     STAGED = "staged"
+    STREAM = "stream"
     YOUNG = "young"
     ORPHAN = "orphan"
 
@@ -77,13 +80,16 @@ def judge(
     open_runs: Collection[str],
     young_since: datetime,
     names: Names,
+    flink_jobs: Collection[str] = (),
 ) -> Judged:
     """The fate of every listed file. Only what nobody can need any more and is old enough is an orphan."""
     unnamed = listing.files.filter(pa.array(~named))
-    roots = [normal(root).rstrip("/") + "/" for root in listing.roots]
+    roots = [Location.of(root) for root in listing.roots]
     fates: list[Fate] = []
     for path, modified in zip(unnamed["path"].to_pylist(), unnamed["modified"].to_pylist(), strict=True):
-        fates.append(_fate(path, modified, roots, restored, doomed, holds, open_runs, young_since, names))
+        fates.append(
+            _fate(path, modified, roots, restored, doomed, holds, open_runs, young_since, names, flink_jobs)
+        )
     told = np.array([str(each) for each in fates], dtype=object)
     sizes = unnamed["size"].to_numpy()
     counts: dict[Fate, tuple[int, int]] = {
@@ -99,39 +105,46 @@ def judge(
 
 def _fate(
     path: str,
-    modified: datetime,
-    roots: Sequence[str],
+    modified: datetime | None,
+    roots: Sequence[Location],
     restored: Callable[[str], bool],
     doomed: Callable[[str], bool],
     holds: Holds,
     open_runs: Collection[str],
     young_since: datetime,
     names: Names,
+    flink_jobs: Collection[str],
 ) -> Fate:
-    plain = normal(path)
+    place = Location.of(path)
     if restored(path):
         return Fate.RESTORED
     if doomed(path):
         return Fate.DOOMED
+    job = _FLINK_MANIFEST.search(path)
+    if job is not None and job[1] in flink_jobs:
+        return Fate.STREAM
     hold = holds.covering(path, modified)
     if hold is not None:
         return _held(hold)
     run = _RUN.search(path)
     if run is not None and run[1] in open_runs:
         return Fate.ACTIVE
-    if _is_hidden(plain, roots):
-        return Fate.HIDDEN
-    if not names.ours.search(plain):
-        return Fate.FOREIGN
-    return Fate.YOUNG if modified > young_since else Fate.ORPHAN
+    if names.temporary is None or not names.temporary.search(place.normal):
+        if _is_hidden(place, roots):
+            return Fate.HIDDEN
+        if not names.ours.search(place.normal):
+            return Fate.FOREIGN
+    known = known_age(modified)
+    return Fate.YOUNG if known is None or known > young_since else Fate.ORPHAN
 
 
 def _held(hold: Hold) -> Fate:
     return Fate.STAGED if hold.kind is HoldKind.LOAD else Fate.ACTIVE
 
 
-def _is_hidden(plain: str, roots: Sequence[str]) -> bool:
-    below = next((plain[len(root) :] for root in roots if plain.startswith(root)), plain)
+def _is_hidden(place: Location, roots: Sequence[Location]) -> bool:
+    found = (place.below(root) for root in roots)
+    below = next((each for each in found if each is not None), place.path)
     return any(_HIDDEN.match(part) for part in below.split("/"))
 
 
@@ -142,11 +155,21 @@ _WHY = {
     Fate.FOREIGN: "foreign: not a file a table's writer leaves behind",
     Fate.ACTIVE: "active: a writer may be at it",
     Fate.STAGED: "staged: a load waits to be adopted",
+    Fate.STREAM: "a Flink job of the table's history may still commit it",
 }
 
 
-def plan(view: TableView, policy: Policy, judged: Judged, now: datetime) -> Plan:
-    """The orphans, unless they are so many that something else must be wrong: then Refused."""
+def plan(
+    view: TableView,
+    policy: Policy,
+    judged: Judged,
+    now: datetime,
+    not_own: Mapping[str, str] | None = None,
+) -> Plan:
+    """The orphans, unless they are so many that something else must be wrong: then Refused.
+
+    `not_own` are places that the table's writer names, by what names them; they were not looked at.
+    """
     check_share(view, policy, judged)
     young = f"young: {policy.explain('orphan_grace_hours')}"
     spared = [
@@ -167,9 +190,22 @@ def plan(view: TableView, policy: Policy, judged: Judged, now: datetime) -> Plan
         policy_hash=policy.hash(),
         reason=_summary(judged),
         actions=actions,
-        spared=count_spared([("file", *judged.fates[Fate.NAMED], "named by the table's metadata"), *spared]),
+        spared=count_spared(
+            [
+                ("file", *judged.fates[Fate.NAMED], "named by the table's metadata"),
+                *spared,
+                *(("place", 1, 0, _not_looked_at(view, *each)) for each in (not_own or {}).items()),
+            ]
+        ),
     )
     return replace(made, doomed=ManyDoomed(found.select(["path", "size"]), REASON)) if actions else made
+
+
+def _not_looked_at(view: TableView, name: str, place: str) -> str:
+    return (
+        f"{place} is named by {name}, which whoever writes the table can set; "
+        f"if it is the table's own: `lakewarden policy '{view.ref}' --set own_places={place}`"
+    )
 
 
 def check_share(view: TableView, policy: Policy, judged: Judged) -> None:

@@ -15,25 +15,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewarden import clock
+from lakewarden.aliases import Aliases
 from lakewarden.engine.objects import LISTING, Objects
-from lakewarden.errors import Refused
+from lakewarden.errors import LakewardenError, Refused
 from lakewarden.formats.names import names_of
 from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs import sweep
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.expire import refuse_without_gc
-from lakewarden.jobs.grounds import Grounds
+from lakewarden.jobs.grounds import Grounds, places_of
 from lakewarden.jobs.inventory import read_inventory
 from lakewarden.jobs.moved_on import moved_on
-from lakewarden.jobs.neighbours import Neighbours
-from lakewarden.jobs.strays import read_strays
+from lakewarden.jobs.neighbours import Neighbours, named_files
+from lakewarden.jobs.strays import METADATA, read_strays, settled, unclaimed
 from lakewarden.jobs.sweep import Fate, Judged, Listing
+from lakewarden.location import Location, all_inside, inside, normal, normals, shortest
 from lakewarden.model import RunState, TableRef, TableView
-from lakewarden.paths import inside, normal, normals, shortest
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import gather
-from lakewarden.safety.ownership import EXTERNAL, roots
+from lakewarden.safety.ownership import EXTERNAL, Places, roots
 from lakewarden.safety.proof import Proof
+from lakewarden.safety.reached import Reached, contains
+from lakewarden.safety.spelling import Spellings
+from lakewarden.safety.streams import flink_jobs
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.runs import Journal
 
@@ -50,16 +54,31 @@ def prepare(
     grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
 ) -> Prepared:
     refuse_without_gc("sweep", view)
+    places = places_of(grounds, policy)
+    _refuse_moved(view, places)
     objects = Objects(view.io)
-    listing = _listing(grounds, objects, view, policy)
+    neighbours = Neighbours("sweep", grounds.lake, view, places=places)
+    neighbours.check()  # whose places they are is asked before one of them is listed
+    listing = _listing(grounds, objects, view, policy, places)
     strays = read_strays(objects, view, _metadata_files(listing), grounds.lake.strays)
-    neighbours = Neighbours("sweep", grounds.lake, view, strays)
-    fresh, proof = _proven(neighbours, listing, format_, objects)
-    refuse_without_gc("sweep", fresh)
-    judged = _judge(grounds, listing, fresh, proof, policy, now)
+    strays = unclaimed(grounds.state, view, strays)
+    neighbours.strays = settled(objects, view, strays, lambda: format_.view(view.ref))
+    for left in reversed(range(_ATTEMPTS)):
+        fresh, proof = _proven(neighbours, listing, format_, objects)
+        refuse_without_gc("sweep", fresh)
+        judged = _judge(grounds, listing, fresh, proof, policy, now)
+        try:
+            _check_spellings(format_, fresh, proof, listing, grounds.lake.aliases, judged)
+            break
+        except Refused:
+            raise
+        except LakewardenError:  # somebody expired what was about to be read: the table as it is now counts
+            if not left or moved_on(fresh, lambda: format_.view(view.ref)) is None:
+                raise
     if policy.maybe_text("sweep_inventory") is not None:
         judged = _as_they_are_now(objects, judged, now - policy.hours("orphan_grace_hours"))
-    return Prepared(sweep.plan(fresh, policy, judged, now), fresh, policy, more=judged)
+    made = sweep.plan(fresh, policy, judged, now, places.not_own(view))
+    return Prepared(made, fresh, policy, more=judged)
 
 
 def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
@@ -96,7 +115,9 @@ def counters(view: TableView, judged: Judged) -> dict[str, int]:
         "skipped_young": judged.fates[Fate.YOUNG][0],
         "skipped_active": judged.fates[Fate.ACTIVE][0],
         "skipped_staged": judged.fates[Fate.STAGED][0],
-        "skipped_in_flight": sum(judged.fates[each][0] for each in (Fate.YOUNG, Fate.ACTIVE, Fate.STAGED)),
+        "skipped_in_flight": sum(
+            judged.fates[each][0] for each in (Fate.YOUNG, Fate.ACTIVE, Fate.STAGED, Fate.STREAM)
+        ),
         "skipped_hidden": judged.fates[Fate.HIDDEN][0],
         "skipped_foreign": judged.fates[Fate.FOREIGN][0],
         "skipped_restored": judged.fates[Fate.RESTORED][0],
@@ -104,10 +125,22 @@ def counters(view: TableView, judged: Judged) -> dict[str, int]:
     }
 
 
-def _listing(grounds: Grounds, objects: Objects, view: TableView, policy: Policy) -> Listing:
-    """Everything under the table's folders, listed now or read from an inventory."""
+def _refuse_moved(view: TableView, places: Places) -> None:
+    if places.is_own(view, view.location):
+        return
+    raise Refused(
+        action="sweep",
+        target=view.ref,
+        reason=f"its location was {places.home(view)} when it was first seen and is {view.location} now; "
+        "whoever writes the table can change it, so files there are not known to be the table's",
+        hint=f"if that place is the table's own, say so: `lakewarden policy '{view.ref}' --set own_places={view.location}`",
+    )
+
+
+def _listing(grounds: Grounds, objects: Objects, view: TableView, policy: Policy, places: Places) -> Listing:
+    """Everything under the table's own places, listed now or read from an inventory."""
     # What lies in folders that a table shares by an option of its own is not known to be its: not looked for orphans.
-    own = [place for name, place in roots(view).items() if not name.startswith(EXTERNAL)]
+    own = [place for name, place in places.own(view).items() if not name.startswith(EXTERNAL)]
     folders = tuple(shortest(own))
     inventory = policy.maybe_text("sweep_inventory")
     if inventory is not None:
@@ -120,7 +153,7 @@ def _listing(grounds: Grounds, objects: Objects, view: TableView, policy: Policy
 def _metadata_files(listing: Listing) -> dict[str, str]:
     """Each with its stamp, empty where an inventory has none."""
     paths = listing.files["path"]
-    found = listing.files.filter(pc.match_substring_regex(paths, r"\.metadata\.json|/schema/schema-"))
+    found = listing.files.filter(pc.match_substring_regex(paths, METADATA))
     return dict(zip(found["path"].to_pylist(), pc.fill_null(found["stamp"], "").to_pylist(), strict=True))
 
 
@@ -132,18 +165,23 @@ def _proven(
     for _ in range(_ATTEMPTS - 1):
         fresh, proof = neighbours.prove()
         try:
-            _check_listing(listing, fresh, proof, format_, objects)
+            _check_listing(listing, fresh, proof, format_, objects, neighbours.places)
             return fresh, proof
         except Refused:
             if moved_on(fresh, lambda: format_.view(ref)) is None:
                 raise
     fresh, proof = neighbours.prove()
-    _check_listing(listing, fresh, proof, format_, objects)
+    _check_listing(listing, fresh, proof, format_, objects, neighbours.places)
     return fresh, proof
 
 
 def _check_listing(
-    listing: Listing, view: TableView, proof: Proof, format_: TableFormat, objects: Objects
+    listing: Listing,
+    view: TableView,
+    proof: Proof,
+    format_: TableFormat,
+    objects: Objects,
+    places: Places,
 ) -> None:
     """A listing that lacks what metadata names is not of this table, or not whole, or the table is damaged: stop."""
     if not listing.files.num_rows:
@@ -154,14 +192,19 @@ def _check_listing(
             view, "a listed file was modified in the future", "set the clocks right: ages cannot be told"
         )
     own = proof.reached[0]
+    _check_lived_in(listing, view, own, places)
     unlisted = np.setdiff1d(own.numbers, listing.numbers)
     if own.hints is not None:
         unlisted = np.setdiff1d(unlisted, own.hints)
     if not len(unlisted):
         return
-    folders = [normal(root) for root in listing.roots]
+    folders = [Location.of(root) for root in listing.roots]
     for paths in format_.named_paths(view, unlisted):
-        near = [path for path in paths.to_pylist() if any(inside(normal(path), each) for each in folders)]
+        near = [
+            path
+            for path in paths.to_pylist()
+            if any(Location.of(path).may_be_inside(each) for each in folders)
+        ]
         for start in range(0, len(near), _ASKED_AT_ONCE):
             asked = near[start : start + _ASKED_AT_ONCE]
             gone = [path for path, stat in zip(asked, objects.stat(asked), strict=True) if stat is None]
@@ -173,6 +216,32 @@ def _check_listing(
                 )
 
 
+def _check_lived_in(listing: Listing, view: TableView, own: Reached, places: Places) -> None:
+    """A place where none of the table's files lie is not taken for its own, unless the operator named it."""
+    named = pa.array(contains(own.numbers, listing.numbers))
+    for root in listing.roots:
+        if any(inside(root, each) for each in places.confirmed):
+            continue
+        here = all_inside(listing.files["path"], [root])
+        if pc.any(here).as_py() and not pc.any(pc.and_(here, named)).as_py():
+            raise _contradiction(
+                view,
+                f"{root} holds no file of the table",
+                f"if that place is the table's own, say so: `lakewarden policy '{view.ref}' --set own_places={root}`",
+            )
+
+
+def _check_spellings(
+    format_: TableFormat, view: TableView, proof: Proof, listing: Listing, aliases: Aliases, judged: Judged
+) -> None:
+    """Refused where an orphan may be a file that the metadata has another name of."""
+    numbers = proof.reached[0].numbers
+    if len(shortest(roots(view).values())) == 1:  # what was listed in the only folder is named in it
+        numbers = np.setdiff1d(numbers, listing.numbers)
+    made = Spellings("sweep", view, lambda: named_files(format_, view, numbers), aliases)
+    made.check(judged.orphans["path"])
+
+
 def _contradiction(view: TableView, reason: str, hint: str) -> Refused:
     return Refused(action="sweep", target=view.ref, reason=reason, hint=f"nothing was changed; {hint}")
 
@@ -180,16 +249,17 @@ def _contradiction(view: TableView, reason: str, hint: str) -> Refused:
 def _judge(
     grounds: Grounds, listing: Listing, view: TableView, proof: Proof, policy: Policy, now: datetime
 ) -> Judged:
-    known = DoomedFiles(grounds.state)
+    known, aliases = DoomedFiles(grounds.state), grounds.lake.aliases
     return sweep.judge(
         listing,
-        named=proof.holds(listing.numbers),
-        restored=_among(known.restored_paths(view.uuid)),
-        doomed=_among(known.doomed_paths(view.uuid)),
-        holds=gather(view, grounds.state, now),
+        named=proof.names(listing.files["path"], listing.numbers),
+        restored=_among(known.restored_paths(view.uuid), aliases),
+        doomed=_among(known.doomed_paths(view.uuid), aliases),
+        holds=replace(gather(view, grounds.state, now), aliases=aliases),
         open_runs=_open_runs(grounds, view.ref),
         young_since=now - policy.hours("orphan_grace_hours"),
         names=names_of(view),
+        flink_jobs=flink_jobs(view),
     )
 
 
@@ -206,10 +276,10 @@ def _as_they_are_now(objects: Objects, judged: Judged, young_since: datetime) ->
     return replace(judged, orphans=files, fates=fates)
 
 
-def _among(pages: Iterable[pa.Array]) -> Callable[[str], bool]:
+def _among(pages: Iterable[pa.Array], aliases: Aliases) -> Callable[[str], bool]:
     """A question for one path: few are asked about, those that no metadata names."""
     known = {plain for page in pages for plain in normals(page).to_pylist()}
-    return lambda path: normal(path) in known
+    return lambda path: any(normal(each) in known for each in aliases.spellings(path))
 
 
 def _open_runs(grounds: Grounds, table: TableRef) -> frozenset[str]:

@@ -17,7 +17,7 @@ from lakewarden.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One group's ending. Only DONE ones have a snapshot."""
+    """One group's ending. Only DONE ones have a snapshot, unless it was expired before anyone could look."""
 
     group: RewriteGroup
     state: RunState
@@ -37,7 +37,11 @@ class Result:
 
     @classmethod
     def done(
-        cls, written: Written, snapshot_id: int, shares: Mapping[str, float] | None = None, carried: int = 0
+        cls,
+        written: Written,
+        snapshot_id: int | None,
+        shares: Mapping[str, float] | None = None,
+        carried: int = 0,
     ) -> Result:
         return cls(
             group=written.group,
@@ -71,7 +75,7 @@ def outcome(
         dict.fromkeys(id_ for state, id_ in endings if state is RunState.DONE and id_ is not None)
     )
     state = _state(plan, {state for state, _ in endings}, interrupted)
-    if state is RunState.DONE and not snapshots:
+    if state is RunState.DONE and not snapshots and not results:
         state = RunState.NOTHING_TO_DO
     reason = "; ".join(part for part in (_reason(plan, results, state), *_chore_reasons(chores)) if part)
     counters = {
@@ -174,13 +178,30 @@ def _mean(shares: Sequence[float]) -> float:
 
 
 def digest_of(written: Sequence[Written]) -> str:
-    """The rows' digest for the summary; empty where not every row was hashed."""
-    if any(each.written is None or each.copied for each in written):
+    """The digest for the summary: of every row, or, where pages were copied, of the values that were decoded."""
+    digests = [each.written for each in written if each.written is not None]
+    if len(digests) < len(written):
         return ""
-    return str(sum((each.written for each in written if each.written), Digest()))
+    total = sum(digests, Digest())
+    if any(each.copied for each in written):
+        return total.text("values-v1") if total.rows else ""
+    return str(total)
 
 
 def proof_of(written: Sequence[Written]) -> str:
-    """How the rows were proven: by their digest, by the checksums of the pages that were copied, or by their count."""
-    kinds = {"pages" if each.copied else "rows" if each.written else "count" for each in written}
-    return "+".join(sorted(kinds))
+    """How the rows were proven, as parts joined by `+`.
+
+    rows: every row by its digest. pages: the checksums of pages that were copied. values: beside those, the columns that were
+    decoded, by a digest of what was read and of what was written. count: no more than how many rows there are, or, where the
+    format's own writer applied deletes or merged rows of one key, that there are no more than before.
+    """
+    return "+".join(sorted({kind for each in written for kind in _proofs(each)}))
+
+
+def _proofs(written: Written) -> set[str]:
+    if not written.copied:
+        return {"count" if written.written is None else "rows"}
+    if written.written is None:
+        return {"pages", "count"}
+    # Of no rows: every column was copied.
+    return {"pages", "values"} if written.written.rows else {"pages"}

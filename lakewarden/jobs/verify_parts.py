@@ -12,7 +12,8 @@ from lakewarden.engine.kernels.sources import Slice
 from lakewarden.engine.kernels.task import RewriteTask
 from lakewarden.engine.seam import Trouble
 from lakewarden.formats.seam import DataFile, Files, Replaced
-from lakewarden.jobs.packing import KERNEL_STORES, scheme
+from lakewarden.jobs.packing import KERNEL_STORES
+from lakewarden.location import scheme_of
 from lakewarden.model import DeleteFile, TableView
 
 _MIB = 1 << 20
@@ -55,8 +56,8 @@ def unreadable(side: Files) -> Trouble | None:
     for each in files:
         if each.encrypted:
             return Trouble(True, each.path, "the file is encrypted")
-        if scheme(each.path) not in KERNEL_STORES:
-            return Trouble(True, each.path, f"files on {scheme(each.path)} cannot be read here")
+        if scheme_of(each.path) not in KERNEL_STORES:
+            return Trouble(True, each.path, f"files on {scheme_of(each.path)} cannot be read here")
     return None
 
 

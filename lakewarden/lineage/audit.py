@@ -22,6 +22,7 @@ from typing import Any
 
 from lakewarden.lineage.history import Entry
 from lakewarden.lineage.validate import Requirements, Violation, validate
+from lakewarden.naming import printed
 from lakewarden.state.rejections import Rejected
 
 INPUTS = "input.snapshot_ids"
@@ -52,7 +53,7 @@ def inputs_of(text: str | None) -> tuple[list[tuple[str | None, int]], list[str]
             continue
         table, at, number = (each.strip() for each in part.rpartition("@"))
         if _ID.fullmatch(number) and int(number) < 1 << 63 and bool(table) == bool(at):
-            found.append((table or None, int(number)))
+            found.append((printed(table) if table else None, int(number)))
         else:
             unreadable.append(part)
     return found, unreadable

@@ -208,4 +208,4 @@ def _version(snapshot_id: int | None) -> dict[str, Any]:
 
 
 def _name(table: TableRef) -> str:
-    return ".".join((*table.namespace, table.name))
+    return table.short

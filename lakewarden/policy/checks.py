@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from lakewarden.errors import PolicyError
-from lakewarden.policy.origin import Layer, Value
+from lakewarden.policy.origin import Ignored, Layer, Value
 
 Values = Mapping[str, Value]
 
@@ -27,12 +27,12 @@ NEEDS = (
 _OWN_LAYERS = frozenset({Layer.TABLE_PROPERTY, Layer.TABLE, Layer.CALL})
 
 
-def check(values: Values) -> None:
+def check(values: Values, ignored: Sequence[Ignored] = ()) -> None:
     """Raises PolicyError for the first pair that disagrees."""
     for lower, upper in ORDERED:
         _check_order(values[lower], values[upper])
     for name, wanted, needed in NEEDS:
-        _check_need(values[name], wanted, values[needed])
+        _check_need(values[name], wanted, values[needed], ignored)
     _check_grace(values["delete_grace_hours"])
 
 
@@ -44,9 +44,15 @@ def _check_order(lower: Value, upper: Value) -> None:
         )
 
 
-def _check_need(value: Value, wanted: object, needed: Value) -> None:
+def _check_need(value: Value, wanted: object, needed: Value, ignored: Sequence[Ignored]) -> None:
     if value.value == wanted and needed.value is None:
-        raise PolicyError(key=value.key, reason=f"{value} needs {needed.key}, and that is {needed}; set both")
+        unheard = (
+            f"; {each.origin}={each.value} is ignored: {each.reason}"
+            for each in ignored
+            if each.key == needed.key
+        )
+        reason = f"{value} needs {needed.key}, and that is {needed}; set both{next(unheard, '')}"
+        raise PolicyError(key=value.key, reason=reason)
 
 
 def _check_grace(grace: Value) -> None:

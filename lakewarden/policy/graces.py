@@ -5,19 +5,19 @@ from __future__ import annotations
 from datetime import datetime
 
 from lakewarden.policy.resolve import Policy
-from lakewarden.state.verdicts import FAILED_LOAD, Verdict
+from lakewarden.state.verdicts import CLAIMED, FAILED_LOAD, Verdict
 
 _GRACE = "delete_grace_hours"
 _LOAD_GRACE = "orphan_grace_hours"
 
 
 def grace_key(cause: str) -> str:
-    """The policy key that says how long files of this cause wait. Those of a failed load wait as long as orphans."""
-    return _LOAD_GRACE if cause == FAILED_LOAD else _GRACE
+    """The policy key that says how long files of this cause wait. What was never part of the table waits as long as orphans."""
+    return _LOAD_GRACE if cause in (FAILED_LOAD, CLAIMED) else _GRACE
 
 
 def due_at(verdict: Verdict, policy: Policy) -> datetime | None:
     """When its files may be deleted; None while it is not in force."""
-    if verdict.doomed_at is None:
+    if verdict.waits_since is None:
         return None
-    return verdict.doomed_at + policy.hours(grace_key(verdict.cause))
+    return verdict.waits_since + policy.hours(grace_key(verdict.cause))

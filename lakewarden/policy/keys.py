@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from enum import StrEnum
+from typing import assert_never
 
 from lakewarden.errors import PolicyError
 from lakewarden.policy.values import Kind, PolicyValue, Unreadable, is_none, read, show
 
+MEBIBYTE = 1 << 20
 _MANY_BYTES = 2**63 - 1
 _MANY_HOURS = 24 * 365 * 1000
 _MANY = 2**31 - 1
 
 
+class Say(StrEnum):
+    """What a table's own properties may say about a key. They are the writer's word; every other layer is the operator's.
+
+    The values are the words that the docs and messages use.
+    """
+
+    ANY = "any value"
+    MORE = "only more than the operator's value"
+    LESS = "only less than the operator's value"
+    OFF = "only false"
+    ON = "only true"
+    UNSET = "any value, where the operator says nothing"
+    NOTHING = "nothing"
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One row of the table. `least` and `most` bound a number, or how many names a list has."""
+    """One row of the table. `least` and `most` bound a number, or how many names a list has.
+
+    `call_least` is the bound for one call, where that is lower. `by_property` is what a table's properties may say; `safer`
+    are the choices from the least to the most careful one, for a key of which they may say MORE.
+    """
 
     name: str
     kind: Kind
@@ -28,23 +51,57 @@ class Key:
     example: str = ""
     call_only: bool = False
     may_be_none: bool = False
+    call_least: float | None = None
+    by_property: Say = Say.NOTHING
+    safer: tuple[str, ...] = ()
 
     @property
     def optional(self) -> bool:
         """Whether `none` is a value: the key is simply not set."""
         return self.default is None or self.may_be_none
 
-    def parse(self, found: object, where: str) -> PolicyValue:
+    def parse(self, found: object, where: str, *, call: bool = False) -> PolicyValue:
         """The value in its normal form, or a PolicyError that says what is allowed. `where` is the layer it came from."""
         if self.optional and is_none(found):
             return None
         try:
             value = read(self.kind, found)
-        except Unreadable:
-            raise self._refusal(found, where) from None
-        if not self._fits(value):
+        except Unreadable as error:
+            raise self._refusal(found, where, str(error)) from None
+        if not self._fits(value, call):
             raise self._refusal(found, where)
         return value
+
+    def may_say(self, value: PolicyValue, operators: PolicyValue, *, is_set: bool) -> bool:
+        """Whether a table's property may have this value where the operator's layers have the other one.
+
+        `is_set`: the operator's value is more than the default.
+        """
+        match self.by_property:
+            case Say.ANY:
+                return True
+            case Say.MORE:
+                return self._at_least(value, operators)
+            case Say.LESS:
+                return self._at_least(operators, value)
+            case Say.OFF:
+                return value is False
+            case Say.ON:
+                return value is True
+            case Say.UNSET:
+                return not is_set
+            case Say.NOTHING:
+                return False
+            case _:
+                assert_never(self.by_property)
+
+    def _at_least(self, one: PolicyValue, other: PolicyValue) -> bool:
+        """A number that is not set is without bound, names that are not set are none."""
+        if self.safer:
+            return self.safer.index(str(one)) >= self.safer.index(str(other))
+        if self.kind is Kind.NAMES:
+            return set(_several(one)) >= set(_several(other))
+        return _number(one) >= _number(other)
 
     def allowed(self) -> str:
         """What may be written, in words: `a size in bytes, at least 1`."""
@@ -59,27 +116,46 @@ class Key:
         if self.above is not None:
             parts.append(f"above {self.above:g}")
         if self.least is not None:
-            parts.append(f"at least {self.least:g}")
+            parts.append(f"at least {_plain(self.least)}")
+        if self.call_least is not None:
+            parts.append(f"for one call at least {_plain(self.call_least)}")
         if self.most is not None and self.most not in (_MANY, _MANY_BYTES, _MANY_HOURS):
             parts.append(f"at most {self.most:g}")
         return " and ".join(parts)
 
-    def _fits(self, value: PolicyValue) -> bool:
+    def _fits(self, value: PolicyValue, call: bool = False) -> bool:
         if self.choices and value not in self.choices:
             return False
         size = len(value) if isinstance(value, tuple) else value
         if isinstance(size, bool) or not isinstance(size, int | float):
             return True
+        least = self.call_least if call and self.call_least is not None else self.least
         return (
-            (self.least is None or size >= self.least)
+            (least is None or size >= least)
             and (self.most is None or size <= self.most)
             and (self.above is None or size > self.above)
         )
 
-    def _refusal(self, found: object, where: str) -> PolicyError:
+    def _refusal(self, found: object, where: str, why: str = "") -> PolicyError:
         example = self.example or (show(self.default) if self.default is not None else _EXAMPLES[self.kind])
-        reason = f"found {found!r} ({where}); allowed: {self.allowed()}; for example {self.name}={example}"
+        told = f"; {why}" if why else ""
+        reason = (
+            f"found {found!r} ({where}){told}; allowed: {self.allowed()}; for example {self.name}={example}"
+        )
         return PolicyError(key=self.name, reason=reason)
+
+
+def _several(value: PolicyValue) -> tuple[str | int, ...]:
+    return value if isinstance(value, tuple) else ()
+
+
+def _number(value: PolicyValue) -> float:
+    return float(value) if isinstance(value, int | float) else math.inf
+
+
+def _plain(number: float) -> str:
+    """Without an exponent: sizes are compared by eye."""
+    return str(int(number)) if float(number).is_integer() else f"{number:g}"
 
 
 _WORDS = {
@@ -91,6 +167,7 @@ _WORDS = {
     Kind.PERCENT: "a percentage",
     Kind.CHOICE: "a word",
     Kind.TEXT: "text",
+    Kind.FILTER: "comparisons of columns with literals (=, <>, <, <=, >, >=, in, between, like 'prefix%', is null), joined by and, or, not",
     Kind.SPEC: "current, keep, or the id of one of the table's partition specs",
     Kind.COLUMNS: "different column names",
     Kind.SORT: "columns, each with asc or desc, nulls first or nulls last when wanted",
@@ -107,6 +184,7 @@ _EXAMPLES = {
     Kind.PERCENT: "25",
     Kind.CHOICE: "auto",
     Kind.TEXT: "main",
+    Kind.FILTER: "day >= '2026-01-01'",
     Kind.SPEC: "current",
     Kind.COLUMNS: "a, b",
     Kind.SORT: "a, b desc nulls last",
@@ -127,6 +205,11 @@ def _size(name: str, default: int | None, sentence: str) -> Key:
     return Key(name, Kind.BYTES, default, sentence, least=1, most=_MANY_BYTES, example="128MiB")
 
 
+def _floored(name: str, default: int, sentence: str) -> Key:
+    """Small enough, it would make a file or a commit of every row. Whoever asks for one call sees what comes of it."""
+    return replace(_size(name, default, sentence), least=MEBIBYTE, call_least=1)
+
+
 def _hours(name: str, default: int | None, sentence: str, least: int = 0, example: str = "30d") -> Key:
     return Key(name, Kind.HOURS, default, sentence, least=least, most=_MANY_HOURS, example=example)
 
@@ -139,28 +222,28 @@ def _text(name: str, default: str | None, sentence: str, example: str) -> Key:
     return Key(name, Kind.TEXT, default, sentence, example=example)
 
 
-KEYS: tuple[Key, ...] = (
+_ROWS: tuple[Key, ...] = (
     _switch("maintenance_enabled", True, "master switch of the table's pass"),
     # compact
     _switch("rewrite_enabled", True, "whether small files are compacted"),
     _choice("rewrite_engine", "arrow", ("arrow", "iceberg"), "which engine rewrites data files; iceberg is the format's own writer: Iceberg's on Spark, Paimon's for Paimon tables"),
-    _choice("rewrite_encodings", "auto", ("auto", "classic", "modern"), "classic writes the Parquet encodings every reader knows; modern adds delta and byte-stream-split, smaller and faster, which older vectorised readers refuse; auto is modern for format version 3, whose readers are new, else classic"),
+    _choice("rewrite_encodings", "auto", ("auto", "classic", "modern"), "classic writes the Parquet encodings every reader knows; modern adds delta and byte-stream-split, smaller and faster, which older vectorised readers refuse (Spark 3.5 with Iceberg up to 1.10); auto is classic, but for columns whose source files already use one of these"),
     _choice("rewrite_strategy", "auto", ("auto", "binpack", "sort", "zorder", "hilbert"), "auto is zorder when rewrite_zorder_columns is set, else sort when the table has a sort order, else binpack"),
     Key("rewrite_zorder_columns", Kind.COLUMNS, None, "columns to cluster by", least=2, most=4),
     Key("rewrite_sort_columns", Kind.SORT, None, "sort by these instead of the table's sort order"),
     _text("rewrite_branch", "main", "the branch to work on; others are untouched", "main"),
-    Key("rewrite_output_spec_id", Kind.SPEC, "current", "partition spec of the outputs; keep leaves files of older specs in theirs", least=0, most=_MANY),
-    _size("rewrite_max_group_bytes", 107374182400, "bound of one unit of work and commit"),
-    _size("rewrite_target_bytes", 134217728, "size outputs aim at"),
+    Key("rewrite_output_spec_id", Kind.SPEC, "current", "partition spec of the outputs; keep leaves files of older specs in theirs; where it is set, files of other specs are moved even if they are alone or large enough", least=0, most=_MANY),
+    _floored("rewrite_max_group_bytes", 107374182400, "bound of one unit of work and commit"),
+    _floored("rewrite_target_bytes", 134217728, "size outputs aim at"),
     _size("rewrite_small_bytes", 33554432, "files below this are candidates"),
     _size("rewrite_max_bytes", 1073741824, "files above this are split"),
     _count("rewrite_min_input_files", 8, "candidates a partition needs before it is rewritten; of a table with primary keys, sorted runs a bucket needs"),
     _choice("rewrite_merge", "auto", ("auto", "full", "minor"), "tables with primary keys: full makes one sorted run of a bucket, minor merges the newest runs as Paimon's writers do, which moves less; auto is full where the bucket is small or a quarter of it is new"),
-    _text("rewrite_where", None, "only partitions and files that match this filter; it selects files, never rows", "day >= '2026-01-01'"),
+    Key("rewrite_where", Kind.FILTER, None, "only partitions and files that match this filter; it selects files, never rows", example="day >= '2026-01-01'"),
     _hours("rewrite_sealed_after_hours", None, "only time partitions that closed at least this long ago", example="6h"),
     _size("rewrite_max_bytes_per_run", None, "stop after this much input; the run is partial and the next one goes on"),
     _count("rewrite_max_commits", None, "bound on the commits of one run"),
-    _choice("rewrite_digest", "auto", ("auto", "rows", "off"), "how a rewrite proves its rows before it commits: auto hashes every row on its way in and out, and compares page checksums where whole pages are copied; rows copies no pages, so every row is hashed; off only counts"),
+    _choice("rewrite_digest", "auto", ("auto", "rows", "off"), "how a rewrite proves its rows before it commits: auto hashes every value that is decoded on its way in and out, and copies whole pages only by their checksums; rows copies no pages, so every row is hashed; off only counts, and compares the checksums of pages that are copied"),
     # compact-deletes
     _switch("delete_compaction_enabled", True, "whether files that carry many deletes are rewritten without them"),
     _count("delete_compaction_min_deletes", 1, "delete files a data file carries before it is rewritten"),
@@ -175,6 +258,7 @@ KEYS: tuple[Key, ...] = (
     _count("snapshot_min_retained", 5, "this many snapshots are always kept"),
     _count("snapshot_max_retained", None, "the window keeps at most this many snapshots, the newest"),
     _count("snapshot_expire_limit", None, "expire at most this many snapshots in one run"),
+    _hours("snapshot_restart_hours", 720, "how long after its last commit a streaming writer (Flink, Spark, Kafka Connect, Paimon) may come back: until then the snapshots stay by which it finds that commit"),
     Key("snapshot_ids", Kind.IDS, None, "for one call only: expire just these; holds still win", call_only=True),
     # expire-partitions
     _switch("partition_expiry_enabled", False, "whether old partitions expire"),
@@ -192,6 +276,7 @@ KEYS: tuple[Key, ...] = (
     _hours("orphan_grace_hours", 168, "how old a file must be before a sweep may doom it", least=24, example="7d"),
     Key("orphan_max_percent", Kind.PERCENT, 25, "a sweep that would doom more than this share of what it listed refuses", least=0, most=100),
     Key("sweep_inventory", Kind.TEXT, None, "for one call only: judge by this inventory (a Parquet or CSV file, or a table or view Spark knows) instead of listing", example="inventory.parquet", call_only=True),
+    Key("own_places", Kind.NAMES, None, "folders that are the table's own besides the location it was first seen at: a place that its properties name (write.data.path and others), or that its location was changed to, is swept and reaped only inside one of them", example="s3://bucket/data/events"),
     _switch("reap_outside_location", False, "whether reap deletes doomed files outside the table's own folders: files that were taken in from elsewhere, which others may use"),
     _hours("delete_grace_hours", 24, "how long a file stays doomed before it is reaped; below 1 only in the table's own policy or the call", example="24h"),
     # handoff
@@ -209,6 +294,70 @@ KEYS: tuple[Key, ...] = (
     Key("lineage_allowed_operations", Kind.NAMES, None, "values lineage.operation may have; any when not set", example="append, compaction"),
     Key("lineage_overwrite_operators", Kind.NAMES, None, "who may overwrite; any named operator when not set", example="ana, ben"),
 )  # fmt: skip
+
+# What a table's properties may say. They tune a rewrite or keep more; of a key that is not here they say nothing: it deletes,
+# shortens a grace, widens a scope, names another catalog or carries an expression.
+_BY_PROPERTY: dict[Say, tuple[str, ...]] = {
+    Say.ANY: (
+        "rewrite_enabled",
+        "rewrite_engine",
+        "rewrite_encodings",
+        "rewrite_strategy",
+        "rewrite_zorder_columns",
+        "rewrite_sort_columns",
+        "rewrite_branch",
+        "rewrite_output_spec_id",
+        "rewrite_max_group_bytes",
+        "rewrite_target_bytes",
+        "rewrite_small_bytes",
+        "rewrite_max_bytes",
+        "rewrite_min_input_files",
+        "rewrite_merge",
+        "rewrite_sealed_after_hours",
+        "delete_compaction_enabled",
+        "delete_compaction_min_deletes",
+        "delete_compaction_ratio",
+        "manifest_rewrite_enabled",
+        "manifest_rewrite_min_manifests",
+        "manifest_target_bytes",
+        "history_compaction_enabled",
+    ),
+    Say.MORE: (
+        "snapshot_retention_hours",
+        "snapshot_min_retained",
+        "snapshot_max_retained",
+        "snapshot_restart_hours",
+        "partition_ttl_hours",
+        "orphan_grace_hours",
+        "delete_grace_hours",
+        "cold_retention_hours",
+        "protected_tags",
+        "rewrite_digest",
+    ),
+    Say.LESS: (
+        "rewrite_max_bytes_per_run",
+        "rewrite_max_commits",
+        "snapshot_expire_limit",
+        "partition_expire_limit",
+        "orphan_max_percent",
+    ),
+    Say.OFF: (
+        "maintenance_enabled",
+        "snapshot_expiry_enabled",
+        "partition_expiry_enabled",
+        "orphan_sweep_enabled",
+        "reap_outside_location",
+    ),
+    Say.ON: ("snapshot_expiry_reserved",),
+    Say.UNSET: ("lineage_required_keys", "lineage_allowed_operations", "lineage_overwrite_operators"),
+}
+_SAFER = {"rewrite_digest": ("off", "auto", "rows")}
+_SAYS = {name: say for say, names in _BY_PROPERTY.items() for name in names}
+
+KEYS: tuple[Key, ...] = tuple(
+    replace(each, by_property=_SAYS.get(each.name, Say.NOTHING), safer=_SAFER.get(each.name, ()))
+    for each in _ROWS
+)
 
 _BY_NAME = {each.name: each for each in KEYS}
 

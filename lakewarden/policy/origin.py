@@ -36,6 +36,19 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
+class Ignored:
+    """What a table's own properties say and may not, as it is written there, and why it does not count."""
+
+    key: str
+    value: str
+    origin: Origin
+    reason: str
+
+    def to_dict(self) -> dict[str, str]:
+        return {"key": self.key, "value": self.value, "origin": str(self.origin), "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
 class Value:
     """One key's effective value; prints as `rewrite_small_bytes=33554432 (default)`."""
 

@@ -5,6 +5,9 @@ From the least to the most specific layer:
     default < table option (Paimon's) < environment < file < namespace pattern < table property < table (stored) < call
 
 Patterns are matched on `catalog.namespace.table` in the order of the file; where several match, the later one wins.
+
+Table options and table properties are the writer's word. They tune a rewrite or keep more than the layers below them; what
+else they say is ignored, with the reason, unless the operator trusts the table with that key (`trust_table_properties`).
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,12 +25,15 @@ from lakewarden.config import PolicyConfig
 from lakewarden.errors import PolicyError
 from lakewarden.model import TableRef
 from lakewarden.policy.checks import check
-from lakewarden.policy.keys import KEYS, key
+from lakewarden.policy.keys import KEYS, Key, Say, key
 from lakewarden.policy.options import from_options
-from lakewarden.policy.origin import Layer, Origin, Value
+from lakewarden.policy.origin import Ignored, Layer, Origin, Value
+from lakewarden.policy.patterns import matches
 from lakewarden.policy.values import PolicyValue
 
 PROPERTY_PREFIX = "lakewarden."
+TRUST = "trust_table_properties"
+_WRITERS = (Layer.TABLE_OPTION, Layer.TABLE_PROPERTY)
 
 T = TypeVar("T")
 
@@ -43,6 +48,7 @@ class Layers:
     table_properties: Mapping[str, str] = field(default_factory=dict)
     stored: Mapping[str, object] = field(default_factory=dict)
     call: Mapping[str, object] = field(default_factory=dict)
+    trusted: Sequence[tuple[str, Sequence[str]]] = ()
 
     @classmethod
     def of(
@@ -55,7 +61,13 @@ class Layers:
     ) -> Layers:
         """The configured layers, with what is known about one table on top."""
         return cls(
-            config.environment, config.file, config.patterns, table_properties or {}, stored or {}, call or {}
+            config.environment,
+            config.file,
+            config.patterns,
+            table_properties or {},
+            stored or {},
+            call or {},
+            config.trusted,
         )
 
 
@@ -65,6 +77,7 @@ class Policy:
 
     table: TableRef
     values: Mapping[str, Value]
+    ignored: tuple[Ignored, ...] = ()
 
     def __getitem__(self, name: str) -> PolicyValue:
         return self.values[name].value
@@ -125,10 +138,54 @@ class Policy:
 def resolve(table: TableRef, layers: Layers) -> Policy:
     """The effective policy. A value that is wrong in any layer is refused, even where a later layer covers it."""
     values = {each.name: Value(each.name, each.default, Origin(Layer.DEFAULT)) for each in KEYS}
+    ignored: list[Ignored] = []
     for origin, found in _stack(table, layers):
-        values.update(read_layer(found, origin))
-    check(values)
-    return Policy(table, values)
+        if origin.layer in _WRITERS:
+            ignored += _read_writers(table, found, origin, values, _trusted(table, layers))
+        else:
+            values.update(read_layer(found, origin))
+    check(values, ignored)
+    return Policy(table, values, tuple(ignored))
+
+
+def _trusted(table: TableRef, layers: Layers) -> frozenset[str]:
+    found = (keys for pattern, keys in layers.trusted if matches(table, pattern))
+    return frozenset(each for keys in found for each in keys)
+
+
+def _read_writers(
+    table: TableRef,
+    found: Mapping[str, object],
+    origin: Origin,
+    values: dict[str, Value],
+    trusted: frozenset[str],
+) -> Iterator[Ignored]:
+    """Takes what the writer may say into `values`; yields the rest."""
+    for name, written in found.items():
+        known = key(name, _place(origin, name))
+        operators = values[name]
+        if known.call_only or (known.by_property is Say.NOTHING and name not in trusted):
+            yield Ignored(name, str(written), origin, _why_ignored(known, Say.NOTHING, operators, table))
+            continue
+        value = known.parse(written, _place(origin, name), call=True)
+        is_set = operators.origin.layer not in (Layer.DEFAULT, Layer.TABLE_OPTION)
+        if known.call_least is not None and isinstance(value, int) and value < (known.least or 0):
+            yield Ignored(name, str(written), origin, f"must be {known.allowed()}")
+        elif name in trusted or known.may_say(value, operators.value, is_set=is_set):
+            values[name] = Value(name, value, origin)
+        elif value != operators.value:  # what the operator says as well is not worth a word
+            yield Ignored(
+                name, str(written), origin, _why_ignored(known, known.by_property, operators, table)
+            )
+
+
+def _why_ignored(known: Key, say: Say, operators: Value, table: TableRef) -> str:
+    if known.call_only:
+        return f"it is for one call only: `lakewarden run JOB {table} --set {known.name}=VALUE`"
+    return (
+        f"a table's properties may say {say} here; {operators} counts; the operator can set it with "
+        f"`lakewarden policy {table} --set {known.name}=VALUE`, or trust the table with this key: [[policy.{TRUST}]]"
+    )
 
 
 def read_layer(found: Mapping[str, object], origin: Origin, where: str = "") -> dict[str, Value]:
@@ -144,6 +201,13 @@ def validate(config: PolicyConfig, path: Path | None = None) -> None:
     for pattern, found in config.patterns:
         origin = Origin(Layer.NAMESPACE, pattern)
         read_layer(found, origin, f"{file}, {origin}" if path else "")
+    for pattern, keys in config.trusted:
+        where = f"{TRUST} of {file or '[policy]'}, {pattern}"
+        for name in keys:
+            if key(name, where).call_only:
+                raise PolicyError(
+                    key=name, reason=f"it is for one call only, no property can set it ({where})"
+                )
 
 
 def _stack(table: TableRef, layers: Layers) -> Iterator[tuple[Origin, Mapping[str, object]]]:
@@ -152,7 +216,7 @@ def _stack(table: TableRef, layers: Layers) -> Iterator[tuple[Origin, Mapping[st
     yield Origin(Layer.ENVIRONMENT), layers.environment
     yield Origin(Layer.FILE), layers.file
     for pattern, found in layers.patterns:
-        if fnmatchcase(str(table), pattern):
+        if matches(table, pattern):
             yield Origin(Layer.NAMESPACE, pattern), found
     yield Origin(Layer.TABLE_PROPERTY, str(table)), _own_properties(layers.table_properties)
     yield Origin(Layer.TABLE, str(table)), layers.stored
@@ -174,7 +238,8 @@ def _value(name: str, found: object, origin: Origin, where: str) -> Value:
         raise PolicyError(
             key=name, reason=f"it is for one call only, but is set in a layer that stays ({where})"
         )
-    return Value(name, known.parse(found, _place(origin, name) or where), origin)
+    call = origin.layer is Layer.CALL
+    return Value(name, known.parse(found, _place(origin, name) or where, call=call), origin)
 
 
 def _place(origin: Origin, name: str) -> str:

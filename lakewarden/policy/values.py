@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Container, Sequence
 from enum import StrEnum
 
+from lakewarden.policy.filters import WrongFilter, parse
+
 PolicyValue = bool | int | float | str | tuple[str, ...] | tuple[int, ...] | None
 
 
@@ -22,6 +24,7 @@ class Kind(StrEnum):
     PERCENT = "percent"
     CHOICE = "choice"
     TEXT = "text"
+    FILTER = "filter"
     SPEC = "current, keep or a spec id"
     COLUMNS = "columns"
     SORT = "sort columns"
@@ -151,6 +154,15 @@ def _text(found: object) -> str:
     return found.strip()
 
 
+def _filter(found: object) -> str:
+    text = _text(found)
+    try:
+        parse(text)
+    except WrongFilter as error:
+        raise Unreadable(str(error)) from error
+    return text
+
+
 def _choice(found: object) -> str:
     return _text(found).lower()
 
@@ -208,6 +220,7 @@ _READERS: dict[Kind, Callable[[object], PolicyValue]] = {
     Kind.PERCENT: _percent,
     Kind.CHOICE: _choice,
     Kind.TEXT: _text,
+    Kind.FILTER: _filter,
     Kind.SPEC: _spec,
     Kind.COLUMNS: _names,
     Kind.SORT: _sort,

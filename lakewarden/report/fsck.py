@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from lakewarden.jobs.checkup import Checkup, Finding, Severity
+from lakewarden.jobs.claiming import Claim
 from lakewarden.report import look
 from lakewarden.words import counted, duration, number
 
@@ -54,6 +55,35 @@ class FsckReport:
         for each in done.findings:
             parts += [Text(), *_told(each)]
         return look.stack(*parts, Text(), look.dim(_looked_at(done)))
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptReport:
+    """What is, or would be, claimed with a table's folder."""
+
+    claim: Claim
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.claim.to_dict()
+
+    def render(self, width: int) -> RenderableType:
+        claim = self.claim
+        parts: list[RenderableType] = [look.title("adopt folder", str(claim.table)), Text()]
+        parts += [Text(f"{each.path}  uuid {each.uuid or 'unknown'}") for each in claim.files]
+        return look.stack(*parts, Text(), look.dim(self._told()))
+
+    def _told(self) -> str:
+        claim, files = self.claim, counted(len(self.claim.files), "metadata file")
+        if not claim.files:
+            return "nothing to claim in the table's own metadata folders"
+        if claim.verdict is None:
+            return (
+                f"{files} of dropped tables; nothing was changed. If no catalog has those tables, add --yes"
+            )
+        return (
+            f"{files} claimed by {claim.operator}: sweep and reap go on; reap deletes them after orphan_grace_hours. "
+            f"`lakewarden restore '{claim.table}' --run {claim.verdict}` takes it back"
+        )
 
 
 def _verdict(done: Checkup) -> Text:

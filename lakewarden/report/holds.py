@@ -209,7 +209,8 @@ class LoadReport:
 
 def _what(hold: Hold) -> str:
     if hold.snapshot_id is not None:
-        return f"snapshot {hold.snapshot_id}"
+        between = f" and {counted(len(hold.chain), 'snapshot')} that lead to it" if hold.chain else ""
+        return f"snapshot {hold.snapshot_id}{between}"
     if not hold.paths and not hold.prefixes:
         return "everything written since it started"
     return _files(hold.paths, hold.prefixes)
@@ -237,6 +238,7 @@ def _hold(hold: Hold, bytes_: int | None) -> dict[str, Any]:
         "holder": hold.holder,
         "purpose": hold.purpose,
         "snapshot_id": hold.snapshot_id,
+        "chain": list(hold.chain),
         "paths": list(hold.paths),
         "prefixes": list(hold.prefixes),
         "since": _iso(hold.since),

@@ -13,6 +13,7 @@ from lakewarden.state.database import Migrated
 @dataclass(frozen=True, slots=True)
 class MigrateReport:
     done: Migrated
+    started_again: int | None = None  # verdicts whose grace started again, where that was asked for
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -20,10 +21,14 @@ class MigrateReport:
             "before": self.done.before,
             "after": self.done.after,
             "changed": self.done.before != self.done.after,
+            "graces_started_again": self.started_again,
         }
 
     def render(self, width: int) -> Text:
         done = self.done
+        told = f"{done.database}: schema {done.before or 'none'} → {done.after}"
         if done.before == done.after:
-            return Text(f"{done.database} has schema {done.after} already: nothing to do")
-        return Text(f"{done.database}: schema {done.before or 'none'} → {done.after}")
+            told = f"{done.database} has schema {done.after} already: nothing to do"
+        if self.started_again is not None:
+            told += f"\nthe grace of every doomed file starts again now ({self.started_again:,} verdicts)"
+        return Text(told)

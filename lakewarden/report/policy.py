@@ -40,18 +40,34 @@ class PolicyReport:
             "hash": self.policy.hash(),
             "keys": self.policy.to_dict(),
             "changed": [new.key for _, new in self.changes()],
+            "ignored": [each.to_dict() for each in self.policy.ignored],
         }
 
     def render(self, width: int) -> RenderableType:
         title = look.title("policy", str(self.policy.table))
         if self.before is not None:
-            return look.stack(title, self._changed())
+            return look.stack(title, self._changed(), *self._ignored())
         values = [self.policy.values[each.name] for each in KEYS]
         rows = [_line(value, sentence=width >= _WIDE) for value in values]
         # The value wraps where the lines have no sentence: names of keys can be many.
         return look.stack(
-            title, look.lines(rows, look.left(len(rows[0])), wraps=(1, 3) if width >= _WIDE else (1,))
+            title,
+            look.lines(rows, look.left(len(rows[0])), wraps=(1, 3) if width >= _WIDE else (1,)),
+            *self._ignored(),
         )
+
+    def _ignored(self) -> list[RenderableType]:
+        """What the table's own properties say and may not."""
+        if not self.policy.ignored:
+            return []
+        rows = [
+            (Text(each.key), Text(each.value), look.dim(f"({each.origin})"), Text(each.reason))
+            for each in self.policy.ignored
+        ]
+        return [
+            Text("ignored, because the operator's word outranks the writer's"),
+            look.lines(rows, look.left(4), wraps=(1, 3)),
+        ]
 
     def _changed(self) -> RenderableType:
         changes = self.changes()

@@ -1,4 +1,4 @@
-"""Who holds what: pins, tags, branches, Flink jobs, consumers, writers at work and staged loads.
+"""Who holds what: pins, tags, branches, streaming writers, consumers, writers at work and staged loads.
 
 All but the last two keep snapshots; those keep files that no snapshot names yet. What a hold covers is decided here and
 nowhere else; in doubt it covers.
@@ -7,13 +7,16 @@ nowhere else; in doubt it covers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
+from lakewarden.aliases import Aliases
+from lakewarden.location import normal
 from lakewarden.model import Hold, HoldKind, Ref, Snapshot, TableView
-from lakewarden.paths import normal
+from lakewarden.safety.streams import RESTARTS, held_for_restarts
 from lakewarden.state.database import State
+from lakewarden.state.generation import Generations
 from lakewarden.state.heartbeats import Heartbeat, Heartbeats
 from lakewarden.state.loads import Load, Loads
 from lakewarden.state.pins import Pin, Pins
@@ -21,34 +24,41 @@ from lakewarden.state.pins import Pin, Pins
 # A store's clock and a writer's may differ: a file that seems this much older than its writer may still be its.
 CLOCKS_DIFFER = timedelta(hours=1)
 
-_FLINK_JOB, _FLINK_OPERATOR = "flink.job-id", "flink.operator-id"
-_FLINK_CHECKPOINT = "flink.max-committed-checkpoint-id"
+_FIRST_STORES = datetime(1990, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class Holds:
-    """Every hold on one table at one moment."""
+    """Every hold on one table at one moment. `restored_at` is when the state database was found restored from a backup: pins
+    made after that backup are not among the holds."""
 
     holds: tuple[Hold, ...] = ()
+    aliases: Aliases = field(default_factory=Aliases)
+    restored_at: datetime | None = None
+
+    def complete_from(self, grace: timedelta) -> datetime | None:
+        """When whoever had a pin has had the grace to make it again; None where none was forgotten."""
+        return None if self.restored_at is None else self.restored_at + grace
 
     def snapshots(self) -> Mapping[int, tuple[Hold, ...]]:
         """By snapshot, who holds it."""
         found: dict[int, tuple[Hold, ...]] = {}
         for hold in self.holds:
-            if hold.snapshot_id is not None:
-                found[hold.snapshot_id] = (*found.get(hold.snapshot_id, ()), hold)
+            for each in (hold.snapshot_id, *hold.chain):
+                if each is not None:
+                    found[each] = (*found.get(each, ()), hold)
         return found
 
     def covering(self, path: str, modified: datetime | None) -> Hold | None:
         """The writer or load that may still need this file. A file whose age is not known may be any writer's."""
         if self._cover.nothing:  # nearly always: reap asks this of every file
             return None
-        plain = normal(path)
-        for prefix, hold in self._cover.prefixes:
-            if plain.startswith(prefix):
-                return hold
-        if plain in self._cover.paths:
-            return self._cover.paths[plain]
+        for plain in map(normal, self.aliases.spellings(path)):
+            for prefix, hold in self._cover.prefixes:
+                if plain.startswith(prefix):
+                    return hold
+            if plain in self._cover.paths:
+                return self._cover.paths[plain]
         return next((hold for hold in self._cover.anywhere if _may_have_written(hold, modified)), None)
 
     @property
@@ -89,14 +99,24 @@ def _is_anywhere(hold: Hold) -> bool:
     return hold.kind is HoldKind.WRITER and not hold.prefixes and not hold.paths
 
 
+def known_age(modified: datetime | None) -> datetime | None:
+    """When a file was modified, as far as that can be believed. Stores that do not know say 0, or a moment before there were any."""
+    return None if modified is None or modified < _FIRST_STORES else modified
+
+
 def _may_have_written(writer: Hold, modified: datetime | None) -> bool:
-    return writer.since is None or modified is None or modified >= writer.since - CLOCKS_DIFFER
+    known = known_age(modified)
+    return writer.since is None or known is None or known >= writer.since - CLOCKS_DIFFER
 
 
-def gather(view: TableView, state: State, now: datetime) -> Holds:
-    """Every hold that counts at this moment. The state database is read last, so a pin made meanwhile is among them."""
-    in_table = (*_refs(view), *_flink(view))
-    return Holds((*in_table, *_in_state(view, state, now)))
+def gather(view: TableView, state: State, now: datetime, restarts: timedelta = RESTARTS) -> Holds:
+    """Every hold that counts at this moment. The state database is read last, so a pin made meanwhile is among them.
+
+    `restarts` is how long after its last commit a streaming writer may come back (`snapshot_restart_hours`).
+    """
+    in_table = (*_refs(view), *held_for_restarts(view, restarts, now))
+    restored_at = Generations(state).restored_at()
+    return Holds((*in_table, *_in_state(view, state, now)), restored_at=restored_at)
 
 
 def _in_state(view: TableView, state: State, now: datetime) -> Iterator[Hold]:
@@ -126,25 +146,6 @@ def _tag_ends(ref: Ref, snapshot: Snapshot | None) -> datetime | None:
         return snapshot.committed_at + timedelta(milliseconds=ref.max_age_ms)
     except OverflowError:
         return None  # Iceberg's way of saying for ever
-
-
-def _flink(view: TableView) -> Iterator[Hold]:
-    """A Flink job that restarts looks for its newest checkpoint in the table; without it, it would commit twice."""
-    newest: dict[tuple[str, str], Snapshot] = {}
-    for snapshot in view.snapshots:
-        job = snapshot.summary.get(_FLINK_JOB)
-        if job is None or _FLINK_CHECKPOINT not in snapshot.summary:
-            continue
-        key = (job, snapshot.summary.get(_FLINK_OPERATOR, ""))
-        if key not in newest or _order(snapshot) > _order(newest[key]):
-            newest[key] = snapshot
-    for (job, operator), snapshot in newest.items():
-        checkpoint = f"checkpoint {snapshot.summary[_FLINK_CHECKPOINT]}"
-        yield Hold(HoldKind.FLINK, job, operator, checkpoint, snapshot.id, since=snapshot.committed_at)
-
-
-def _order(snapshot: Snapshot) -> tuple[int, datetime]:
-    return snapshot.sequence_number, snapshot.committed_at
 
 
 def _pinned(pin: Pin) -> Hold:

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from lakewarden import clock
 from lakewarden.errors import Refused
+from lakewarden.model import TableRef, TableView
 from lakewarden.safety.holds import Holds
 from lakewarden.safety.proof import Proof, Term
+from lakewarden.safety.reached import Reached
 
 # How long leave to erase doomed files lasts. A run that is silent for longer (a minute) may be taken over by another, and a
 # process that stood still in between must not act on what it proved before.
 GOOD_SECONDS = 30.0
-# How old what was read of the tables may be when files go by it: a process may have stood still in between.
+# How old the reading of a table may be when files go by it: a process may have stood still in between. Every table's own
+# counts: a lake that takes longer to read is asked for its pointers again.
 PROOF_AGE = timedelta(minutes=2)
 
 _KEY = object()
@@ -42,34 +46,83 @@ class Permit:
             )
 
 
-def for_uncommitted_outputs(
-    run_id: str, outputs: Iterable[str], *, commit_tried: bool, commit_lost: bool
-) -> Permit:
-    """Outputs of a run whose commit was never tried, or was tried and is known to have changed nothing.
+class Metadata(Protocol):
+    """What it takes to ask a table which files it names: its newest metadata, and everything that leads to."""
 
-    An unknown outcome gives no permit: the table may name these files. A name without the run's id is not ours.
-    """
-    paths = tuple(outputs)
-    if commit_tried and not commit_lost:
+    def view(self, table: TableRef) -> TableView: ...
+
+    def reached(self, view: TableView) -> Reached: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unnamed:
+    """Evidence that no table names these outputs of a run. Only `never_sent` and `ask_table` make it."""
+
+    paths: frozenset[str]
+    until: float
+    _key: object
+
+    def __post_init__(self) -> None:
+        if self._key is not _KEY:
+            raise Refused(
+                action="erase", target=f"{len(self.paths)} outputs", reason="the table was not asked"
+            )
+
+
+def never_sent(paths: Iterable[str], groups: Iterable[int], begun: Set[int]) -> Unnamed:
+    """Outputs of groups for which no commit was begun: nothing can name them. `begun` is what the journal says."""
+    tried = sorted(begun & set(groups))
+    if tried:
         raise Refused(
-            action="erase", target=f"outputs of run {run_id}", reason="their commit may have happened"
+            action="erase", target=f"outputs of group {tried[0]}", reason="their commit may have happened"
         )
+    return Unnamed(frozenset(paths), math.inf, _KEY)
+
+
+def ask_table(
+    metadata: Metadata, table: TableRef, uuid: str, paths: Sequence[str]
+) -> tuple[Unnamed, tuple[str, ...]]:
+    """Ask every snapshot of the table's newest metadata; the outputs that none names, and those that one does.
+
+    `uuid` is the table that the outputs were written for. Refused where the name leads to another one by now: a rename or a
+    new table of that name says nothing about them.
+
+    Places are compared, not texts: a library may return another spelling of the name it was given. Raises where the table
+    cannot be read: then it cannot be told, and everything stays.
+    """
+    asked_at = clock.monotonic()
+    view = metadata.view(table)
+    if view.uuid != uuid:
+        raise Refused(
+            action="erase",
+            target=f"{len(paths)} outputs of {table}",
+            reason=f"they were written for table {uuid}, and the name leads to {view.uuid} now",
+        )
+    found = metadata.reached(view).names(list(paths))
+    named = tuple(path for path, is_named in zip(paths, found, strict=True) if is_named)
+    return Unnamed(frozenset(paths) - frozenset(named), asked_at + GOOD_SECONDS, _KEY), named
+
+
+def for_uncommitted_outputs(run_id: str, outputs: Iterable[str], unnamed: Unnamed) -> Permit:
+    """Outputs of a run under names of its own. A name without the run's id is not ours."""
+    paths = tuple(outputs)
     own = re.compile(rf"[/-]lakewarden-{re.escape(run_id)}-[^/]+\.parquet$")
     for path in paths:
         if not own.search(path):
             raise Refused(action="erase", target=path, reason=f"run {run_id} did not write it")
-    return Permit(paths, f"written by run {run_id} and never committed", _KEY)
+    return _for_outputs(run_id, paths, unnamed)
 
 
-def for_native_outputs(run_id: str, outputs: Iterable[str], *, commit_lost: bool) -> Permit:
+def for_native_outputs(run_id: str, outputs: Iterable[str], unnamed: Unnamed) -> Permit:
     """Outputs the format's own writer named, told to us by that writer in this very process."""
-    if not commit_lost:
-        raise Refused(
-            action="erase", target=f"outputs of run {run_id}", reason="their commit may have happened"
-        )
-    return Permit(
-        tuple(outputs), f"written for run {run_id} by the format's own writer and never committed", _KEY
-    )
+    return _for_outputs(run_id, tuple(outputs), unnamed)
+
+
+def _for_outputs(run_id: str, paths: tuple[str, ...], unnamed: Unnamed) -> Permit:
+    for path in paths:
+        if path not in unnamed.paths:
+            raise Refused(action="erase", target=path, reason="their commit may have happened")
+    return Permit(paths, f"written by run {run_id}, and the table does not name them", _KEY, unnamed.until)
 
 
 def for_replaced_history(paths: Sequence[str], *, named: Collection[str]) -> Permit:
@@ -97,12 +150,12 @@ def for_doomed(batch: Sequence[Condemned], *, proof: Proof, holds: Holds, term: 
     The term is asked last: between its answer and the deletion nothing else happens.
     """
     paths = tuple(each.path for each in batch)
-    if not proof.reached:
+    if not proof.reached or not proof.read_at:
         raise _still_needed(f"{len(paths)} files", "no table was looked at", term)
-    if clock.now() - proof.made_at > PROOF_AGE:
-        raise _still_needed(
-            f"{len(paths)} files", f"the tables were read at {proof.made_at}, too long ago", term
-        )
+    stale = proof.stale(clock.now(), PROOF_AGE)
+    if stale is not None:
+        reason = f"{stale} was read at {proof.read_at[stale]}, too long ago"
+        raise _still_needed(f"{len(paths)} files", reason, term)
     for path, named in zip(paths, proof.names(paths), strict=True):
         if named:
             raise _still_needed(path, f"{proof.named_by(path)} names it", term)

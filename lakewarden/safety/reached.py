@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakewarden.location import hashes
 from lakewarden.model import TableRef
-from lakewarden.paths import hashes
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -31,6 +31,7 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import (
     ArgumentError,
     DatabaseError,
@@ -57,6 +58,10 @@ IDLE_SECONDS = 30
 # More than the console has threads, the worker's own besides. They are opened when they are needed.
 _MOST_CONNECTIONS, _KEPT_CONNECTIONS = 60, 5
 _WRITE = "lakewarden_write"
+# By SQLSTATE: read-only since another server took over, and shutting down, starting or promoted just now.
+_FAILOVER = ("25006", "57P")
+# Those, and connections that broke, resources that ran out (53), and failures of the server's own system (58).
+_OUTAGES = (*_FAILOVER, "08", "53", "58")
 # Looks that are open where this runs; a thread begins without any.
 _looks: ContextVar[Mapping[Engine, Connection]] = ContextVar("looks", default=MappingProxyType({}))
 
@@ -267,7 +272,14 @@ def _postgresql(address: URL) -> Engine:
         connect_args=mine,
     )
     event.listen(engine, "connect", _on_connect_to_server)
+    event.listen(engine, "handle_error", _on_error)
     return engine
+
+
+def _on_error(context: ExceptionContext) -> None:
+    """A server that fails over: its connections go, so that the next question finds the server that took over."""
+    if _sqlstate(context.original_exception).startswith(_FAILOVER):
+        context.is_disconnect = True
 
 
 def _on_connect_to_server(connection: Any, _record: object) -> None:
@@ -326,8 +338,14 @@ def _is_outage(error: DBAPIError) -> bool:
     return (
         isinstance(error, OperationalError | InterfaceError)
         or error.connection_invalidated
+        or _sqlstate(error.orig).startswith(_OUTAGES)
         or (isinstance(error, DatabaseError) and "not a database" in str(error.orig))
     )
+
+
+def _sqlstate(error: BaseException | None) -> str:
+    """PostgreSQL's five letters for what went wrong; empty where there are none."""
+    return str(getattr(error, "sqlstate", None) or "")
 
 
 def _reason(error: DBAPIError) -> str:

@@ -45,10 +45,12 @@ from lakewarden.state.doomed_rows import (
     insert_doomed,
     pages,
 )
+from lakewarden.state.generation import protecting
 from lakewarden.state.runs import fence
 from lakewarden.state.schema import doomed, verdicts
 from lakewarden.state.upsert import upsert
 from lakewarden.state.verdicts import (
+    CLAIMED,
     LIVE,
     RECEIPTS,
     DoomedFile,
@@ -193,7 +195,8 @@ class DoomedFiles:
             ]
         for verdict in active:
             grace = graces.get(verdict.cause)
-            if grace is not None and verdict.doomed_at is not None and verdict.doomed_at + grace <= now:
+            since = verdict.waits_since
+            if grace is not None and since is not None and since + grace <= now:
                 yield from self._doomed_of(verdict, page)
 
     def _doomed_of(self, verdict: Verdict, page: int) -> Iterator[pa.Table]:
@@ -311,7 +314,7 @@ class DoomedFiles:
 
         Files that a run is deleting right now, and those that are gone, cannot come back; they are counted.
         """
-        with self._state.write() as connection:
+        with protecting(self._state) as connection:
             chosen = _chosen(connection, table, table_uuid, path, verdict_id)
             totals = dict.fromkeys(FileState, Tally())
             for row in connection.execute(
@@ -338,6 +341,17 @@ class DoomedFiles:
     def doomed_paths(self, table_uuid: str) -> Iterator[pa.Array]:
         """Paths that are under a verdict already, for a sweep not to mark again; as they were marked, in pages."""
         return self._paths(table_uuid, LIVE, (VerdictState.PENDING, VerdictState.ACTIVE))
+
+    def claimed(self, table_uuid: str) -> list[tuple[str, str]]:
+        """Metadata files that an operator claimed with the table's folder, each with the uuid it named; not those restored."""
+        wanted = (
+            select(doomed.c.path, verdicts.c.detail)
+            .join(verdicts)
+            .where(verdicts.c.table_uuid == table_uuid, verdicts.c.cause == CLAIMED, in_states(*LIVE))
+            .where(verdicts.c.state == VerdictState.ACTIVE.value)
+        )
+        with self._state.read() as connection:
+            return [(row.path, row.detail["uuids"].get(row.path, "")) for row in connection.execute(wanted)]
 
     def _paths(
         self, table_uuid: str, states: Sequence[FileState], of: Sequence[VerdictState]
@@ -431,10 +445,10 @@ def _chosen(
     chosen = doomed.c.verdict_id.in_(mine)
     if path is None:
         return chosen
-    from lakewarden.paths import normal
+    from lakewarden.location import name_of, normal
 
     # All spellings of a path end in the same name; which of these are the same file, the normal form decides.
-    named = doomed.c.path.endswith(path.rstrip("/").rpartition("/")[2], autoescape=True)
+    named = doomed.c.path.endswith(name_of(path), autoescape=True)
     alike = connection.execute(select(doomed.c.id, doomed.c.path).where(chosen, named))
     return among(connection, [row.id for row in alike if normal(row.path) == normal(path)])
 

@@ -17,13 +17,13 @@ from lakewarden.state.verdicts import DoomedFile, FileState, VerdictState
 def files_numbered(
     state: State, table_uuid: str, numbers: Any, states: Sequence[FileState] = tuple(FileState)
 ) -> Iterator[tuple[int, DoomedFile]]:
-    """Files whose path hashes (lakewarden/paths.py) are among these sorted numbers, in the order they were marked.
+    """Files whose path hashes (lakewarden/location.py) are among these sorted numbers, in the order they were marked.
 
     Only under verdicts in force. Every row of the table is looked at, a page at a time: paths have several spellings.
     """
     import pyarrow as pa
 
-    from lakewarden.paths import hashes
+    from lakewarden.location import hashes
 
     mine = select(verdicts.c.id).where(
         verdicts.c.table_uuid == table_uuid, verdicts.c.state == VerdictState.ACTIVE.value

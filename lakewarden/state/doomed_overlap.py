@@ -66,7 +66,7 @@ def _shared(rows: Sequence[Any], others: Sequence[Any]) -> list[int]:
     """Ids of those rows whose file is among the others', in whatever spelling."""
     import numpy as np
 
-    from lakewarden.paths import hashes
+    from lakewarden.location import hashes
 
     both = np.isin(hashes([row.path for row in rows]), hashes([row.path for row in others]))
     return [row.id for row, shared in zip(rows, both, strict=True) if shared]

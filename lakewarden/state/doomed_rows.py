@@ -80,7 +80,7 @@ def _once(files: pa.Table) -> pa.Table:
     """
     import numpy as np
 
-    from lakewarden.paths import hashes
+    from lakewarden.location import hashes
 
     if not files.num_rows:
         return files
@@ -144,6 +144,7 @@ def as_verdict(row: Row[Any]) -> Verdict:
         row.made_at,
         row.doomed_at,
         row.detail,
+        row.grace_from,
     )
 
 

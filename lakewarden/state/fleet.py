@@ -115,7 +115,7 @@ class Fleet:
         for row in self._all(wanted):
             verdict = Verdict(
                 row.id, row.table_name, row.table_uuid, row.cause, row.reason, VerdictState(row.state),
-                row.made_at, row.doomed_at,
+                row.made_at, row.doomed_at, grace_from=row.grace_from,
             )  # fmt: skip
             found.setdefault(row.table_name, []).append(Waiting(verdict, Tally(row.files, int(row.bytes))))
         return found

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, and_, insert, or_, select, update
 
 from lakewarden.state.database import State
+from lakewarden.state.generation import protecting
 from lakewarden.state.schema import loads
 
 
@@ -61,7 +62,7 @@ class Loads:
             "created_at": load.created_at,
             "expires_at": load.expires_at,
         }
-        with self._state.write() as connection:
+        with protecting(self._state) as connection:
             connection.execute(insert(loads).values(row))
 
     def get(self, load_id: str) -> Load | None:

@@ -4,12 +4,15 @@ A lock is a row that says who has it and until when. It is renewed while it is h
 a process that stopped keeps nobody out for longer than that. The time is the database's, so that clocks of hosts may differ.
 
 What a lock cannot do: stop a process that checked it, stood still for longer than its time, and then went on. So it is
-checked right before the commit, and long ago at any other moment counts for nothing.
+checked right before the commit, and long ago at any other moment counts for nothing. Its holder also counts the time by its
+own clock, from before each renewal: once a renewal is missing for that long, the holder itself does not believe the lock any
+more, even if the database never answers again. After the commit it asks whether the lock lasted.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 from collections.abc import Iterator
@@ -39,15 +42,16 @@ def removal(table_uuid: str) -> str:
     return f"removal:{table_uuid}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Lock:
-    """A lock as its holder knows it."""
+    """A lock as its holder knows it. `until` is by this process's own clock: no later than the database's."""
 
     state: State
     table: TableRef
     place: str
     token: str
     ttl: timedelta
+    until: float = -math.inf
     _stays: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def leave(self) -> None:
@@ -61,13 +65,27 @@ class Lock:
                 table=self.table, reason="its lock ran out before the commit began; nothing was done"
             )
 
+    def lasts(self) -> bool:
+        """Whether its last renewal is younger than its time, by this process's own clock. Asks nobody."""
+        return clock.monotonic() < self.until
+
     def renew(self) -> bool:
         """False where its time is over, whether or not another has it by now."""
+        asked_at = clock.monotonic()
+        if not self.lasts():
+            return False
         with self.state.write() as connection:
             now = now_of(connection)
             mine = and_(_held_by(self.place, self.token), commit_locks.c.until > now)
             change = update(commit_locks).where(mine).values(until=now + self.ttl)
-            return connection.execute(change).rowcount == 1
+            renewed = connection.execute(change).rowcount == 1
+        if renewed:
+            self.begin(asked_at)
+        return renewed and self.lasts()
+
+    def begin(self, asked_at: float) -> None:
+        """Counted from before the question: the database's answer may have taken its time."""
+        self.until = max(self.until, asked_at + self.ttl.total_seconds())
 
 
 class Locks:
@@ -92,13 +110,16 @@ class Locks:
                 self._release(lock)
 
     def _take(self, lock: Lock) -> None:
-        give_up = clock.monotonic() + self._wait.total_seconds()
+        asked_at = clock.monotonic()
+        give_up = asked_at + self._wait.total_seconds()
         while (other := self._try(lock)) is not None:
             if clock.monotonic() > give_up:
                 waited = f"{self._wait.total_seconds():g} seconds"
                 reason = f"another Lakewarden ({other}) was committing to it for {waited}"
                 raise CommitLost(table=lock.table, reason=reason)
             clock.sleep(_POLL_SECONDS)
+            asked_at = clock.monotonic()
+        lock.begin(asked_at)
 
     def _try(self, lock: Lock) -> str | None:
         """None: taken. Else who has it."""

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, delete, insert, or_, select, update
 
 from lakewarden.state.database import State
+from lakewarden.state.generation import protecting
 from lakewarden.state.schema import pins
 
 # What the tag that mirrors a pin is called, before the pin's id.
@@ -49,7 +50,7 @@ class Pins:
             "expires_at": pin.expires_at,
             "tag": pin.tag,
         }
-        with self._state.write() as connection:
+        with protecting(self._state) as connection:
             connection.execute(insert(pins).values(row))
 
     def get(self, pin_id: str) -> Pin | None:
@@ -72,7 +73,7 @@ class Pins:
     def renew(self, pin_id: str, expires_at: datetime | None, now: datetime) -> Pin | None:
         """The pin with its new end; None when its time was over already, because its snapshot may be gone."""
         change = update(pins).where(pins.c.id == pin_id, _live(now)).values(expires_at=expires_at)
-        with self._state.write() as connection:
+        with protecting(self._state) as connection:
             row = connection.execute(change.returning(*pins.c)).one_or_none()
         return _pin(row) if row else None
 

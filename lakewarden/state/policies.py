@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import delete, select
 
 from lakewarden.state.database import State
+from lakewarden.state.generation import protecting
 from lakewarden.state.schema import table_policies
 from lakewarden.state.upsert import upsert
 
@@ -39,7 +40,7 @@ class Policies:
 
     def set(self, table: str, values: Mapping[str, object], operator: str | None, now: datetime) -> None:
         """All of the values or none; keys that are not named keep theirs."""
-        with self._state.write() as connection:
+        with protecting(self._state) as connection:
             # In order of key, so that two who set the same keys wait for each other instead of deadlocking.
             for key, value in sorted(values.items()):
                 row = {
@@ -53,12 +54,12 @@ class Policies:
 
     def unset(self, table: str, keys: Iterable[str]) -> None:
         """The next layer's values apply again. A key that is not stored is no error."""
-        with self._state.write() as connection:
+        with protecting(self._state) as connection:
             connection.execute(delete(table_policies).where(_of(table), table_policies.c.key.in_(list(keys))))
 
     def reset(self, table: str) -> None:
         """Forgets everything stored for the table."""
-        with self._state.write() as connection:
+        with protecting(self._state) as connection:
             connection.execute(delete(table_policies).where(_of(table)))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -24,13 +26,16 @@ from lakewarden.state.moments import UtcTime
 VERSION_TABLE = "lakewarden_version"
 
 # In order; the last is the one this code works with. Kept here so that opening needs no Alembic.
-REVISIONS = (
-    "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013", "0014", "0015", "0016",
-)  # fmt: skip
+REVISIONS = tuple(f"{each:04}" for each in (*range(1, 18), 19))
 HEAD = REVISIONS[-1]
 
-
 metadata = MetaData()
+
+
+def _where(rows: Any) -> dict[str, Any]:
+    """Of which rows an index is made, for both databases."""
+    return {"sqlite_where": rows, "postgresql_where": rows}
+
 
 runs = Table(
     "runs",
@@ -56,19 +61,11 @@ runs = Table(
     Column("snapshot_ids", JSON, nullable=False),
     Column("last_step", Integer, nullable=False),
     Column("slot", Text, nullable=False, server_default=""),
-    Column(
-        "lease_term", BigInteger
-    ),  # of the worker's lease it runs under; none where somebody runs it by hand
+    # Of the worker's lease it runs under; none where somebody runs it by hand.
+    Column("lease_term", BigInteger),
 )
 
-Index(
-    "one_open_run",
-    runs.c.table_name,
-    runs.c.slot,
-    unique=True,
-    sqlite_where=runs.c.ended_at.is_(None),
-    postgresql_where=runs.c.ended_at.is_(None),
-)
+Index("one_open_run", runs.c.table_name, runs.c.slot, unique=True, **_where(runs.c.ended_at.is_(None)))
 Index("runs_by_table", runs.c.table_name, runs.c.started_at)
 Index("runs_by_start", runs.c.started_at)
 Index("runs_by_end", runs.c.ended_at, runs.c.id)
@@ -102,6 +99,16 @@ seen_tables = Table(
     Column("seen_at", UtcTime, nullable=False),
 )
 
+# Where each table lay when it was first seen. A location that changes later is its writer's word.
+homes = Table(
+    "homes",
+    metadata,
+    Column("table_uuid", Text, primary_key=True),
+    Column("table_name", Text, nullable=False),
+    Column("location", Text, nullable=False),
+    Column("since", UtcTime, nullable=False),
+)
+
 # Why files are doomed: one verdict per run of expire or sweep, and per failed load. Its files are in `doomed`.
 verdicts = Table(
     "verdicts",
@@ -115,6 +122,17 @@ verdicts = Table(
     Column("made_at", UtcTime, nullable=False),
     Column("doomed_at", UtcTime),
     Column("detail", JSON, nullable=False),
+    Column("grace_from", UtcTime),  # set where the grace started again, see `generation`
+)
+
+# One row: see `generation`.
+generations = Table(
+    "generations",
+    metadata,
+    Column("database", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("place", Text, nullable=False),
+    Column("restarted_at", UtcTime),
 )
 
 Index("verdicts_by_table", verdicts.c.table_name, verdicts.c.state)
@@ -140,13 +158,7 @@ Index("doomed_by_state", doomed.c.verdict_id, doomed.c.state)
 Index("doomed_by_run", doomed.c.reap_run_id)
 # What is still there, of a table that keeps the receipt of every file it ever had.
 STILL_THERE = "state IN ('doomed', 'erasing')"
-Index(
-    "doomed_live",
-    doomed.c.verdict_id,
-    doomed.c.size,
-    sqlite_where=text(STILL_THERE),
-    postgresql_where=text(STILL_THERE),
-)
+Index("doomed_live", doomed.c.verdict_id, doomed.c.size, **_where(text(STILL_THERE)))
 
 pins = Table(
     "pins",
@@ -345,13 +357,7 @@ requests = Table(
     Column("reason", Text, nullable=False),
 )
 
-Index(
-    "one_pending_request",
-    requests.c.table_name,
-    unique=True,
-    sqlite_where=requests.c.state == "pending",
-    postgresql_where=requests.c.state == "pending",
-)
+Index("one_pending_request", requests.c.table_name, unique=True, **_where(requests.c.state == "pending"))
 Index("requests_by_state", requests.c.state, requests.c.made_at)
 Index("requests_by_table", requests.c.table_name, requests.c.made_at)
 
@@ -464,8 +470,7 @@ Index(
     warnings.c.table_name,
     warnings.c.kind,
     unique=True,
-    sqlite_where=warnings.c.cleared_at.is_(None),
-    postgresql_where=warnings.c.cleared_at.is_(None),
+    **_where(warnings.c.cleared_at.is_(None)),
 )
 
 Index("warnings_by_table", warnings.c.table_name, warnings.c.cleared_at)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from lakewarden.model import TableRef, TableView, cold_properties
 from lakewarden.state.database import State
-from lakewarden.state.schema import seen_tables
-from lakewarden.state.upsert import upsert
+from lakewarden.state.schema import homes, seen_tables
+from lakewarden.state.upsert import keep_first, upsert
+
+# Rows that one statement inserts.
+_AT_ONCE = 500
+# Ours, and the options by which a Paimon table says what it keeps.
+_OF_A_POLICY = ("lakewarden.", "snapshot.", "partition.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +31,16 @@ class SeenTables:
         self._state = state
 
     def saw(self, view: TableView, now: datetime) -> None:
-        """Only the properties that are ours are kept, and whose colder tier it is: others may hold what must not be copied around."""
+        """Only properties that are part of a policy are kept, and whose colder tier it is: others may hold what must not be copied around."""
         self.saw_all((view,), now)
 
     def saw_all(self, views: Iterable[TableView], now: datetime) -> None:
         """The same of many, in one transaction."""
+        views = tuple(views)
         with self._state.write() as connection:
+            _remember_homes(connection, views, now)
             for view in views:
-                ours = {key: value for key, value in view.properties.items() if key.startswith("lakewarden.")}
+                ours = {key: value for key, value in view.properties.items() if key.startswith(_OF_A_POLICY)}
                 ours |= cold_properties(view.properties)
                 row = {"table_name": str(view.ref), "uuid": view.uuid, "properties": ours, "seen_at": now}
                 upsert(connection, seen_tables, row, ["table_name"])
@@ -54,3 +61,24 @@ class SeenTables:
         with self._state.read() as connection:
             rows = connection.execute(select(seen_tables).order_by(seen_tables.c.table_name)).all()
         return {row.table_name: Seen(row.uuid, row.properties, row.seen_at) for row in rows}
+
+    def homes(self) -> dict[str, str]:
+        """Of every table that was ever read, by uuid: its location when it was first seen."""
+        with self._state.read() as connection:
+            rows = connection.execute(select(homes.c.table_uuid, homes.c.location)).all()
+        return {row.table_uuid: row.location for row in rows}
+
+
+def _remember_homes(connection: Connection, views: Sequence[TableView], now: datetime) -> None:
+    """The first location counts: the row of a table that is known stays as it is."""
+    rows = {
+        each.uuid: {
+            "table_uuid": each.uuid,
+            "table_name": str(each.ref),
+            "location": each.location,
+            "since": now,
+        }
+        for each in views
+    }
+    for start in range(0, len(rows), _AT_ONCE):
+        keep_first(connection, homes, list(rows.values())[start : start + _AT_ONCE], ["table_uuid"])

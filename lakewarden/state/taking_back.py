@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import select, update
 
 from lakewarden.state.database import State
+from lakewarden.state.generation import protecting
 from lakewarden.state.schema import doomed, verdicts
 from lakewarden.state.verdicts import FileState
 
@@ -22,7 +23,7 @@ def take_back(state: State, table_uuid: str, paths: Sequence[str], note: str, no
     mine = select(verdicts.c.id).where(verdicts.c.table_uuid == table_uuid)
     kept = {"state": FileState.KEPT.value, "note": note, "ended_at": now}
     going: list[str] = []
-    with state.write() as connection:
+    with protecting(state) as connection:
         for start in range(0, len(paths), _AT_ONCE):
             these = (doomed.c.verdict_id.in_(mine), doomed.c.path.in_(paths[start : start + _AT_ONCE]))
             connection.execute(

@@ -8,6 +8,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+# The cause of what left a colder tier by its own retention.
+COLD_RETENTION = "cold-retention"
+# The cause of metadata that an operator claimed with the table's folder.
+CLAIMED = "claimed"
 # The cause whose files wait as long as an orphan, because they lie in the table's folder without ever being part of it.
 FAILED_LOAD = "failed-load"
 
@@ -37,7 +41,8 @@ RECEIPTS = (FileState.ERASED, FileState.MISSING)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why files of one table are to go. In force, and its grace running, since `doomed_at`."""
+    """Why files of one table are to go. In force since `doomed_at`. Its grace runs from there, or from `grace_from` where it
+    started again because the database had been restored from a backup."""
 
     id: str
     table: str
@@ -48,6 +53,12 @@ class Verdict:
     made_at: datetime
     doomed_at: datetime | None
     detail: Mapping[str, Any] = field(default_factory=dict)
+    grace_from: datetime | None = None
+
+    @property
+    def waits_since(self) -> datetime | None:
+        """When its grace began; None while it is not in force."""
+        return None if self.doomed_at is None else max(self.doomed_at, self.grace_from or self.doomed_at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import Protocol
 from lakewarden import clock
 from lakewarden.api import Lakewarden
 from lakewarden.errors import LakewardenError, Unreachable
+from lakewarden.model import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.leases import Leases
 from lakewarden.state.owner import current_owner
@@ -187,6 +188,7 @@ class Worker:
         try:
             lead = self._leading_now()
             if lead is None:
+                self._session.watch()  # its console may have calls on it
                 return
             if self._ready():
                 self._refresh()
@@ -437,7 +439,7 @@ class Worker:
             self._unlisted[catalog].is_over()
         with self._lock:
             known = [each.table for each in self._roster.charges]
-            found += [each for each in known if each.partition(".")[0] in silent]
+            found += [each for each in known if TableRef.parse(each).catalog in silent]
             new, gone = self._roster.discovered(found, clock.now(), term)
         if new or gone:
             tell("tables", known=len(self._roster.charges), new=new, gone=gone)

@@ -15,8 +15,9 @@ _WAIT_SECONDS = 1.0
 class Pulse:
     """One question at a time. While it is not answered the last answer holds, until patience ends: then it is `silent`."""
 
-    def __init__(self, ask: Callable[[], bool], patience: float = PATIENCE_SECONDS) -> None:
-        self._ask, self._patience = ask, patience
+    def __init__(self, ask: Callable[[], bool], patience: float | None = None) -> None:
+        self._ask, self._patience = ask, PATIENCE_SECONDS if patience is None else patience
+        self._asking = threading.Lock()  # a worker's loop and its console may ask at the same time
         self._wanted, self._answered = threading.Event(), threading.Event()
         self._asked: float | None = None
         self._answer = False
@@ -25,6 +26,10 @@ class Pulse:
 
     def beats(self) -> bool:
         """Waits a second at most."""
+        with self._asking:
+            return self._beats()
+
+    def _beats(self) -> bool:
         if self._thread is None:
             self._thread = threading.Thread(target=self._loop, name="lakewarden-pulse", daemon=True)
             self._thread.start()

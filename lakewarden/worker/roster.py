@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from fnmatch import fnmatchcase
 
 from lakewarden.config import Config
 from lakewarden.errors import PolicyError
 from lakewarden.model import Job, RunState, TableRef, cold_source
 from lakewarden.policy.asked import jobs_by
+from lakewarden.policy.patterns import matches
 from lakewarden.policy.resolve import Layers, resolve
 from lakewarden.serving import WorkerConfig
 from lakewarden.state.database import State
@@ -34,7 +34,7 @@ def wanted(table: str, patterns: Sequence[str]) -> bool:
     """Whether a worker with these patterns looks after the table; one that begins with ! leaves tables out."""
     out = [each[1:].strip() for each in patterns if each.startswith("!")]
     in_ = [each for each in patterns if not each.startswith("!")] or ["*"]
-    return any(fnmatchcase(table, each) for each in in_) and not any(fnmatchcase(table, each) for each in out)
+    return any(matches(table, each) for each in in_) and not any(matches(table, each) for each in out)
 
 
 class Roster:

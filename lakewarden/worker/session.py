@@ -14,6 +14,7 @@ from lakewarden.api import Lakewarden
 from lakewarden.engine.session import end_jvm
 from lakewarden.worker.events import Told, tell
 from lakewarden.worker.pass_ import told
+from lakewarden.worker.pulse import PATIENCE_SECONDS as PULSE_SECONDS
 from lakewarden.worker.pulse import Pulse
 
 # How long a leader is without Spark before another one should have a try.
@@ -66,10 +67,16 @@ class Session:
         self._pulse.end()
 
     def revive(self) -> None:
-        """Let go of a session that is dead, for a call from beside the loop: the call starts another."""
-        if not self.starting and self._api.has_lake and not self.lives():
+        """Let go of a session that is dead, for a call from beside the loop: the call starts another. Waits a second at most."""
+        if not self.starting and self._api.has_lake and not self._pulse.beats():
+            self._end_if_silent()
             self._api.revive_lake()
             self._ask_anew()
+
+    def watch(self) -> None:
+        """For who needs no session now, and serves calls that do: a JVM that stands still is ended. Waits a second at most."""
+        if not self.starting and self._api.has_lake and not self._pulse.beats():
+            self._end_if_silent()
 
     def _is_ready(self, busy: Callable[[], bool]) -> bool:
         if self.starting:
@@ -93,13 +100,17 @@ class Session:
         asking would keep a leader without Spark.
         """
         self._missing.is_so("the session's JVM is gone, or does not answer")
-        if self._pulse.silent:
-            end_jvm()  # what waits for its answers hears that there are none
+        self._end_if_silent()
         if busy():
             return False
         self._api.reopen_lake()
         self._ask_anew()
         return True
+
+    def _end_if_silent(self) -> None:
+        if self._pulse.silent:
+            self._missing.is_so(f"its JVM has not answered for {PULSE_SECONDS:g} seconds, and is ended")
+            end_jvm()  # what waits for its answers hears that there are none
 
     def _ask_anew(self) -> None:
         """What the old pulse is still asked is not about the new session."""

@@ -21,8 +21,8 @@ from lakewarden.formats.iceberg.format import Iceberg
 from lakewarden.formats.paimon.format import Paimon
 from lakewarden.formats.paimon.keyed import Keyed
 from lakewarden.formats.seam import TableFormat
+from lakewarden.location import normal
 from lakewarden.model import Run, RunState, TableView
-from lakewarden.paths import normal
 from tests.support.lab import Lab
 from tests.support.paimon import COLD, PaimonLab, files_below
 

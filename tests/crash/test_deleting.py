@@ -26,8 +26,8 @@ from pyspark.sql import SparkSession
 from lakewarden.errors import Busy, Refused
 from lakewarden.jobs.context import DeletingStep
 from lakewarden.jobs.recover import IN_FLIGHT
+from lakewarden.location import normal
 from lakewarden.model import Job, Run, RunState
-from lakewarden.paths import normal
 from lakewarden.state.loads import LoadState
 from lakewarden.state.verdicts import FileState
 from tests.crash.deleting_child import PERMIT_SECONDS

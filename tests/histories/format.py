@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from lakewarden.aliases import Aliases
 from lakewarden.engine.kernels.manifests import LISTED, NAMED
 from lakewarden.errors import CommitLost, CommitUnknown, NoSuchTable, Refused, UsageError
 from lakewarden.formats.iceberg.reach import Reach
@@ -99,6 +100,9 @@ class ModelReader:
                 continue
             yield path, _table([(each.path, each.size, each.kind) for each in found], NAMED), ""
 
+    def absent(self, paths: Sequence[str], io: Mapping[str, str]) -> list[str]:
+        return [path for path in paths if not there(plain(path))]
+
 
 def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
@@ -121,6 +125,9 @@ class ModelFormat:
     def view(self, table: TableRef) -> TableView:
         self._watcher.gate("view")
         return view_of(self._catalog.table(table))
+
+    def version(self, table: TableRef) -> str:
+        return self.view(table).state_version
 
     def reached(self, view: TableView, snapshot_ids: Collection[int] | None = None) -> Any:
         self._watcher.gate("reached")
@@ -256,6 +263,8 @@ class ModelLake:
     def __init__(self, format_: ModelFormat) -> None:
         self._format = format_
         self.strays = KnownStrays()
+        self.incomplete: tuple[str, ...] = ()
+        self.aliases = Aliases()
 
     def attend(self) -> None:
         """There is no session that a thread would have to be told of."""
@@ -298,6 +307,8 @@ def view_of(table: Table) -> TableView:
         counters=Counters(),
         metadata_log=meta.log,
         statistics=meta.statistics,
+        updated_ms=meta.updated_ms,
+        sequence_number=meta.sequence,
     )
 
 

@@ -134,6 +134,8 @@ class Meta:
     snapshots: tuple[Snap, ...] = ()
     refs: tuple[Ref, ...] = ()
     statistics: tuple[tuple[int, str], ...] = ()
+    updated_ms: int = 0
+    sequence: int = 0
 
     def snapshot(self, snapshot_id: int | None) -> Snap | None:
         return next((each for each in self.snapshots if each.id == snapshot_id), None)
@@ -190,9 +192,16 @@ class Table:
     def _written(self, meta: Meta) -> Meta:
         self.version += 1
         path = f"{self.location}/metadata/{self.version:05d}-{self.uuid[:8]}.metadata.json"
-        document = {"format-version": 2, "table-uuid": self.uuid, "location": self.location}
+        updated_ms = int(self.disk.clock.tick().timestamp() * 1000)
+        document = {
+            "format-version": 2,
+            "table-uuid": self.uuid,
+            "location": self.location,
+            "last-sequence-number": self.sequence,
+            "last-updated-ms": updated_ms,
+        }
         self.disk.write(path, json.dumps(document).encode())
-        return replace(meta, path=path)
+        return replace(meta, path=path, updated_ms=updated_ms, sequence=self.sequence)
 
     # ------------------------------------------------------------ files
 

@@ -20,12 +20,14 @@ import pyarrow as pa
 from lakewarden import Lakewarden
 from lakewarden.engine.stores.local import LocalFiles
 from lakewarden.errors import LakewardenError, Refused, Unreachable
+from lakewarden.jobs.backups import WITNESS
 from lakewarden.model import Owner
 from lakewarden.state.runs import Journal
 from tests.histories import own
 from tests.histories.model import plain
 from tests.histories.process import Database
 from tests.histories.world import Violated, World
+from tests.histories.writers import claim_folder, move_metadata_out
 
 # The whole of a table expires, and everything that is left over is swept and reaped.
 EVERYTHING: Mapping[str, Mapping[str, object]] = {
@@ -79,13 +81,14 @@ class Stage:
         self.folder = folder
         self.database = Database(folder)
         self.world: World | None = None
-        self._real = {name: getattr(LocalFiles, name) for name in ("list", "stat", "look", "delete")}
+        self._real = {name: getattr(LocalFiles, name) for name in ("list", "stat", "look", "write", "delete")}
         self._right = Journal.right
 
     @contextmanager
     def set(self) -> Iterator[None]:
         replaced: list[tuple[str, Callable[..., Any]]] = [
             ("lakewarden.clock.now", self._now),
+            ("lakewarden.clock.sleep", self._sleep),
             ("lakewarden.jobs.dispatch.current_owner", self._owner),
             ("lakewarden.jobs.adopting.current_owner", self._owner),
         ]
@@ -96,6 +99,7 @@ class Stage:
             stack.enter_context(patch.object(LocalFiles, "stat", partialmethod(_of, self._looking("stat"))))
             stack.enter_context(patch.object(LocalFiles, "look", partialmethod(_of, self._looking("look"))))
             stack.enter_context(patch.object(LocalFiles, "delete", partialmethod(_of, self._delete)))
+            stack.enter_context(patch.object(LocalFiles, "write", partialmethod(_of, self._write)))
             stack.enter_context(patch.object(Journal, "right", partialmethod(_of, self._asking)))
             stack.enter_context(patch("lakewarden.jobs.driving.TICK_SECONDS", 3600.0))
             stack.enter_context(patch("lakewarden.jobs.reaping.LOCAL_BATCH", 6))
@@ -134,6 +138,9 @@ class Stage:
     def _now(self) -> datetime:
         return self._the().clock.tick()
 
+    def _sleep(self, seconds: float) -> None:
+        self._the().clock.moment += timedelta(seconds=seconds)
+
     def _owner(self) -> Owner:
         return self._the().process.owner()
 
@@ -167,6 +174,14 @@ class Stage:
             return self._real[way](files, paths)
 
         return look
+
+    def _write(self, files: LocalFiles, path: str, content: bytes) -> None:
+        """Modified at the modelled moment."""
+        world = self._the()
+        world.process.gates.at(crash_only=True)
+        self._real["write"](files, path, content)
+        moment = world.clock.moment.timestamp()
+        os.utime(plain(path), (moment, moment))
 
     def _delete(self, files: LocalFiles, paths: Sequence[str]) -> dict[str, str]:
         """File by file: a process may die between two. Some cannot be deleted; of some the answer is lost."""
@@ -234,6 +249,10 @@ def release(world: World, rng: Random) -> None:
         if world.loads[load_id].until is None:
             give_up(lw, load_id)
     world.loads.clear()
+    for table in world.tables:
+        if not claim_folder(world, table):
+            move_metadata_out(world, table)
+            claim_folder(world, table)
 
 
 def give_up(lw: Lakewarden, load_id: str) -> None:
@@ -246,11 +265,14 @@ def give_up(lw: Lakewarden, load_id: str) -> None:
 
 
 def leftovers(world: World) -> list[str]:
-    """Files that nobody needs, nobody restored, and that are a table's."""
+    """Files that nobody needs, nobody restored, and that are a table's. What Lakewarden leaves beside the metadata is its own."""
     needed = world.needed()
     back = {name for _, name in world.restored}
     found = [f"{top}/{name}" for top, _, names in os.walk(world.folder / "lake") for name in names]
-    return [each for each in found if each not in needed | back | world.untouchable]
+    own = (WITNESS, f"{WITNESS}.part")
+    return [
+        each for each in found if each not in needed | back | world.untouchable and not each.endswith(own)
+    ]
 
 
 def check_end(world: World) -> None:

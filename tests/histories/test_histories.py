@@ -90,11 +90,11 @@ def summary(told: Counter[str], seconds: float) -> str:
 
 
 def blind_proof() -> list[Any]:
-    return [patch.object(Proof, "holds", lambda self, numbers: np.zeros(len(numbers), dtype=bool))]
+    return [patch.object(Proof, "_holds", lambda self, numbers: np.zeros(len(numbers), dtype=bool))]
 
 
 def blind_commit() -> list[Any]:
-    return [patch.object(expiring, "_refuse_pinned", lambda *args: None)]
+    return [patch.object(expiring, "_refuse_held", lambda *args: None)]
 
 
 def blind_holds() -> list[Any]:

@@ -20,6 +20,8 @@ from tests.histories.model import Clock, Disk, Snap, Table, plain, there
 from tests.histories.process import Database, Process
 
 HARD_FLOOR = timedelta(hours=24)
+# A streaming writer is waited for so long after its last commit: the default of snapshot_restart_hours.
+_RESTARTS = timedelta(days=30)
 
 
 class Violated(AssertionError):
@@ -140,6 +142,8 @@ class World:
         """May these snapshots and refs leave? Judged at the very moment of the commit."""
         now, meta = self.clock.tick(), table.meta
         staying = [ref for ref in meta.refs if ref.name not in refs]
+        heads = [ref.snapshot_id for ref in staying if ref.kind == "branch"]
+        found = _found_by_flink(meta.snapshots, heads, now)
         for snapshot_id in ids:
             snap = meta.snapshot(snapshot_id)
             assert snap is not None
@@ -152,7 +156,7 @@ class World:
                 raise Violated(f"snapshot {snapshot_id} of {table.ref} expires, and a ref names it")
             if not self.settings.by_id and snap.at > now - self.settings.retention:
                 raise Violated(f"snapshot {snapshot_id} of {table.ref} expires inside the window")
-            if snapshot_id in _newest_of_flink(meta.snapshots):
+            if snapshot_id in found:
                 raise Violated(f"snapshot {snapshot_id} of {table.ref} expires, a Flink job restarts from it")
         for name in refs:
             self._check_ref(table, name, now)
@@ -265,9 +269,19 @@ def moment(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def _newest_of_flink(snapshots: Sequence[Snap]) -> set[int]:
-    newest: dict[str, Snap] = {}
-    for snap in sorted(snapshots, key=lambda each: each.sequence):
-        if "flink.job-id" in snap.summary:
-            newest[snap.summary["flink.job-id"]] = snap
-    return {each.id for each in newest.values()}
+def _found_by_flink(snapshots: Sequence[Snap], heads: Sequence[int], now: datetime) -> set[int]:
+    """What a restarted job walks over, from each head to its newest checkpoint, and that checkpoint."""
+    by_id = {each.id: each for each in snapshots}
+    needed: set[int] = set()
+    for head in heads:
+        passed: list[int] = []
+        jobs: set[str] = set()
+        at: int | None = head
+        while at is not None and at in by_id and at not in passed:
+            passed.append(at)
+            job = by_id[at].summary.get("flink.job-id")
+            if job is not None and job not in jobs:
+                jobs.add(job)
+                needed |= set(passed) if by_id[at].at + _RESTARTS > now else set()
+            at = by_id[at].parent
+    return needed

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from random import Random
 
+from lakewarden.errors import Refused
 from lakewarden.model import Ref
 from tests.histories.format import file_on_disk
 from tests.histories.model import DATA, EQUALITY, MAIN, POSITIONS, File, Snap, Table, plain, respelled
@@ -228,6 +229,27 @@ def revert(world: World, rng: Random) -> None:
         kept = {each.id for each in meta.snapshots}
         lose_pins(world, table, {each.id for each in table.meta.snapshots} - kept)
         table.move(meta)
+        if rng.random() < 0.7:
+            claim_folder(world, table)
+
+
+def claim_folder(world: World, table: Table) -> bool:
+    """An operator says that newer metadata than the table's is no longer used; refused for a file that somebody restored."""
+    try:
+        world.process.lw.adopt_folder(table.ref, operator="ana", confirm=True)
+    except Refused:
+        world.told["claims refused"] += 1
+        return False
+    world.told["folders claimed"] += 1
+    return True
+
+
+def move_metadata_out(world: World, table: Table) -> None:
+    """By hand, as the refusal of a claim advises: metadata files that somebody restored and no table names."""
+    for _, name in sorted(world.restored):
+        is_metadata = name.startswith(f"{table.folder}/metadata/") and name.endswith(".metadata.json")
+        if is_metadata and name not in world.needed() and world.disk.has(name):
+            world.disk.remove(name)
 
 
 def lose_pins(world: World, table: Table, gone: set[int]) -> None:

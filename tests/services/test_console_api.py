@@ -237,7 +237,9 @@ def test_suspend_and_resume(running: Running, ana: httpx.Client) -> None:
     assert ana.post(f"{API}/tables/{TABLE}/suspend", json={"reason": " "}).status_code == 400
     assert ana.post(f"{API}/tables/{TABLE}/suspend", json={"reason": "a bad disk"}).json()["by"] == "ana"
     assert [each["reason"] for each in ana.get(f"{API}/suspended").json()["suspended"]] == ["a bad disk"]
-    assert ana.post(f"{API}/tables/{TABLE}/resume").json()["was_suspended"] is True
+    catalog, rest = TABLE.split(".", 1)
+    quoted = ana.post(f"{API}/tables/`{catalog}`.{rest}/resume").json()
+    assert quoted == {"table": TABLE, "was_suspended": True}, "however the name is written"
     assert ana.post(f"{API}/tables/{TABLE}/resume").json()["was_suspended"] is False
 
 

@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from lakewarden.console import auth, limits, refusals, server
+from lakewarden.console import auth, limits, refusals
 from lakewarden.console.app import create_app
 from lakewarden.errors import Unreachable
+from lakewarden.lineage.gateway import connection as connections
 from lakewarden.state.operators import OperatorActions
 from lakewarden.state.schema import suspensions
 from tests.support.console import AT, OPERATE, READ, TABLE, Running, console, said, see
@@ -429,7 +430,7 @@ def test_a_flood_of_refusals_does_not_fill_the_database(running: Running) -> Non
 def test_one_that_dribbles_its_headers_is_cut_off_and_others_are_served(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "HEAD_SECONDS", 1.0)
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 1.0)
     with ExitStack() as stack:
         wires = [stack.enter_context(running.wire()) for _ in range(50)]
         for wire in wires:
@@ -443,7 +444,7 @@ def test_one_that_dribbles_its_headers_is_cut_off_and_others_are_served(
 
 
 def test_one_that_sends_nothing_at_all_is_cut_off(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
     with running.wire() as silent, running.wire() as after:
         assert said(silent).startswith(b"HTTP/1.1 408")
         after.settimeout(10)
@@ -453,7 +454,7 @@ def test_one_that_sends_nothing_at_all_is_cut_off(running: Running, monkeypatch:
 def test_one_that_sends_empty_lines_after_its_answer_is_cut_off(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
     with running.wire() as wire:
         wire.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert wire.recv(65536).startswith(b"HTTP/1.1 200")
@@ -461,6 +462,17 @@ def test_one_that_sends_empty_lines_after_its_answer_is_cut_off(
         assert said(wire).endswith(
             b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
         )
+
+
+def test_one_address_has_so_many_connections(tmp_path: Path) -> None:
+    with console(tmp_path, connections_per_address=5) as few, ExitStack() as stack:
+        wires = [stack.enter_context(few.wire()) for _ in range(6)]
+        assert said(wires[-1]).startswith(b"HTTP/1.1 429")
+        wait_until(lambda: bool(few.refusals()), "the refusal is written down")
+        assert few.refusals()[0].detail["reason"] == "more connections than one address may have"
+        wires[0].close()
+        with few.client(READ) as other:
+            assert other.get(f"{API}/tables").status_code == 200
 
 
 def test_one_that_dribbles_its_body_is_cut_off_and_others_are_served(
@@ -483,7 +495,7 @@ def test_one_that_dribbles_its_body_is_cut_off_and_others_are_served(
 def test_one_that_does_not_take_its_answer_is_let_go(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "STUCK_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "STUCK_SECONDS", 0.5)
     with running.warden.state.write() as connection:
         rows = [
             {"table_name": f"lake.db.t{each}", "since": AT, "reason": "long " * 60, "by": "ana"}

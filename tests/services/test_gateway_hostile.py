@@ -15,6 +15,7 @@ import pytest
 from pyiceberg.exceptions import ForbiddenError
 
 from lakewarden import clock
+from lakewarden.lineage.gateway.counts import NEW
 from lakewarden.state.pins import Pin, Pins
 from lakewarden.state.policies import Policies
 from lakewarden.state.rejections import Rejections
@@ -191,6 +192,11 @@ def test_what_a_refused_create_said_is_not_remembered(site: Site) -> None:
 
     assert "trigger.type" in told(create(free, **{"trigger.type": "bogus"}), 403)
     assert "writer.id is missing" in told(create(), 403)
+    # A name that a client made up is no label and no row: it can send as many as it likes.
+    assert "db.never" not in httpx.get(f"{site.running.uri}/metrics").text
+    with site.running.state() as state:
+        wait_until(lambda: any(each.table == NEW for each in Rejections(state).list()), "it is counted", 5)
+        assert f"{site.name}.db.never" not in {each.table for each in Rejections(state).list()}
 
 
 def test_what_is_very_large_holds_nobody_up_and_is_not_told_in_full(site: Site) -> None:

@@ -14,11 +14,12 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
-from lakewarden import clock
+from lakewarden import Lakewarden, clock
 from lakewarden.engine.objects import Objects
 from lakewarden.errors import LakewardenError, Refused, Unreachable
+from lakewarden.jobs.backups import WITNESS
+from lakewarden.location import normal
 from lakewarden.model import Run, RunState
-from lakewarden.paths import normal
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.verdicts import FileState
 from tests.services.test_s3_tables import catalog_properties
@@ -55,7 +56,8 @@ class S3Lab(Lab):
         """Every object by its path in normal form, with its size and etag."""
         where = bucket or self.bucket
         found = [row for batch in Objects(where.server.io()).list(where.url) for row in batch.to_pylist()]
-        return {normal(row["path"]): (row["size"], row["stamp"]) for row in found}
+        mine = [row for row in found if not row["path"].endswith(WITNESS)]
+        return {normal(row["path"]): (row["size"], row["stamp"]) for row in mine}
 
     def needed(self, table: str) -> set[str]:
         """Every file of the table, as Iceberg's own metadata tables tell."""
@@ -327,6 +329,29 @@ def test_two_tables_in_one_prefix(lab: S3Lab, job: str, where: str) -> None:
     refused(lab, job, table, inner, table, place)
 
 
+def test_a_table_in_two_buckets(lab: S3Lab, tmp_path: Path) -> None:
+    """A second bucket may be another name of the first one, as an access point is. The operator says which."""
+    table = lab.messy(files=2, days=1)
+    old, new = lab.bucket, lab.bucket.server.bucket()
+    lab.sql(f"alter table {table} set location '{new.url}/moved'")
+    lab.append(table, 1, days=1, start=10_000)
+    new.put("moved/data/orphan.parquet")
+    before = lab.objects(old) | lab.objects(new)
+    with later(days=8), pytest.raises(Refused) as found:
+        lab.sweep(table)
+    assert old.url in found.value.message and new.url in found.value.message
+    assert f"{new.url} != {old.url}" in found.value.hint
+    rows = lab.rows(table)
+    paths = {"aliases": [f"{new.url} != {old.url}"]}
+    config = {"state": {"url": f"sqlite:///{tmp_path}/state.db"}, "paths": paths}
+    with Lakewarden(config, spark=lab.spark, environ={}) as lw, later(days=8):
+        assert lw.run("sweep", table, ANY).counters["files_doomed"] == 1
+        assert lw.run("reap", table, AT_ONCE).counters["files_erased"] == 1
+    gone = set(before) - set(lab.objects(old) | lab.objects(new))
+    assert gone == {normal(f"{new.url}/moved/data/orphan.parquet")}
+    assert lab.rows(table) == rows
+
+
 # ------------------------------------------------------------ a store in trouble
 
 
@@ -375,6 +400,7 @@ def test_a_bucket_that_is_gone_is_not_taken_for_files_that_are_gone(lab: S3Lab) 
     """It may be back tomorrow, with everything in it."""
     other = lab.bucket.server.bucket()
     table = expired(lab, **{"write.data.path": f"{other.url}/data"})
+    lab.lw.set_policy(table, {"own_places": [f"{other.url}/data"]})
     assert [each for each in lab.doomed(table) if other.name in each]
     before, theirs = lab.objects(), lab.objects(other)
     for path in theirs:

@@ -84,11 +84,11 @@ class Story:
             self.goes_on(0.9)
             return commit(format_, rewrite, incorporate)
 
-        def again(commit_: RewriteCommit) -> bool:
+        def again(commit_: RewriteCommit, sending: Any) -> bool:
             tries["all"] += 1
             if commit_._attempts and tries["all"] < 12:
                 self.goes_on(0.6)
-            return attempt(commit_)
+            return attempt(commit_, sending)
 
         with patch.object(Iceberg, "commit_rewrite", first), patch.object(RewriteCommit, "_attempt", again):
             yield

@@ -137,6 +137,7 @@ public final class RealHistory {
     TableMetadata metadata = ((HasTableOperations) table).operations().current();
     Set all = new TreeSet();
     all.add(metadata.metadataFileLocation());
+    answer.putArray("metadata").add(metadata.metadataFileLocation());
     Iterator log = metadata.previousFiles().iterator();
     while (log.hasNext()) {
       all.add(((TableMetadata.MetadataLogEntry) log.next()).file());

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -395,3 +396,61 @@ def test_a_limited_run_is_partial_and_the_next_goes_on(lab: Lab) -> None:
     assert run.state is RunState.PARTIAL
     assert "rewrite_max_bytes_per_run=1 (call)" in run.reason
     assert compact(lab, table).counters["groups_done"] == 1
+
+
+def _loaded(lab: Lab, table: str) -> Any:
+    return lab.spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+        lab.spark._jsparkSession, table
+    )
+
+
+def test_a_file_that_metadata_names_twice_is_left_by_name_and_the_others_are_compacted(lab: Lab) -> None:
+    table = lab.messy(files=9, days=1)
+    loaded = _loaded(lab, table)
+    file = loaded.newScan().planFiles().iterator().next().file()
+    loaded.newFastAppend().appendFile(file).commit()
+    before = lab.rows(table)
+    run = lab.lw.run("compact", table)
+    assert run.state is RunState.DONE, run.reason
+    assert lab.rows(table) == before
+    left = [row.file_path for row in lab.sql(f"select file_path from {table}.files")]
+    assert len(left) == 3 and left.count(file.location()) == 2
+    plan = lab.lw.plan("compact", table)
+    assert plan.empty and any(file.location() in each.reason for each in plan.spared)
+
+
+def test_a_spec_that_is_asked_for_moves_a_single_file(lab: Lab) -> None:
+    table = lab.messy(files=1, days=2)
+    lab.sql(f"alter table {table} add partition field bucket(2, id)")
+    before = lab.rows(table)
+    assert lab.lw.plan("compact", table).empty
+    run = lab.lw.run("compact", table, {"rewrite_output_spec_id": "current"})
+    assert run.state is RunState.DONE, run.reason
+    assert {row.spec_id for row in lab.sql(f"select spec_id from {table}.files")} == {1}
+    assert lab.rows(table) == before
+    assert lab.lw.plan("compact", table, {"rewrite_output_spec_id": "current"}).empty
+
+
+def test_ordering_by_a_struct_is_refused_by_name(lab: Lab) -> None:
+    table = lab.create("id bigint, st struct<a: bigint>", "")
+    lab.sql(f"insert into {table} select id, named_struct('a', id) from range(0, 10, 1, 4)")
+    with pytest.raises(PolicyError, match="'st'; it is a struct") as error:
+        lab.lw.run("compact", table, {"rewrite_strategy": "zorder", "rewrite_zorder_columns": ["id", "st"]})
+    assert error.value.parts["key"] == "rewrite_zorder_columns"
+
+
+def test_manifests_of_a_table_with_a_time_column_are_rewritten(lab: Lab) -> None:
+    """Spark has no such type, and its own action reads manifests with the table's types."""
+    table = lab.messy(files=6, days=1)
+    before, loaded = lab.rows(table), _loaded(lab, table)
+    loaded.updateSchema().addColumn(
+        "t", lab.spark._jvm.org.apache.iceberg.types.Types.TimeType.get()
+    ).commit()
+    run = lab.lw.run("rewrite-manifests", table, {"manifest_rewrite_min_manifests": 2})
+    assert run.state is RunState.DONE, run.reason
+    assert (run.counters["manifests_before"], run.counters["manifests_after"]) == (6, 1)
+    again = lab.lw.run("rewrite-manifests", table, {"manifest_rewrite_min_manifests": 1})
+    assert again.state is RunState.NOTHING_TO_DO
+    loaded.refresh()
+    loaded.updateSchema().deleteColumn("t").commit()
+    assert lab.rows(table) == before

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from bench.equality import add_equality_deletes
+from lakewarden.formats.iceberg.commit import Sending
 from lakewarden.formats.iceberg.rewrite_commit import RewriteCommit
 from lakewarden.model import RunState
 from tests.spark.test_cluster import little_memory
@@ -403,11 +404,11 @@ def before_each_attempt(do: Callable[[int], None], times: int) -> Iterator[None]
     """Somebody else is always faster: `do` is called before every attempt to commit, so many times."""
     real, calls = RewriteCommit._attempt, []
 
-    def attempt(self: RewriteCommit) -> bool:
+    def attempt(self: RewriteCommit, sending: Sending) -> bool:
         if len(calls) < times:
             calls.append(True)
             do(len(calls))
-        return real(self)
+        return real(self, sending)
 
     with patch.object(RewriteCommit, "_attempt", attempt):
         yield
@@ -515,3 +516,19 @@ def test_a_partition_that_is_dropped_meanwhile_is_lost_and_the_other_is_done(lab
     assert {row[1] for row in lab.rows(table)} == {1}
     assert len(lab.rows(table)) == 40
     assert leftovers(lab, table) == set()
+
+
+def test_what_neither_engine_can_apply_is_left_with_both_reasons(lab: Lab) -> None:
+    """Rows are deleted by a column that was dropped since, which the kernel cannot look up; and Spark has no type for time."""
+    table = lab.create("id bigint, s string", partition="")
+    lab.sql(f"insert into {table} select id, 'x' from range(0, 50, 1, 1)")
+    add_equality_deletes(lab.spark, table, [pa.table({"id": pa.array([3], pa.int64())})], "")
+    jvm = lab.spark._jvm
+    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(lab.spark._jsparkSession, table)
+    time = jvm.org.apache.iceberg.types.Types.TimeType.get()
+    loaded.updateSchema().addColumn("t", time).deleteColumn("id").commit()
+    before = lab.on_disk()
+    run = lab.lw.run("compact-deletes", table, {"delete_compaction_min_deletes": 1})
+    assert run.state is RunState.PARTIAL, run.reason
+    assert "a column the table no longer has" in run.reason and "time" in run.reason
+    assert lab.on_disk() == before

@@ -10,8 +10,8 @@ import pytest
 
 from lakewarden.errors import LakewardenError, Refused
 from lakewarden.formats.iceberg.format import Iceberg
+from lakewarden.location import normal
 from lakewarden.model import RunState
-from lakewarden.paths import normal
 from tests.support.lab import Lab
 
 NOW = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
@@ -134,8 +134,8 @@ def test_statistics_of_expired_snapshots_are_doomed_and_others_stay(lab: Lab) ->
 
 def test_what_each_hold_costs(lab: Lab) -> None:
     """The bytes that stay only because of a hold: those of a snapshot whose files were compacted away."""
-    table = lab.messy(files=6, days=1, **{"lakewarden.snapshot_retention_hours": "0"})
-    lab.sql(f"alter table {table} set tblproperties ('lakewarden.snapshot_min_retained'='1')")
+    table = lab.messy(files=6, days=1)
+    lab.lw.set_policy(table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1})
     ids = [row.snapshot_id for row in lab.snapshots(table)]
     lab.lw.run("compact", table, {"rewrite_min_input_files": 2})
     lab.sql(f"alter table {table} create tag audit as of version {ids[2]}")
@@ -145,3 +145,39 @@ def test_what_each_hold_costs(lab: Lab) -> None:
     assert old <= costs["audit"] <= old + 100_000, costs
     lab.sql(f"alter table {table} create tag second as of version {ids[2]}")
     assert {cost for hold, cost in lab.lw.hold_costs(table)} == {0}, "either of two keeps it"
+
+
+def test_a_chain_that_a_streaming_writer_needs_since_the_plan_stays(lab: Lab) -> None:
+    """Main is rolled back right before the commit: a Flink job now walks from there, over what was planned to expire."""
+    table = lab.create(partition="")
+    loaded = lab.spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+        lab.spark._jsparkSession, table
+    )
+
+    def commit(checkpoint: int | None = None) -> int:
+        append = loaded.newFastAppend()
+        if checkpoint is not None:
+            append.set("flink.job-id", "job").set("flink.operator-id", "sink")
+            append.set("flink.max-committed-checkpoint-id", str(checkpoint))
+        append.commit()
+        return int(loaded.currentSnapshot().snapshotId())
+
+    oldest, first, between, tagged = commit(), commit(1), commit(), commit()
+    commit(2)
+    loaded.manageSnapshots().createTag("known-good", tagged).commit()
+    planned = lab.lw.plan("expire", table, NOW).actions[0].to_dict()["snapshot_ids"]
+    assert planned == [oldest, first, between]
+    real, calls = Iceberg.expire, []
+
+    def rolled_back(self: Iceberg, *args: Any) -> None:
+        if not calls:
+            loaded.refresh()
+            loaded.manageSnapshots().rollbackTo(tagged).commit()
+        calls.append(1)
+        real(self, *args)
+
+    with patch.object(Iceberg, "expire", rolled_back):
+        run = lab.lw.run("expire", table, NOW)
+    assert run.state is RunState.DONE, run.reason
+    left = {row.snapshot_id for row in lab.snapshots(table)}
+    assert {first, between, tagged} <= left and oldest not in left

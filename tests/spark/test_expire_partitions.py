@@ -440,9 +440,9 @@ def test_types_patterns_and_values_that_are_no_time(paimon: PaimonLab) -> None:
     done(paimon.lw.run(JOB, table, ON), 1)
     assert len(shape_rows(paimon, table)) == 2
 
-    table = shape(paimon, {"y": "int", "m": "int"}, name="spread", partition__timestamp_pattern="$y-$m-01")
+    table = shape(paimon, {"y": "int", "m": "int"}, name="spread")
     put(paimon, table, [[1, 2024, 2], [2, int(TODAY[:4]), 12], [3, 2024, 77]])
-    plan = paimon.lw.plan(JOB, table, ON)
+    plan = paimon.lw.plan(JOB, table, {**ON, "partition_time_pattern": "$y-$m-01"})
     assert [action.to_dict()["partition"] for action in plan.actions] == ["y=2024/m=2"]
     assert [each.reason for each in plan.spared if "y=2024/m=77" in each.reason]
 
@@ -461,7 +461,7 @@ def test_types_patterns_and_values_that_are_no_time(paimon: PaimonLab) -> None:
         paimon.lw.run(JOB, table, {"partition_list": f"dt={TODAY}"})
 
 
-def test_the_options_of_a_paimon_table_are_its_policy(paimon: PaimonLab) -> None:
+def test_the_options_of_a_paimon_table_only_keep_more(paimon: PaimonLab) -> None:
     options = {
         "partition__expiration-time": "7 d",
         "partition__timestamp-formatter": "yyyyMMdd",
@@ -470,9 +470,15 @@ def test_the_options_of_a_paimon_table_are_its_policy(paimon: PaimonLab) -> None
     table = paimon.create(**options)
     for number, day in enumerate(["20240102", "20240101", TODAY.replace("-", "")]):
         write(paimon, table, number * 10, day, rows=10)
-    plan = paimon.lw.plan(JOB, table, {"partition_expiry_enabled": True})
+    with pytest.raises(PolicyError, match=r"partition.expiration-time.* is ignored"):
+        paimon.lw.plan(JOB, table, {"partition_expiry_enabled": True})
+    policy = {
+        "partition_expiry_enabled": True,
+        "partition_ttl_hours": 168,
+        "partition_time_formatter": "yyyyMMdd",
+    }
+    plan = paimon.lw.plan(JOB, table, policy)
     assert [action.to_dict()["partition"] for action in plan.actions] == ["dt=20240101"]
-    assert "partition_ttl_hours=168 (table option partition.expiration-time)" in plan.actions[0].reason
     assert "partition_expire_limit=1 (table option partition.expiration-max-num)" in plan.cut_short
 
 

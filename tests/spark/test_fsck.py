@@ -17,10 +17,11 @@ import pytest
 
 from lakewarden import clock
 from lakewarden.cli import main
+from lakewarden.engine.kernels import thrift
 from lakewarden.errors import NoSuchTable
 from lakewarden.formats.iceberg.format import Iceberg
 from lakewarden.jobs.checkup import Checkup, Fault, Finding, Severity
-from lakewarden.paths import normal
+from lakewarden.location import normal
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.pins import Pin, Pins
 from tests.support.lab import Lab
@@ -402,8 +403,8 @@ def test_footers_are_opened_only_when_asked(lab: Lab) -> None:
     content = shorter.read_bytes()
     assert len(content) < size
     # As long as before, with a footer that says something else: only who opens it can tell.
-    padding = size - len(content)
-    shorter.write_bytes(content[:4] + b"\0" * padding + content[4:])
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    shorter.write_bytes(content[:footer] + bytes(size - len(content)) + content[footer:])
     for path in (garbage, shorter):
         (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
     assert looked_over(lab, table).healthy
@@ -411,6 +412,21 @@ def test_footers_are_opened_only_when_asked(lab: Lab) -> None:
     assert [each.kind for each in done.findings] == [Fault.UNREADABLE_FILE, Fault.WRONG_ROWS]
     assert [normal(each.path or "") for each in done.findings] == [str(garbage), str(shorter)]
     assert "3, not 200" in done.findings[1].what and done.looked.footers == 2
+
+
+def test_a_damaged_page_is_found_though_its_footer_is_whole(lab: Lab) -> None:
+    """Four bytes of one page: the footer still tells the right rows."""
+    table = lab.messy(files=2, days=1)
+    path = Path(normal(lab.data_files(table)[0]))
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    data = bytearray(path.read_bytes())
+    _, body = thrift.read(data, chunk.dictionary_page_offset or chunk.data_page_offset)
+    data[body : body + 4] = b"\xff\xff\xff\xff"
+    path.write_bytes(bytes(data))
+    (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    assert looked_over(lab, table).healthy
+    found = only(looked_over(lab, table, deep=True), Fault.UNREADABLE_FILE)
+    assert found.severity is Severity.ERROR and normal(found.path or "") == str(path)
 
 
 # ------------------------------------------------------------ the table moves, the command ends

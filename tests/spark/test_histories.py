@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partialmethod
+from functools import partial, partialmethod
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,6 +29,8 @@ from lakewarden.lake import Lake
 from lakewarden.safety.proof import Proof
 from tests.histories.model import plain
 from tests.histories.process import CONFIG, Crash, Database, Process
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.other_reader import files_needed
 from tests.support.spark import add_catalog
 
 COUNT = int(os.environ.get("LAKEWARDEN_REAL_HISTORIES", "4"))
@@ -49,7 +51,7 @@ class RealHistory:
         self.folder = folder / f"history-{seed}"
         self.warehouse = self.folder / "warehouse"
         self.warehouse.mkdir(parents=True)
-        self.catalog = add_catalog(spark, {"type": "hadoop", "warehouse": str(self.warehouse)})
+        self.catalog = add_catalog(spark, self.a_catalog())
         self.name = f"{self.catalog}.db.events"
         version = self.rng.choice([2, 3])
         spark.sql(f"create namespace {self.catalog}.db")
@@ -68,7 +70,20 @@ class RealHistory:
         self.told: Counter[str] = Counter()
         self.seen: set[tuple[str, int]] = set()
         self.done: list[str] = []
+        # Faults have numbers of their own: without them a seed plays the same history.
+        self.disk = FaultyDisk(Random(seed), self.now, self.told)
         self.process = self.new_process()
+
+    def a_catalog(self) -> dict[str, str]:
+        """One that spells the table's location in one of the ways people do."""
+        kind = self.rng.choice(["hadoop", "jdbc", "jdbc"])
+        warehouse = self.rng.choice(
+            [str(self.warehouse), f"file:{self.warehouse}", f"file://{self.warehouse}"]
+        )
+        named = {"type": kind, "warehouse": warehouse}
+        uri = f"jdbc:sqlite:{self.folder / 'catalog.db'}"
+        jdbc = {"uri": uri, "jdbc.schema-version": "V1", "clients": "1"}
+        return named | jdbc if kind == "jdbc" else named
 
     def new_process(self) -> Process:
         return Process(self.database.engine, Lake(CONFIG, self.spark), "")
@@ -91,7 +106,7 @@ class RealHistory:
         return self.spelled(f"{self.warehouse}/db/events/data/{self.files:04d}.parquet")
 
     def spelled(self, name: str) -> str:
-        return self.rng.choice([name, f"file:{name}"])
+        return self.rng.choice([name, f"file:{name}", f"file://{name}"])
 
     def now(self) -> datetime:
         return datetime.now(UTC) + self.ahead
@@ -112,12 +127,13 @@ class RealHistory:
         names = {plain(path): path for path in paths}
         needed = names.keys() & {plain(each) for each in self.ask()["needed"]}
         assert not needed, f"{min(needed)} is deleted, and the table needs it"
+        failed: dict[str, str] = {}
         for name, path in names.items():
             self.check_verdict(name, path)
             self.process.gates.at(crash_only=True)
-            real(files, [path])
-            self.told["files erased"] += 1
-        return {}
+            failed |= self.disk.delete(lambda paths: real(files, paths), path)
+            self.told["files erased"] += path not in failed
+        return failed
 
     def check_verdict(self, name: str, path: str) -> None:
         rows = self.database.ask(
@@ -134,6 +150,8 @@ class RealHistory:
         found = self.ask()
         for each in found["needed"]:
             assert Path(plain(each)).exists(), f"{each} is gone, and the table needs it"
+        for each in files_needed(found["metadata"][0]):
+            assert Path(plain(each)).exists(), f"{each} is gone, and PyIceberg says that the table needs it"
         for pin_id, (snapshot_id, until) in self.pins.items():
             gone = until > self.now() and snapshot_id not in found["snapshots"]
             assert not gone, f"snapshot {snapshot_id} is gone, and pin {pin_id} holds it"
@@ -298,6 +316,7 @@ def perform(history: RealHistory, name: str) -> None:
 
 def settle(history: RealHistory) -> None:
     """Time passes, nothing disturbs: what nobody needs is gone in the end."""
+    history.disk.quiet = True
     history.ahead += timedelta(hours=50)
     history.pins.clear()
     for job in ("expire", "sweep", "reap", "sweep", "reap"):
@@ -307,25 +326,28 @@ def settle(history: RealHistory) -> None:
     needed = {plain(each) for each in history.ask()["needed"]}
     back = {name for _, name in history.restored}
     here = {str(path) for path in history.warehouse.rglob("*") if path.is_file()}
-    left = [each for each in here - needed - back if not Path(each).name.startswith(".")]
+    left = [each for each in here - needed - back if not Path(each).name.startswith((".", "_"))]
     assert [each for each in left if not each.endswith("version-hint.text")] == []
 
 
 @contextmanager
 def set_up(history: RealHistory) -> Iterator[None]:
-    real = LocalFiles.delete
-
-    def delete(files: LocalFiles, paths: Sequence[str]) -> dict[str, str]:
-        return history.deleting(files, real, paths)
-
+    delete, list_, stat, look = LocalFiles.delete, LocalFiles.list, LocalFiles.stat, LocalFiles.look
+    faulty: dict[str, Callable[..., Any]] = {
+        "delete": lambda files, paths: history.deleting(files, delete, paths),
+        "list": lambda files, folder: history.disk.list(partial(list_, files), folder),
+        "stat": lambda files, paths: history.disk.ask(partial(stat, files), paths),
+        "look": lambda files, paths: history.disk.ask(partial(look, files), paths),
+    }
     with ExitStack() as stack:
         stack.enter_context(patch("lakewarden.clock.now", history.now))
-        stack.enter_context(patch.object(LocalFiles, "delete", partialmethod(_call, delete)))
+        for name, do in faulty.items():
+            stack.enter_context(patch.object(LocalFiles, name, partialmethod(_call, do)))
         yield
 
 
-def _call(files: LocalFiles, do: Callable[..., Any], paths: Sequence[str]) -> Any:
-    return do(files, paths)
+def _call(files: LocalFiles, do: Callable[..., Any], asked: Any) -> Any:
+    return do(files, asked)
 
 
 def played(spark: SparkSession, folder: Path, seed: int) -> Counter[str]:
@@ -343,7 +365,7 @@ def played(spark: SparkSession, folder: Path, seed: int) -> Counter[str]:
 
 
 def test_a_proof_that_sees_nothing_is_seen(spark: SparkSession, tmp_path: Path) -> None:
-    blind = patch.object(Proof, "holds", lambda self, numbers: np.zeros(len(numbers), dtype=bool))
+    blind = patch.object(Proof, "_holds", lambda self, numbers: np.zeros(len(numbers), dtype=bool))
     with blind, pytest.raises(AssertionError, match="and the table needs it"):
         for seed in range(10):
             played(spark, tmp_path, seed)

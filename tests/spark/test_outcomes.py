@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -15,6 +16,9 @@ from lakewarden import clock
 from lakewarden.errors import Busy, Unreachable, UsageError
 from lakewarden.formats.iceberg.catalog import Catalogs
 from lakewarden.formats.iceberg.commit import commit
+from lakewarden.formats.iceberg.format import Iceberg
+from lakewarden.formats.jvm import bridge
+from lakewarden.location import normal
 from lakewarden.model import Owner, RunState, TableRef, Trigger
 from lakewarden.state.owner import current_owner
 from tests.support.lab import Lab
@@ -22,15 +26,22 @@ from tests.support.lab import Lab
 
 @contextmanager
 def answer_lost(
-    lab: Lab, *, after_commit: bool, exception: str = "CommitStateUnknownException"
+    lab: Lab,
+    *,
+    after_commit: bool,
+    exception: str = "CommitStateUnknownException",
+    then: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:
-    """The catalog's answer never arrives: Iceberg's own exception for it, raised after (or instead of) the real commit."""
+    """The catalog's answer never arrives: Iceberg's own exception for it, raised after (or instead of) the real commit.
+
+    `then` is what others do right after the first commit.
+    """
     jvm = lab.spark._jvm
     real = Catalogs.__init__
 
     def init(self: Catalogs, spark: Any) -> None:
         real(self, spark)
-        self.bridge = _Losing(self.bridge, jvm, after_commit, exception)
+        self.bridge = _Losing(self.bridge, jvm, after_commit, exception, then)
 
     with patch.object(Catalogs, "__init__", init):
         lab.lw.close()  # the next call builds its catalogs anew
@@ -45,7 +56,10 @@ def _none(jvm: Any) -> Any:
 
 
 class _Losing:
-    def __init__(self, bridge: Any, jvm: Any, after_commit: bool, exception: str) -> None:
+    def __init__(
+        self, bridge: Any, jvm: Any, after_commit: bool, exception: str, then: Callable[[], None]
+    ) -> None:
+        self._then = then
         self._bridge, self._jvm, self._after, self._exception = bridge, jvm, after_commit, exception
 
     def __getattr__(self, name: str) -> Any:
@@ -54,6 +68,7 @@ class _Losing:
     def rewrite(self, *args: Any) -> None:
         if self._after:
             self._bridge.rewrite(*args)
+            self._then()
         cause = self._jvm.java.lang.RuntimeException("connection reset")
         kind = getattr(self._jvm.org.apache.iceberg.exceptions, self._exception)
         raise Py4JJavaError(
@@ -110,7 +125,7 @@ def test_conflicts_are_retried_sixteen_times_and_then_lost(lab: Lab, monkeypatch
     monkeypatch.setattr(clock, "sleep", waits.append)
     tries: list[int] = []
 
-    def conflict() -> bool:
+    def conflict(_: object) -> bool:
         tries.append(1)
         text = lab.spark.sparkContext._gateway.new_array(lab.spark._jvm.java.lang.Object, 0)
         raise Py4JJavaError(
@@ -220,3 +235,81 @@ def test_a_manual_run_needs_an_operator_and_an_incident_a_ticket(lab: Lab) -> No
     for trigger in ({"type": "manual"}, {"type": "incident-response"}, {"type": "whim"}, {"who": "me"}):
         with pytest.raises(UsageError):
             lab.lw.run("compact", lab.table(), trigger=trigger)
+
+
+def test_files_of_a_commit_that_was_told_lost_stay_though_its_snapshot_is_gone(lab: Lab) -> None:
+    """The catalog committed, we heard a conflict, and another tool appended and expired our snapshot: the head names our files."""
+    table = lab.messy(files=8, days=1)
+    before = len(lab.rows(table))
+    name = table.split(".", 1)[1]
+
+    def others() -> None:
+        lab.append(table, 1, rows=10, days=1, start=100_000)
+        lab.sql(
+            f"call {lab.catalog}.system.expire_snapshots("
+            f"table => '{name}', older_than => current_timestamp(), retain_last => 1)"
+        )
+
+    with answer_lost(lab, after_commit=True, exception="CommitFailedException", then=others):
+        run = lab.lw.run("compact", table)
+    assert len(lab.rows(table)) == before + 10
+    assert run.state is RunState.DONE, run.reason
+    assert run.counters["files_compacted"] == 8
+    assert lab.strays(table) == set()
+
+
+def test_outputs_stay_where_the_table_cannot_be_asked(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told lost, and the metadata cannot be read at that moment: unknown, and everything stays."""
+    table = lab.messy(files=8, days=1)
+    before = lab.rows(table)
+
+    def unreadable(*_: Any) -> Any:
+        raise Unreachable(what="a manifest", reason="the store is away")
+
+    with (
+        answer_lost(lab, after_commit=False, exception="ValidationException"),
+        monkeypatch.context() as away,
+    ):
+        away.setattr(Iceberg, "reached", unreadable)
+        run = lab.lw.run("compact", table)
+    assert run.state is RunState.UNKNOWN, run.reason
+    assert len(lab.strays(table)) == 1
+    assert lab.rows(table) == before
+
+
+@contextmanager
+def lying_catalog(lab: Lab, *, others_expire: bool = False) -> Iterator[None]:
+    """The catalog takes the first commit and answers that it did not."""
+    lies = bridge(
+        lab.spark, Path("tests/support/LyingOperations.java").resolve(), "lakewarden.tests.LyingOperations"
+    )
+    lies.reset(1, others_expire)
+    real = Catalogs.sought
+    with patch.object(Catalogs, "sought", lambda self, table: lies.lying(real(self, table))):
+        yield
+
+
+@pytest.mark.parametrize("others_expire", [False, True])
+@pytest.mark.parametrize("job", ["compact", "rewrite-manifests"])
+def test_manifests_of_a_commit_that_was_told_lost_stay(lab: Lab, job: str, others_expire: bool) -> None:
+    """Iceberg's library removes the manifests of a commit that the catalog says it refused."""
+    table = lab.messy(files=8, days=1)
+    before = lab.rows(table)
+    with lying_catalog(lab, others_expire=others_expire):
+        run = lab.lw.run(job, table, {"manifest_rewrite_min_manifests": 2})
+    assert lab.rows(table) == before
+    assert run.state is RunState.DONE, run.reason
+    assert lab.lw.fsck(table).healthy
+    assert lab.strays(table) == set()
+
+
+def test_an_error_before_the_commit_was_sent_is_no_unknown_outcome(lab: Lab) -> None:
+    table = lab.messy(files=8, days=1)
+    manifest = Path(normal(lab.sql(f"select path from {table}.manifests")[0].path))
+    away = manifest.with_suffix(".away")
+    with lab.before_commit(lambda: manifest.rename(away)):
+        run = lab.lw.run("compact", table)
+    away.rename(manifest)
+    assert run.state is RunState.FAILED, run.reason
+    assert "before it was sent" in run.reason and manifest.name in run.reason
+    assert lab.lw.run("compact", table).state is RunState.DONE

@@ -19,6 +19,8 @@ SNAPSHOTS = {
     "snapshot.time-retained": "1 ms",
     "write-only": "true",
 }
+# The same in the operator's words: a table's own options may only keep more.
+AS_PAIMON = {"snapshot_min_retained": 2, "snapshot_max_retained": 2, "snapshot_retention_hours": 0}
 TERMS = {
     "at most so many": {
         "changelog.num-retained.min": "3",
@@ -61,6 +63,7 @@ def made(lab: PaimonLab, producer: str, term: str) -> str:
             lab.maker.update(lab.load(table), round_ * 30 + 5, 5, "2024-01-01")
             lab.delete(table, round_ * 30, 2)
         lab.maker.compact(lab.load(table).copy({"write-only": "false"}))
+    lab.lw.set_policy(table, AS_PAIMON)
     return table
 
 

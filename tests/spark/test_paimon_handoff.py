@@ -22,6 +22,7 @@ from tests.support.witness import later
 KEEP: dict[str, object] = {
     "snapshot_retention_hours": 0,
     "snapshot_min_retained": 1,
+    "snapshot_restart_hours": 0,
     "delete_grace_hours": 0,
     "handoff_enabled": True,
     "handoff_catalog": COLD,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -69,6 +70,7 @@ def test_buckets_are_merged_and_the_rows_are_the_same(paimon: PaimonLab, options
     assert {each.operation for each in made} == {"compact"}
     assert {each.summary["lineage.run_id"] for each in made} == {run.id}
     assert {each.summary["lineage.group"] for each in made} == {"0", "1"}
+    assert {each.summary["lineage.proof"] for each in made} == {"count"}
     again = compact(paimon, table, rewrite_merge="full")
     assert again.state is RunState.NOTHING_TO_DO, again.reason
 
@@ -208,4 +210,21 @@ def test_a_whole_pass_over_such_a_table(paimon: PaimonLab) -> None:
     states = {run.job: run.state for run in paimon.lw.maintain(table)}
     assert states["compact"] is RunState.DONE
     assert set(states.values()) <= {RunState.DONE, RunState.NOTHING_TO_DO}, states
+    assert paimon.rows(table) == rows
+
+
+def test_a_merge_that_adds_rows_is_not_committed(paimon: PaimonLab) -> None:
+    """Nothing else is known of it beforehand: that is why its proof is called a count."""
+    table, rows = unmerged(paimon)
+    before = paimon.lw.view(table).current_snapshot_id
+    honest = keyed.Keyed.merge
+
+    def more(*arguments: Any) -> Any:
+        merged = honest(*arguments)
+        return replace(merged, rows_after=merged.rows_before + 1)
+
+    with patch.object(keyed.Keyed, "merge", more):
+        run = compact(paimon, table, rewrite_merge="full")
+    assert run.state is RunState.FAILED and "a merge adds none" in run.reason
+    assert paimon.lw.view(table).current_snapshot_id == before
     assert paimon.rows(table) == rows

@@ -12,8 +12,8 @@ from sqlalchemy import update
 from lakewarden import clock
 from lakewarden.errors import CommitLost
 from lakewarden.formats.paimon.format import Paimon
+from lakewarden.location import normal
 from lakewarden.model import Owner, RunState
-from lakewarden.paths import normal
 from lakewarden.state.locks import TTL, Locks
 from lakewarden.state.schema import commit_locks
 from tests.support.paimon import PaimonLab

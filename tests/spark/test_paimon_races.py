@@ -14,6 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from lakewarden.errors import Refused
@@ -173,6 +174,33 @@ def test_a_commit_that_others_expire_at_once_has_happened(originals: Originals, 
         kept = readable(lab, table)
         age(lab, table)
         nothing_goes_with(lab, table, kept)
+
+
+@pytest.mark.parametrize("job", ["compact", "compact keyed"])
+def test_a_commit_that_was_told_lost_and_that_others_expired_has_happened(
+    originals: Originals, job: str
+) -> None:
+    """The library said that others were faster, and no snapshot tells of ours: the table's files tell, and all of them stay."""
+    module, kind = COMMITS[job]
+    lab, real = originals.lab, module.commit
+    expected = originals.told(kind).rows
+    with originals.copied(kind) as table:
+
+        def commit(ref: TableRef, summary: Any, attempt: Callable[[], int], *rest: Any) -> int:
+            def then_told_lost() -> int:
+                attempt()
+                OTHERS["expiry"](lab, table)
+                told = lab.spark._jvm.java.lang.RuntimeException("File deletion conflicts detected!")
+                raise Py4JJavaError("commit", told)
+
+            return int(real(ref, summary, then_told_lost, *rest))
+
+        with patch.object(module, "commit", commit):
+            state, reason = run(lab, job, table)
+        assert state == DONE, reason
+        came = [row for row in rows(lab, table) if row not in expected]
+        assert sorted([*expected, *came]) == rows(lab, table)
+        nothing_goes_with(lab, table, readable(lab, table))
 
 
 # ------------------------------------------------------------ a table whose writer leaves one snapshot

@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakewarden import clock
-from lakewarden.engine.kernels.storage import local_path
-from lakewarden.errors import PolicyError, Refused
+from lakewarden.errors import LakewardenError, PolicyError, Refused
 from lakewarden.jobs import neighbours, reaping
+from lakewarden.location import local_path, normal
 from lakewarden.model import Run, RunState, Trigger
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.heartbeats import Heartbeats
@@ -440,6 +440,25 @@ def test_another_table_that_cannot_be_read(lab: Lab) -> None:
     (manifest_list,) = (lab.warehouse / "db" / "broken" / "metadata").glob("snap-*.avro")
     manifest_list.write_bytes(b"not avro")
     refused(lab, table, other, "cannot be read")
+
+
+def test_a_live_manifest_that_is_gone_stops_expire_sweep_and_reap(lab: Lab) -> None:
+    """Also where what it named was read before, and so is remembered."""
+    table = expired(lab)
+    lab.sql(f"insert overwrite {table} select id + 1000, s, d from {table}")
+    assert not lab.lw.plan("expire", table, EXPIRE).empty
+    manifest = Path(normal(lab.sql(f"select path from {table}.manifests")[0].path))
+    manifest.rename(manifest.with_suffix(".away"))
+    before = lab.on_disk()
+    with pytest.raises(LakewardenError, match=manifest.name):
+        lab.lw.run("expire", table, EXPIRE)
+    with pytest.raises(LakewardenError, match=manifest.name):
+        lab.lw.run("sweep", table, {"orphan_grace_hours": 24})
+    refused(lab, table, manifest.name, "not there", "lakewarden fsck")
+    assert lab.on_disk() == before
+    manifest.with_suffix(".away").rename(manifest)
+    assert lab.lw.run("expire", table, EXPIRE).state is RunState.DONE
+    assert reap(lab, table).state is RunState.DONE
 
 
 def test_a_grace_of_zero_that_nobody_asked_for_by_name(lab: Lab) -> None:

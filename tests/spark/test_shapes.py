@@ -14,7 +14,7 @@ import pytest
 
 from bench.equality import load
 from lakewarden import Run
-from lakewarden.engine.kernels.storage import local_path
+from lakewarden.location import local_path
 from lakewarden.model import RunState
 from tests.support.lab import Lab, lakewarden
 from tests.support.spark import add_catalog

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 
 from lakewarden.engine.objects import Objects
 from lakewarden.errors import LakewardenError, PolicyError, Refused
+from lakewarden.location import normal
 from lakewarden.model import RunState
-from lakewarden.paths import normal
 from tests.support.lab import Lab
 
 DAY = 86_400
@@ -220,7 +221,7 @@ def test_two_spellings_of_a_location(lab: Lab) -> None:
     assert doomed(lab, table) == set()
 
 
-def test_data_outside_the_location_is_swept_too(lab: Lab, tmp_path: Path) -> None:
+def test_data_outside_the_location_is_swept_where_the_operator_says_so(lab: Lab, tmp_path: Path) -> None:
     outside = tmp_path / "elsewhere"
     table = lab.messy(files=3, days=1, **{"write.data.path": f"file:{outside}"})
     assert all(str(outside) in path for path in lab.data_files(table))
@@ -229,7 +230,8 @@ def test_data_outside_the_location_is_swept_too(lab: Lab, tmp_path: Path) -> Non
     for path in outside.rglob("*"):
         if path.is_file():
             os.utime(path, (time.time() - OLD, time.time() - OLD))
-    assert doomed(lab, table) == {orphan}
+    assert doomed(lab, table) == set(), "properties are the writer's word"
+    assert doomed(lab, table, own_places=[f"file:{outside}"]) == {orphan}
 
 
 def test_an_inventory_instead_of_a_listing(lab: Lab, tmp_path: Path) -> None:
@@ -244,9 +246,17 @@ def test_an_inventory_instead_of_a_listing(lab: Lab, tmp_path: Path) -> None:
     frame = lab.spark.createDataFrame(listed, "path string, size bigint, last_modified bigint")
     frame.createOrReplaceTempView("inventory_view")
     frame.coalesce(1).write.parquet(str(tmp_path / "inventory.parquet"))
-    with patch.object(Objects, "list", side_effect=AssertionError("listed all the same")):
+    listed_folders: list[str] = []
+
+    def listing(_: Objects, folder: str) -> Iterator[pa.RecordBatch]:
+        listed_folders.append(folder)
+        return iter(())
+
+    with patch.object(Objects, "list", listing):
         assert doomed(lab, table, sweep_inventory=str(tmp_path / "inventory.parquet")) == {orphan}
         assert doomed(lab, table, sweep_inventory="inventory_view") == {orphan}
+    # Other formats' folders are looked for, whatever an inventory says; this table has none.
+    assert not [each for each in listed_folders if Path(each).exists()], "listed all the same"
     with pytest.raises(LakewardenError, match="no_such_view"):
         doomed(lab, table, sweep_inventory="no_such_view")
 

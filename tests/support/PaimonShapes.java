@@ -84,7 +84,7 @@ public class PaimonShapes {
     }
     Map writeOnly = Collections.singletonMap("write-only", "true");
     StreamTableCommit commit = ((FileStoreTable) table.copy(writeOnly)).newCommit("shapes-" + (++commits));
-    commit.commit(commits, write.prepareCommit(true, commits));
+    commit.commit(Long.MAX_VALUE, write.prepareCommit(true, commits));
     commit.close();
     write.close();
   }
@@ -133,7 +133,7 @@ public class PaimonShapes {
         new DataIncrement(none, none, none, added, gone), CompactIncrement.emptyIncrement());
     Map writeOnly = Collections.singletonMap("write-only", "true");
     StreamTableCommit commit = ((FileStoreTable) table.copy(writeOnly)).newCommit("shapes-" + (++commits));
-    commit.commit(commits, Collections.singletonList(message));
+    commit.commit(Long.MAX_VALUE, Collections.singletonList(message));
     commit.close();
   }
 

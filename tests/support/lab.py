@@ -12,11 +12,11 @@ from unittest.mock import patch
 from pyspark.sql import SparkSession
 
 from lakewarden import Lakewarden
-from lakewarden.engine.kernels.storage import local_path
 from lakewarden.formats.iceberg import format as iceberg
 from lakewarden.formats.iceberg import view
 from lakewarden.formats.iceberg.format import Iceberg
-from lakewarden.paths import normal
+from lakewarden.jobs.backups import WITNESS
+from lakewarden.location import local_path, normal
 
 
 @dataclass
@@ -72,8 +72,8 @@ class Lab:
         )
 
     def on_disk(self) -> dict[str, tuple[int, int]]:
-        """Every file of the warehouse with its size and time of change."""
-        found = [path for path in self.warehouse.rglob("*") if path.is_file()]
+        """Every file of the warehouse with its size and time of change; not what a run that deletes leaves beside the metadata."""
+        found = [path for path in self.warehouse.rglob("*") if path.is_file() and not path.match(WITNESS)]
         return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
 
     def doomed(self, table: str) -> set[str]:

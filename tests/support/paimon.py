@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from lakewarden import Lakewarden
 from lakewarden.formats.jvm import bridge
 from lakewarden.formats.paimon.format import Paimon
-from lakewarden.paths import normal
+from lakewarden.jobs.backups import WITNESS
+from lakewarden.location import normal
 
 CATALOG = "pm"
 # Where snapshots are handed off to.
@@ -151,9 +152,8 @@ class PaimonLab:
         return found
 
     def on_disk(self, table: str) -> set[str]:
-        """Every file of the table, by its path below the table's folder."""
-        folder = self.folder(table)
-        return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+        """Every file of the table, by its path below the table's folder; not what a run that deletes leaves there."""
+        return files_below(self.folder(table)) - {WITNESS}
 
     def place(self, table: str) -> str:
         """Where it lies, as its metadata spells that."""

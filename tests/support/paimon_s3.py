@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lakewarden.engine.objects import Objects
+from lakewarden.jobs.backups import WITNESS
 from tests.support.paimon import PaimonLab, lakewarden
 from tests.support.s3 import REGION, Bucket
 
@@ -23,10 +24,17 @@ class BucketLab(PaimonLab):
         return f"{self.bucket.url}/wh/db.db/{table.rsplit('.', 1)[1]}"
 
     def objects(self) -> dict[str, tuple[int, str]]:
-        """Every object of the bucket with its size and etag, less the marks of empty folders that Hadoop's S3 makes."""
+        """Every object of the bucket with its size and etag.
+
+        Without the marks of empty folders that Hadoop's S3 makes, and without what Lakewarden leaves beside the metadata.
+        """
         batches = Objects(self.bucket.server.io()).list(self.bucket.url)
         rows = [row for batch in batches for row in batch.to_pylist()]
-        return {row["path"]: (row["size"], row["stamp"]) for row in rows if not row["path"].endswith("/")}
+        return {
+            row["path"]: (row["size"], row["stamp"])
+            for row in rows
+            if not row["path"].endswith(("/", WITNESS))
+        }
 
     def on_disk(self, table: str) -> set[str]:
         return self.below(self.place(table))

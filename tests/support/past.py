@@ -80,6 +80,11 @@ def move(path: Path, moments: dict[int, int]) -> None:
     metadata["last-updated-ms"] = max(moments.values())
     path.write_text(json.dumps(metadata), "utf-8")
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    for other in path.parent.glob("*.metadata.json"):
+        if other != path:  # an ancestor that the log has forgotten is older all the same
+            ancestor = json.loads(other.read_text("utf-8"))
+            other.write_text(json.dumps({**ancestor, "last-updated-ms": min(moments.values())}), "utf-8")
+            other.with_name(f".{other.name}.crc").unlink(missing_ok=True)
 
 
 def below(made: Sequence[Told], start: int) -> dict[int, int]:

@@ -94,6 +94,23 @@ class Postgres:
             connection.execute(f'create database "{name}"'.encode())
         return Database(self.admin.port, name, self.admin.password)
 
+    @contextmanager
+    def read_only(self, database: Database) -> Iterator[None]:
+        """As during a failover: the database answers, and takes no change. Open connections are cut, before and after."""
+        self._set_read_only(database, "on")
+        try:
+            yield
+        finally:
+            self._set_read_only(database, "off")
+
+    def _set_read_only(self, database: Database, value: str) -> None:
+        with psycopg.connect(self._admin_dsn(), autocommit=True) as connection:
+            change = f'alter database "{database.name}" set default_transaction_read_only = {value}'
+            connection.execute(change.encode())
+            connection.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [database.name]
+            )
+
     def _admin_dsn(self) -> str:
         return self.admin.url.replace("+psycopg", "")
 

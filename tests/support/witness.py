@@ -15,9 +15,10 @@ from unittest.mock import patch
 
 from lakewarden import clock
 from lakewarden.engine.objects import Objects
+from lakewarden.jobs.backups import WITNESS
 from lakewarden.jobs.checkup import Severity
+from lakewarden.location import normal
 from lakewarden.model import Job, Run, RunState
-from lakewarden.paths import normal
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.verdicts import FileState, VerdictState
 from tests.support.lab import Lab
@@ -26,7 +27,7 @@ EXPIRE = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
 REAP = {"delete_grace_hours": 0}
 SWEEP = {"orphan_max_percent": 100, "orphan_grace_hours": 24}
 # What lies beside a table's files without being one: a Hadoop catalog's hint, and Hadoop's checksums.
-_BESIDE = ("version-hint.text", ".crc")
+_BESIDE = ("version-hint.text", ".crc", WITNESS, f"{WITNESS}.part")
 
 
 @contextmanager

@@ -45,7 +45,9 @@ def int96_file(path: Path, start: int, floats: list[float]) -> Path:
     """As Java's writers make them: the bytes of a fixed column are those of an INT96."""
     inner = pa.array([{"inner": each} for each in moments(start)], MARKED.field("r").type)
     rows = pa.table([pa.array(moments(start), pa.binary(12)), floats, inner], schema=MARKED)
-    pq.write_table(rows, path, use_dictionary=False, compression="zstd", store_schema=False)
+    pq.write_table(
+        rows, path, use_dictionary=False, compression="zstd", store_schema=False, write_page_checksum=True
+    )
     data = path.read_bytes()
     size = int.from_bytes(data[-8:-4], "little")
     footer = thrift.write(amended(thrift.read(data[-8 - size : -8])[0], ["at", "r.inner"], ()))

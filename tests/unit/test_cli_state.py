@@ -31,7 +31,9 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lakewarden
         '[catalogs.lake]\ntype = "hadoop"\n[policy]\nrewrite_min_input_files = 4\n'
     )
     with Lakewarden.open("lakewarden.toml") as lakewarden:
-        seen = view(properties={"lakewarden.snapshot_min_retained": "7"})
+        seen = view(
+            properties={"lakewarden.snapshot_min_retained": "7", "lakewarden.delete_grace_hours": "0"}
+        )
         SeenTables(lakewarden.state).saw(seen, NOW)
         yield lakewarden
 
@@ -73,7 +75,7 @@ def test_policy_has_every_key_with_its_origin(shell: Shell) -> None:
     document = json.loads(out)
     keys = {each["key"]: each for each in document["keys"]}
     assert code == 0
-    assert set(document) == {"table", "hash", "keys", "changed"}
+    assert set(document) == {"table", "hash", "keys", "changed", "ignored"}
     assert keys["rewrite_min_input_files"] == {
         "key": "rewrite_min_input_files",
         "value": 4,
@@ -82,6 +84,15 @@ def test_policy_has_every_key_with_its_origin(shell: Shell) -> None:
         "sentence": keys["rewrite_min_input_files"]["sentence"],
     }
     assert keys["snapshot_min_retained"]["origin"] == "table property"
+    assert keys["delete_grace_hours"]["origin"] == "default"
+    ignored = document["ignored"][0]
+    assert (ignored["key"], ignored["value"], ignored["origin"]) == (
+        "delete_grace_hours",
+        "0",
+        "table property",
+    )
+    assert "trust_table_properties" in ignored["reason"]
+    assert "delete_grace_hours=24 (default) counts" in " ".join(shell("policy", str(TABLE))[1].split())
     assert keys["rewrite_target_bytes"]["origin"] == "default"
 
 

@@ -92,7 +92,7 @@ def test_no_command_is_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["tables", "--nope"], "no such option: --nope"),
         (["runs", "--limit", "0"], "--limit"),
         (["run", "compact", "lake.db.t", "--trigger", "whim"], "--trigger"),
-        (["plan", "compact", "events"], "catalog, namespace and name"),
+        (["plan", "compact", "events"], "a catalog and a name"),
         (["plan", "compact", "lake.db.t", "--set", "rewrite_where"], "not key=value"),
         (["plan", "compact", "lake.db.t", "--set", "rewrite_min_files=3"], "rewrite_min_input_files"),
         (["plan", "compact", "lake.db.t", "--set", "rewrite_min_input_files=few"], "a whole number"),

@@ -16,8 +16,8 @@ from pyiceberg.table.puffin import PuffinFile
 from lakewarden.engine.kernels.avro_paths import Outside, rehomed_manifest, same_records
 from lakewarden.engine.kernels.copying import CHANGED, OTHER, CopyTask, checksum, copy, measure, placed
 from lakewarden.formats.iceberg.cold import merged
+from lakewarden.location import spellings
 from lakewarden.model import Ref
-from lakewarden.paths import spellings
 
 LIVE, COLD = "/lake/db/t/", "/cold/db/t/"
 

@@ -203,3 +203,32 @@ def test_planning_after_applying_plans_nothing(sizes: list[int], shrink: int) ->
     ]
     again = planned(left + outputs, **call)
     assert again.empty, again.to_dict()
+
+
+def test_a_file_that_is_named_twice_is_left_by_name() -> None:
+    twice = file(1 * MB, path="/wh/twice.parquet")
+    made = planned([file(1 * MB) for _ in range(8)] + [twice, dict(twice)])
+    assert made.groups()[0].files == 8
+    assert twice["path"] not in made.groups()[0].paths()
+    ((reason, count),) = spared(made).items()
+    assert (reason.split(",")[0], count) == ("named twice by the table's metadata", 2)
+    assert str(twice["path"]) in reason
+
+
+def test_a_spec_that_is_asked_for_moves_single_and_large_files_too() -> None:
+    rows = [file(1 * MB), file(600 * MB, partition=1)]
+    made = planned(rows, spec_id=1, rewrite_output_spec_id="current")
+    assert [(g.files, g.output_spec_id, g.engine) for g in made.groups()] == [
+        (1, 0, "iceberg"),
+        (1, 0, "iceberg"),
+    ]
+    assert made.groups()[0].reason == "of another partition spec: rewrite_output_spec_id=current (call)"
+    assert planned(rows, spec_id=1).groups() == planned(rows, rewrite_output_spec_id="current").groups() == []
+
+
+def test_a_spec_that_is_asked_for_moves_files_in_order_too() -> None:
+    rows = [file(1 * MB)]
+    made = planned(rows, spec_id=1, rewrite_output_spec_id=0, rewrite_zorder_columns=["a", "b"])
+    assert [(g.files, g.output_spec_id, g.ordered) for g in made.groups()] == [(1, 0, True)]
+    kept = planned(rows, rewrite_output_spec_id=0, rewrite_zorder_columns=["a", "b"])
+    assert kept.empty

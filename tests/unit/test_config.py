@@ -120,6 +120,15 @@ def test_catalogs_from_the_environment(file: Path) -> None:
     assert catalogs["new"].properties == {"type": "hadoop"}
 
 
+def test_a_catalog_may_be_declared_incomplete(file: Path) -> None:
+    catalogs = load(file, {"LAKEWARDEN_CATALOGS__LAKE__COMPLETE": "false"}).catalogs
+    assert (catalogs["lake"].complete, catalogs["Cold"].complete) == (False, True)
+    assert "complete" not in catalogs["lake"].properties, "it is no property of Iceberg's"
+    assert catalogs["lake"].to_dict()["complete"] is False
+    with pytest.raises(ConfigError, match="true or false"):
+        load(file, {"LAKEWARDEN_CATALOGS__LAKE__COMPLETE": "mostly"})
+
+
 def test_spark_settings_from_the_environment(file: Path, tmp_path: Path) -> None:
     environ = {
         "LAKEWARDEN_SPARK__CONF": '{"spark.executor.memory": "8g"}',
@@ -176,7 +185,7 @@ def test_a_missing_reference_names_file_key_and_variable(tmp_path: Path) -> None
         (
             "[xyz]\na = 4",
             "xyz",
-            "known: budgets, catalogs, console, engine, gateway, health, lineage, policy, prices, schedule, spark, state, worker",
+            "known: budgets, catalogs, console, engine, gateway, health, lineage, paths, policy, prices, schedule, spark, state, worker",
         ),
         ("[budgets]\nmax_task = 4", "budgets.max_task", "did you mean max_tasks"),
         ("[spark]\nmaster = 'sc://host'", "spark.master", "found 'sc://host'; allowed: local[N]"),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
 from lakewarden import clock
 from lakewarden.console import auth, limits
-from lakewarden.console.answers import status_of
+from lakewarden.console.answers import Denied, status_of
 from lakewarden.console.auth import Identity, Sessions, Tokens, check_form, from_here, is_local
 from lakewarden.console.limits import Failures, Heavy, Notes, Rates
 from lakewarden.errors import (
@@ -20,6 +22,7 @@ from lakewarden.errors import (
     PolicyError,
     Refused,
 )
+from lakewarden.lineage.gateway.connection import neighbourhood
 from lakewarden.serving import Token
 
 
@@ -95,20 +98,65 @@ def test_refusals_beyond_the_first_are_counted_and_told_later(time: Time) -> Non
     assert notes.due("a") == 0
 
 
-def test_a_few_heavy_calls_at_once() -> None:
-    from contextlib import ExitStack
+def held(heavy: Heavy, count: int, until: threading.Event) -> list[Future[None]]:
+    """So many reads that do not end before `until`, all begun."""
+    begun = threading.Semaphore(0)
 
-    from lakewarden.console.answers import Denied
+    def ask() -> None:
+        begun.release()
+        assert until.wait(30)
 
-    heavy = Heavy()
-    with ExitStack() as stack:
-        for _ in range(limits._HEAVY_AT_ONCE):
-            stack.enter_context(heavy.one())
-        with pytest.raises(Denied) as told, heavy.one():
-            pass
-        assert told.value.status == 503 and told.value.headers()["Retry-After"]
-    with heavy.one():
-        pass
+    pool = ThreadPoolExecutor(count)
+    made = [pool.submit(heavy.read, ask) for _ in range(count)]
+    for _ in made:
+        assert begun.acquire(timeout=30)
+    pool.shutdown(wait=False)
+    return made
+
+
+def test_a_few_heavy_calls_at_once_and_a_place_for_operators() -> None:
+    heavy, until = Heavy(), threading.Event()
+    asked = held(heavy, limits._HEAVY_AT_ONCE, until)
+    with pytest.raises(Denied) as told:
+        heavy.read(lambda: None)
+    assert told.value.status == 503 and told.value.headers()["Retry-After"]
+    assert heavy.act(lambda: "pinned") == "pinned", "readers do not block a pin"
+    until.set()
+    for each in asked:
+        each.result(30)
+    assert heavy.read(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        heavy.read(lambda: 1 // 0)
+    assert heavy.read(lambda: 7) == 7
+
+
+def test_a_heavy_call_has_a_deadline_and_gives_its_place_back() -> None:
+    heavy, until = Heavy(seconds=0.05), threading.Event()
+    for _ in range(limits._LEFT_BEHIND):
+        with pytest.raises(Denied) as told:
+            heavy.read(lambda: until.wait(30))
+        assert told.value.status == 504 and "spark_seconds" in told.value.hint
+    with pytest.raises(Denied, match="8 more do not come to an end"):
+        heavy.read(lambda: None)
+    assert heavy.act(lambda: "pinned") == "pinned"
+    until.set()
+    for _ in range(1000):
+        if not heavy._left_behind:
+            break
+        threading.Event().wait(0.01)
+    assert heavy.read(lambda: 7) == 7
+
+
+def test_spark_is_revived_only_while_no_call_is_running() -> None:
+    revived: list[int] = []
+    heavy, until = Heavy(lambda: revived.append(1)), threading.Event()
+    asked = held(heavy, 1, until)
+    heavy.read(lambda: None)
+    assert revived == [1]
+    until.set()
+    asked[0].result(30)
+    heavy.read(lambda: None)
+    assert revived == [1, 1]
 
 
 # ------------------------------------------------------------ who
@@ -199,4 +247,4 @@ def test_every_error_has_its_status(error: LakewardenError, status: int) -> None
     ],
 )
 def test_addresses_of_one_network_share(address: str, share: str) -> None:
-    assert limits.neighbourhood(address) == share
+    assert neighbourhood(address) == share

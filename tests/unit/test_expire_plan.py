@@ -82,7 +82,7 @@ def test_a_broken_chain_still_keeps_as_many(  # iceberg#13568: ancestry that end
 def test_holds_win_over_named_snapshots() -> None:
     chain = snapshots(10, DAY)
     pinned = Hold(HoldKind.PIN, "p", "bi", snapshot_id=3, until=NOW + timedelta(hours=2))
-    flink = Hold(HoldKind.FLINK, "job-7", "", snapshot_id=4)
+    flink = Hold(HoldKind.STREAM, "job-7", "Flink job", snapshot_id=4)
     made = expire.plan(
         table(chain, Ref("t", "tag", 2)), policy(snapshot_ids="1,2,3,4,5,10"), Holds((pinned, flink)), NOW
     )
@@ -90,6 +90,15 @@ def test_holds_win_over_named_snapshots() -> None:
     assert reasons(made)["pinned by bi until 2024-03-15 14:00 UTC"] == 1
     assert reasons(made)["Flink job job-7 restarts from it"] == 1
     assert reasons(made)["not asked for: snapshot_ids"] == 4
+
+
+def test_the_chain_to_a_checkpoint_stays_with_it() -> None:
+    """A restarted job walks from the head, parent by parent: without the ones between it would commit again."""
+    chain = snapshots(60, DAY)
+    flink = Hold(HoldKind.STREAM, "job-7", "Flink job", snapshot_id=3, chain=tuple(range(60, 3, -1)))
+    made = expire.plan(table(chain), policy(), Holds((flink,)), NOW)
+    assert expired(made) == {1, 2}
+    assert reasons(made)["Flink job job-7 restarts from it"] == 1
 
 
 def test_refs_end_with_their_own_retention_and_main_never() -> None:
@@ -140,6 +149,13 @@ def test_a_clock_that_disagrees_is_refused() -> None:
 def test_gc_enabled_false_is_refused(value: str) -> None:
     with pytest.raises(Refused, match=r"gc\.enabled"):
         expire.check(table(snapshots(3), properties={"gc.enabled": value}), NOW)
+
+
+def test_a_table_in_nessie_is_left_to_nessies_own_gc() -> None:
+    owned = table(snapshots(3), properties={"gc.enabled": "false", "nessie.commit.id": "4f1a"})
+    with pytest.raises(Refused, match="it is in Nessie") as refused:
+        expire.check(owned, NOW)
+    assert "SET TBLPROPERTIES" not in refused.value.hint, "Nessie's branches are not seen from here"
 
 
 def test_what_the_table_asks_to_keep_is_kept() -> None:

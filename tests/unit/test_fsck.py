@@ -32,8 +32,8 @@ from lakewarden.jobs.fsck_history import (
     check_version_hint,
 )
 from lakewarden.jobs.fsck_presence import Presence
+from lakewarden.location import hashes
 from lakewarden.model import Ref, Snapshot, TableView
-from lakewarden.paths import hashes
 from lakewarden.report.fsck import FsckReport
 from lakewarden.state.pins import Pin
 from lakewarden.state.verdicts import DoomedFile, FileState, Verdict, VerdictState

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from lakewarden.lineage.gateway.judge import Now, Objection, Ref, Rule, Rules, j
 from lakewarden.lineage.gateway.routes import Kind, Route, Unreadable, route, table_path
 from lakewarden.lineage.gateway.upstream import table_in
 from lakewarden.lineage.validate import Requirements
+from lakewarden.model import Snapshot
 from lakewarden.state.expiries import Going
 from lakewarden.state.pins import MIRROR, Pin
 
@@ -145,6 +147,17 @@ def test_a_plus_in_a_name_is_a_space_as_icebergs_clients_write_it() -> None:
     assert found.before == b"/v1/a+b/"
     named = {"identifier": {"namespace": ["my db", "x"], "name": "my t+able"}}
     assert commits.read(body(**named), found)[0].table == "my t+able"
+
+
+def test_a_body_that_names_other_levels_than_the_path_is_refused() -> None:
+    """`a`.`b` and `a.b` are two namespaces, with two policies: the catalog goes by the path."""
+    for path, levels in ((b"a.b", ["a", "b"]), (b"a%1Fb", ["a.b"])):
+        found = route("POST", b"/v1/namespaces/" + path + b"/tables/t")
+        with pytest.raises(Unreadable, match="the body is about"):
+            commits.read(body(identifier={"namespace": levels, "name": "t"}), found)
+    found = route("POST", b"/v1/namespaces/a%1Fb/tables/t")
+    told = body(identifier={"namespace": ["prod", "a", "b"], "name": "t"})
+    assert commits.read(told, found)[0].namespace == ("a", "b"), "some clients write their catalog first"
 
 
 @given(st.sampled_from(["POST", "PUT", "DELETE", "GET"]), st.binary(max_size=80))
@@ -431,6 +444,41 @@ def test_a_table_is_read() -> None:
     refs = {"q1": {"type": "tag", "snapshot-id": 3, "max-ref-age-ms": 7}}
     shown = {"metadata": {"table-uuid": "u", "current-snapshot-id": 5, "refs": refs}}
     assert table_in(json.dumps(shown).encode()).refs == {"q1": Ref("tag", 3, 7), "main": Ref("branch", 5)}
+
+
+def test_a_table_is_read_with_its_history() -> None:
+    snapshots = [
+        {"snapshot-id": 5, "parent-snapshot-id": 3, "timestamp-ms": 0, "summary": {"flink.job-id": "j"}}
+    ]
+    shown = {"metadata": {"table-uuid": "u", "current-snapshot-id": 5, "snapshots": snapshots}}
+    (found,) = table_in(json.dumps(shown).encode(), history=True).snapshots
+    assert (found.id, found.parent_id, found.summary) == (5, 3, {"flink.job-id": "j"})
+    assert table_in(json.dumps(shown).encode()).snapshots == ()
+    snapshots[0]["summary"] = {"a": 1}
+    with pytest.raises(ValueError, match="not text"):
+        table_in(json.dumps(shown).encode(), history=True)
+
+
+def test_the_chain_by_which_a_streaming_writer_finds_itself_is_not_cut() -> None:
+    told = {"flink.job-id": "j1", "flink.operator-id": "o", "flink.max-committed-checkpoint-id": "7"}
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    chain = tuple(
+        Snapshot(id_, id_ - 1 or None, id_, at - timedelta(hours=5 - id_), "append", told if id_ == 2 else {})
+        for id_ in range(1, 5)
+    )
+    now = Now({"main": Ref("branch", 4)}, snapshots=chain, at=at)
+    found = judge(read(remove(1, 3)), FREE, now)
+    assert rules_of(found) == [Rule.STREAM]
+    assert (
+        "Flink job o j1" in found[0].reason and "checkpoint 7" in found[0].reason and "3" in found[0].reason
+    )
+    assert rules_of(judge(read(remove(2)), FREE, now)) == [Rule.STREAM]
+    assert judge(read(remove(1)), FREE, now) == ()
+    assert judge(read(remove(3)), FREE, replace(now, expiring=Going(frozenset({3})))) == (), (
+        "ours looked itself"
+    )
+    short = Rules(Requirements(), restarts=timedelta(hours=1))
+    assert judge(read(remove(3)), short, now) == ()
 
 
 def test_a_protected_tag_whose_age_is_over_goes_with_lakewardens_own_expiry() -> None:

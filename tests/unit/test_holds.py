@@ -136,12 +136,81 @@ def test_the_newest_snapshot_of_each_flink_job_is_held(state: State) -> None:
 
     made = (flink(3, "a"), flink(1, "a"), flink(2, "b"), flink(4, "a", "other"), snapshot(9))
     half = snapshot(10, **{"flink.job-id": "c"})
-    held = gathered(replace(view(), snapshots=(*made, half)), state, HoldKind.FLINK)
+    table = replace(view(), snapshots=(*made, half), current_snapshot_id=9, refs=())
+    held = gathered(table, state, HoldKind.STREAM)
     assert {(h.name, h.holder, h.snapshot_id) for h in held} == {
-        ("a", "sink", 3),
-        ("b", "sink", 2),
-        ("a", "other", 4),
+        ("a", "Flink job sink", 3),
+        ("b", "Flink job sink", 2),
+        ("a", "Flink job other", 4),
     }
+
+
+FLINK = {
+    "flink.job-id": "job",
+    "flink.operator-id": "sink",
+    "flink.max-committed-checkpoint-id": "7",
+}
+SPARK = {"spark.sql.streaming.queryId": "query", "spark.sql.streaming.epochId": "4"}
+KAFKA = {"kafka.connect.offsets.control.group": '{"0":12}', "kafka.connect.commit-id": "c"}
+
+
+def chained(*summaries: dict[str, str], **more: object) -> TableView:
+    made = tuple(
+        Snapshot(number, number - 1 if number > 1 else None, number, NOW - timedelta(days=20) + number * HOUR, "append", summary)
+        for number, summary in enumerate(summaries, 1)
+    )  # fmt: skip
+    head = made[-1].id
+    table = replace(view(), snapshots=made, current_snapshot_id=head, refs=(Ref("main", "branch", head),))
+    return replace(table, **more)
+
+
+@pytest.mark.parametrize("summary", [FLINK, SPARK, KAFKA])
+def test_a_writer_that_walks_from_the_head_finds_its_newest_commit(
+    state: State, summary: dict[str, str]
+) -> None:
+    table = chained({}, summary, {}, summary, {}, {}, {})
+    (hold,) = gathered(table, state, HoldKind.STREAM)
+    assert (hold.snapshot_id, set(hold.chain)) == (4, {7, 6, 5})
+    assert set(Holds((hold,)).snapshots()) == {4, 5, 6, 7}
+
+
+def test_each_branch_leads_to_the_newest_commit_on_it(state: State) -> None:
+    """1 and 2 are main's, 3 and 4 are on `dev`, which left main at 1."""
+    table = chained(FLINK, {}, FLINK, {})
+    forked = tuple(replace(each, parent_id=1) if each.id == 3 else each for each in table.snapshots)
+    refs = (Ref("main", "branch", 2), Ref("dev", "branch", 4))
+    found = gathered(
+        replace(table, snapshots=forked, refs=refs, current_snapshot_id=2), state, HoldKind.STREAM
+    )
+    assert {(hold.snapshot_id, hold.chain) for hold in found} == {(1, (2,)), (3, (4,))}
+
+
+def test_a_job_is_waited_for_as_long_as_asked(state: State) -> None:
+    table = chained(FLINK, {}, {})
+    since = table.snapshots[0].committed_at
+    for within, held in ((timedelta(days=30), 1), (timedelta(days=10), 0)):
+        holds = [each for each in gather(table, state, NOW, within).holds if each.kind is HoldKind.STREAM]
+        assert [each.until for each in holds] == [since + within] * held
+
+
+def test_a_job_that_has_ended_is_not_waited_for(state: State) -> None:
+    ended = {**FLINK, "flink.max-committed-checkpoint-id": str(2**63 - 1)}
+    assert gathered(chained(ended, {}), state, HoldKind.STREAM) == []
+
+
+def test_a_commit_behind_a_broken_chain_is_held_alone(state: State) -> None:
+    table = chained(FLINK, {}, {})
+    broken = tuple(replace(each, parent_id=None) if each.id == 3 else each for each in table.snapshots)
+    (hold,) = gathered(replace(table, snapshots=broken), state, HoldKind.STREAM)
+    assert (hold.snapshot_id, hold.chain) == (1, ())
+
+
+def test_a_commit_user_of_paimon_is_found_by_its_newest_snapshot(state: State) -> None:
+    user = {"commit-user": "job", "commit-identifier": "7"}
+    batch = {"commit-user": "someone", "commit-identifier": str(2**63 - 1)}
+    ours = {"commit-user": "lakewarden", "commit-identifier": "9"}
+    (hold,) = gathered(chained(user, batch, ours, batch, format="paimon"), state, HoldKind.STREAM)
+    assert (hold.name, hold.snapshot_id) == ("job", 1)
 
 
 def test_what_is_over_holds_nothing(state: State) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from lakewarden.engine.kernels.encoding import WriteOptions, choose, unfit_properties, writer_settings
 from lakewarden.engine.kernels.project import leaves
-from lakewarden.engine.kernels.storage import MissingSource, Store, is_local, local_path, split_url
+from lakewarden.engine.kernels.storage import MissingSource, Store
+from lakewarden.location import is_local, local_path, split_url
 
 
 def test_defaults_are_icebergs() -> None:

@@ -5,18 +5,33 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 
+from lakewarden import clock
 from lakewarden.engine.objects import Objects
 from lakewarden.errors import Refused
-from lakewarden.jobs.strays import KnownStrays, metadata_folders, read_strays, whose
+from lakewarden.jobs.strays import (
+    KnownStrays,
+    metadata_folders,
+    read_strays,
+    refuse_foreign,
+    settled,
+    unclaimed,
+    whose,
+)
 from lakewarden.model import TableRef, TableView
-from lakewarden.safety.ownership import MetadataFile, check_ownership
-from tests.support.tables import TABLE
+from lakewarden.safety.ownership import MetadataFile, Places, check_ownership
+from lakewarden.state.database import State
+from lakewarden.state.doomed import DoomedFiles
+from lakewarden.state.tables import SeenTables
+from lakewarden.state.verdicts import CLAIMED
+from tests.support.tables import NOW, TABLE
 from tests.support.tables import view as made
 
 MINE = replace(
@@ -77,7 +92,56 @@ def test_every_place_a_table_writes_to_counts(key: str) -> None:
         check_ownership("reap", MINE, [elsewhere])
     mine = replace(MINE, properties={key: "s3://far/copy/x"})
     with pytest.raises(Refused, match=key):
-        check_ownership("reap", mine, [other("s3://far/copy")])
+        check_ownership("reap", mine, [other("s3://far/copy")], places=Places(confirmed=("s3://far/copy/x",)))
+    check_ownership("reap", mine, [other("s3://far/copy")])  # where nothing of it is listed or deleted
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path"],
+)
+def test_a_property_that_names_a_folder_around_others_stops_none_of_them(key: str) -> None:
+    check_ownership("reap", MINE, [other("s3://far/copy", properties={key: "s3://lake"})])
+    moved = other("s3://lake")
+    with pytest.raises(Refused, match="shares a place"):
+        check_ownership("reap", MINE, [moved])
+    check_ownership("reap", MINE, [moved], places=Places({moved.uuid: "s3://far/copy"}))
+    inner = other(f"{MINE.location}/data/inner")
+    with pytest.raises(Refused, match="new location"):
+        check_ownership("reap", MINE, [inner], places=Places({inner.uuid: "s3://far/copy"}))
+
+
+def test_external_paths_are_paimons() -> None:
+    """In an Iceberg table the option means nothing: it would stop the cleaning of every table that it lists."""
+    named = {"data-file.external-paths": f"{MINE.location}/x, s3://lake/db/orders/x"}
+    view = other("s3://far/copy", properties=named)
+    check_ownership("reap", MINE, [view])
+    with pytest.raises(Refused, match="shares a place"):
+        check_ownership("reap", MINE, [replace(view, format="paimon")])
+
+
+def test_a_place_is_the_tables_own_by_its_first_location_or_by_the_operators_word() -> None:
+    view = replace(
+        MINE,
+        location="s3://victim",
+        properties={"write.data.path": "s3a://lake/db/events/d", "write.metadata.path": "s3://far/m"},
+    )
+    homes = {MINE.uuid: MINE.location}
+    assert Places(homes).own(view) == {"write.data.path": "s3a://lake/db/events/d"}
+    assert Places(homes).not_own(view) == {"location": "s3://victim", "write.metadata.path": "s3://far/m"}
+    assert "location" in Places(homes, ("s3n://victim/",)).own(view)
+    assert "location" in Places().own(view), "a table that is seen for the first time lies where it lies"
+    paimon = replace(view, format="paimon")
+    assert "location" in Places(homes).own(paimon), "Paimon's locations do not change but by a rename"
+
+
+def test_the_first_location_is_remembered(tmp_path: Path) -> None:
+    with closing(State.open(f"sqlite:///{tmp_path}/state.db")) as state:
+        seen = SeenTables(state)
+        seen.saw_all([MINE, replace(MINE, uuid="another", location="s3://lake/db/b")], NOW)
+        seen.saw(replace(MINE, location="s3://victim"), NOW)
+        seen.saw(replace(MINE, ref=TableRef.parse("lake.db.renamed"), location="s3://victim"), NOW)
+        assert seen.homes() == {MINE.uuid: MINE.location, "another": "s3://lake/db/b"}
 
 
 def test_one_table_under_two_names_is_one_table() -> None:
@@ -100,7 +164,7 @@ def test_a_name_that_leads_to_another_table_now_is_compared_like_any_other() -> 
 
 
 def test_metadata_of_another_table_inside_the_location() -> None:
-    own = MetadataFile(f"{MINE.location}/metadata/1.metadata.json", "mine")
+    own = MetadataFile(f"{MINE.location}/metadata/1.metadata.json", "mine", updated_ms=0)
     check_ownership("reap", MINE, [], [own])
     foreign = MetadataFile(f"{MINE.location}/metadata/9.metadata.json", "theirs", "s3://lake/db/old")
     with pytest.raises(Refused) as refused:
@@ -108,6 +172,102 @@ def test_metadata_of_another_table_inside_the_location() -> None:
     for words in (foreign.path, "theirs", "mine", "s3://lake/db/old", MINE.location):
         assert words in refused.value.message
     check_ownership("reap", MINE, [], [MetadataFile("s3://lake/db/other/metadata/1.metadata.json", "theirs")])
+
+
+def test_newer_metadata_of_this_table_that_its_catalog_does_not_lead_to() -> None:
+    """Another catalog moves the table too. By its time or by its sequence number: clocks of two writers differ."""
+    view = replace(
+        MINE, updated_ms=1000, sequence_number=4, metadata_log=(f"{MINE.location}/metadata/2.json",)
+    )
+    path = f"{MINE.location}/metadata/8.metadata.json"
+    for updated, sequence in ((1001, 4), (900, 5), (None, 0)):
+        newer = MetadataFile(path, "mine", MINE.location, updated_ms=updated, sequence_number=sequence)
+        with pytest.raises(
+            Refused, match=r"8\.metadata\.json is newer metadata of this very table"
+        ) as refused:
+            check_ownership("reap", view, [], [newer])
+        assert "drop one of the two registrations" in refused.value.hint
+        check_ownership("reap", view, [], [replace(newer, path="s3a://lake/db/events/metadata/2.json")])
+    lost = MetadataFile(path, "mine", MINE.location, updated_ms=1000, sequence_number=4)
+    check_ownership("reap", view, [], [lost])
+
+
+def test_how_new_a_metadata_file_is(tmp_path: Path) -> None:
+    """At its beginning where Iceberg's library wrote it; other writers have another order of keys."""
+    path = tmp_path / "1.metadata.json"
+    told = {"table-uuid": "mine", "location": "/l", "last-updated-ms": 7}
+    for document, sequence in (
+        ({"format-version": 1, **told}, 0),
+        ({"format-version": 2, **told, "last-sequence-number": 3}, 3),
+        ({"format-version": 2, **told, "schemas": "x" * 5000, "last-sequence-number": 4}, 4),
+        ({"format-version": 2, "table-uuid": "mine", "x": "x" * 5000, **told, "last-sequence-number": 5}, 5),
+    ):
+        path.write_text(json.dumps(document))
+        found = whose(str(path), Objects({}).read)
+        assert found == MetadataFile(str(path), "mine", "/l", updated_ms=7, sequence_number=sequence)
+    path.write_text(json.dumps({"table-uuid": "mine"}))
+    found = whose(str(path), Objects({}).read)
+    assert found is not None and found.updated_ms is None
+
+
+def test_a_commit_that_was_under_way_and_failed_is_no_newer_metadata(tmp_path: Path) -> None:
+    view = replace(MINE, location=str(tmp_path), updated_ms=1000)
+    left = MetadataFile(str(tmp_path / "left.metadata.json"), "mine", updated_ms=1001)
+    Path(left.path).write_text("{}")
+    lost = replace(left, path=str(tmp_path / "lost.metadata.json"))
+    with patch("lakewarden.clock.sleep"):
+        assert settled(Objects({}), view, [left, lost], lambda: view) == [left]
+
+
+@pytest.mark.parametrize(
+    ("name", "tool"),
+    [
+        ("schema/schema-0", "Apache Paimon"),
+        ("schema/schema-12", "Apache Paimon"),
+        ("_delta_log/00000000000000000007.json", "Delta Lake"),
+        ("_delta_log/00000000000000000010.checkpoint.parquet", "Delta Lake"),
+        (".hoodie/hoodie.properties", "Apache Hudi"),
+        (".hoodie/timeline/20240311.commit", "Apache Hudi"),
+    ],
+)
+def test_metadata_of_another_format_in_the_folder_is_foreign(tmp_path: Path, name: str, tool: str) -> None:
+    """Whichever way it is found: by the short look before a rewrite, or in the listing of a sweep."""
+    view = replace(MINE, location=str(tmp_path), metadata_location=f"{tmp_path}/metadata/3.metadata.json")
+    refuse_foreign("compact", view)
+    path = tmp_path / name
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    with pytest.raises(Refused, match=tool) as refused:
+        refuse_foreign("compact", view)
+    assert tool in refused.value.hint
+    listed = read_strays(Objects({}), view, {str(path): "1"})
+    with pytest.raises(Refused, match=tool):
+        check_ownership("sweep", view, [], listed)
+
+
+def test_other_formats_are_looked_for_in_every_folder_of_the_table(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "_delta_log").mkdir(parents=True)
+    (data / "_delta_log" / "0.json").touch()
+    view = replace(MINE, location=f"{tmp_path}/t", properties={"write.data.path": f"file://{data}"})
+    with pytest.raises(Refused, match="Delta Lake"):
+        refuse_foreign("expire", view)
+
+
+def test_a_paimon_table_owns_the_iceberg_metadata_it_publishes_and_no_other() -> None:
+    paimon = replace(MINE, format="paimon")
+    publishing = replace(paimon, properties={"metadata.iceberg.storage": "table-location"})
+    published = MetadataFile(f"{MINE.location}/metadata/v4.metadata.json", "theirs", MINE.location)
+    mirror = replace(other(MINE.location), format="iceberg")
+    check_ownership("reap", publishing, [mirror], [published])
+    for view in (paimon, replace(paimon, properties={"metadata.iceberg.storage": "disabled"})):
+        with pytest.raises(Refused, match="Apache Iceberg"):
+            check_ownership("reap", view, [], [published])
+        with pytest.raises(Refused, match="shares a place"):
+            check_ownership("reap", view, [mirror])
+    moved = replace(published, location="s3://lake/db/old")
+    with pytest.raises(Refused, match="Apache Iceberg"):
+        check_ownership("reap", publishing, [], [moved])
 
 
 def test_metadata_that_does_not_say_whose_it_is() -> None:
@@ -136,13 +296,14 @@ class Bytes:
 
 
 def document(**first: object) -> bytes:
-    body = {"format-version": 2, **first, "snapshots": [{"n": n} for n in range(2000)]}
+    new = {"last-sequence-number": 3, "last-updated-ms": 7}
+    body = {"format-version": 2, **first, **new, "snapshots": [{"n": n} for n in range(2000)]}
     return json.dumps(body, indent=1).encode()
 
 
 def test_the_beginning_of_a_metadata_file_tells_whose_it_is() -> None:
     file = Bytes(document(**{"table-uuid": "u-1", "location": "s3://b/t"}))
-    assert whose("m", file) == MetadataFile("m", "u-1", "s3://b/t")
+    assert whose("m", file) == MetadataFile("m", "u-1", "s3://b/t", updated_ms=7, sequence_number=3)
     assert file.reads == [(0, 4096)], "the rest may be megabytes"
 
 
@@ -153,7 +314,8 @@ def test_a_uuid_further_down_is_found_in_the_whole_file() -> None:
 
 def test_a_packed_metadata_file() -> None:
     packed = gzip.compress(document(**{"table-uuid": "u-1", "location": "/t"}))
-    assert whose("m.gz.metadata.json", Bytes(packed)) == MetadataFile("m.gz.metadata.json", "u-1", "/t")
+    told = MetadataFile("m.gz.metadata.json", "u-1", "/t", updated_ms=7, sequence_number=3)
+    assert whose("m.gz.metadata.json", Bytes(packed)) == told
 
 
 @pytest.mark.parametrize(
@@ -174,9 +336,11 @@ def test_a_metadata_file_that_is_gone_is_left_out() -> None:
 
 
 def test_where_metadata_is_looked_for() -> None:
-    assert metadata_folders(MINE) == ["s3://lake/db/events/metadata"]
+    assert metadata_folders(MINE, Places()) == ["s3://lake/db/events/metadata"]
     moved = replace(MINE, properties={"write.metadata.path": "s3://meta/events"})
-    assert metadata_folders(moved) == ["s3://lake/db/events/metadata", "s3://meta/events"]
+    assert metadata_folders(moved, Places()) == ["s3://lake/db/events/metadata"]
+    named = Places(confirmed=("s3://meta",))
+    assert metadata_folders(moved, named) == ["s3://lake/db/events/metadata", "s3://meta/events"]
 
 
 def test_whose_a_metadata_file_is_is_read_once_and_forgotten_when_it_is_gone(tmp_path: Path) -> None:
@@ -196,7 +360,9 @@ def test_whose_a_metadata_file_is_is_read_once_and_forgotten_when_it_is_gone(tmp
         for old in folder.iterdir():
             old.unlink()
         for number in range(3):
-            (folder / f"{day}-{number}.metadata.json").write_text('{"table-uuid": "mine"}')
+            (folder / f"{day}-{number}.metadata.json").write_text(
+                '{"format-version": 1, "table-uuid": "mine", "last-updated-ms": 0}'
+            )
         assert look() == look() == [f"{day}-{number}.metadata.json" for number in range(3)]
         assert len(read) == 3 * (day + 1) and len(known) == 3
 
@@ -211,3 +377,23 @@ def test_of_many_tables_those_looked_at_longest_ago_are_forgotten_first() -> Non
     assert len(known) == 8 and not known.of("b") and known.of("a") and known.of("c")
     known.keep("large", files("large", 50))
     assert len(known) == 50 == len(known.of("large")), "what was looked at last always stays"
+
+
+def test_a_claim_is_for_that_very_file(tmp_path: Path) -> None:
+    """A table that is created there later may name its metadata files alike."""
+    state = State.open(f"sqlite:///{tmp_path}/state.db")
+    doomed, now = DoomedFiles(state), clock.now()
+    path = f"{MINE.location}/metadata/v1.metadata.json"
+    files = pa.table({"path": [path], "kind": ["metadata"], "size": [1], "stamp": ["x"]})
+    detail = {"operator": "ana", "uuids": {path: "old"}}
+    doomed.doom("claim", str(MINE.ref), MINE.uuid, CLAIMED, "left", files, detail, now)
+    old = MetadataFile(path, "old")
+    assert unclaimed(state, MINE, [old]) == [old], "it is not in force yet"
+    doomed.enforce("claim", now)
+    assert unclaimed(state, MINE, [old]) == []
+    newer, elsewhere = (
+        replace(old, uuid="newer"),
+        replace(old, path=f"{MINE.location}/metadata/v2.metadata.json"),
+    )
+    assert unclaimed(state, MINE, [newer, elsewhere]) == [newer, elsewhere]
+    assert unclaimed(state, replace(MINE, uuid="another"), [old]) == [old]

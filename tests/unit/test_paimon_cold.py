@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakewarden.engine.objects import Objects
+from lakewarden.formats.paimon.cold import _NOTHING as NAMES_NOTHING
 from lakewarden.formats.paimon.cold import gaps, tag_files
-from lakewarden.formats.paimon.metadata import GAP
-from lakewarden.model import Ref
+from lakewarden.formats.paimon.metadata import GAP, read_metadata
+from lakewarden.model import COLD_SOURCE_UUID, Ref
 
 
 def snapshot(id_: int, at: int) -> dict[str, Any]:
@@ -68,3 +75,53 @@ def test_a_tags_name_is_the_newest_snapshots_that_had_it() -> None:
     assert dict(tag_files([tag], {4: new}, {"then": new})) == {"tag/tag-then": new}, "as often as it is told"
     made = list(tag_files([tag], {4: new}, {"then": old}))
     assert made == [("tag/tag-then-2", old), ("tag/tag-then", new)], "kept before its name is taken"
+
+
+# ------------------------------------------------------------ what is no root
+
+
+COMMIT = {"version": 3, "id": 1, "baseManifestList": "list-1", "deltaManifestList": "list-2", "timeMillis": 1}
+
+
+def roots_of(folder: Path, files: Mapping[str, Mapping[str, object]]) -> set[tuple[str, str]]:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+    store = SimpleNamespace(list=Objects({}).list, read=lambda path: Path(path).read_bytes())
+    return {(each.kind, each.name) for each in read_metadata(cast(Any, store), str(folder), {}).roots}
+
+
+def test_a_tag_that_is_called_like_a_mark_is_a_root(tmp_path: Path) -> None:
+    """Its files were lost: by its name it was taken for Paimon's mark that a tag was made."""
+    found = roots_of(
+        tmp_path,
+        {
+            "schema/schema-0": {"id": 0, "options": {}},
+            "tag/tag-success-file/x": COMMIT,
+            "tag/tag-success-file/y_SUCCESS": COMMIT,
+            "tag/tag-success-file/z_SUCCESS": {"creationTime": 1, "modificationTime": 1},
+            "branch/branch-b/tag/tag-x/snapshot/LATEST": COMMIT,
+        },
+    )
+    names = {"success-file/x", "success-file/y_SUCCESS", "x/snapshot/LATEST"}
+    assert found == {("tag", name) for name in names}
+
+
+@pytest.mark.parametrize("options", [{}, {COLD_SOURCE_UUID: "live"}], ids=["live", "cold"])
+def test_a_gap_is_one_only_in_a_cold_table_and_where_it_names_nothing(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    """Whoever commits may set the property: then the files of that snapshot were lost."""
+    marked = {"properties": {GAP: "true"}}
+    found = roots_of(
+        tmp_path,
+        {
+            "schema/schema-0": {"id": 0, "options": options},
+            "schema/schema-1": {"id": 1, "options": {COLD_SOURCE_UUID: "set by a writer"}},
+            "snapshot/snapshot-1": {**COMMIT, **marked},
+            "snapshot/snapshot-2": {**COMMIT, "id": 2, **NAMES_NOTHING, "indexManifest": "index-1"},
+            "snapshot/snapshot-3": {**COMMIT, "id": 3, **NAMES_NOTHING},
+        },
+    )
+    assert found == {("snapshot", str(id_)) for id_ in (1, 2, *([] if options else [3]))}

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from lakewarden.cli.doctor import _writers
+from lakewarden.cli.doctor import _proof, _writers
 from lakewarden.config import CatalogConfig
-from lakewarden.errors import CommitLost
+from lakewarden.errors import CommitLost, CommitUnknown
 from lakewarden.formats.paimon.commit import commit
 from lakewarden.formats.paimon.guard import Held, commit_risk
 from lakewarden.model import TableRef
@@ -49,9 +49,41 @@ def test_a_lost_lock_stops_the_commit_before_it_begins() -> None:
         def check(self) -> None:
             raise CommitLost(table=TABLE, reason="its lock ran out")
 
+        def lasts(self) -> bool:
+            return False
+
     @contextmanager
     def lock() -> Iterator[Held]:
         yield Lost()
 
     with pytest.raises(CommitLost, match="ran out"):
         commit(TABLE, {}, lambda: pytest.fail("it committed"), lambda _: 1, lock())
+
+
+@pytest.mark.parametrize("found", [7, None])
+def test_a_commit_whose_lock_did_not_last_is_believed_only_if_the_table_shows_it(found: int | None) -> None:
+    class RanOut:
+        def check(self) -> None:
+            return None
+
+        def lasts(self) -> bool:
+            return False
+
+    @contextmanager
+    def lock() -> Iterator[Held]:
+        yield RanOut()
+
+    if found is not None:
+        assert commit(TABLE, {}, lambda: 6, lambda _: found, lock()) == found
+        return
+    with pytest.raises(CommitUnknown, match="its lock could not be renewed during the commit"):
+        commit(TABLE, {}, lambda: 6, lambda _: found, lock())
+
+
+def test_the_doctor_says_what_the_proof_of_every_table_rests_on() -> None:
+    (folder,) = _proof(CatalogConfig("lake", "iceberg", {"type": "hadoop"}))
+    assert "every folder of the warehouse" in folder.found and "complete = false" in folder.advice
+    (rest,) = _proof(CatalogConfig("lake", "iceberg", {"type": "rest"}))
+    assert "to this principal" in rest.found
+    (less,) = _proof(CatalogConfig("lake", "iceberg", {"type": "rest"}, complete=False))
+    assert "nothing outside a table's own folders is deleted" in less.found

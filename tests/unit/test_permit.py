@@ -10,35 +10,74 @@ import pytest
 from lakewarden import clock
 from lakewarden.errors import Refused
 from lakewarden.jobs.packing import output_name
-from lakewarden.model import Hold, HoldKind, Owner, TableRef
-from lakewarden.paths import hashes
+from lakewarden.location import hashes
+from lakewarden.model import Hold, HoldKind, Owner, TableRef, TableView
 from lakewarden.safety.holds import Holds
 from lakewarden.safety.permit import (
     Condemned,
     Permit,
+    Unnamed,
+    ask_table,
     for_doomed,
     for_native_outputs,
     for_replaced_history,
     for_uncommitted_outputs,
+    never_sent,
 )
 from lakewarden.safety.proof import Proof, Term
 from lakewarden.safety.reached import Reached
 from tests.support.tables import NOW, TABLE
+from tests.support.tables import view as view_of_events
 
 RUN = "20240315-120000-abcdef"
 OWN = f"/wh/db/t/data/day=1/{output_name(RUN, 0, 0, 128)}0.parquet"
 
 
-def test_outputs_whose_commit_was_never_tried_or_is_lost_may_go() -> None:
-    assert for_uncommitted_outputs(RUN, [OWN], commit_tried=False, commit_lost=False).paths == (OWN,)
-    assert for_uncommitted_outputs(RUN, [OWN], commit_tried=True, commit_lost=True).paths == (OWN,)
+class Named:
+    """A table's metadata that names these files."""
+
+    def __init__(self, *paths: str) -> None:
+        self.paths = paths
+
+    def view(self, table: TableRef) -> TableView:
+        return view_of_events()
+
+    def reached(self, view: TableView) -> Reached:
+        return needs(*self.paths)
 
 
-def test_an_unknown_commit_gives_no_permit() -> None:
+def test_outputs_whose_commit_was_never_begun_may_go() -> None:
+    assert for_uncommitted_outputs(RUN, [OWN], never_sent([OWN], [3], {1, 2})).paths == (OWN,)
     with pytest.raises(Refused, match="their commit may have happened"):
-        for_uncommitted_outputs(RUN, [OWN], commit_tried=True, commit_lost=False)
-    with pytest.raises(Refused, match="their commit may have happened"):
-        for_native_outputs(RUN, ["/wh/x.parquet"], commit_lost=False)
+        never_sent([OWN], [3, 4], {4})
+
+
+UUID = view_of_events().uuid
+
+
+def test_a_table_of_another_uuid_says_nothing_about_outputs() -> None:
+    """The name leads to another table since: the one that was committed to may name them."""
+    with pytest.raises(Refused, match=rf"written for table before.*leads to {UUID} now"):
+        ask_table(Named("/wh/other"), TABLE, "before", [OWN])
+
+
+def test_outputs_that_the_table_does_not_name_may_go() -> None:
+    unnamed, named = ask_table(Named("/wh/other"), TABLE, UUID, [OWN])
+    assert not named and for_uncommitted_outputs(RUN, [OWN], unnamed).paths == (OWN,)
+
+
+@pytest.mark.parametrize("spelling", [OWN, f"file:{OWN}", f"file://{OWN}", f"/{OWN}"])
+def test_outputs_that_the_table_names_stay_in_whatever_spelling(spelling: str) -> None:
+    unnamed, named = ask_table(Named(spelling), TABLE, UUID, [OWN])
+    assert named == (OWN,)
+    for permit in (for_uncommitted_outputs, for_native_outputs):
+        with pytest.raises(Refused, match="their commit may have happened"):
+            permit(RUN, [OWN], unnamed)
+
+
+def test_evidence_cannot_be_made_by_hand() -> None:
+    with pytest.raises(Refused, match="the table was not asked"):
+        Unnamed(frozenset({OWN}), 0.0, object())
 
 
 @pytest.mark.parametrize(
@@ -52,7 +91,7 @@ def test_an_unknown_commit_gives_no_permit() -> None:
 )
 def test_a_file_the_run_did_not_write_is_refused(path: str) -> None:
     with pytest.raises(Refused, match="did not write it"):
-        for_uncommitted_outputs(RUN, [OWN, path], commit_tried=False, commit_lost=False)
+        for_uncommitted_outputs(RUN, [OWN, path], never_sent([OWN, path], [0], set()))
 
 
 def test_a_permit_cannot_be_made_by_hand() -> None:
@@ -71,7 +110,7 @@ def needs(*paths: str, table: TableRef = TABLE) -> Reached:
 
 
 def proof(*reached: Reached) -> Proof:
-    return Proof(reached, clock.now())
+    return Proof(reached, {str(each.table): clock.now() for each in reached})
 
 
 def term(live: bool = True) -> Term:
@@ -124,9 +163,10 @@ def test_a_proof_tells_what_was_looked_at() -> None:
 def test_a_proof_that_is_too_old_gives_no_permit() -> None:
     """A process that stood still between reading the tables and deleting by it."""
     made = proof(needs("s3://b/t/c"))
-    stale = Proof(made.reached, clock.now() - timedelta(minutes=5))
-    with pytest.raises(Refused, match="too long ago"):
-        for_doomed(BATCH, proof=stale, holds=Holds(), term=term())
+    for wrong in (timedelta(minutes=5), -timedelta(minutes=5)):
+        stale = Proof(made.reached, {**made.read_at, str(OTHER): clock.now() - wrong})
+        with pytest.raises(Refused, match=r"cold\.db\.copy was read at .*, too long ago"):
+            for_doomed(BATCH, proof=stale, holds=Holds(), term=term())
 
 
 def test_a_detail_of_history_goes_only_once_the_index_names_it_no_more() -> None:

@@ -8,17 +8,20 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lakewarden.actions import Bin, DropDeletes, RewriteGroup, Source
 from lakewarden.config import BudgetsConfig
 from lakewarden.errors import UsageError
 from lakewarden.jobs import compact, manifests
-from lakewarden.jobs.rewriting import _chores, choose_encodings, commit_units
+from lakewarden.jobs.rewriting import _chores, commit_units
 from lakewarden.jobs.sealed import period_end
 from lakewarden.jobs.tally import Result, outcome
 from lakewarden.lineage.summary import checked
 from lakewarden.model import Manifest, PartitionField, PartitionSpec, RunState, TableRef, Trigger
 from lakewarden.plan import Plan
+from lakewarden.policy.patterns import matches
 from tests.support.tables import NOW, file, files, policy, view
 
 
@@ -115,15 +118,6 @@ def test_commits_are_bounded_and_the_largest_unit_goes_first() -> None:
     assert sorted(g.number for unit in bounded for g in unit) == list(range(10))
 
 
-def test_newer_encodings_are_for_tables_whose_readers_are_new() -> None:
-    from dataclasses import replace
-
-    old, new = view(), replace(view(), format_version=3)
-    assert [choose_encodings(each, policy()) for each in (old, new)] == ["classic", "modern"]
-    assert choose_encodings(old, policy(rewrite_encodings="modern")) == "modern"
-    assert choose_encodings(new, policy(rewrite_encodings="classic")) == "classic"
-
-
 def test_triggers_say_what_their_type_must() -> None:
     assert checked(Trigger("schedule")).type == "schedule"
     for wrong in (Trigger("manual"), Trigger("incident-response", "ana"), Trigger("whim")):
@@ -134,6 +128,31 @@ def test_triggers_say_what_their_type_must() -> None:
 def test_table_names() -> None:
     assert str(TableRef.parse("lake.a.b.events")) == "lake.a.b.events"
     assert TableRef.parse("lake.a.b.events").namespace == ("a", "b")
-    for wrong in ("events", "db.events", "lake..events", ""):
-        with pytest.raises(UsageError, match="it needs catalog, namespace and name"):
+    assert TableRef.parse("lake.events") == TableRef("lake", (), "events"), "a table of no namespace"
+    for wrong in ("events", "lake..events", "", ".a.b", "a.b.", "a.`b.c", "a.b`c.d", "a.``.b", "a.`b`c.d"):
+        with pytest.raises(UsageError, match="it needs a catalog and a name"):
             TableRef.parse(wrong)
+
+
+def test_two_tables_never_have_one_name() -> None:
+    """`a`.`b.c` and `a.b`.`c` shared state, policies and runs."""
+    one, other = TableRef("lake", ("a",), "b.c"), TableRef("lake", ("a.b",), "c")
+    assert str(one) == "lake.a.`b.c`" and str(other) == "lake.`a.b`.c"
+    assert TableRef.parse("`lake`.`a`.`b.c`") == one
+    assert TableRef.parse("lake.`a``b`.c").namespace == ("a`b",)
+
+
+def test_a_pattern_means_the_same_with_and_without_back_quotes() -> None:
+    one, other = TableRef("lake", ("a",), "b.c"), TableRef("lake", ("a.b",), "c")
+    assert matches(one, "lake.a.*") and not matches(other, "lake.a.*")
+    assert matches(other, "lake.`a.b`.*") and not matches(one, "lake.`a.b`.*")
+    assert not matches(one, "lake.a.b.c") and not matches(other, "lake.a.b.c")
+    assert matches("lake.db.events", "`lake`.`db`.`ev*`")
+
+
+@given(st.lists(st.text(min_size=1), min_size=2, max_size=5))
+def test_a_name_reads_as_it_was_written(parts: list[str]) -> None:
+    ref = TableRef(parts[0], tuple(parts[1:-1]), parts[-1])
+    assert TableRef.parse(str(ref)) == ref
+    if not any("." in part or "`" in part for part in parts):
+        assert str(ref) == ".".join(parts), "plain names are the keys they always were"

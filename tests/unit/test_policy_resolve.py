@@ -53,6 +53,7 @@ def layers_of(stack: Mapping[str, Mapping[str, object]]) -> Layers:
         table_properties={**properties, "write.format.default": "parquet"},
         stored=stack["stored"],
         call=stack["call"],
+        trusted=[("lake.db.*", tuple(FREE))],  # untrusted ones are in test_policy_writer.py
     )
 
 
@@ -183,7 +184,7 @@ def test_a_policy_travels_to_other_processes() -> None:
     ("layers", "words"),
     [
         (Layers(call={"rewrite_target_bytes": "2GiB"}), ("rewrite_target_bytes=2147483648 (call)", "rewrite_max_bytes=1073741824 (default)")),
-        (Layers(file={"rewrite_max_bytes": 1000}, stored={"rewrite_target_bytes": 1}), ("rewrite_small_bytes=33554432 (default)", "rewrite_max_bytes=1000 (file)")),
+        (Layers(file={"rewrite_max_bytes": 1000}, call={"rewrite_target_bytes": 1}), ("rewrite_small_bytes=33554432 (default)", "rewrite_max_bytes=1000 (file)")),
         (Layers(stored={"snapshot_max_retained": 3}), ("snapshot_min_retained=5 (default)", "snapshot_max_retained=3 (table)")),
         (Layers(call={"rewrite_strategy": "zorder"}), ("rewrite_strategy=zorder (call)", "rewrite_zorder_columns=none (default)")),
         (Layers(call={"partition_expiry_enabled": True}), ("partition_expiry_enabled=true (call)", "partition_ttl_hours")),
@@ -207,7 +208,9 @@ def test_what_disagrees_is_refused_with_both_named(layers: Layers, words: tuple[
 @pytest.mark.parametrize(
     "layers",
     [
-        Layers(table_properties={"lakewarden.delete_grace_hours": "0"}),
+        Layers(
+            table_properties={"lakewarden.delete_grace_hours": "0"}, trusted=[("*", ["delete_grace_hours"])]
+        ),
         Layers(stored={"delete_grace_hours": 0}),
         Layers(call={"delete_grace_hours": "0h"}),
     ],
@@ -234,6 +237,7 @@ def test_configured_layers_reach_the_policy_and_are_checked_early() -> None:
 
 def test_an_option_of_less_than_an_hour_does_not_stop_every_job() -> None:
     options = {"partition.expiration-time": "10 min", "snapshot.time-retained": "10 min"}
-    found = resolve(TABLE, Layers(table_properties=options))
+    keys = ("partition_ttl_hours", "snapshot_retention_hours")
+    found = resolve(TABLE, Layers(table_properties=options, trusted=[("*", keys)]))
     assert found["partition_ttl_hours"] == 1
     assert found["snapshot_retention_hours"] == pytest.approx(1 / 6)

@@ -31,6 +31,10 @@ class Books:
         self.read: list[str] = []
         self.broken: set[str] = set()
         self.encrypted = False
+        self.gone: set[str] = set()
+
+    def absent(self, paths: Sequence[str], io: Mapping[str, str]) -> list[str]:
+        return [path for path in paths if path in self.gone]
 
     def lists(self, paths: Sequence[str], io: Mapping[str, str], lengths: Mapping[str, int]) -> Any:
         for path in paths:
@@ -102,6 +106,18 @@ def test_each_file_is_read_once_ever(tmp_path: Path) -> None:
     assert books.read == [] and np.array_equal(first.numbers, again.numbers)
     assert all(again.names(["/a", "/b", "/c", "/d", "/m1", "/l3", found.metadata_location]))
     assert not any(again.names(["/e", "/m4"]))
+
+
+def test_what_is_remembered_must_still_be_there(tmp_path: Path) -> None:
+    books = Books(**BOOKS)
+    found = table("/l1", "/l2", "/l3")
+    reach(books, found, tmp_path).reached()
+    for path in ("/l1", "/m2"):
+        books.gone = {path}
+        with pytest.raises(LakewardenError, match=f"{path} of .*it is not there"):
+            reach(books, found, tmp_path).reached()
+        with pytest.raises(LakewardenError, match=f"{path} of .*it is not there"):
+            reach(books, found, tmp_path).unreached({1})
 
 
 def test_manifests_without_live_files_are_not_opened(tmp_path: Path) -> None:

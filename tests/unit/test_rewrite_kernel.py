@@ -552,7 +552,7 @@ def telemetry(tmp_path: Path) -> Callable[[str], Path]:
     return run
 
 
-def test_auto_encodings(telemetry: Callable[[str], Path]) -> None:
+def test_modern_encodings(telemetry: Callable[[str], Path]) -> None:
     found = encodings_of(telemetry("modern"))
     assert "DELTA_BINARY_PACKED" in found["n"]
     assert "BYTE_STREAM_SPLIT" in found["v"]
@@ -563,6 +563,28 @@ def test_classic_encodings(telemetry: Callable[[str], Path]) -> None:
     found = encodings_of(telemetry("classic"))
     assert set(found["n"]) == set(found["v"]) == {"PLAIN", "RLE"}
     assert "RLE_DICTIONARY" in found["s"]
+
+
+def test_auto_writes_no_encoding_that_the_sources_do_not_have(telemetry: Callable[[str], Path]) -> None:
+    """Of whatever format version: Spark 3.5 with Iceberg 1.10 cannot read the newer ones."""
+    found = encodings_of(telemetry("auto"))
+    assert set(found["n"]) == set(found["v"]) == {"PLAIN", "RLE"}
+
+
+@pytest.mark.parametrize("copy_pages", [True, False])
+def test_auto_keeps_an_encoding_that_every_source_has(tmp_path: Path, copy_pages: bool) -> None:
+    schema = pa.schema([column("n", 1, pa.int64()), column("v", 2, pa.float64()), column("m", 3, pa.int64())])
+    rows = [(i, i / 7, i) for i in range(30_000)]
+    newer = {"n": "DELTA_BINARY_PACKED", "v": "BYTE_STREAM_SPLIT"}
+    slices = [
+        write(tmp_path / "0.parquet", schema, rows, use_dictionary=False, column_encoding=newer),
+        write(tmp_path / "1.parquet", schema, rows, use_dictionary=False, column_encoding={"n": newer["n"]}),
+    ]
+    out = tmp_path / "out.parquet"
+    rewrite(task(out, slices, schema, options=replace(OPTIONS, encodings="auto"), copy_pages=copy_pages))
+    found = encodings_of(out)
+    assert "DELTA_BINARY_PACKED" in found["n"]
+    assert set(found["v"]) == set(found["m"]) == {"PLAIN", "RLE"}, "one of two files is no agreement"
 
 
 def test_tiny_files_do_not_hide_a_dictionary(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from lakewarden.console.pages.dues import UNKNOWN, Due, Outlook, dues
 from lakewarden.console.pages.progress import RunningRun, running
 from lakewarden.console.reads import present
 from lakewarden.health.warnings import FLEET, Kind
+from lakewarden.model import TableRef
 from lakewarden.state.fleet import Fleet
 from lakewarden.state.health import Numbers, TableHealth, Warned
 from lakewarden.state.leases import Lease
@@ -262,7 +263,7 @@ def _rows(
     return [
         FleetRow(
             look,
-            formats.get(look.table.partition(".")[0], ""),
+            formats.get(TableRef.parse(look.table).catalog, ""),
             tuple(mine.get(look.table, ())),
             suspended.get(look.table),
             _last(outlook.standings.get(look.table, {})),

@@ -12,7 +12,7 @@ from lakewarden.api import Lakewarden
 from lakewarden.console import actions
 from lakewarden.console.answers import status_of
 from lakewarden.console.auth import Identity, operator
-from lakewarden.console.limits import policy_of
+from lakewarden.console.limits import Heavy, with_policy
 from lakewarden.console.pages.table_view import read_table, show_table
 from lakewarden.console.reads import snapshot_id
 from lakewarden.errors import LakewardenError, PolicyError, UsageError
@@ -51,8 +51,9 @@ def policy(
     do: Text = "set",
 ) -> Response:
     warden = _warden(request)
-    with policy_of(request, table):
-        return _policy(request, warden, who, table, key, value, do)
+    return with_policy(
+        request, table, lambda: _policy(request, warden, who, table, key, value, do), acts=True
+    )
 
 
 def _policy(
@@ -86,15 +87,12 @@ def pin(
 ) -> Response:
     """Reads the table, so that a pin that was granted holds: the first one may wait for Spark to start."""
     number = snapshot_id(snapshot.strip()) if snapshot.strip() else None
-    with request.app.state.heavy.one():
-        made = actions.pin(
-            _warden(request),
-            who,
-            table,
-            number,
-            purpose=purpose.strip(),
-            ttl=ttl.strip() or None,
+    heavy: Heavy = request.app.state.heavy
+    made = heavy.act(
+        lambda: actions.pin(
+            _warden(request), who, table, number, purpose=purpose.strip(), ttl=ttl.strip() or None
         )
+    )
     return _to_table(request, table, f"Snapshot {made.snapshot_id} is pinned.", "holds")
 
 

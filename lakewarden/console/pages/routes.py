@@ -20,6 +20,7 @@ from lakewarden.console.pages.render import document, html
 from lakewarden.console.pages.runs import JOBS, STATES, RunsWish, run_page, runs_page
 from lakewarden.console.pages.schedule import schedule_page
 from lakewarden.console.pages.table_view import decision, outlook, read_table, show_table
+from lakewarden.naming import printed
 
 router = APIRouter()
 router.include_router(forms.router)
@@ -117,7 +118,7 @@ def holds(request: Request, who: Reader, kind: Words = "", q: Words = "") -> Res
 def audit(
     request: Request, who: Reader, question: Words = "actions", table: Words = "", snapshot: Words = ""
 ) -> Response:
-    asked = Asked(question if question in QUESTIONS else "actions", table.strip(), snapshot.strip())
+    asked = Asked(question if question in QUESTIONS else "actions", printed(table.strip()), snapshot.strip())
     warden = warden_of(request)
     with warden.state.one_look():
         found = audit_page(warden, asked, clock.now())

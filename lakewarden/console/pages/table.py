@@ -110,6 +110,7 @@ class TablePage:
                 for each in self.points
             ],
             "policy": self.policy.to_dict() if self.policy else None,
+            "policy_ignored": [each.to_dict() for each in self.policy.ignored] if self.policy else [],
             "policy_error": self.policy_error or None,
             "standings": [each.to_dict() for each in self.standings],
             "next": self.next.to_dict(),
@@ -128,7 +129,8 @@ class TablePage:
 
 def table_page(warden: Lakewarden, name: str, span: str, decision: Decision, now: datetime) -> TablePage:
     """From the database alone. NoSuchTable where nobody ever saw a table of that name."""
-    known(warden, name)
+    ref = known(warden, name)
+    name = str(ref)
     look = warden.health_of(name)
     portrait = Portrait.read(look.portrait) if look else None
     policy, policy_error = _policy(warden, name)
@@ -137,11 +139,10 @@ def table_page(warden: Lakewarden, name: str, span: str, decision: Decision, now
     standings = warden.standings(name)
     suspension = warden.suspended().get(name)
     catalogs = warden.config.catalogs
-    catalog = name.partition(".")[0]
     return TablePage(
         now=now,
         table=name,
-        format=catalogs[catalog].format if catalog in catalogs else "",
+        format=catalogs[ref.catalog].format if ref.catalog in catalogs else "",
         health=look,
         portrait=portrait,
         warnings=tuple(each for each in warned if each.cleared_at is None),
@@ -190,6 +191,9 @@ def kind_of(line: SnapshotLine) -> str:
     if not line.kept:
         return "goes"
     words = line.kept.lower()
-    if any(word in words for word in ("pin", "tag", "branch", "hold", "held", "consumer", "flink")):
+    if any(
+        word in words
+        for word in ("pin", "tag", "branch", "hold", "held", "consumer", "restarts from", "newest commit")
+    ):
         return "held"
     return "least" if "min_retained" in words else "window"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -17,17 +17,19 @@ import pyarrow.parquet as pq
 
 from lakewarden.engine.kernels import thrift
 from lakewarden.engine.kernels.amend import amended, int96_paths
-from lakewarden.engine.kernels.chunks import Column, Merged, PagesDiffer, SourceChunk
+from lakewarden.engine.kernels.chunks import Column, Merged, PagesDiffer, SourceChunk, dictionary_statistics
 from lakewarden.engine.kernels.encoding import Encodings, writer_settings
 from lakewarden.engine.kernels.output import nan_counts, remove_partial, split_offsets
-from lakewarden.engine.kernels.project import leaves
+from lakewarden.engine.kernels.project import field_id, leaves
 from lakewarden.engine.kernels.storage import MissingSource
 from lakewarden.engine.kernels.task import Reading, RewriteTask, WrittenFile
 from lakewarden.engine.kernels.thrift import Struct
+from lakewarden.location import is_local
 
 _MAGIC = b"PAR1"
-# Bytes read back at a time.
+# Bytes read back at a time: from a disk as many as stay in the processor's cache.
 _BLOCK = 8 << 20
+_LOCAL_BLOCK = 256 << 10
 # ColumnChunk: indexes that are not copied. ColumnMetaData: index page and bloom filter.
 _INDEXES = frozenset((4, 5, 6, 7))
 _ASIDE = frozenset((10, 14, 15))
@@ -58,21 +60,34 @@ def _start(metadata: Struct) -> int:
 
 
 def arrow_file(
-    schema: pa.Schema, encodings: Encodings, task: RewriteTask, rows: pa.Table | None = None
+    schema: pa.Schema,
+    encodings: Encodings,
+    task: RewriteTask,
+    rows: pa.Table | None = None,
+    hand_over: Callable[[pa.Table], None] | None = None,
 ) -> pa.Buffer:
-    """A file in memory as the task would write it, of one row group or none."""
+    """A file in memory as the task would write it, of one row group or none. `hand_over` sees the rows as they are encoded."""
     sink = pa.BufferOutputStream()
     settings = writer_settings(encodings, task.options)
-    if rows is not None and task.nan_in_bounds:
-        # Bounds would leave NaN out: such a column states nothing.
-        nans = {id_ for id_, count in nan_counts(rows.schema, rows.columns) if count}
-        settings["write_statistics"] = [leaf.path for leaf in leaves(schema) if leaf.id not in nans]
+    if rows is not None:
+        settings["write_statistics"] = _with_statistics(schema, task, rows)
     with pq.ParquetWriter(sink, schema, **settings) as writer:
         if task.iceberg_schema_json:
             writer.add_key_value_metadata({"iceberg.schema": task.iceberg_schema_json})
         if rows is not None:
+            if hand_over is not None:
+                hand_over(rows)
             writer.write_table(rows, row_group_size=rows.num_rows)
     return sink.getvalue()
+
+
+def _with_statistics(schema: pa.Schema, task: RewriteTask, rows: pa.Table) -> list[str]:
+    """Columns of which Arrow states bounds. Of those that are dictionaries `encoded_chunks` does, which is quicker."""
+    without = {field_id(field) for field in schema if pa.types.is_dictionary(field.type)}
+    if task.nan_in_bounds:
+        # Bounds would leave NaN out: such a column states nothing.
+        without |= {id_ for id_, count in nan_counts(rows.schema, rows.columns) if count}
+    return [leaf.path for leaf in leaves(schema) if leaf.id is None or leaf.id not in without]
 
 
 def octets(buffer: pa.Buffer) -> memoryview:
@@ -86,13 +101,15 @@ def footer_of(file: pa.Buffer) -> Struct:
     return thrift.read(view[-8 - size : -8])[0]
 
 
-def encoded_chunks(file: pa.Buffer) -> Iterator[Encoded]:
-    """The column chunks of a file of one row group."""
+def encoded_chunks(file: pa.Buffer, rows: pa.Table) -> Iterator[Encoded]:
+    """The column chunks of a file of one row group, which holds these rows."""
     view = octets(file)
     (group,) = thrift.value_of(footer_of(file), 4)
-    for entry in thrift.value_of(group, 1):
+    for leaf, entry in zip(leaves(rows.schema), thrift.value_of(group, 1), strict=True):
         metadata = thrift.value_of(entry, 3)
         start = _start(metadata)
+        if pa.types.is_dictionary(leaf.field.type):
+            metadata[12] = thrift.structure(dictionary_statistics(rows.column(leaf.path)))
         yield Encoded(entry, view[start : start + thrift.value_of(metadata, 7)])
 
 
@@ -115,10 +132,9 @@ def column_names(footer: Struct) -> Iterator[tuple[bytes, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A stretch of the file, and the checksum of what was handed over to be stored there."""
+    """The next stretch of the file, and the checksum of what was handed over to be stored there."""
 
     column: str
-    start: int
     size: int
     checksum: int
 
@@ -131,7 +147,7 @@ class Assembly:
         self._path = path
         self._template = template
         self._sink: pa.NativeFile | None = None
-        self._at = self._checksum = 0
+        self._at = 0
         self._written: list[_Written] = []
         self._groups: list[Struct] = []
         self._entries: list[Struct] = []
@@ -145,15 +161,16 @@ class Assembly:
         merged = Merged(column)
         start = self._begin()
         for part in parts:
-            merged.add(part)
+            stretches = merged.add(part)
             self._write(part.data)
-        self._entries.append(merged.entry(start, self._end(column.path, start)))
+            for size, checksum in stretches:
+                self._written.append(_Written(column.path, size, checksum))
+        self._entries.append(merged.entry(start, self._at - start))
 
     def place(self, column: str, chunk: Encoded) -> None:
         """The next column chunk of the row group, as Arrow encoded it."""
         start = self._begin()
-        self._write(chunk.data)
-        self._end(column, start)
+        self._store(column, chunk.data)
         self._entries.append(chunk.at(start))
 
     def end_group(self, rows: int) -> None:
@@ -175,9 +192,7 @@ class Assembly:
         if self._sink is None:
             raise ValueError(f"finish {self._path}: it was never begun")
         footer = thrift.write(self._footer())
-        start = self._begin()
-        self._write(footer + len(footer).to_bytes(4, "little") + _MAGIC)
-        self._end("", start)
+        self._store("", footer + len(footer).to_bytes(4, "little") + _MAGIC)
         self._sink.close()
         read = self._read_back()
         self._finished = True
@@ -201,17 +216,15 @@ class Assembly:
             self._sink = self._reading.store.create(self._path)
         self._sink.write(data)
         self._at += len(data)
-        self._checksum = zlib.crc32(data, self._checksum)
+
+    def _store(self, column: str, data: bytes | memoryview) -> None:
+        self._write(data)
+        self._written.append(_Written(column, len(data), zlib.crc32(data)))
 
     def _begin(self) -> int:
         if not self._at:
-            self._write(_MAGIC)
-        self._checksum = 0
+            self._store("", _MAGIC)
         return self._at
-
-    def _end(self, column: str, start: int) -> int:
-        self._written.append(_Written(column, start, self._at - start, self._checksum))
-        return self._at - start
 
     def _read_back(self) -> pq.FileMetaData:
         """What is stored, checked, by its footer."""
@@ -228,9 +241,20 @@ class Assembly:
         """Nothing was decoded, so no decoder would notice a page that was stored wrongly: compare what is there now."""
         if stored.size() != self._at:
             raise PagesDiffer(self._path, "", f"wrote {self._at} bytes, {stored.size()} are stored")
+        buffer = memoryview(bytearray(_LOCAL_BLOCK if is_local(self._path) else _BLOCK))
+        block = buffer[:0]
         for written in self._written:
-            self._reading.throttle.read(written.size)
-            if _checksum(stored, written.start, written.size) != written.checksum:
+            left, checksum = written.size, 0
+            while left:
+                if not block:
+                    block = buffer[: stored.readinto(buffer)]
+                    self._reading.throttle.read(len(block))
+                    if not block:
+                        break
+                part, block = block[:left], block[left:]
+                checksum = zlib.crc32(part, checksum)
+                left -= len(part)
+            if left or checksum != written.checksum:
                 raise PagesDiffer(self._path, written.column, "what is stored is not what was written")
 
     def _check_rows(self, footer: pq.FileMetaData) -> None:
@@ -251,15 +275,3 @@ class Assembly:
             if self._sink is not None:
                 self._sink.close()
         remove_partial(self._reading, self._path, error)
-
-
-def _checksum(stored: pa.NativeFile, start: int, size: int) -> int:
-    stored.seek(start)
-    checksum = 0
-    while size:
-        block = stored.read(min(size, _BLOCK))
-        if not block:
-            return -1
-        checksum = zlib.crc32(block, checksum)
-        size -= len(block)
-    return checksum

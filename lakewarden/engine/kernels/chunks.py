@@ -1,6 +1,7 @@
 """One column chunk of an output, made of the pages of many: what its pages are, and what its footer entry says of them.
 
-Header and body of a page are copied together, so levels, values, compression and checksum stay as their writer made them.
+Header and body of a page are copied together, so levels, values, compression and checksum stay as their writer made them. A
+page is copied only if it has a checksum, and the right one: damage would otherwise spread to the healthy rows beside it.
 What the chunk says of itself is added up from what its pages and the source footers say, and is left out in doubt.
 """
 
@@ -11,9 +12,12 @@ import struct as packing
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakewarden.engine.kernels import thrift
@@ -39,7 +43,7 @@ ENCODINGS = {
     "DELTA_BYTE_ARRAY": 7,
     "BYTE_STREAM_SPLIT": 9,
 }
-_PAGE, _PAGE_V2 = 0, 3
+_PAGE = 0
 _LEVELS = frozenset((ENCODINGS["RLE"], ENCODINGS["BIT_PACKED"]))
 
 _FLOATS = ("FLOAT", "DOUBLE")
@@ -105,22 +109,29 @@ class Merged:
     encodings: set[int] = field(default_factory=set)
     chunks: list[pq.ColumnChunkMetaData] = field(default_factory=list)
 
-    def add(self, part: SourceChunk) -> None:
-        """Look through the pages of a part. Doubtful or PagesDiffer, before any of its bytes is written."""
-        values = rows = 0
+    def add(self, part: SourceChunk) -> list[tuple[int, int]]:
+        """Look through the pages of a part. Doubtful or PagesDiffer, before any of its bytes is written.
+
+        Each stretch of it, headers and bodies in turn, is returned as its size and checksum.
+        """
+        values = at = 0
+        stretches: list[tuple[int, int]] = []
         for page in _pages(part, self.column):
+            stretches.append((page.body - at, zlib.crc32(part.data[at : page.body])))
+            stretches.append((page.end - page.body, page.checksum))
+            at = page.end
             self.pages[page.kind, page.encoding] += 1
             self.encodings.update(page.level_encodings, (page.encoding,))
             values += page.values
-            rows += page.values if page.rows is None else page.rows
         if values != part.chunk.num_values:
             raise self._differs(part, f"the footer says {part.chunk.num_values} values, its pages {values}")
-        # Where values repeat within a row, only pages of the second version tell their rows.
-        if self.column.flat and rows != part.rows:
-            raise self._differs(part, f"the footer says {part.rows} rows, its pages {rows}")
+        # Where values repeat within a row, pages do not tell their rows.
+        if self.column.flat and values != part.rows:
+            raise self._differs(part, f"the footer says {part.rows} rows, its pages {values}")
         self.values += values
         self.uncompressed += part.chunk.total_uncompressed_size
         self.chunks.append(part.chunk)
+        return stretches
 
     def _differs(self, part: SourceChunk, reason: str) -> PagesDiffer:
         return PagesDiffer(part.path, self.column.path, reason)
@@ -152,48 +163,63 @@ class _Page:
     encoding: int
     level_encodings: frozenset[int]
     values: int
-    # Only pages of the second version say.
-    rows: int | None
+    # Where its body begins and ends, and the body's checksum.
+    body: int = 0
+    end: int = 0
+    checksum: int = 0
 
     def fits(self, column: Column) -> bool:
         return self.encoding in column.allowed and self.level_encodings <= _LEVELS
 
 
+def checksum_of(header: Struct) -> int | None:
+    """The checksum a page's header states."""
+    stated = thrift.value_of(header, 4)
+    return None if stated is None else int(stated) & 0xFFFFFFFF
+
+
 def _pages(part: SourceChunk, column: Column) -> Iterator[_Page]:
     """The data pages of a part, whose sizes must lead exactly to its end."""
-    at, end = 0, len(part.data)
+    at, end, inflated = 0, len(part.data), 0
+    stated = {ENCODINGS.get(each) for each in part.chunk.encodings}
     while at < end:
         try:
             header, body = thrift.read(part.data, at)
         except thrift.Malformed as error:
             raise Doubtful(f"{part.path}, column {column.path}: {error}") from error
-        at = body + thrift.value_of(header, 3, 0)
+        start, at = at, body + thrift.value_of(header, 3, 0)
         page = _data_page(header)
-        if page is None or not body < at <= end or not page.fits(column):
+        if page is None or not body < at <= end or not page.fits(column) or page.encoding not in stated:
             raise Doubtful(f"{part.path}, column {column.path}: a page that cannot be copied")
-        _check_sum(part, column, header, part.data[body:at])
-        yield page
+        checksum = _check_sum(part, column, header, part.data[body:at])
+        inflated += body - start + thrift.value_of(header, 2, 0)
+        yield replace(page, body=body, end=at, checksum=checksum)
+    # Checksums cover bodies only. What headers say besides is in the footer too.
+    if inflated != part.chunk.total_uncompressed_size:
+        raise Doubtful(f"{part.path}, column {column.path}: its pages have other sizes than the footer says")
 
 
 def _data_page(header: Struct) -> _Page | None:
-    """What a header says of its data page; None for any other kind of page."""
+    """What a header says of its data page; None for any other kind of page.
+
+    Pages of the second version are decoded, not copied: their headers say where levels end, which no checksum covers.
+    """
     kind = thrift.value_of(header, 1)
     if kind == _PAGE and 5 in header:
         inner = thrift.value_of(header, 5)
         values, encoding, *levels = (thrift.value_of(inner, number, -1) for number in (1, 2, 3, 4))
-        return _Page(kind, encoding, frozenset(levels), values, None)
-    if kind == _PAGE_V2 and 8 in header:
-        inner = thrift.value_of(header, 8)
-        values, rows, encoding = (thrift.value_of(inner, number, -1) for number in (1, 3, 4))
-        return _Page(kind, encoding, frozenset((ENCODINGS["RLE"],)), values, rows)
+        return _Page(kind, encoding, frozenset(levels), values)
     return None
 
 
-def _check_sum(part: SourceChunk, column: Column, header: Struct, body: memoryview) -> None:
-    """Decoding would tell most damage; where nothing is decoded, the checksum Iceberg's writer leaves does."""
-    stated = thrift.value_of(header, 4)
-    if stated is not None and zlib.crc32(body) != stated & 0xFFFFFFFF:
+def _check_sum(part: SourceChunk, column: Column, header: Struct, body: memoryview) -> int:
+    """Decoding would tell most damage. Where nothing is decoded the checksum does, so a page without one is not copied."""
+    stated = checksum_of(header)
+    if stated is None:
+        raise Doubtful(f"{part.path}, column {column.path}: a page without a checksum")
+    if zlib.crc32(body) != stated:
         raise PagesDiffer(part.path, column.path, "a page does not have the checksum its header says")
+    return stated
 
 
 # --- statistics ---------------------------------------------------------------------------------------------
@@ -215,6 +241,28 @@ def statistics(chunks: Iterable[pq.ColumnChunkMetaData], column: Column) -> Stru
     if bounds is not None:
         merged[6], merged[5] = map(thrift.binary, bounds)
     return merged
+
+
+def dictionary_statistics(column: pa.ChunkedArray) -> Struct:
+    """Nulls, least and greatest value of strings whose chunks share one dictionary, as Arrow's writer states them.
+
+    It would find out which entries are in use by a hash table of all rows, in more than half the time of the whole column.
+    """
+    found: Struct = {3: thrift.i64(column.null_count)}
+    dictionary = column.chunk(0).dictionary
+    used = np.zeros(len(dictionary), bool)
+    for chunk in column.chunks:
+        if not chunk.dictionary.equals(dictionary):
+            raise ValueError("find bounds: the chunks have different dictionaries")
+        if not used.all():
+            used[chunk.indices.drop_null().to_numpy()] = True
+    values = dictionary.filter(pa.array(used))
+    bounds = pc.min_max(values.cast(pa.binary()))
+    for number, exact, name in ((5, 7, "max"), (6, 8, "min")):
+        bound = bounds[name].as_py()
+        if bound is not None and len(bound) <= _LONGEST_BOUND:
+            found[number], found[exact] = thrift.binary(bound), thrift.boolean(True)
+    return found
 
 
 def loses_bounds(chunks: Iterable[pq.ColumnChunkMetaData], column: Column) -> bool:

@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from lakewarden.engine.kernels import thrift
 from lakewarden.engine.kernels.assembly import arrow_file, column_names, footer_of
-from lakewarden.engine.kernels.chunks import ENCODINGS, Column, Doubtful, loses_bounds
+from lakewarden.engine.kernels.chunks import ENCODINGS, Column, Doubtful, checksum_of, loses_bounds
 from lakewarden.engine.kernels.encoding import Encodings, WriteOptions
 from lakewarden.engine.kernels.project import Leaf, Projection, children, field_id, is_list, leaves
 from lakewarden.engine.kernels.sources import Source
+from lakewarden.engine.kernels.storage import MissingSource
 from lakewarden.engine.kernels.task import Reading
 from lakewarden.engine.kernels.thrift import Struct
 
@@ -28,9 +30,14 @@ from lakewarden.engine.kernels.thrift import Struct
 _LEAST_BYTES = 32 << 10
 _LEAST_VALUES = 5_000
 
-# Readers make up for mistakes of old writers, whom they know by name: such pages must not come under another's. Java's
-# wrote delta strings and statistics wrongly, Arrow's marked pages of the second version wrongly.
-_LEAST_VERSIONS = {"parquet-mr": (1, 10), "parquet-cpp-arrow": (5, 0), "parquet-cpp": (99, 0)}
+# Writers whose pages and statistics are taken over, and from which version on. Of columns that are copied the output's bounds
+# come from the sources' footers, and a reader that trusts a wrong bound does not find rows: so other writers' columns are
+# decoded, and their bounds found again. Readers also make up for mistakes of old writers, whom they know by name. Java's
+# wrote delta strings and statistics wrongly before 1.10, Arrow's marked pages of the second version wrongly before 5.
+_LEAST_VERSIONS = {"parquet-mr": (1, 10), "parquet-java": (1, 15), "parquet-cpp-arrow": (5, 0)}
+
+# Enough of a page to hold its header; where it is not, the page itself tells later.
+_PROBED = 4096
 
 _OF_LEVELS = {"RLE", "BIT_PACKED"}
 _OF_STRINGS = {"DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"}
@@ -140,9 +147,10 @@ class _Answers:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._known: list[tuple[Projection, Any, dict[int, int]]] = []
+        self._checked: dict[str, bool] = {}
 
     def places(self, source: Source) -> dict[int, int]:
-        if not _trusted(source.footer.created_by):
+        if not _trusted(source.footer.created_by) or not self._has_checksums(source):
             return {}
         schema = source.footer.schema
         for way, known, places in self._known:
@@ -151,6 +159,13 @@ class _Answers:
         places = dict(self._find(source.way, schema))
         self._known.append((source.way, schema, places))
         return places
+
+    def _has_checksums(self, source: Source) -> bool:
+        """Whether the first page has a checksum. A writer leaves them or not: its first file tells, and saves a try."""
+        maker = source.footer.created_by
+        if maker not in self._checked and source.footer.num_row_groups:
+            self._checked[maker] = _first_page_has_checksum(source, self._layout.reading)
+        return self._checked.get(maker, True)
 
     def _find(self, way: Projection, schema: Any) -> Iterator[tuple[int, int]]:
         output = self._layout.reading.schema
@@ -162,6 +177,27 @@ class _Answers:
             pairs = list(zip(ours, theirs, strict=True))
             if all(_stored_alike(self._layout.columns[a].kind, schema.column(b)) for a, b in pairs):
                 yield from pairs
+
+
+def _first_page_has_checksum(source: Source, reading: Reading) -> bool:
+    chunk = source.footer.row_group(0).column(0)
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    kept = source.handle
+    try:
+        reading.throttle.read(_PROBED)
+        if kept is not None and not kept.closed:
+            return _has_checksum(kept.read_at(_PROBED, start))
+        with reading.store.open(source.slice.path) as handle:
+            return _has_checksum(handle.read_at(_PROBED, start))
+    except OSError as error:
+        raise MissingSource(source.slice.path, str(error)) from error
+
+
+def _has_checksum(data: bytes) -> bool:
+    try:
+        return checksum_of(thrift.read(data)[0]) is not None
+    except thrift.Malformed:
+        return True  # damaged, or longer than that: whoever reads the page finds out
 
 
 def check_paths(sources: list[Source]) -> None:
@@ -202,7 +238,8 @@ def _allowed(leaf: Leaf, kind: Any, encodings: Encodings, options: WriteOptions)
         names = set()
     elif kind.physical_type == "BOOLEAN":
         names.add("RLE")
-    elif kind.physical_type == "BYTE_ARRAY" and options.encodings == "modern":
+    elif kind.physical_type == "BYTE_ARRAY" and options.encodings != "classic":
+        # In a table whose sources have them, they are no news to its readers.
         names |= _OF_STRINGS
     return frozenset(ENCODINGS[name] for name in names)
 
@@ -229,10 +266,8 @@ def _stored_alike(one: Any, other: Any) -> bool:
 
 
 def _trusted(created_by: str | None) -> bool:
-    """Whether pages of this writer mean the same under another's name."""
+    """Whether pages of this writer mean the same under another's name, and its statistics may become the table's bounds."""
     writer, _, version = (created_by or "").partition(" version ")
     least = _LEAST_VERSIONS.get(writer)
-    if least is None:
-        return bool(version)
     numbers = re.match(r"(\d+)\.(\d+)", version)
-    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= least
+    return least is not None and numbers is not None and (int(numbers[1]), int(numbers[2])) >= least

@@ -67,6 +67,10 @@ _MICROSECONDS = {"s": 1_000_000, "ms": 1_000}
 _DAY = 86_400 * 1_000_000
 
 
+# Hashes of a dictionary's entries, by the column and where it is in memory.
+Entries = dict[tuple[Any, ...], Words]
+
+
 class _Scratch(threading.local):
     """Memory that holds nothing between two calls: asking for it afresh would cost as much as the arithmetic."""
 
@@ -94,7 +98,10 @@ class Digest:
         )
 
     def __str__(self) -> str:
-        return f"rows-v1:{self.rows}:{self.first:016x}{self.second:016x}"
+        return self.text("rows-v1")
+
+    def text(self, kind: str) -> str:
+        return f"{kind}:{self.rows}:{self.first:016x}{self.second:016x}"
 
     @classmethod
     def parse(cls, text: str) -> Digest:
@@ -184,10 +191,11 @@ _EARLY = _keys(np.arange(_BLOCK, dtype=np.uint64) * np.uint64(4) + np.uint64(3))
 class Columns:
     """Sums over columns, for each row. What every row gets is kept apart and added once."""
 
-    def __init__(self, rows: int, leave_out: frozenset[int]) -> None:
+    def __init__(self, rows: int, leave_out: frozenset[int], known: Entries | None = None) -> None:
         self._sums = np.zeros(rows, np.uint64)
         self._every = 0
         self._leave_out = leave_out
+        self._known = {} if known is None else known
 
     def sums(self, more: int = 0) -> Words:
         return np.add(self._sums, np.uint64((self._every + more) & _MASK), self._sums)
@@ -210,6 +218,9 @@ class Columns:
 
     def _add_values(self, id_: int, field: pa.Field, array: pa.Array) -> None:
         here = _field_keys(id_)[2]
+        if _is_constant(array):
+            self._every += int(here) + int(self._block(id_, field, array.slice(0, 1))[0])
+            return
         for start in range(0, len(array), _BLOCK):
             part = array.slice(start, _BLOCK)
             hashes = self._block(id_, field, part)
@@ -221,9 +232,12 @@ class Columns:
 
     def _add_dictionary(self, field: pa.Field, array: pa.Array) -> None:
         """Each entry is hashed once. Some may be null themselves, and are 0 like all nulls."""
-        entries = self._children(len(array.dictionary), [field], [array.dictionary])
+        entries = self._entries(field, array.dictionary)
         if not len(entries):
             return  # every value is under a null, if only that of a struct around it
+        if len(entries) == 1 and not array.null_count:
+            self._every += int(entries[0])
+            return
         indices = array.indices
         places = _fixed(indices, indices.type.to_pandas_dtype())
         for start in range(0, len(array), _BLOCK):
@@ -231,6 +245,13 @@ class Columns:
             # An index under a null may be any number; clipping makes it harmless, and costs less than checking.
             hashes = np.take(entries, part, out=_scratch.of(len(part))[0], mode="clip")
             self._add_present(start, hashes, indices.slice(start, _BLOCK))
+
+    def _entries(self, field: pa.Field, dictionary: pa.Array) -> Words:
+        where = tuple(None if each is None else each.address for each in dictionary.buffers())
+        key = (field_id(field), where, dictionary.offset, len(dictionary))
+        if key not in self._known:
+            self._known[key] = self._children(len(dictionary), [field], [dictionary])
+        return self._known[key]
 
     def _add_present(self, start: int, hashes: Words, array: pa.Array) -> None:
         """Add a block of hashes, but for those of nulls."""
@@ -264,6 +285,16 @@ class Columns:
         for field, array in zip(fields, arrays, strict=True):
             inner.add(field, array)
         return inner.sums()
+
+
+def _is_constant(array: pa.Array) -> bool:
+    """Whether it is one integer, date or moment all along, as the column that a table is partitioned by is in a file."""
+    if array.null_count or len(array) < 2 or not (pt.is_integer(array.type) or pt.is_temporal(array.type)):
+        return False
+    if array.type.bit_width not in (32, 64):
+        return False
+    values = _fixed(array, np.dtype(f"i{array.type.bit_width // 8}"))
+    return bool(values[0] == values[-1] and (values == values[0]).all())
 
 
 def _presence(array: pa.Array) -> Octets:

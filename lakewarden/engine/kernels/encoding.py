@@ -59,7 +59,8 @@ _SAMPLE = 64
 class WriteOptions:
     """A table's `write.parquet.*` properties, as far as a rewrite follows them.
 
-    encodings: "modern" also uses DELTA_BINARY_PACKED and BYTE_STREAM_SPLIT; "classic" only what every reader knows.
+    encodings: "modern" also uses DELTA_BINARY_PACKED and BYTE_STREAM_SPLIT; "classic" only what every reader knows; "auto"
+    uses one of the newer encodings for a column whose sources all use it, so that whoever reads the table knows it.
     """
 
     codec: str
@@ -117,6 +118,7 @@ class Chunks:
     dictionary_bytes: int = 0
     kept: int = 0
     chunks: int = 0
+    shared: frozenset[str] = frozenset()  # encodings that every chunk uses
 
     def plus(self, chunk: Any, rows: int) -> Chunks:
         dictionary = _dictionary_bytes(chunk)
@@ -128,6 +130,7 @@ class Chunks:
             self.dictionary_bytes + dictionary,
             self.kept + (chunk.num_values if _kept_dictionary(chunk, dictionary) else 0),
             self.chunks + 1,
+            self.shared.intersection(chunk.encodings) if self.chunks else frozenset(chunk.encodings),
         )
 
     def suits_dictionary(self, limit: int) -> bool:
@@ -205,13 +208,23 @@ def choose(output: list[Leaf], seen: Mapping[int, Chunks], options: WriteOptions
     kept = [leaf for leaf in output if _suits(leaf, seen, options)]
     paths = {leaf.path for leaf in kept}
     special = {
-        leaf.path: name for leaf in output if leaf.path not in paths and (name := _special(leaf.field.type))
+        leaf.path: name
+        for leaf in output
+        if leaf.path not in paths
+        and (name := _special(leaf.field.type))
+        and _takes(name, leaf, seen, options.encodings)
     }
-    if options.encodings == "classic":
-        special = {}
     carried = frozenset(leaf.id for leaf in kept if leaf.id is not None and _carries(leaf))
     questions = tuple(leaf.path for leaf in output if leaf.path not in paths and _is_open(leaf, seen))
     return Encodings(tuple(sorted(paths)), special, carried, questions, _levels(output, paths, options))
+
+
+def _takes(name: str, leaf: Leaf, seen: Mapping[int, Chunks], wanted: str) -> bool:
+    """Whether a column may have one of the newer encodings."""
+    if wanted == "auto":
+        chunks = None if leaf.id is None else seen.get(leaf.id)
+        return chunks is not None and name in chunks.shared
+    return wanted == "modern"
 
 
 def _levels(output: list[Leaf], dictionary: set[str], options: WriteOptions) -> dict[str, int] | None:
@@ -336,6 +349,8 @@ def writer_settings(encodings: Encodings, options: WriteOptions) -> dict[str, An
         # Iceberg stores small decimals as integers, and its metrics come from the footer's statistics.
         "store_decimal_as_integer": True,
         "write_statistics": True,
+        # So that damage is found later, and pages may be copied by the next rewrite without being decoded.
+        "write_page_checksum": True,
         # Arrow's own schema would make other readers see dictionaries; Iceberg's files do not have it.
         "store_schema": False,
         "write_time_adjusted_to_utc": options.utc_times,

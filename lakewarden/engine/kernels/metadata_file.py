@@ -18,7 +18,8 @@ from lakewarden.engine.kernels.paimon_manifests import (
     paimon_list,
     paimon_manifest,
 )
-from lakewarden.engine.kernels.storage import MissingSource, Store, local_path
+from lakewarden.engine.kernels.storage import MissingSource, Store
+from lakewarden.location import local_path
 
 What = Literal["list", "manifest", "paimon-list", "paimon-manifest", "paimon-index"]
 

@@ -49,9 +49,8 @@ def rewrite(task: RewriteTask) -> Rewritten:
     files = copied or (_in_order(reading) if task.ordering is None else clustered(reading))
     reading.throttle.settle()
     rows = sum(file.rows for file in files)
-    hashed = task.digest and not copied
-    # Digests hold the count too; where they differ, whoever asked keeps the files as evidence.
-    if not hashed and rows != task.rows - reading.erased:
+    # Digests of all rows hold the count too; where they differ, whoever asked keeps the files as evidence.
+    if (copied or not task.digest) and rows != task.rows - reading.erased:
         raise RowsDiffer(task.outputs[0], task.rows - reading.erased, rows)
     return Rewritten(
         files=files,
@@ -59,8 +58,8 @@ def rewrite(task: RewriteTask) -> Rewritten:
         cpu_seconds=time.process_time() - started,
         peak_rss=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         erased=reading.erased,
-        read=reading.read if hashed else None,
-        written=reading.written if hashed else None,
+        read=reading.read if task.digest else None,
+        written=reading.written if task.digest else None,
         parts=reading.parts() if task.ordering is None else (),
         waited=reading.throttle.waited,
         fetched=reading.throttle.bytes_read,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lakewarden.engine.kernels.s3 import connect
-from lakewarden.engine.kernels.storage import S3, is_local, split_url
+from lakewarden.location import S3, is_local, split_url
 
 # What one request copies at most, and how much each does of what is larger.
 _WHOLE, _PART = 5 << 30, 1 << 30

@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 from lakewarden.engine.kernels.amend import has_int96, read_as_bytes
 from lakewarden.engine.kernels.pace import Throttle
 from lakewarden.engine.kernels.project import Projection, Unfit, field_id, projection
-from lakewarden.engine.kernels.storage import MissingSource, Store, is_local
+from lakewarden.engine.kernels.storage import DamagedSource, MissingSource, Store
 from lakewarden.engine.kernels.thrift import Malformed
+from lakewarden.location import is_local
 
 # Rows decoded at a time. Larger batches decode no faster; smaller ones (8192) cost a tenth more.
 BATCH_ROWS = 65_536
@@ -196,6 +197,7 @@ def read_batches(
             # Merging ranges into few requests pays on an object store; on a local disk it only costs. Keys alone are read
             # beside what else a task holds, so they must not be buffered by the row group.
             pre_buffer=only is None and not is_local(path),
+            page_checksum_verification=True,
         )
         for first, rows, group in source.row_groups():
             position = first
@@ -206,7 +208,8 @@ def read_batches(
     except pa.ArrowNotImplementedError as error:
         raise Unfit(str(error), path) from error
     except (OSError, pa.ArrowException) as error:
-        raise MissingSource(path, str(error)) from error
+        # The file was opened and its footer read before: this is what its pages hold.
+        raise DamagedSource(path, str(error)) from error
     finally:
         handle.close()
 

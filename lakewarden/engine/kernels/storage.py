@@ -7,7 +7,6 @@ percent sign. Object stores go through PyIceberg's FileIO, imported only when su
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,12 +16,9 @@ import pyarrow as pa
 from pyarrow import fs
 
 from lakewarden.engine.kernels.pace import Throttle
-
-_SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]+:/")
-
+from lakewarden.location import HADOOP, S3, is_local, local_path, split_url
 
 GONE = "no such file"
-S3 = ("s3", "s3a", "s3n")
 
 
 class MissingSource(Exception):
@@ -42,23 +38,11 @@ class MissingSource(Exception):
         return f"read {self.path}: {self.reason}"
 
 
-def local_path(path: str) -> str | None:
-    """The plain file name behind a local path in any spelling; None for an object store."""
-    if path.startswith("file:"):
-        rest = path.removeprefix("file:")
-        return "/" + rest.lstrip("/")
-    return None if _SCHEME.match(path) else path
+class DamagedSource(MissingSource):
+    """A file that opens, and whose pages cannot be decoded or do not have their checksums.
 
-
-def split_url(path: str) -> tuple[str, str, str]:
-    """Scheme, bucket and key. Keys are literal: a `?`, `#` or `%` in a partition value is part of the name."""
-    scheme, _, rest = path.partition("://")
-    bucket, _, key = rest.partition("/")
-    return scheme, bucket, key
-
-
-def is_local(path: str) -> bool:
-    return local_path(path) is not None
+    No other engine is asked to rewrite it: what a more lenient decoder made of it would become the table's rows.
+    """
 
 
 class Store:
@@ -142,7 +126,7 @@ class Store:
             return self._local, plain
         scheme, bucket, key = split_url(path)
         where = self._object_io().fs_by_scheme(scheme, bucket)
-        if scheme in ("hdfs", "viewfs"):
+        if scheme in HADOOP:
             return where, f"/{key}"
         # Azure spells container@account; its file system wants the container alone.
         return where, f"{bucket.partition('@')[0]}/{key}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lakewarden.engine.kernels.delete_files import DeleteFile, Target
-from lakewarden.engine.kernels.digest import Digest, add_up, hash_rows
+from lakewarden.engine.kernels.digest import Digest, Entries, add_up, hash_rows
 from lakewarden.engine.kernels.encoding import Encodings, WriteOptions, choose, survey
+from lakewarden.engine.kernels.in_place import digest_in_place
 from lakewarden.engine.kernels.pace import Pace, Throttle
 from lakewarden.engine.kernels.project import (
     LAST_UPDATED,
@@ -104,8 +105,10 @@ class WrittenFile:
 class Rewritten:
     """What came out. The peak is the process's, so in a reused worker it includes earlier tasks.
 
-    `read` and `written` are digests of the rows on their way in (deleted ones left out) and out; None where pages were
-    copied, whose checksums were compared instead. `parts` tell where each source's rows went, where order was kept.
+    `read` and `written` are digests of the rows on their way in (deleted ones left out) and out; None where none was asked
+    for. Where pages were `copied`, whose checksums were compared, they are digests of the other columns alone, as read from
+    the sources and as handed to the encoder, and depend on order; of no rows where every column was copied.
+    `parts` tell where each source's rows went, where order was kept.
     `bytes_read` are those of the sources; `fetched` are all, with those of delete files and of what was read twice.
     """
 
@@ -143,6 +146,8 @@ class Reading:
         self.row_bytes = self._row_bytes()
         self.read = Digest()
         self.written = Digest()
+        # Whether the digests depend on the order of rows, and on their lineage.
+        self.in_order = False
         self.erased = 0
 
     def _with_dictionaries(self) -> pa.Schema:
@@ -217,10 +222,30 @@ class Reading:
         """Hash what the file says, before it is projected; where its nested shape changed, what was made of it."""
         if not self.task.digest:
             return
-        hashes = hash_rows(batch if source.way.keeps_shape else output, NOT_CONTENT)
+        found = batch if source.way.keeps_shape else output
+        if self.in_order:
+            self.read += self._in_place(found, output, self.read.rows)
+            return
+        hashes = hash_rows(found, NOT_CONTENT)
         if kept is not None:
             hashes = hashes[kept.to_numpy(zero_copy_only=False)]
         self.read += add_up(hashes)
+
+    def add_written(self, rows: pa.Table) -> None:
+        """Hash what is handed to the encoder; for digests that depend on order."""
+        known: Entries = {}
+        for batch in rows.to_batches():
+            self.written += self._in_place(batch, batch, self.written.rows, known)
+
+    def _in_place(
+        self, rows: pa.RecordBatch, output: pa.RecordBatch, place: int, known: Entries | None = None
+    ) -> Digest:
+        """The digest of values in their places. Row lineage, the last two columns, is made up here: no file is asked."""
+        found = digest_in_place(rows, place, NOT_CONTENT, known)
+        if not self.task.row_lineage:
+            return found
+        count = output.num_columns
+        return found + replace(digest_in_place(output.select([count - 2, count - 1]), place), rows=0)
 
     def _output_batch(self, source: Source, position: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         try:

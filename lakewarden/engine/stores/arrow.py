@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from lakewarden.engine.kernels.storage import split_url
 from lakewarden.engine.stores.seam import LISTING, Stat, Stats, modified_at
 from lakewarden.errors import Unreachable
+from lakewarden.location import split_url
 
 CHUNK = 1000
 
@@ -58,6 +58,13 @@ class ArrowFiles:
                 return bytes(file.read(length))
         except FileNotFoundError:
             raise FileNotFoundError(path) from None
+        except OSError as error:
+            raise self._unreachable(error) from error
+
+    def write(self, path: str, content: bytes) -> None:
+        try:
+            with self._where.open_output_stream(_name(path)) as file:
+                file.write(content)
         except OSError as error:
             raise self._unreachable(error) from error
 

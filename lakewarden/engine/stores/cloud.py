@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore
 
-from lakewarden.engine.kernels.storage import split_url
 from lakewarden.engine.stores.seam import LISTING, Stat, Stats
 from lakewarden.errors import Unreachable
+from lakewarden.location import split_url
 from lakewarden.redact import redact_text
 
 PARALLEL = 16
@@ -93,6 +93,12 @@ class CloudFiles:
             return bytes(obstore.get_range(self._store, key, start=start, end=end))
         except FileNotFoundError:
             raise FileNotFoundError(path) from None
+        except BaseError as error:
+            raise self._unreachable(error) from error
+
+    def write(self, path: str, content: bytes) -> None:
+        try:
+            obstore.put(self._store, _key(path), content)
         except BaseError as error:
             raise self._unreachable(error) from error
 

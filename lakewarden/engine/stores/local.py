@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakewarden.engine.kernels.storage import local_path
 from lakewarden.engine.stores.seam import LISTING, LOOKED, Stat, Stats, modified_at
 from lakewarden.errors import Unreachable
+from lakewarden.location import local_path
 
 BATCH = 16_384
 
@@ -77,6 +77,16 @@ class LocalFiles:
         except OSError as error:
             raise Unreachable(what=path, reason=_reason(error)) from error
 
+    def write(self, path: str, content: bytes) -> None:
+        name = Path(_plain(path))
+        beside = name.with_name(f"{name.name}.part")
+        try:
+            name.parent.mkdir(parents=True, exist_ok=True)
+            beside.write_bytes(content)
+            beside.replace(name)
+        except OSError as error:
+            raise Unreachable(what=path, reason=_reason(error)) from error
+
     def remove_empty_folders(self, folders: Iterable[str], root: str) -> int:
         # By their real names: a symlink inside the root may lead out of it.
         top = os.path.realpath(_plain(root))
@@ -86,10 +96,6 @@ class LocalFiles:
 
 
 def _plain(path: str) -> str:
-    if path.startswith("/"):
-        return path
-    if path.startswith("file:/"):
-        return "/" + path[6:].lstrip("/")
     plain = local_path(path)
     assert plain is not None, f"{path} is not a local file"
     return plain

@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
-from lakewarden.engine.kernels.storage import split_url
 from lakewarden.engine.stores.s3_client import code, unreachable
 from lakewarden.engine.stores.s3_delete import Deletion
 from lakewarden.engine.stores.s3_listing import Listing, batch
 from lakewarden.engine.stores.s3_stat import Lookup
 from lakewarden.engine.stores.seam import Stats
+from lakewarden.location import split_url
 
 _MISSING = {"404", "NoSuchKey"}
 
@@ -64,6 +64,12 @@ class S3Files:
         except BotoCoreError as error:
             raise unreachable(self._bucket, error) from error
         return body
+
+    def write(self, path: str, content: bytes) -> None:
+        try:
+            self._client.put_object(Bucket=self._bucket, Key=split_url(path)[2], Body=content)
+        except (ClientError, BotoCoreError) as error:
+            raise unreachable(self._bucket, error) from error
 
     def remove_empty_folders(self, folders: Iterable[str], root: str) -> int:
         return 0

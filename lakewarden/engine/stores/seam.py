@@ -50,6 +50,9 @@ class Files(Protocol):
     def read(self, path: str, start: int, length: int | None) -> bytes:
         """Those bytes, or FileNotFoundError."""
 
+    def write(self, path: str, content: bytes) -> None:
+        """A small file, whole under its name, in place of what was there."""
+
     def remove_empty_folders(self, folders: Iterable[str], root: str) -> int:
         """How many folders went because nothing was left in them; stores without folders have none to remove."""
 

@@ -22,6 +22,13 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
+import java.util.function.Function;
+import java.util.function.Predicate;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.iceberg.CachingCatalog;
 import org.apache.iceberg.DataFile;
 import org.apache.iceberg.DataFiles;
 import org.apache.iceberg.DeleteFile;
@@ -35,6 +42,8 @@ import org.apache.iceberg.MetricsConfig;
 import org.apache.iceberg.NullOrder;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.RewriteFiles;
+import org.apache.iceberg.RewriteManifests;
+import org.apache.iceberg.SchemaParser;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.SnapshotAncestryValidator;
 import org.apache.iceberg.SortOrder;
@@ -47,6 +56,8 @@ import org.apache.iceberg.actions.RewriteFileGroup;
 import org.apache.iceberg.catalog.Catalog;
 import org.apache.iceberg.catalog.TableIdentifier;
 import org.apache.iceberg.expressions.Expression;
+import org.apache.iceberg.expressions.ExpressionParser;
+import org.apache.iceberg.hadoop.HadoopCatalog;
 import org.apache.iceberg.io.CloseableIterable;
 import org.apache.iceberg.io.CloseableIterator;
 import org.apache.iceberg.parquet.ParquetUtil;
@@ -62,7 +73,6 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.TableCatalog;
-import org.apache.spark.sql.execution.datasources.SparkExpressionConverter;
 
 public final class IcebergBridge {
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -177,15 +187,107 @@ public final class IcebergBridge {
     TableIdentifier ident = TableIdentifier.of(parts);
     // A catalog handed to us may cache tables: never plan from what it loaded earlier.
     catalog.invalidateTable(ident);
+    lookAgain(uncached(catalog));
     return catalog.loadTable(ident);
   }
 
   /** Every table of a catalog, found through Spark's own catalog so that a caching or session catalog lists too. */
-  public String tables(SparkSession spark, String catalog) throws Exception {
+  public String tables(SparkSession spark, String catalog, String warehouse) throws Exception {
     Object plugin = ((org.apache.spark.sql.classic.SparkSession) spark).sessionState().catalogManager().catalog(catalog);
+    Object library = uncached(org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(spark, catalog));
+    lookAgain(library);
     ArrayNode found = JSON.createArrayNode();
+    collectRootTables((TableCatalog) plugin, found);
+    if (library instanceof HadoopCatalog) {
+      collectFolders(((HadoopCatalog) library).getConf(), warehouse, found);
+    }
     collectTables((TableCatalog) plugin, (SupportsNamespaces) plugin, ((SupportsNamespaces) plugin).listNamespaces(), found);
     return found.toString();
+  }
+
+  /** The catalog below the cache that Spark's catalogs have by default, and that does not tell what it is around. */
+  private static Object uncached(Catalog catalog) throws Exception {
+    if (!(catalog instanceof CachingCatalog)) {
+      return catalog;
+    }
+    return value(catalog, CachingCatalog.class, "catalog");
+  }
+
+  /**
+   * Nessie's client lists namespaces and tables as they were at the commit that it saw last: what other clients made since is
+   * missing, for as long as the session lives. Every other catalog asks its server each time.
+   */
+  private static void lookAgain(Object catalog) throws Exception {
+    if (!catalog.getClass().getName().endsWith(".NessieCatalog")) {
+      return;
+    }
+    Object client = value(catalog, catalog.getClass(), "client");
+    try {
+      client.getClass().getMethod("refresh", new Class[0]).invoke(client, new Object[0]);
+    } catch (java.lang.reflect.InvocationTargetException e) {
+      throw (Exception) e.getCause();
+    }
+  }
+
+  private static Object value(Object of, Class declaring, String name) throws Exception {
+    Field field = declaring.getDeclaredField(name);
+    field.setAccessible(true);
+    return field.get(of);
+  }
+
+  /** Tables of no namespace. Catalogs that cannot have any refuse the question, each in its own way. */
+  private void collectRootTables(TableCatalog tables, ArrayNode found) throws Exception {
+    Identifier[] here;
+    try {
+      here = tables.listTables(new String[0]);
+    } catch (org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException none) {
+      return;
+    } catch (IllegalArgumentException none) {
+      return;
+    } catch (UnsupportedOperationException none) {
+      return;
+    } catch (org.apache.iceberg.exceptions.NoSuchNamespaceException none) {
+      return;
+    } catch (org.apache.iceberg.exceptions.ValidationException none) {
+      return;
+    }
+    for (int i = 0; i < here.length; i++) {
+      if (here[i].namespace().length == 0) {
+        found.addArray().add(here[i].name());
+      }
+    }
+  }
+
+  /** A Hadoop catalog makes tables of no namespace and loads them, but does not list them: they are folders of the warehouse. */
+  private void collectFolders(Configuration conf, String warehouse, ArrayNode found) throws Exception {
+    Path root = new Path(warehouse);
+    FileSystem store = root.getFileSystem(conf);
+    FileStatus[] here;
+    try {
+      here = store.listStatus(root);
+    } catch (java.io.FileNotFoundException none) {
+      return;
+    }
+    for (int i = 0; i < here.length; i++) {
+      if (here[i].isDirectory() && isTable(store, here[i].getPath())) {
+        found.addArray().add(here[i].getPath().getName());
+      }
+    }
+  }
+
+  /** By metadata files as a Hadoop catalog names them: those of other catalogs it cannot load. */
+  private static boolean isTable(FileSystem store, Path folder) throws Exception {
+    try {
+      FileStatus[] files = store.listStatus(new Path(folder, "metadata"));
+      for (int i = 0; i < files.length; i++) {
+        if (files[i].getPath().getName().matches("v[0-9]+\\..*metadata\\.json(\\.gz)?")) {
+          return true;
+        }
+      }
+    } catch (java.io.FileNotFoundException none) {
+      return false;
+    }
+    return false;
   }
 
   private void collectTables(TableCatalog tables, SupportsNamespaces tree, String[][] namespaces, ArrayNode found)
@@ -222,6 +324,11 @@ public final class IcebergBridge {
     return location == null ? "" : location;
   }
 
+  /** The table's uuid and its metadata file, which tell every state of every table apart. */
+  public String pointer(Table table) {
+    return current(table).uuid() + " " + metadataLocation(table);
+  }
+
   public static int formatVersion(Table table) {
     return current(table).formatVersion();
   }
@@ -244,10 +351,13 @@ public final class IcebergBridge {
     return rows.toString();
   }
 
-  public Expression where(SparkSession spark, String table, String filter) throws Exception {
-    return SparkExpressionConverter.convertToIcebergExpression(
-        SparkExpressionConverter.collectResolvedSparkExpression(
-            (org.apache.spark.sql.classic.SparkSession) spark, table, filter));
+  public String schema(Table table) {
+    return SchemaParser.toJson(table.schema());
+  }
+
+  /** From the JSON that Python made of a filter it has read: no SQL comes here. */
+  public Expression where(Table table, String json) {
+    return ExpressionParser.fromJson(json, table.schema());
   }
 
   /** Every live data file of a snapshot, as one Arrow stream in a local file. */
@@ -356,6 +466,7 @@ public final class IcebergBridge {
         file.fileSizeInBytes(),
         file.recordCount(),
         file.dataSequenceNumber() == null ? 0L : file.dataSequenceNumber().longValue(),
+        file.fileSequenceNumber() == null ? 0L : file.fileSequenceNumber().longValue(),
         file.firstRowId(),
         places.length - equality,
         equality,
@@ -389,7 +500,9 @@ public final class IcebergBridge {
    * source is still there and that no delete arrived for it since `from_snapshot`.
    *
    * Delete files may leave too, when nothing else needs them. That was judged on one snapshot (`parent`), so the commit
-   * must build on exactly that one: a file with an old sequence number could have come back under them meanwhile.
+   * must build on exactly that one: a file with an old sequence number could have come back under them meanwhile. The same
+   * where the outputs keep the newest sequence number of the sources (`keep_number`): the library then looks for no equality
+   * delete, and drops one that only the outputs need, so the snapshot it builds on must have none.
    */
   public void rewrite(Table table, Scan scan, String requestJson) throws Exception {
     JsonNode request = JSON.readTree(requestJson);
@@ -401,6 +514,15 @@ public final class IcebergBridge {
     JsonNode removed = at(request, "removed");
     for (int i = 0; i < removed.size(); i++) {
       rewrite.deleteFile(scan.file(at(removed, i).asText()));
+    }
+    if (at(request, "keep_number").asBoolean()) {
+      long newest = 0L;
+      for (int i = 0; i < removed.size(); i++) {
+        newest = Math.max(newest, scan.file(at(removed, i).asText()).dataSequenceNumber().longValue());
+      }
+      if (newest > 0L) { // what was written as format version 1 has none
+        rewrite.dataSequenceNumber(newest);
+      }
     }
     JsonNode added = at(request, "added");
     for (int i = 0; i < added.size(); i++) {
@@ -683,6 +805,10 @@ public final class IcebergBridge {
   /** Iceberg's own manifest rewrite: metadata only, clustered by partition. */
   public boolean rewriteManifests(
       SparkSession spark, Table table, int specId, long targetBytes, String summaryJson) throws Exception {
+    JsonNode summary = JSON.readTree(summaryJson);
+    if (hasTime(table)) {
+      return foldManifests(table, specId, targetBytes, summary);
+    }
     RewriteManifestsSparkAction action = SparkActions.get(spark).rewriteManifests(table);
     action.specId(specId);
     action.option("use-caching", "false");
@@ -690,12 +816,59 @@ public final class IcebergBridge {
     Field target = RewriteManifestsSparkAction.class.getDeclaredField("targetManifestSizeBytes");
     target.setAccessible(true);
     target.setLong(action, targetBytes);
-    JsonNode summary = JSON.readTree(summaryJson);
     Iterator keys = summary.fieldNames();
     while (keys.hasNext()) {
       String key = (String) keys.next();
       action.snapshotProperty(key, at(summary, key).asText());
     }
     return action.execute().rewrittenManifests().iterator().hasNext();
+  }
+
+  /** Spark has no type for it, so Spark's reader of manifests refuses the whole table. */
+  private static boolean hasTime(Table table) {
+    Iterator schemas = table.schemas().values().iterator();
+    while (schemas.hasNext()) {
+      Iterator fields = TypeUtil.indexById(((org.apache.iceberg.Schema) schemas.next()).asStruct()).values().iterator();
+      while (fields.hasNext()) {
+        if (((Types.NestedField) fields.next()).type().typeId() == Type.TypeID.TIME) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  /** The same by Iceberg's library alone, in the driver: data manifests in the order they have, not clustered. */
+  private static boolean foldManifests(Table table, final int specId, long targetBytes, JsonNode summary)
+      throws Exception {
+    List manifests = table.currentSnapshot().dataManifests(table.io());
+    int found = 0;
+    for (int i = 0; i < manifests.size(); i++) {
+      found += ((ManifestFile) manifests.get(i)).partitionSpecId() == specId ? 1 : 0;
+    }
+    if (found < 2) {
+      return false;
+    }
+    RewriteManifests rewrite = table.rewriteManifests();
+    Field target = rewrite.getClass().getDeclaredField("manifestTargetSizeBytes");
+    target.setAccessible(true);
+    target.setLong(rewrite, targetBytes);
+    rewrite.clusterBy(new Function() {
+      public Object apply(Object file) {
+        return "all";
+      }
+    });
+    rewrite.rewriteIf(new Predicate() {
+      public boolean test(Object manifest) {
+        return ((ManifestFile) manifest).partitionSpecId() == specId;
+      }
+    });
+    Iterator keys = summary.fieldNames();
+    while (keys.hasNext()) {
+      String key = (String) keys.next();
+      rewrite.set(key, at(summary, key).asText());
+    }
+    rewrite.commit();
+    return true;
   }
 }

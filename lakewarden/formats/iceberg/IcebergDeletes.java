@@ -203,6 +203,21 @@ public final class IcebergDeletes {
     return needed;
   }
 
+  /** The branch's head where it has no equality deletes; -1 where it has some. */
+  public long headWithoutEqualityDeletes(Table table, String branch) throws Exception {
+    long head = head(table, branch);
+    if (head == -1L) {
+      return -1L;
+    }
+    Iterator live = liveDeletes(table, head).values().iterator();
+    while (live.hasNext()) {
+      if (((DeleteFile) live.next()).content() == FileContent.EQUALITY_DELETES) {
+        return -1L;
+      }
+    }
+    return head;
+  }
+
   private static Map liveDeletes(Table table, long snapshotId) throws Exception {
     Map live = new HashMap();
     List manifests = table.snapshot(snapshotId).deleteManifests(table.io());

@@ -25,12 +25,16 @@ public final class IcebergExpiry {
    * One commit that drops these refs (by name, each only while it names the snapshot it was judged by) and these snapshots.
    * What has no such snapshot any more is done already. {"held": [[name, id], ...]}: a ref that is to stay names one of
    * them, and nothing was changed; {"removed": [id, ...]}: it is committed, or there was nothing left to remove.
+   * {"moved": true}: `judged` is not the table's metadata file any more, so what holds snapshots must be asked again.
    */
-  public String expire(Table table, String uuid, String idsJson, String refsJson) throws Exception {
+  public String expire(Table table, String uuid, String judged, String idsJson, String refsJson) throws Exception {
     TableOperations ops = ((HasTableOperations) table).operations();
     TableMetadata base = ops.refresh();
     if (!base.uuid().equals(uuid)) {
       throw new IllegalStateException("the table was replaced by another one: " + base.uuid() + " instead of " + uuid);
+    }
+    if (!judged.isEmpty() && !judged.equals(base.metadataFileLocation())) {
+      return "{\"moved\": true}";
     }
     Set wanted = present(base, (long[]) JSON.readValue(idsJson, long[].class));
     Map refs = refs(JSON.readTree(refsJson));

@@ -12,12 +12,12 @@ from typing import Any
 
 from lakewarden.errors import CommitLost
 from lakewarden.formats.iceberg.catalog import Catalogs, catalog_error
-from lakewarden.formats.iceberg.commit import commit, find_commit
+from lakewarden.formats.iceberg.commit import Sending, commit, find_commit
 from lakewarden.formats.jvm import JavaError
 from lakewarden.formats.refusals import not_adopted
 from lakewarden.formats.seam import Adoption
+from lakewarden.location import normal
 from lakewarden.model import TableRef
-from lakewarden.paths import normal
 
 _ATTEMPTS = 16
 
@@ -43,14 +43,14 @@ def commit_adoption(
 ) -> int:
     live: list[str] = []
 
-    def attempt() -> bool:
+    def attempt(sending: Sending) -> bool:
         loaded = catalogs.load(table)
         live.extend(_live(catalogs, loaded, table, adoption.handle, adoption.paths))
         if live:
             return False
         head = loaded.currentSnapshot()
         parent = -1 if head is None else head.snapshotId()
-        catalogs.adoption.append(loaded, adoption.handle, parent, json.dumps(dict(summary)))
+        catalogs.adoption.append(sending.watched(loaded), adoption.handle, parent, json.dumps(dict(summary)))
         return True
 
     made = commit(catalogs, table, summary, attempt, _ATTEMPTS)

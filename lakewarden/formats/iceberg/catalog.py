@@ -11,8 +11,9 @@ from typing import Any
 from lakewarden.errors import LakewardenError, NoSuchTable, Unreachable
 from lakewarden.formats.jvm import JavaError, bridge, file_columns, is_java, java_reason
 from lakewarden.formats.refusals import no_warehouse
+from lakewarden.formats.timeouts import with_timeouts
+from lakewarden.location import normal
 from lakewarden.model import TableRef
-from lakewarden.paths import normal
 
 _PREFIX = "spark.sql.catalog."
 _IMPLEMENTATION = "org.apache.iceberg.spark.SparkCatalog"
@@ -28,7 +29,7 @@ _BY_PATH = "default_iceberg"
 def spark_settings(name: str, properties: Mapping[str, str]) -> dict[str, str]:
     """The session settings of one configured catalog. Never cached: every plan reads the newest metadata."""
     settings = {_PREFIX + name: _IMPLEMENTATION, f"{_PREFIX}{name}.cache-enabled": "false"}
-    settings.update({f"{_PREFIX}{name}.{key}": value for key, value in properties.items()})
+    settings.update({f"{_PREFIX}{name}.{key}": value for key, value in with_timeouts(properties).items()})
     return settings
 
 
@@ -66,6 +67,10 @@ class Catalogs:
         return bridge(self.spark, source, "lakewarden.IcebergHistory", beside=self.bridge)
 
     @cached_property
+    def watching(self) -> Any:
+        return bridge(self.spark, _HERE / "IcebergWatch.java", "lakewarden.IcebergWatch", beside=self.bridge)
+
+    @cached_property
     def expiry(self) -> Any:
         source = _HERE / "IcebergExpiry.java"
         return bridge(self.spark, source, "lakewarden.IcebergExpiry", beside=self.bridge)
@@ -90,11 +95,12 @@ class Catalogs:
 
     def tables(self, catalog: str) -> list[TableRef]:
         try:
-            rows = json.loads(self.bridge.tables(self.spark._jsparkSession, catalog))
+            warehouse = self._setting(catalog, "warehouse")
+            rows = json.loads(self.bridge.tables(self.spark._jsparkSession, catalog, warehouse))
         except JavaError as error:
             self._refuse_missing_folder(catalog, error)
             raise catalog_error(error, f"catalog {catalog}") from error
-        return sorted(TableRef(catalog, tuple(row[:-1]), row[-1]) for row in rows)
+        return sorted({TableRef(catalog, tuple(row[:-1]), row[-1]) for row in rows})
 
     def load(self, table: TableRef) -> Any:
         """The library's table object, fresh from the catalog. Use it at once and let it go."""

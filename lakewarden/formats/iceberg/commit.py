@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from lakewarden import clock
-from lakewarden.errors import CommitLost, CommitRefused, CommitUnknown, LakewardenError
+from lakewarden.errors import CommitLost, CommitNotSent, CommitRefused, CommitUnknown, LakewardenError
 from lakewarden.formats.iceberg.catalog import Catalogs
 from lakewarden.formats.jvm import JavaError, is_java, java_reason
 from lakewarden.formats.seam import Rewrite
@@ -28,6 +29,37 @@ _CAME_FIRST = "another commit came first"
 # The catalog refused before it looked at the commit.
 REFUSED = ("ForbiddenException", "NotAuthorizedException", "NoSuchTableException")
 _LOST = (*_VALIDATION, "UnprocessableEntityException")
+
+
+class Sending:
+    """Knows whether a commit left for the catalog: before that, nothing can have changed."""
+
+    def __init__(self, catalogs: Catalogs) -> None:
+        self._catalogs = catalogs
+        self._watches: list[Any] = []
+
+    def watched(self, table: Any) -> Any:
+        """The loaded table, to be committed through."""
+        watch = self._catalogs.watching.watch(table)
+        self._watches.append(watch)
+        return watch.table()
+
+    @property
+    def sent(self) -> bool:
+        """Whether any attempt was sent; also where the JVM cannot tell any more."""
+        try:
+            return any(each.sent() for each in self._watches)
+        except JavaError:
+            return True
+
+    @property
+    def made(self) -> int | None:
+        """The snapshot of the newest attempt, as the library committed it."""
+        found: int = self._watches[-1].made() if self._watches else -1
+        return None if found == -1 else found
+
+
+Attempt = Callable[[Sending], bool]
 
 
 def prepare_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> None:
@@ -51,18 +83,20 @@ def commit(
     catalogs: Catalogs,
     table: TableRef,
     summary: Mapping[str, str],
-    attempt: Callable[[], bool],
+    attempt: Attempt,
     attempts: int,
     adjust: Callable[[], bool] = lambda: False,
 ) -> int | None:
     """Run `attempt` until it commits, is lost for good, or its outcome cannot be known; the snapshot's id.
 
-    `attempt` tells whether there was anything to commit; None if not. `adjust` is asked when the library finds that the
+    `attempt` commits through a watched table and tells whether there was anything to commit; None if not. What fails before
+    anything was sent is CommitNotSent, never unknown. `adjust` is asked when the library finds that the
     table changed under the commit: True when the next attempt takes the change into account.
     """
+    sending = Sending(catalogs)
     for number in range(attempts):
         try:
-            changed = attempt()
+            changed = attempt(sending)
         except (
             Exception
         ) as error:  # whatever went wrong, only the table can say whether it was before or after
@@ -78,14 +112,16 @@ def commit(
                 except (
                     Exception
                 ) as failure:  # before any further attempt: the table says how the last one ended
-                    return _lost(catalogs, table, summary, _reason(failure))
+                    return _lost(catalogs, table, summary, _reason(failure), sending)
             if is_java(error, *REFUSED):
-                return _lost(catalogs, table, summary, java_reason(error), CommitRefused)
+                return _lost(catalogs, table, summary, java_reason(error), sending, CommitRefused)
             if is_java(error, *_LOST):
-                return _lost(catalogs, table, summary, java_reason(error))
+                return _lost(catalogs, table, summary, java_reason(error), sending)
+            if not sending.sent:
+                raise CommitNotSent(table=table, reason=_reason(error)) from error
             return _settle(catalogs, table, summary, error)
-        return _committed(catalogs, table, summary) if changed else None
-    return _lost(catalogs, table, summary, f"other writers committed first {attempts} times")
+        return _committed(catalogs, table, summary, sending) if changed else None
+    return _lost(catalogs, table, summary, f"other writers committed first {attempts} times", sending)
 
 
 def find_commit(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str]) -> int | None:
@@ -107,8 +143,11 @@ def _ask(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str]) -> int
         raise CommitUnknown(table=table, reason=f"the table cannot be asked: {java_reason(error)}") from error
 
 
-def _committed(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str]) -> int:
+def _committed(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str], sending: Sending) -> int:
+    """As the table shows it; or, where others expired it right after, as the library made it."""
     found = _ask(catalogs, table, summary)
+    if found is None:
+        found = sending.made
     if found is None:
         raise CommitUnknown(table=table, reason="it succeeded, but the table does not show the snapshot")
     return found
@@ -123,10 +162,11 @@ def _lost(
     table: TableRef,
     summary: Mapping[str, str],
     reason: str,
+    sending: Sending,
     kind: type[CommitLost] = CommitLost,
 ) -> int:
     """Lost only if the table agrees: an attempt that committed and was told otherwise makes the next one fail like this."""
-    found = _ask(catalogs, table, summary)
+    found = _ask(catalogs, table, summary) if sending.sent else None
     if found is None:
         raise kind(table=table, reason=reason)
     return found

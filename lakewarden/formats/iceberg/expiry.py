@@ -8,35 +8,33 @@ from collections.abc import Mapping, Sequence
 from lakewarden import clock
 from lakewarden.errors import CommitLost, CommitRefused, CommitUnknown, LakewardenError
 from lakewarden.formats.iceberg.catalog import Catalogs
-from lakewarden.formats.iceberg.commit import CONFLICT, REFUSED, SETTLE_WAITS, UNKNOWN, backoff
+from lakewarden.formats.iceberg.commit import CONFLICT, REFUSED, SETTLE_WAITS, UNKNOWN
 from lakewarden.formats.jvm import JavaError, is_java, java_reason
-from lakewarden.formats.seam import HeldByRef
+from lakewarden.formats.seam import HeldByRef, MovedOn
 from lakewarden.model import TableView
-
-_ATTEMPTS = 16
 
 
 def expire(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
-    """One commit, tried again on the new head while others come first. HeldByRef: a ref names one of them now."""
+    """One commit on top of exactly the view that was judged; MovedOn where others came first. HeldByRef: a ref names one of them now."""
     ids, names = json.dumps(sorted(snapshot_ids)), json.dumps(dict(refs))
-    for number in range(_ATTEMPTS):
-        try:
-            answer = catalogs.expiry.expire(catalogs.load(view.ref), view.uuid, ids, names)
-        except JavaError as error:
-            if is_java(error, *CONFLICT) and not is_java(error, *UNKNOWN):
-                clock.sleep(backoff(number))
-                continue
-            if is_java(error, "IllegalStateException", "ValidationException"):
-                raise CommitLost(table=view.ref, reason=java_reason(error)) from error
-            if is_java(error, *REFUSED):
-                raise CommitRefused(table=view.ref, reason=java_reason(error)) from error
-            _settle(catalogs, view, ids, names, error)
-            return
-        held = [(str(name), int(snapshot_id)) for name, snapshot_id in json.loads(answer)["held"]]
-        if held:
-            raise HeldByRef(held)
+    try:
+        table = catalogs.load(view.ref)
+        told = catalogs.expiry.expire(table, view.uuid, view.metadata_location, ids, names)
+    except JavaError as error:
+        if is_java(error, *CONFLICT) and not is_java(error, *UNKNOWN):
+            raise MovedOn from error
+        if is_java(error, "IllegalStateException", "ValidationException"):
+            raise CommitLost(table=view.ref, reason=java_reason(error)) from error
+        if is_java(error, *REFUSED):
+            raise CommitRefused(table=view.ref, reason=java_reason(error)) from error
+        _settle(catalogs, view, ids, names, error)
         return
-    raise CommitLost(table=view.ref, reason=f"other writers committed first {_ATTEMPTS} times")
+    answer = json.loads(told)
+    if answer.get("moved"):
+        raise MovedOn
+    held = [(str(name), int(snapshot_id)) for name, snapshot_id in answer["held"]]
+    if held:
+        raise HeldByRef(held)
 
 
 def _settle(catalogs: Catalogs, view: TableView, ids: str, names: str, error: BaseException) -> None:

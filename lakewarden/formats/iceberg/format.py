@@ -14,7 +14,7 @@ from lakewarden.actions import RewriteGroup
 from lakewarden.formats.iceberg import adoption, partitions, refs
 from lakewarden.formats.iceberg.catalog import Catalogs
 from lakewarden.formats.iceberg.cold import IcebergCold
-from lakewarden.formats.iceberg.commit import commit, find_commit, prepare_rewrite
+from lakewarden.formats.iceberg.commit import Sending, commit, find_commit, prepare_rewrite
 from lakewarden.formats.iceberg.expiry import expire
 from lakewarden.formats.iceberg.history import read_additions, read_replaced
 from lakewarden.formats.iceberg.reach import Reach
@@ -67,8 +67,8 @@ class Iceberg:
         return read_view(self._catalogs, table)
 
     def version(self, table: TableRef) -> str:
-        """Where the newest metadata lies: it is written once and never changed."""
-        return str(self._catalogs.bridge.metadataLocation(self._catalogs.load(table)))
+        """Whose the newest metadata is and where it lies: it is written once and never changed."""
+        return str(self._catalogs.bridge.pointer(self._catalogs.load(table)))
 
     def files(
         self, table: TableRef, snapshot_id: int, where: str | None, bounds_of: Sequence[str] = ()
@@ -182,12 +182,13 @@ class Iceberg:
     def merge_deletes(
         self, table: TableRef, where: str | None, min_files: int, summary: Mapping[str, str]
     ) -> int | None:
-        expression = filter_expression(self._catalogs, table, where) if where else None
+        loaded = self._catalogs.load(table)
+        expression = filter_expression(self._catalogs, loaded, where) if where else None
 
-        def attempt() -> bool:
+        def attempt(sending: Sending) -> bool:
             changed: bool = self._catalogs.deletes.mergeDeletes(
                 self._spark._jsparkSession,
-                self._catalogs.load(table),
+                sending.watched(self._catalogs.load(table)),
                 expression,
                 min_files,
                 json.dumps(dict(summary)),
@@ -231,10 +232,10 @@ class Iceberg:
     def rewrite_manifests(
         self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]
     ) -> int | None:
-        def attempt() -> bool:
+        def attempt(sending: Sending) -> bool:
             changed: bool = self._catalogs.bridge.rewriteManifests(
                 self._spark._jsparkSession,
-                self._catalogs.load(table),
+                sending.watched(self._catalogs.load(table)),
                 spec_id,
                 target_bytes,
                 json.dumps(dict(summary)),

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lakewarden.errors import CommitLost
 from lakewarden.formats.iceberg.catalog import Catalogs
-from lakewarden.formats.iceberg.commit import commit
+from lakewarden.formats.iceberg.commit import Sending, commit
 from lakewarden.formats.iceberg.view import read_files
 from lakewarden.formats.partition_filter import matching
 from lakewarden.formats.seam import Dropped, PartitionSet
@@ -147,8 +147,8 @@ def drop_partitions(
     """One `delete` snapshot of exactly the files that were found. CommitLost when one of them has left."""
     chosen, told = json.dumps(list(ids)), json.dumps(dict(summary))
 
-    def attempt() -> bool:
-        catalogs.partitions.drop(catalogs.load(table), found.handle, chosen, told)
+    def attempt(sending: Sending) -> bool:
+        catalogs.partitions.drop(sending.watched(catalogs.load(table)), found.handle, chosen, told)
         return True
 
     try:

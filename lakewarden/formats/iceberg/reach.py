@@ -4,7 +4,7 @@ Snapshots lead to manifest lists, lists to manifests, manifests to data files, d
 the table needs its metadata files, its version hint and its statistics. One file that cannot be read stops everything and
 is named: what is not known to be unneeded is needed.
 
-Paths travel as hashes of their normal form (lakewarden/paths.py), eight bytes each, so that tables of millions of files fit.
+Paths travel as hashes of their normal form (lakewarden/location.py), eight bytes each, so that tables of millions of files fit.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from lakewarden.errors import LakewardenError
 from lakewarden.formats.remembered import UNREACHED, Listed, Remembered
+from lakewarden.location import hashes
 from lakewarden.model import Snapshot, TableView
-from lakewarden.paths import hashes
 from lakewarden.safety.reached import Reached, contains
 
 _KINDS = ("data", "position-deletes", "equality-deletes")
@@ -36,7 +36,7 @@ class Reach:
         """Every file that these snapshots need (all, when not said), and the table's own metadata."""
         view = self.view
         chosen = [s for s in view.snapshots if snapshot_ids is None or s.id in snapshot_ids]
-        listed = self.known.listed([_list_of(s) for s in chosen])
+        listed = self._listed(chosen)
         # Statistics that the metadata names are needed, also those of a snapshot that another tool dropped.
         named = [path for _, path in view.statistics] if snapshot_ids is None else []
         numbers = [hashes([*own_metadata(view, chosen), *named]), listed.numbers]
@@ -57,7 +57,7 @@ class Reach:
 
     def named_paths(self, numbers: Any) -> Iterator[pa.Array]:
         """The lists, manifests and files whose hashes are among these sorted numbers."""
-        listed = self.known.listed([_list_of(each) for each in self.view.snapshots])
+        listed = self._listed(self.view.snapshots)
         named = [pa.array([_list_of(each) for each in self.view.snapshots], pa.string()), listed.paths]
         for paths in named:
             yield paths.filter(pa.array(contains(numbers, hashes(paths))))
@@ -73,7 +73,7 @@ class Reach:
         """
         stay = [s for s in self.view.snapshots if s.id not in removed]
         go = [s for s in self.view.snapshots if s.id in removed]
-        listed = self.known.listed([_list_of(s) for s in (*stay, *go)])
+        listed = self._listed([*stay, *go])
         kept = listed.of(range(len(stay)))
         gone = np.setdiff1d(listed.of(range(len(stay), len(stay) + len(go))), kept)
         files = self._unreached_files(listed, gone, kept)
@@ -83,7 +83,7 @@ class Reach:
         """Every file that these snapshots need: their lists, manifests, data and delete files."""
         chosen = [each for each in self.view.snapshots if each.id in snapshot_ids]
         lists = [_list_of(each) for each in chosen]
-        listed = self.known.listed(lists)
+        listed = self._listed(chosen)
         every = np.arange(len(listed.paths))
         files = [_files(table) for table in self.known.named(listed, every)]
         table = pa.concat_tables([UNREACHED.empty_table(), *files])
@@ -97,6 +97,12 @@ class Reach:
             schema=UNREACHED,
         )
         return pa.concat_tables([table.take(pa.array(np.sort(first))), _manifests(listed, every), own])
+
+    def _listed(self, snapshots: Sequence[Snapshot]) -> Listed:
+        """The manifests of these snapshots, all of them on the store."""
+        listed = self.known.listed([_list_of(each) for each in snapshots])
+        self.known.check_there(listed)
+        return listed
 
     def _unreached_files(self, listed: Listed, gone: Any, kept: Any) -> pa.Table:
         candidates = list(self.known.named(listed, gone))

@@ -2,8 +2,12 @@
 
 The library refuses a rewrite when a delete arrived for one of its sources. Then the new deletes are found by planning the
 head, carried over to the outputs as position deletes (vectors in format version 3), and committed together with them,
-validated from the snapshot they were found on. The outputs get a new sequence number, so a delete that is not carried
-over would be lost: the old sequence number is never kept (an append after an equality delete would lose its row).
+validated from the snapshot they were found on.
+
+Where the table has no equality deletes, and no delete file of the sources stays, the outputs of a table of format version 2
+keep the newest sequence number of their sources: after an upgrade to version 3 it tells when a row was last updated. The library does not look for equality deletes
+then, so such a commit holds only on top of the very snapshot that was seen to have none. Elsewhere the outputs get a new
+sequence number, and an equality delete that is not carried over makes the commit fail (iceberg#10312).
 """
 
 from __future__ import annotations
@@ -17,12 +21,14 @@ from typing import Any
 import numpy as np
 
 from lakewarden.formats.iceberg.catalog import Catalogs
-from lakewarden.formats.iceberg.commit import commit
+from lakewarden.formats.iceberg.commit import Sending, commit
 from lakewarden.formats.iceberg.view import read_delete
 from lakewarden.formats.seam import Arrived, Incorporate, Rewrite
 
 # After this many attempts that others were faster than, delete files that are no longer needed stay for another run.
 _DROP_ATTEMPTS = 5
+# Version 1 numbers no files; version 3 says in each row when it was updated, and a rewrite carries that over.
+_WITH_NUMBERS_ONLY = 2
 
 
 class RewriteCommit:
@@ -46,13 +52,16 @@ class RewriteCommit:
         attempts = rewrite.bounds.commit_attempts
         return commit(self._catalogs, rewrite.table, rewrite.summary, self._attempt, attempts, self._take_in)
 
-    def _attempt(self) -> bool:
+    def _attempt(self, sending: Sending) -> bool:
         self._attempts += 1
         table = self._catalogs.load(self._rewrite.table)
         dropped, parent = self._unneeded(table)
         added = self._added
         if added and not dropped:
             dropped, added = self._make_room(table)
+        # A delete file that other sources still need goes by number: it would be read for the outputs too, and call for a rewrite.
+        shared = set(self._candidates) - set(dropped)
+        free = None if shared else self._free_of_equality_deletes(table)
         if not (self._rewrite.removed or dropped):
             return False
         if self._incorporate is not None:
@@ -65,10 +74,11 @@ class RewriteCommit:
             "added": [file.path for file in self._rewrite.added],
             "removed_deletes": dropped,
             "added_deletes": added,
-            "parent": parent,
+            "parent": parent if free is None else free,
+            "keep_number": free is not None,
             "summary": dict(self._rewrite.summary),
         }
-        self._catalogs.bridge.rewrite(table, self._rewrite.files.handle, json.dumps(request))
+        self._catalogs.bridge.rewrite(sending.watched(table), self._rewrite.files.handle, json.dumps(request))
         return True
 
     def _unneeded(self, table: Any) -> tuple[list[str], int | None]:
@@ -92,6 +102,19 @@ class RewriteCommit:
         )
         dropped = sorted(answer["unneeded"])
         return [*alone, *dropped], answer["head"] if dropped else None
+
+    def _free_of_equality_deletes(self, table: Any) -> int | None:
+        """The head on top of which the outputs may keep their sources' number; None where they get a new one.
+
+        A writer that never rests makes such a commit fail again and again: after some attempts the number is given up.
+        """
+        rewrite = self._rewrite
+        if not (rewrite.removed and rewrite.added) or self._attempts > _DROP_ATTEMPTS:
+            return None
+        if self._catalogs.bridge.formatVersion(table) != _WITH_NUMBERS_ONLY:
+            return None
+        head: int = self._catalogs.deletes.headWithoutEqualityDeletes(table, rewrite.bounds.branch)
+        return None if head == -1 else head
 
     def _take_in(self) -> bool:
         """Carry over what arrived since the scan; False when a source is gone, or nothing happened that explains it.

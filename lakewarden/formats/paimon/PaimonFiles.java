@@ -257,6 +257,7 @@ public class PaimonFiles {
         file.fileSize(),
         file.rowCount(),
         ordinal,
+        0L,
         null,
         vector == null ? 0 : 1,
         0,

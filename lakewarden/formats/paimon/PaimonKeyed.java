@@ -109,9 +109,9 @@ public class PaimonKeyed {
     return messages;
   }
 
-  /** {before, after, bytes_before, bytes_after, rows_after, paths}: what the messages exchange, and every file they brought. */
+  /** {before, after, bytes_before, bytes_after, rows_before, rows_after, paths}: what the messages exchange, and every file they brought. */
   public String told(FileStoreTable table, List messages) throws Exception {
-    long[] sums = new long[5];
+    long[] sums = new long[6];
     List paths = new ArrayList();
     for (Iterator each = messages.iterator(); each.hasNext(); ) {
       CommitMessageImpl message = (CommitMessageImpl) each.next();
@@ -121,6 +121,7 @@ public class PaimonKeyed {
         DataFileMeta file = (DataFileMeta) files.next();
         sums[0] += 1;
         sums[2] += file.fileSize();
+        sums[5] += file.rowCount();
       }
       Set gone = names(message.compactIncrement().compactBefore());
       for (Iterator files = message.compactIncrement().compactAfter().iterator(); files.hasNext(); ) {
@@ -142,6 +143,7 @@ public class PaimonKeyed {
     found.put("after", Long.valueOf(sums[1]));
     found.put("bytes_before", Long.valueOf(sums[2]));
     found.put("bytes_after", Long.valueOf(sums[3]));
+    found.put("rows_before", Long.valueOf(sums[5]));
     found.put("rows_after", Long.valueOf(sums[4]));
     found.put("paths", paths);
     return JSON.writeValueAsString(found);

@@ -27,8 +27,8 @@ from lakewarden.formats.paimon.reach import Reach
 from lakewarden.formats.paimon.schema import left_alone, special_column
 from lakewarden.formats.refusals import not_adopted
 from lakewarden.formats.seam import Adoption
+from lakewarden.location import hashes, same
 from lakewarden.model import TableRef, TableView
-from lakewarden.paths import hashes, normal
 from lakewarden.safety.reached import contains
 
 
@@ -60,7 +60,7 @@ def check_adoption(catalogs: Catalogs, view: TableView, reach: Reach, paths: Seq
         sum(each["rows"] for each in files),
         sum(each["bytes"] for each in files),
         tuple(sorted({each["partition"] for each in files})),
-        (candidates, [each["path"] for each in files if normal(each["path"]) != normal(each["place"])]),
+        (candidates, [each["path"] for each in files if not same(each["path"], each["place"])]),
     )
 
 
@@ -120,5 +120,5 @@ def _refuse_table(view: TableView) -> None:
         action="adopt files into",
         target=view.ref,
         reason=reason,
-        hint=f"nothing was changed; let Paimon write the rows: `INSERT INTO {'.'.join((*view.ref.namespace, view.ref.name))} SELECT … FROM parquet.`…``",
+        hint=f"nothing was changed; let Paimon write the rows: `INSERT INTO {view.ref.short} SELECT … FROM parquet.`…``",
     )

@@ -28,7 +28,7 @@ from lakewarden.formats.cold import refuse_other, rehome
 from lakewarden.formats.jvm import JavaError, java_reason
 from lakewarden.formats.paimon.catalog import Catalogs
 from lakewarden.formats.paimon.guard import Held
-from lakewarden.formats.paimon.metadata import GAP, Files, Root, main_snapshots, past
+from lakewarden.formats.paimon.metadata import GAP, NOTHING, Files, Root, main_snapshots, past
 from lakewarden.formats.paimon.reach import Reach
 from lakewarden.formats.paimon.reader import PaimonReader
 from lakewarden.formats.seam import ColdHome, Copying
@@ -58,8 +58,8 @@ _FOR_EVER = {
 _KEEPER = "consumer/consumer-cold-tier"
 # What a snapshot that stands in for another names instead: a reader's error tells why.
 _NOTHING: Mapping[str, Any] = {
-    "baseManifestList": "expired-before-it-was-handed-off",
-    "deltaManifestList": "expired-before-it-was-handed-off",
+    "baseManifestList": NOTHING,
+    "deltaManifestList": NOTHING,
     "properties": {GAP: "true"},
 }
 _NAMES = (

@@ -46,9 +46,22 @@ def commit(
             made = attempt()
         except JavaError as error:
             return _settled(table, wanted, find, error)
+        lasted = held.lasts()
     if made < 0:
         raise CommitUnknown(table=table, reason="Paimon made no snapshot of it")
-    return made
+    return made if lasted else _confirmed(table, wanted, find)
+
+
+def _confirmed(table: TableRef, wanted: Mapping[str, str], find: Find) -> int:
+    """The lock ran out while the commit was made: another may have written a snapshot of the same number over it."""
+    reason = "its lock could not be renewed during the commit"
+    try:
+        found = find(wanted)
+    except (LakewardenError, *JavaError) as error:
+        raise CommitUnknown(table=table, reason=f"{reason}, and the table cannot be read") from error
+    if found is None:
+        raise CommitUnknown(table=table, reason=f"{reason}, and the table does not show it")
+    return found
 
 
 def _settled(table: TableRef, wanted: Mapping[str, str], find: Find, error: Exception) -> int:

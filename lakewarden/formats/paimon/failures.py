@@ -10,7 +10,7 @@ from lakewarden.errors import LakewardenError, Unreachable
 from lakewarden.formats.jvm import is_java, java_causes, java_reason
 from lakewarden.formats.paimon.stores import address
 from lakewarden.formats.refusals import no_warehouse
-from lakewarden.paths import normal
+from lakewarden.location import S3, local_path, scheme_of
 
 # What S3 said, without the numbers of the request, which only its operator can look up.
 _S3_ANSWER = re.compile(r"\(Service: (\w+), Status Code: (\d+)[^)]*\).*")
@@ -33,8 +33,8 @@ def cannot_open(error: BaseException, catalog: str, properties: Mapping[str, str
 def refuse_missing_folder(catalog: str, properties: Mapping[str, str]) -> None:
     """Paimon makes the folder of a warehouse that is not there: a name that was mistyped would be a lake without tables,
     and one whose mount is gone a lake that lost them."""
-    folder = normal(properties.get("warehouse", ""))
-    if properties.get("metastore", "filesystem") != "filesystem" or not folder.startswith("/"):
+    folder = local_path(properties.get("warehouse", ""))
+    if properties.get("metastore", "filesystem") != "filesystem" or not folder or not folder.startswith("/"):
         return
     if not Path(folder).is_dir():
         raise no_warehouse(catalog, folder)
@@ -58,10 +58,14 @@ def _hint_from_s3(error: BaseException) -> str | None:
 def _hint_from_classes(error: BaseException, properties: Mapping[str, str]) -> str | None:
     """What Paimon lacks to open such a catalog at all; None where it lacks nothing."""
     warehouse = properties.get("warehouse", "")
-    scheme = warehouse.partition(":")[0]
+    scheme = scheme_of(warehouse)
     if is_java(error, "FactoryException"):
         return _METASTORES
-    if scheme in ("s3a", "s3n") and is_java(error, "ClassNotFoundException", "UnsupportedSchemeException"):
+    if (
+        scheme in S3
+        and scheme != "s3"
+        and is_java(error, "ClassNotFoundException", "UnsupportedSchemeException")
+    ):
         return f"Paimon's own way to S3 takes s3:// alone: set warehouse to s3{warehouse[3:]}"
     if not is_java(error, "UnsupportedSchemeException"):
         return None

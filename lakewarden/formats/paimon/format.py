@@ -54,8 +54,8 @@ from lakewarden.formats.seam import (
     Rewrite,
 )
 from lakewarden.formats.survey import Survey
+from lakewarden.location import normal
 from lakewarden.model import Counters, FileSet, Manifest, TableRef, TableView
-from lakewarden.paths import normal
 from lakewarden.safety.reached import Reached
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
+from lakewarden.location import HADOOP, scheme_of
 from lakewarden.model import TableRef
 
-_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):")
 # Their rename is atomic and never replaces a file: a second commit of the same number fails by itself.
-_ATOMIC = ("hdfs", "viewfs")
+_ATOMIC = HADOOP
 
 
 class Held(Protocol):
     def check(self) -> None:
         """CommitLost where the lock is no longer ours. Asked right before anything is changed."""
+
+    def lasts(self) -> bool:
+        """Whether the lock was ours until now. Asked after a change: a renewal may have been missing in between."""
 
 
 # The lock on a table, by where it lies. CommitLost when it cannot be had.
@@ -27,6 +29,9 @@ class _Free:
     def check(self) -> None:
         return None
 
+    def lasts(self) -> bool:
+        return True
+
 
 @contextmanager
 def unguarded(table: TableRef, place: str) -> Iterator[Held]:
@@ -36,8 +41,7 @@ def unguarded(table: TableRef, place: str) -> Iterator[Held]:
 
 def commit_risk(properties: Mapping[str, str]) -> str:
     """What can happen to writers that commit through this catalog at the same instant; empty where nothing can."""
-    found = _SCHEME.match(properties.get("warehouse", ""))
-    scheme = found[1].lower() if found else "file"
+    scheme = scheme_of(properties.get("warehouse", ""))
     metastore = properties.get("metastore", "filesystem")
     if metastore == "rest" or scheme in _ATOMIC:
         return ""

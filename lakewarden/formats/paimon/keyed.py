@@ -71,6 +71,7 @@ class Keyed:
             told["after"],
             told["bytes_before"],
             told["bytes_after"],
+            told["rows_before"],
             told["rows_after"],
             tuple(told["paths"]),
             messages if len(messages) else None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,12 +20,19 @@ import pyarrow as pa
 
 from lakewarden.errors import LakewardenError
 from lakewarden.formats.seam import NoSense
+from lakewarden.location import is_local
+from lakewarden.model import COLD_SOURCE_UUID
+
+log = logging.getLogger(__name__)
 
 MAIN = "main"
 FOLDERS = ("snapshot", "changelog", "tag", "consumer", "schema", "branch")
 
-# What a cold table has in place of a snapshot that was never handed off says so in its properties. It names nothing.
+# What a cold table has in place of a snapshot that was never handed off says so in its properties. It names nothing: where
+# others name lists of manifests, it says this.
 GAP = "cold-tier.gap"
+NOTHING = "expired-before-it-was-handed-off"
+_FURTHER = ("changelogManifestList", "indexManifest", "statistics")
 
 # Names of branches, tags and consumers may hold slashes; snapshots, changelogs and schemas are numbered.
 _PLACE = re.compile(
@@ -32,10 +40,10 @@ _PLACE = re.compile(
     r"(?:(?P<folder>snapshot|changelog|schema)/(?P=folder)-(?P<number>\d+)"
     r"|(?P<named>tag|consumer)/(?P=named)-(?P<name>.+))$"
 )
-# What else lies there and keeps nothing: hints, marks that a tag was made, what writers left half written.
+# What else lies there and keeps nothing: hints, what writers left half written. Not where it may be a branch's tag of such a name.
 _HARMLESS = re.compile(
-    r"^(?:branch/branch-.+?/)?"
-    r"(?:(?:snapshot|changelog|tag|consumer|schema)/(?:EARLIEST|LATEST|[._][^/]*|tag-success-file/.*)"
+    r"^(?:branch/branch-(?:(?!/tag/tag-).)+?/)?"
+    r"(?:(?:snapshot|changelog|tag|consumer|schema)/(?:EARLIEST|LATEST|[._][^/]*)"
     r"|(?:snapshot|changelog|schema)/[^/]*\.tmp)$"
 )
 # Others expire, tag and commit while this is read: then everything is listed again, so often at most.
@@ -146,7 +154,9 @@ def read_metadata(objects: Files, location: str, known: Known) -> Metadata:
         again = _listed(objects, location)
         if contents is not None and again == found:
             known[location] = {each: told for each, told in contents.items() if each.stamp}
-            return _metadata(location, contents)
+            return _metadata(
+                location, {each: told for each, told in contents.items() if not _is_mark(each, told)}
+            )
         found = again
     raise LakewardenError(
         reason=f"read the snapshots of {location}: they changed {_ATTEMPTS} times while they were read",
@@ -155,7 +165,7 @@ def read_metadata(objects: Files, location: str, known: Known) -> Metadata:
 
 
 def _listed(objects: Files, location: str) -> set[Listed]:
-    """Every metadata file that keeps something or tells something. One of another name is refused: it may be a root, too."""
+    """Every metadata file that keeps something or tells something. One of another name is passed over, as Paimon does."""
     root = location.rstrip("/")
     found = set()
     for batches in _each(lambda folder: list(objects.list(folder)), [f"{root}/{each}" for each in FOLDERS]):
@@ -168,16 +178,10 @@ def _listed(objects: Files, location: str) -> set[Listed]:
                 if below.endswith("/") or _HARMLESS.search(below):
                     continue
                 if not _PLACE.match(below):
-                    raise _unknown(location, path)
+                    log.warning("%s is of no kind that Paimon names so: passed over, and never deleted", path)
+                    continue
                 found.add(Listed(path, stamp or "", size, modified))
     return found
-
-
-def _unknown(location: str, path: str) -> LakewardenError:
-    return LakewardenError(
-        reason=f"read the metadata of {location}: {path} is of no kind that is known here",
-        hint="nothing was changed; if no program needs it, move it out of the table's folder",
-    )
 
 
 def _read(
@@ -195,7 +199,7 @@ def _read(
 
 def _each(ask: Callable[[str], _Answer], paths: Sequence[str]) -> list[_Answer]:
     """What the store says to each. All at once, but of a disk, which answers before a thread has been told to ask."""
-    if not paths or paths[0].startswith(("/", "file:")):
+    if not paths or is_local(paths[0]):
         return [ask(path) for path in paths]
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="lakewarden-paimon") as pool:
         return list(pool.map(ask, paths))
@@ -215,6 +219,17 @@ def _document(path: str, content: bytes) -> Mapping[str, Any]:
     ) from NoSense(reason)
 
 
+def _is_mark(listed: Listed, content: Mapping[str, Any]) -> bool:
+    """Paimon's mark that a tag was made. By what it says: a tag may have a name that looks like one."""
+    return "/tag/tag-success-file/" in listed.path and "id" not in content and "creationTime" in content
+
+
+def _is_gap(content: Mapping[str, Any]) -> bool:
+    """By what it names too: a property of a commit is its writer's."""
+    told = GAP in (content.get("properties") or {}) and not any(content.get(each) for each in _FURTHER)
+    return told and content.get("baseManifestList") == content.get("deltaManifestList") == NOTHING
+
+
 def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Metadata:
     root = location.rstrip("/")
     roots: list[Root] = []
@@ -228,8 +243,6 @@ def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Me
         name = place["number"] or place["name"]
         if branch != MAIN:
             branches.add(branch)
-        if folder == "snapshot" and GAP in (content.get("properties") or {}):
-            continue
         if folder in ("snapshot", "tag", "changelog"):
             roots.append(Root(folder, branch, name, listed.path, content, listed.modified))
         elif folder == "consumer" and branch == MAIN:
@@ -241,6 +254,8 @@ def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Me
             reason=f"read {location}: its first schema, schema/schema-0, is not there",
             hint="check that its location can be listed; without that file the table cannot be told from others",
         ) from NoSense("no first schema")
+    if made_cold(schemas[0]):
+        roots = [each for each in roots if each.kind != "snapshot" or not _is_gap(each.content)]
     there = sorted(contents, key=lambda each: each.path)
     told = "\n".join(f"{each.path} {each.stamp} {each.size} {each.modified}" for each in there)
     return Metadata(
@@ -253,6 +268,11 @@ def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Me
         tuple(each.path for each in there),
         hashlib.sha256(told.encode()).hexdigest()[:16],
     )
+
+
+def made_cold(first_schema: Mapping[str, Any]) -> bool:
+    """Whether hand-off made the table as a colder tier. An option that was set later is in a later schema, and says nothing."""
+    return COLD_SOURCE_UUID in (first_schema.get("options") or {})
 
 
 def _produces(schema: Mapping[str, Any]) -> bool:

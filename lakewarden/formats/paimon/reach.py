@@ -27,8 +27,8 @@ from lakewarden.formats.paimon.metadata import MAIN, Root, past
 from lakewarden.formats.paimon.reader import ADDED, DELETED
 from lakewarden.formats.paimon.roots import Existing, kept_lists, list_lengths, named_by
 from lakewarden.formats.remembered import UNREACHED, Listed, Remembered
+from lakewarden.location import hashes
 from lakewarden.model import TableView
-from lakewarden.paths import hashes
 from lakewarden.safety.reached import Reached, contains
 
 

@@ -33,6 +33,9 @@ class Decoder(Protocol):
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
         """Each (path, length, entries) decoded, in order, or None and the reason. A count of -1 is not compared."""
 
+    def absent(self, paths: Sequence[str], io: Mapping[str, str]) -> list[str]:
+        """Which of these files are not on the store."""
+
 
 @dataclass(frozen=True, slots=True)
 class PaimonReader:
@@ -61,6 +64,9 @@ class PaimonReader:
         """Of each manifest or index manifest the files it names: path, size, kind."""
         for path, table, trouble in self.counted(wanted, io):
             yield path, None if table is None else table.select(NAMED.names), trouble
+
+    def absent(self, paths: Sequence[str], io: Mapping[str, str]) -> list[str]:
+        return self.decoder.absent(paths, io)
 
     def counted(
         self, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lakewarden.location import S3, scheme_of
 from lakewarden.redact import redact_url
 
 # Paimon takes its S3 properties under each of these.
@@ -48,13 +49,13 @@ def address(properties: Mapping[str, str]) -> str:
     """Where the catalog is and where its files are, as a message may say it; empty where nothing tells."""
     server = properties.get("uri", "") if properties.get("metastore", "filesystem") != "filesystem" else ""
     warehouse, endpoint = properties.get("warehouse", ""), io_properties(properties).get("s3.endpoint", "")
-    files = f"{warehouse} at {endpoint}" if warehouse.startswith("s3") and endpoint else warehouse
+    files = f"{warehouse} at {endpoint}" if scheme_of(warehouse) in S3 and endpoint else warehouse
     return ", ".join(redact_url(each) for each in (server, files) if each)
 
 
 def on_s3(properties: Mapping[str, str]) -> bool:
     """Whether its files are on S3, or may be: a server may say so itself later."""
-    return any(map(_plain, properties)) or properties.get("warehouse", "").startswith(("s3:", "s3a:", "s3n:"))
+    return any(map(_plain, properties)) or scheme_of(properties.get("warehouse", "")) in S3
 
 
 def _plain(key: str) -> str:

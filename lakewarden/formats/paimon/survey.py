@@ -22,8 +22,8 @@ from lakewarden.formats.paimon.roots import Existing, Named, kept_lists, list_le
 from lakewarden.formats.survey import CHANGELOG, DATA, VECTOR, Broken, Files, Lost, Manifests, Root, Survey
 from lakewarden.formats.survey import INDEX as INDEX_FILE
 from lakewarden.formats.surveying import Register, Rows, Spelling, joined, lists_of, number_lists, plain
+from lakewarden.location import normal
 from lakewarden.model import TableView
-from lakewarden.paths import normal
 
 _KINDS = {DELETED: DATA, INDEX: INDEX_FILE, VECTORS: VECTOR}
 

@@ -9,9 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lakewarden.clock import from_millis
-from lakewarden.formats.paimon.metadata import MAIN, Metadata, Root, main_snapshots, newest_run
+from lakewarden.formats.paimon.metadata import MAIN, Metadata, Root, made_cold, main_snapshots, newest_run
 from lakewarden.model import (
-    COLD_SOURCE,
     Changelogs,
     Counters,
     PartitionField,
@@ -39,7 +38,7 @@ def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> Table
     """What the library says of the table and what its files say, as a view."""
     schema = told["schema"]
     # What lies before a gap is the rest of an expiry that stopped; a colder tier has gaps where others expired before us.
-    run = main_snapshots(metadata.roots) if COLD_SOURCE in told["options"] else newest_run(metadata.roots)
+    run = main_snapshots(metadata.roots) if made_cold(metadata.first_schema) else newest_run(metadata.roots)
     before = {each.id for each in run}
     head = run[-1] if run else None
     return TableView(

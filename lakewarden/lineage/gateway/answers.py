@@ -46,6 +46,10 @@ def too_large(message: str) -> Answer:
     return _error(413, "BadRequestException", message)
 
 
+def too_slow(message: str) -> Answer:
+    return _error(408, "BadRequestException", message, ((b"connection", b"close"),))
+
+
 def conflict(message: str) -> Answer:
     return _error(409, "CommitFailedException", message)
 

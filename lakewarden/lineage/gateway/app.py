@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +13,7 @@ import httpx
 from lakewarden import clock
 from lakewarden.lineage.gateway import answers
 from lakewarden.lineage.gateway.answers import Answer, Answered, Headers
-from lakewarden.lineage.gateway.commits import MAX_BYTES
+from lakewarden.lineage.gateway.bodies import Bodies
 from lakewarden.lineage.gateway.counts import Counts
 from lakewarden.lineage.gateway.door import Door, Request
 from lakewarden.lineage.gateway.facts import Facts
@@ -43,11 +43,15 @@ class Gateway:
         facts: Facts,
         about: dict[str, str],
         closing: Callable[[], None],
+        client_seconds: float = 30,
+        connections_per_address: int = 256,
     ) -> None:
+        self.counts, self.client_seconds = counts, client_seconds
+        self.connections_per_address = connections_per_address
+        self._bodies = Bodies(client_seconds)
         self._door = door
         self._upstream = upstream
         self._policies = policies
-        self._counts = counts
         self._facts = facts
         self._about = about
         self._closing = closing
@@ -72,7 +76,7 @@ class Gateway:
                         flushing.cancel()
                         with suppress(asyncio.CancelledError):
                             await flushing
-                    await asyncio.to_thread(self._counts.flush)
+                    await asyncio.to_thread(self.counts.flush)
                     await self._upstream.close()
                     self._closing()
                     await send({"type": "lifespan.shutdown.complete"})
@@ -81,7 +85,7 @@ class Gateway:
     async def _keep_flushing(self) -> None:
         while True:
             await asyncio.sleep(_FLUSH_SECONDS)
-            await asyncio.to_thread(self._counts.flush)
+            await asyncio.to_thread(self.counts.flush)
 
     # ------------------------------------------------------------ a request
 
@@ -102,14 +106,16 @@ class Gateway:
             )
             status = await _whole(send, refusal)
         except Answered as ended:
+            if ended.answer.status == 408:
+                self.counts.cut_off.labels("the body did not arrive in time").inc()
             status = await _whole(send, ended.answer)
         finally:
-            self._counts.requests.labels(kind.value, str(status)).inc()
-            self._counts.seconds.labels(kind.value).observe(clock.monotonic() - began)
+            self.counts.requests.labels(kind.value, str(status)).inc()
+            self.counts.seconds.labels(kind.value).observe(clock.monotonic() - began)
 
     async def _own(self, path: bytes) -> Answer:
         if path == METRICS:
-            return answers.text(self._counts.shown(), "text/plain; version=0.0.4; charset=utf-8")
+            return answers.text(self.counts.shown(), "text/plain; version=0.0.4; charset=utf-8")
         # Up even without its state: what only reads goes on.
         state = "up" if await self._facts.answers() else "down"
         return answers.document({"status": "up", "state": state, **self._about})
@@ -120,10 +126,9 @@ class Gateway:
         target = scope["raw_path"] + (b"?" + query if query else b"")
         match found.kind:
             case Kind.COMMIT | Kind.TRANSACTION:
-                body = await _read(receive)
-                return await _whole(
-                    send, await self._door.commit(Request(method, target, headers, body), found)
-                )
+                async with self._bodies.whole(receive) as body:
+                    request = Request(method, target, headers, body)
+                    return await _whole(send, await self._door.commit(request, found))
             case Kind.CONFIG:
                 return await _whole(send, await self._config(method, target, headers))
             case _:
@@ -136,7 +141,7 @@ class Gateway:
     async def _pass(self, method: str, target: bytes, headers: Headers, receive: Receive, send: Send) -> int:
         """Bytes in, bytes out. Once the answer has begun, an end that comes too early is one for the client too."""
         sent = forwarded(headers)
-        body = _stream(receive) if _has_body(headers) else None
+        body = self._bodies.parts(receive) if _has_body(headers) else None
         try:
             response = await self._upstream.send(method, target, sent, body)
         except httpx.HTTPError as error:
@@ -176,31 +181,6 @@ def _routed(method: str, path: bytes, headers: Headers) -> Route:
     if overrides:
         raise Unreadable("a header says that the request is another one than it seems")
     return found
-
-
-async def _read(receive: Receive) -> bytes:
-    parts, size, more = [], 0, True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Answered(answers.bad_request("the request ended before its body did"))
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > MAX_BYTES:
-            raise Answered(answers.too_large(f"a commit of more than {MAX_BYTES >> 20} MiB is not read"))
-        more = message.get("more_body", False)
-    return b"".join(parts)
-
-
-async def _stream(receive: Receive) -> AsyncIterator[bytes]:
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise httpx.ReadError("the client went away in the middle of its request")
-        if part := message.get("body", b""):
-            yield part
-        more = message.get("more_body", False)
 
 
 async def _whole(send: Send, answer: Answer) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakewarden.lineage.gateway.routes import Kind, Route, Unreadable, plain_name
+from lakewarden.naming import joined
 from lakewarden.policy.resolve import PROPERTY_PREFIX
 
 # As Iceberg's specification lists them. One that is not here may do anything, so it does not pass.
@@ -166,10 +167,10 @@ def _same(document: Mapping[str, Any], route: Route) -> tuple[tuple[str, ...], s
     """The table of the path; a body that names another one is for nobody to guess."""
     if document.get("identifier") is not None:
         namespace, name = _identifier(document)
-        # Some clients write their own name of the catalog first; a server may have other separators in the path.
-        told, meant = ".".join(namespace), ".".join(route.namespace)
-        if name != route.table or not (told == meant or told.endswith(f".{meant}")):
-            raise Unreadable(f"the body is about {told}.{name}, the path about {meant}.{route.table}")
+        # Some clients write their own name of the catalog first.
+        if name != route.table or namespace[-len(route.namespace) :] != route.namespace:
+            told, meant = joined((*namespace, name)), joined((*route.namespace, route.table))
+            raise Unreadable(f"the body is about {told}, the path about {meant}")
     return route.namespace, route.table
 
 

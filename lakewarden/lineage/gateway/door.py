@@ -171,7 +171,7 @@ class Door:
         What keeps it from us is answered as the catalog does: a client that may not see the table changes nothing in it.
         """
         try:
-            found = await self._upstream.table(case.path, headers)
+            found = await self._upstream.table(case.path, headers, history=bool(case.change.removed))
         except (httpx.HTTPError, ValueError) as error:
             raise Answered(_unseen(case.ref, f"{type(error).__name__}: {error}")) from error
         if isinstance(found, TableNow):
@@ -200,7 +200,8 @@ class Door:
             reason = _told(objections)
             told = f"refusing to commit to {case.ref}: {reason}"
             reasons.append(f"{told} ({_HINT.format(table=case.ref)})")
-            self._counts.refused(str(case.ref), {each.rule for each in objections}, told)
+            there = str(case.ref) if here.uuid or not case.change.creates else None
+            self._counts.refused(there, {each.rule for each in objections}, told)
         if reasons:
             raise Answered(answers.forbidden("; ".join(reasons)))
 

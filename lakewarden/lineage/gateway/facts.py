@@ -47,9 +47,10 @@ class Facts:
         """The table as its catalog shows it, with the pins that count and what Lakewarden is expiring at this moment."""
 
         def found() -> Now:
-            pins = self._pins.live(seen.uuid, clock.now())
+            at = clock.now()
+            pins = self._pins.live(seen.uuid, at)
             going = expiring_now(self._journal, str(table))
-            return Now(seen.refs, pins, going, seen.uuid, seen.properties)
+            return Now(seen.refs, pins, going, seen.uuid, seen.properties, seen.snapshots, at)
 
         return await self._ask(found)
 

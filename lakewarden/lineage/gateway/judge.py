@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from lakewarden.lineage.gateway.commits import REF_AGE, Change, RefChange
 from lakewarden.lineage.validate import Requirements, validate_all
-from lakewarden.model import cold_source
+from lakewarden.model import Snapshot, cold_source
 from lakewarden.policy.resolve import PROPERTY_PREFIX
+from lakewarden.safety.streams import RESTARTS, held_in
 from lakewarden.state.expiries import Going
 from lakewarden.state.pins import MIRROR, Pin
 
 _SHOWN = 5
 MAIN = "main"
+_EVER = datetime.min.replace(tzinfo=UTC)
 
 
 class Rule(StrEnum):
@@ -28,6 +31,7 @@ class Rule(StrEnum):
     PROPERTY = "property"
     REF = "ref"
     RESERVED = "reserved"
+    STREAM = "stream"
     TAG = "tag"
     UUID = "uuid"
 
@@ -41,6 +45,7 @@ class Rules:
     protected_tags: tuple[str, ...] = ()
     settled: frozenset[str] = frozenset()
     cold_of: str = ""  # the table whose colder tier this is
+    restarts: timedelta = RESTARTS  # how long after its last commit a streaming writer may come back
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,8 @@ class Now:
     expiring: Going = field(default_factory=Going)
     uuid: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
+    snapshots: tuple[Snapshot, ...] = ()  # where snapshots are to be removed
+    at: datetime = _EVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +142,25 @@ def _removal(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
         if ref.snapshot_id in change.removed:
             yield Objection(Rule.REF, f"{ref.kind} {name} names snapshot {ref.snapshot_id}")
     foreign = change.removed - now.expiring.snapshots
+    yield from _streams(foreign, rules, now)
     if rules.expiry_reserved and foreign:
         yield Objection(
             Rule.RESERVED,
             f"only Lakewarden expires this table's snapshots (snapshot_expiry_reserved), and it is not expiring {_ids(foreign)} now",
         )
+
+
+def _streams(foreign: frozenset[int], rules: Rules, now: Now) -> Iterator[Objection]:
+    """A streaming writer walks from a branch's head to its last commit: without what is between it commits again."""
+    heads = [each.snapshot_id for each in now.refs.values() if each.kind == "branch"]
+    for hold in held_in("iceberg", now.snapshots, heads, rules.restarts, now.at):
+        cut = foreign & {hold.snapshot_id, *hold.chain}
+        if cut:
+            yield Objection(
+                Rule.STREAM,
+                f"{hold.holder} {hold.name} finds its last commit ({hold.purpose}) through {_ids(each for each in cut if each is not None)} "
+                f"when it restarts (snapshot_restart_hours)",
+            )
 
 
 def _afterwards(change: Change, now: Now) -> dict[str, Ref]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from weakref import WeakValueDictionary
 
 from lakewarden import clock
@@ -18,6 +17,7 @@ from lakewarden.lineage import hook
 from lakewarden.lineage.gateway.judge import Rules
 from lakewarden.model import TableRef, cold_properties, cold_source
 from lakewarden.policy.origin import Layer, Origin
+from lakewarden.policy.patterns import matches
 from lakewarden.policy.resolve import PROPERTY_PREFIX, Layers, Policy, read_layer, resolve
 
 STORED_SECONDS = 2.0
@@ -108,14 +108,18 @@ class Policies:
 
     def _settled(self, table: TableRef, stored: Mapping[str, object]) -> frozenset[str]:
         config = self._config
-        patterns = (found for pattern, found in config.patterns if fnmatchcase(str(table), pattern))
+        patterns = (found for pattern, found in config.patterns if matches(table, pattern))
         named = {name for layer in (config.environment, config.file, stored, *patterns) for name in layer}
         return frozenset(each for each in named if each in _RULING or each.startswith(_LINEAGE))
 
 
 def rules(policy: Policy, settled: frozenset[str] = frozenset()) -> Rules:
     return Rules(
-        hook.requirements(policy), hook.expiry_reserved(policy), policy.columns("protected_tags"), settled
+        hook.requirements(policy),
+        hook.expiry_reserved(policy),
+        policy.columns("protected_tags"),
+        settled,
+        restarts=policy.hours("snapshot_restart_hours"),
     )
 
 

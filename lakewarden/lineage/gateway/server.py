@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any, cast
 
 import uvicorn
 
 from lakewarden.config import CatalogConfig, Config
 from lakewarden.errors import ConfigError
 from lakewarden.lineage.gateway.app import Gateway
+from lakewarden.lineage.gateway.connection import Connection
 from lakewarden.lineage.gateway.counts import Counts
 from lakewarden.lineage.gateway.door import Door
 from lakewarden.lineage.gateway.facts import Facts
@@ -27,6 +29,26 @@ from lakewarden.state.owner import current_owner
 _LAST_SECONDS = 5
 # Longer than clients keep idle connections: a request on one that is just being closed would fail without having arrived.
 _IDLE_SECONDS = 75
+# Of all clients together; each of them can have fewer.
+_CONNECTIONS = 1000
+
+
+class GatewayConnection(Connection):
+    """Who is cut off is counted by the reason."""
+
+    def most_per_address(self) -> int:
+        return self._gateway.connections_per_address
+
+    def head_seconds(self) -> float:
+        return self._gateway.client_seconds
+
+    def note(self, reason: str) -> None:
+        self._gateway.counts.cut_off.labels(reason).inc()
+
+    @property
+    def _gateway(self) -> Gateway:
+        app: Any = self.config.app
+        return cast(Gateway, app)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +78,18 @@ def gateway(config: Config, state: State) -> tuple[Gateway, CatalogConfig]:
         facts.close()
 
     about = {"catalog": catalog.name}
-    return Gateway(door, upstream, policies, counts, facts, about, closing), catalog
+    app = Gateway(
+        door,
+        upstream,
+        policies,
+        counts,
+        facts,
+        about,
+        closing,
+        settings.client_seconds,
+        settings.connections_per_address,
+    )
+    return app, catalog
 
 
 def catalog_behind(config: Config) -> CatalogConfig:
@@ -102,13 +135,14 @@ def serve(
             app,
             host=host,
             port=port,
-            http="httptools",
+            http=GatewayConnection,
             ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
             server_header=False,
             date_header=False,
+            limit_concurrency=_CONNECTIONS,
             timeout_keep_alive=_IDLE_SECONDS,
             timeout_graceful_shutdown=settings.timeout_seconds + _LAST_SECONDS,
             ssl_certfile=settings.tls_certificate,

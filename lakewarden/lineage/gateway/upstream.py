@@ -16,8 +16,10 @@ from typing import Any
 
 import httpx
 
+from lakewarden import clock
 from lakewarden.lineage.gateway.answers import Answer, Headers
 from lakewarden.lineage.gateway.judge import Ref
+from lakewarden.model import Snapshot
 
 # Between two neighbours only (RFC 9110), and what the next connection says anew.
 _HOP = frozenset(
@@ -45,6 +47,7 @@ class TableNow:
     uuid: str
     properties: dict[str, str]
     refs: dict[str, Ref]
+    snapshots: tuple[Snapshot, ...] = ()  # where all of them were asked for
 
 
 class Upstream:
@@ -94,12 +97,16 @@ class Upstream:
             await response.aclose()
         return Answer(response.status_code, returned(response.headers.raw), b"".join(parts))
 
-    async def table(self, path: bytes, headers: Headers) -> TableNow | Answer:
-        """The table, seen with the client's own credentials; the catalog's answer where that is not a table."""
-        answer = await self.whole("GET", path + b"?snapshots=refs", _looking(headers), None)
+    async def table(self, path: bytes, headers: Headers, history: bool = False) -> TableNow | Answer:
+        """The table, seen with the client's own credentials; the catalog's answer where that is not a table.
+
+        With `history` all of its snapshots, else only what refs name.
+        """
+        which = b"?snapshots=all" if history else b"?snapshots=refs"
+        answer = await self.whole("GET", path + which, _looking(headers), None)
         if answer.status != 200:
             return answer
-        return table_in(answer.body)
+        return table_in(answer.body, history)
 
 
 def forwarded(headers: Headers) -> list[tuple[bytes, bytes]]:
@@ -129,7 +136,7 @@ def _looking(headers: Headers) -> list[tuple[bytes, bytes]]:
     return [*kept, (b"accept", b"application/json")]
 
 
-def table_in(body: bytes) -> TableNow:
+def table_in(body: bytes, history: bool = False) -> TableNow:
     """The table a catalog shows. ValueError where it is anything else than one: nothing is judged by guesses."""
     try:
         metadata = _object(_object(json.loads(body)).get("metadata"))
@@ -144,7 +151,26 @@ def table_in(body: bytes) -> TableNow:
     current = metadata.get("current-snapshot-id")
     if "main" not in refs and current not in (None, -1):
         refs["main"] = Ref("branch", _number(current))  # metadata from before there were refs
-    return TableNow(uuid, properties, refs)
+    snapshots = metadata.get("snapshots") if history else None
+    if snapshots is not None and not isinstance(snapshots, list):
+        raise ValueError("the snapshots are no list")
+    return TableNow(uuid, properties, refs, tuple(_snapshot(_object(each)) for each in snapshots or ()))
+
+
+def _snapshot(found: dict[str, Any]) -> Snapshot:
+    """As far as a streaming writer looks at it."""
+    parent, summary = found.get("parent-snapshot-id"), _object(found.get("summary"), missing=True)
+    if not all(isinstance(each, str) for each in summary.values()):
+        raise ValueError("a summary has a value that is not text")
+    return Snapshot(
+        _number(found.get("snapshot-id")),
+        None if parent is None else _number(parent),
+        _number(found.get("sequence-number", 0)),
+        clock.from_millis(_number(found.get("timestamp-ms"))),
+        str(summary.get("operation", "")),
+        summary,
+        "",
+    )
 
 
 def _ref(found: dict[str, Any]) -> Ref:

@@ -1,0 +1,177 @@
+"""A filter as Iceberg's library reads it: the JSON of its expressions, each literal in the form of its column's type."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any as Json
+from typing import assert_never
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from lakewarden.policy.filters import (
+    All,
+    Any,
+    Compare,
+    Filter,
+    IsNull,
+    Literal,
+    Not,
+    Of,
+    OneOf,
+    StartsWith,
+    WrongFilter,
+    parse,
+)
+
+_OPERATORS = {"=": "eq", "<>": "not-eq", "<": "lt", "<=": "lt-eq", ">": "gt", ">=": "gt-eq"}
+_OPPOSITES = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_WHOLE = {"int": 31, "long": 63}
+
+
+def expression(where: str, schema_json: str, zone: str) -> str:
+    """The JSON of an expression; `zone` is where a timestamp without one was read. WrongFilter where it does not fit the table."""
+    columns = dict(_columns(json.loads(schema_json)["fields"]))
+    return json.dumps(_Binder(columns, ZoneInfo(zone)).bind(parse(where)))
+
+
+def _columns(fields: Sequence[Mapping[str, Json]], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Every column by its full name, with its type; those of structs too, not those of lists and maps."""
+    for field in fields:
+        name, type_ = f"{prefix}{field['name']}", field["type"]
+        if isinstance(type_, str):
+            yield name, type_
+        elif type_["type"] == "struct":
+            yield name, "struct"
+            yield from _columns(type_["fields"], f"{name}.")
+        else:
+            yield name, type_["type"]
+
+
+class _Binder:
+    def __init__(self, columns: Mapping[str, str], zone: ZoneInfo) -> None:
+        self._columns = columns
+        self._zone = zone
+
+    def bind(self, term: Filter, *, negated: bool = False) -> Json:
+        """A negation is carried down to the comparisons. As in SQL, neither a comparison nor its opposite is true of null."""
+        match term:
+            case All(terms) | Any(terms):
+                word = "and" if isinstance(term, All) != negated else "or"
+                return _halves(word, [self.bind(each, negated=negated) for each in terms])
+            case Not(inner):
+                return self.bind(inner, negated=not negated)
+            case IsNull(column):
+                return {"type": "not-null" if negated else "is-null", "term": self._named(column)[0]}
+            case StartsWith(column, prefix):
+                name, type_ = self._named(column)
+                if type_ != "string":
+                    raise WrongFilter(f"column {name} is {type_}: only a text begins with something")
+                return _of_values("starts-with", name, negated, value=prefix)
+            case OneOf(column, literals):
+                name, type_ = self._named(column)
+                return _of_values(
+                    "in", name, negated, values=[self._value(name, type_, each) for each in literals]
+                )
+            case Compare(column, operator, literal):
+                name, type_ = self._named(column)
+                value = self._value(name, type_, literal)
+                told = _OPERATORS[_OPPOSITES[operator] if negated else operator]
+                return _no_null(name, {"type": told, "term": name, "value": value})
+            case _:
+                assert_never(term)
+
+    def _named(self, column: str) -> tuple[str, str]:
+        """The column as the table spells it: letters may differ in case, as in Spark."""
+        if column in self._columns:
+            return column, self._columns[column]
+        alike = [each for each in self._columns if each.lower() == column.lower()]
+        if len(alike) != 1:
+            known = ", ".join(list(self._columns)[:20])
+            raise WrongFilter(f"the table has no column {column}; it has {known}")
+        return alike[0], self._columns[alike[0]]
+
+    def _value(self, column: str, type_: str, literal: Literal) -> Json:
+        try:
+            return self._converted(type_, literal)
+        except (ValueError, InvalidOperation, ArithmeticError):
+            told = f"{literal.of} {literal.text!r}" if literal.of is not Of.NUMBER else literal.text
+            raise WrongFilter(f"column {column} is {type_}, which {told} is not") from None
+
+    def _converted(self, type_: str, literal: Literal) -> Json:
+        """ValueError where the literal is none of that type."""
+        text = literal.text.strip() if type_ != "string" else literal.text
+        if type_ == "boolean" and text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        if literal.of is Of.BOOL:
+            raise ValueError
+        if type_ == "string" and literal.of is not Of.NUMBER:
+            return text
+        if type_ in ("int", "long", "float", "double") or type_.startswith("decimal"):
+            return _number(type_, literal, text)
+        if literal.of is Of.NUMBER:
+            raise ValueError
+        if type_ == "date":
+            return _day(text)
+        if type_.startswith("timestamp"):
+            return self._moment(type_, text)
+        if type_ == "uuid":
+            return str(UUID(text))
+        raise ValueError
+
+    def _moment(self, type_: str, text: str) -> str:
+        told = datetime.fromisoformat(text)
+        if type_.startswith("timestamptz"):
+            moment = told if told.tzinfo else told.replace(tzinfo=self._zone)
+            return moment.astimezone(UTC).isoformat()
+        if told.tzinfo:
+            raise ValueError
+        return told.isoformat()
+
+
+def _number(type_: str, literal: Literal, text: str) -> Json:
+    if literal.of not in (Of.NUMBER, Of.TEXT):
+        raise ValueError
+    number = Decimal(text)
+    if not number.is_finite() or abs(number.adjusted()) > 400:
+        raise ValueError
+    if type_ in _WHOLE:
+        if number != number.to_integral_value() or not -(2 ** _WHOLE[type_]) <= number < 2 ** _WHOLE[type_]:
+            raise ValueError
+        return int(number)
+    if type_ in ("float", "double"):
+        return float(number)
+    scale = int(type_.rstrip(")").rpartition(",")[2])
+    fitted = number.quantize(Decimal(1).scaleb(-scale))
+    if fitted != number:
+        raise ValueError
+    return f"{fitted:f}"
+
+
+def _day(text: str) -> str:
+    """A moment is no day, unless it is the day's first."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo or (moment.hour, moment.minute, moment.second, moment.microsecond) != (0, 0, 0, 0):
+        raise ValueError
+    return date(moment.year, moment.month, moment.day).isoformat()
+
+
+def _of_values(word: str, column: str, negated: bool, **values: Json) -> Json:
+    return _no_null(column, {"type": f"not-{word}" if negated else word, "term": column, **values})
+
+
+def _no_null(column: str, term: Mapping[str, Json]) -> Json:
+    """The library takes null for less than every value, and for different from it; what names one value needs no more."""
+    if term["type"] in ("eq", "in", "starts-with"):
+        return term
+    return {"type": "and", "left": {"type": "not-null", "term": column}, "right": term}
+
+
+def _halves(word: str, terms: Sequence[Json]) -> Json:
+    """As a tree whose depth is small, however many they are."""
+    if len(terms) == 1:
+        return terms[0]
+    half = len(terms) // 2
+    return {"type": word, "left": _halves(word, terms[:half]), "right": _halves(word, terms[half:])}

@@ -1,0 +1,33 @@
+"""How long a catalog may take for an answer. Some clients wait for as long as the connection is open, and a turn waits with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+CONNECT_SECONDS = 10
+ANSWER_SECONDS = 120
+
+_MILLIS = 1000
+# By the driver of the address: its units of a second.
+_JDBC = {"jdbc:postgresql:": 1, "jdbc:mysql:": _MILLIS, "jdbc:mariadb:": _MILLIS}
+
+
+def with_timeouts(properties: Mapping[str, str]) -> dict[str, str]:
+    """The catalog's properties with limits where its client has none. What they say themselves stays."""
+    return {**_limits(properties), **properties}
+
+
+def _limits(properties: Mapping[str, str]) -> dict[str, str]:
+    kind, made_by = properties.get("type", "").lower(), properties.get("catalog-impl", "")
+    if kind == "rest" or made_by.endswith(".RESTCatalog"):
+        return {
+            "rest.client.connection-timeout-ms": str(CONNECT_SECONDS * _MILLIS),
+            "rest.client.socket-timeout-ms": str(ANSWER_SECONDS * _MILLIS),
+        }
+    address = properties.get("uri", "")
+    unit = next((unit for driver, unit in _JDBC.items() if address.startswith(driver)), None)
+    if unit is None:
+        return {}
+    limits = {"connectTimeout": CONNECT_SECONDS * unit, "socketTimeout": ANSWER_SECONDS * unit}
+    # Not beside the address's own: which of the two counts is the driver's to say.
+    return {f"jdbc.{name}": str(value) for name, value in limits.items() if f"{name}=" not in address}

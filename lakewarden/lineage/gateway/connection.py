@@ -1,0 +1,134 @@
+"""A connection of our servers: what a client can cost without having asked for anything is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from ipaddress import ip_address, ip_network
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+# A request's line and headers have to be there within this time, and are no longer than this.
+HEAD_SECONDS = 10.0
+HEAD_BYTES = 32 * 1024
+# A client that takes nothing of its answer for so long is let go.
+STUCK_SECONDS = 30.0
+# Why a connection is cut off.
+CONNECTIONS = "more connections than one address may have"
+LONG = "headers longer than allowed"
+SLOW = "headers did not arrive in time"
+
+
+def neighbourhood(address: str) -> str:
+    """Whose share a request is taken from. Of IPv6 everybody has as many addresses as they like: the network counts."""
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if found.version == 4:
+        return address
+    return str(found.ipv4_mapped or ip_network((found, 64), strict=False))
+
+
+class Connection(HttpToolsProtocol, ABC):
+    """A connection that neither dribbles its headers nor leaves its answer lying, and one of a few from its address: all three
+    would cost us, not the client."""
+
+    _patience: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
+    _head = 0
+    _near = ""
+
+    @abstractmethod
+    def most_per_address(self) -> int:
+        """How many connections one client may have at a time."""
+
+    def head_seconds(self) -> float:
+        return HEAD_SECONDS
+
+    @abstractmethod
+    def note(self, reason: str) -> None:
+        """The connection is cut off for this reason."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._near = neighbourhood(self.client[0]) if self.client else ""
+        same = sum(getattr(each, "_near", None) == self._near for each in self.connections)
+        if same > self.most_per_address():
+            self._turn_away(b"429 Too Many Requests", CONNECTIONS)
+            return
+        self._wait_for_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._wait_for_head()
+
+    def data_received(self, data: bytes) -> None:
+        waiting = self._patience is not None
+        super().data_received(data)
+        if self._patience is None and self._is_idle():
+            self._wait_for_head()  # it sent something that begins no request
+        elif waiting and self._patience is not None:  # all of it was of a head that is not whole yet
+            self._head += len(data)
+            if self._head > HEAD_BYTES:
+                self._turn_away(b"431 Request Header Fields Too Large", LONG)
+
+    def _is_idle(self) -> bool:
+        answered = self.cycle is None or self.cycle.response_complete
+        return answered and self.timeout_keep_alive_task is None and not self.transport.is_closing()
+
+    def on_headers_complete(self) -> None:
+        self._forget_patience()
+        if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > HEAD_BYTES:
+            self._turn_away(b"431 Request Header Fields Too Large", LONG)
+            return
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if self.cycle is not None:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self.cycle is not None:
+            super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stuck is None:
+            self._stuck = self.loop.call_later(STUCK_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._forget_stuck()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_patience()
+        self._forget_stuck()
+        super().connection_lost(exc)
+
+    def _wait_for_head(self) -> None:
+        if self._patience is None:
+            self._head = 0
+            self._patience = self.loop.call_later(self.head_seconds(), self._too_slow)
+
+    def _too_slow(self) -> None:
+        self._turn_away(b"408 Request Timeout", SLOW)
+
+    def _turn_away(self, status: bytes, reason: str) -> None:
+        self._forget_patience()
+        self.note(reason)
+        if not self.transport.is_closing():
+            self.transport.write(
+                b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.close()
+
+    def _forget_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _forget_stuck(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None

@@ -1,0 +1,27 @@
+"""Whether a table is meant by a pattern of the configuration."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from lakewarden.model import TableRef
+
+_QUOTED = re.compile(r"`(?:[^`]|``)+`")
+
+
+def matches(table: TableRef | str, pattern: str) -> bool:
+    """Matched on the table's text, `lake.db.events`. `table` as text must be the text that a TableRef prints."""
+    return fnmatchcase(str(table), _printed(pattern))
+
+
+@lru_cache(maxsize=4096)
+def _printed(pattern: str) -> str:
+    """The pattern as names are printed: without back-quotes around parts that need none."""
+    return _QUOTED.sub(lambda found: _bare(found[0]), pattern)
+
+
+def _bare(quoted: str) -> str:
+    inner = quoted[1:-1]
+    return quoted if "." in inner or "`" in inner else inner

@@ -1,0 +1,205 @@
+"""Which generation of itself the state database is, so that one restored from a backup is noticed before files are deleted by it.
+
+A backup has forgotten what came after it: files that someone restored for good are doomed again, and pins are not there. So the
+database counts its generation, in the same transaction as whatever keeps a file from being deleted, and before each deletion.
+The number is also kept outside of the database, by two witnesses:
+
+    beside a SQLite file     `<database>-generation`, written after every such transaction
+    in each table's folder   `metadata/_lakewarden-generation.json`, written before a run deletes files of the table
+
+and PostgreSQL tells by itself which server, timeline and database it is: another one was made from a backup, or took over and may
+lack the last transactions. A witness that knows a later generation, or another place, means: the grace of every doomed file
+starts again.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from sqlalchemy import Connection, select, text, update
+from sqlalchemy.exc import DBAPIError
+
+from lakewarden.state.database import State
+from lakewarden.state.schema import generations, verdicts
+from lakewarden.state.verdicts import VerdictState
+
+log = logging.getLogger(__name__)
+
+_BESIDE = "-generation"
+_ON_SERVER = (
+    "SELECT (SELECT system_identifier FROM pg_control_system())::text || ' timeline ' ||"
+    " substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"
+)
+_OBJECTS = (
+    "SELECT 'database ' || d.oid || ' table ' || 'verdicts'::regclass::oid"
+    " FROM pg_database d WHERE d.datname = current_database()"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """`database` is the random name of the database. It never leaves the database: with it the witnesses are sealed.
+
+    Everyone who writes a table can write its witness too. A number without the right seal is not this database's.
+    """
+
+    database: str
+    number: int
+
+    def to_json(self) -> bytes:
+        return json.dumps({"generation": self.number, "seal": self._seal()}).encode()
+
+    def witness(self, content: bytes) -> Generation | None:
+        """What this database wrote at an earlier or later time; None for anything else, such as another database's number."""
+        try:
+            found = json.loads(content)
+            seen = replace(self, number=int(found["generation"]))
+            return seen if hmac.compare_digest(seen._seal(), str(found["seal"])) else None
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def _seal(self) -> str:
+        return hmac.new(self.database.encode(), str(self.number).encode(), "sha256").hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The generation from now on. `restored` says why the database counts as restored from a backup; empty where it does not."""
+
+    generation: Generation
+    restored: str
+
+
+@contextmanager
+def protecting(state: State) -> Iterator[Connection]:
+    """A transaction that keeps files from being deleted. That it was forgotten is noticed."""
+    with state.write() as connection:
+        yield connection
+        reached = _next(connection)
+    _note_beside(state, reached)
+
+
+class Generations:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def confirm(self, witness: bytes | None, now: datetime) -> Confirmed:
+        """The next generation, asked before files of a table are deleted. `witness` is what the table's folder says of the last.
+
+        Where the database was restored from a backup, every grace starts again in the same transaction.
+        """
+        places = {"the file beside it": _beside(self._state), "the table's folder": witness}
+        with self._state.write() as connection:
+            row = connection.execute(select(generations).with_for_update()).one()
+            own, place = Generation(row.database, row.number), _place(connection)
+            newest, why = _newest(own, places)
+            why = why or _elsewhere(row.place, place)
+            reached = replace(newest, number=_past_all(newest.number, now) if why else newest.number + 1)
+            connection.execute(update(generations).values(number=reached.number, place=place))
+            if why:
+                _start_again(connection, now)
+        _note_beside(self._state, reached)
+        return Confirmed(reached, why)
+
+    def restored_at(self) -> datetime | None:
+        """When it was last found restored from a backup; None where it never was."""
+        with self._state.read() as connection:
+            found: datetime | None = connection.execute(select(generations.c.restarted_at)).scalar_one()
+        return found
+
+    def restored(self, now: datetime) -> int:
+        """An operator says that the database was restored from a backup: every grace starts again. How many verdicts wait again."""
+        with protecting(self._state) as connection:
+            number = connection.execute(select(generations.c.number).with_for_update()).scalar_one()
+            after = {"number": _past_all(number, now), "place": _place(connection)}
+            connection.execute(update(generations).values(after))
+            return _start_again(connection, now)
+
+
+def _next(connection: Connection) -> Generation:
+    change = update(generations).values(number=generations.c.number + 1)
+    row = connection.execute(change.returning(generations.c.database, generations.c.number)).one()
+    return Generation(row.database, row.number)
+
+
+def _past_all(number: int, now: datetime) -> int:
+    """A number past every witness, those of other tables too: else each of them would find the database restored once more.
+
+    A generation lasts longer than a millisecond, so none of them has reached the milliseconds since 1970.
+    """
+    return max(number + 1, round(now.timestamp() * 1000))
+
+
+def _start_again(connection: Connection, now: datetime) -> int:
+    """`doomed_at` stays: files that changed since then are still told by it."""
+    active = update(verdicts).where(verdicts.c.state == VerdictState.ACTIVE.value)
+    started = connection.execute(active.values(grace_from=now)).rowcount
+    connection.execute(update(generations).values(restarted_at=now))
+    return started
+
+
+def _newest(own: Generation, witnesses: Mapping[str, bytes | None]) -> tuple[Generation, str]:
+    """The newest that anybody knows, and why that makes the database an old one; empty where it is its own."""
+    newest, why = own, ""
+    for name, content in witnesses.items():
+        seen = None if content is None else own.witness(content)
+        if content is not None and seen is None:
+            log.warning("%s has a generation that is not this state database's: it says nothing", name)
+        if seen is not None and seen.number > newest.number:
+            newest, why = seen, f"{name} knows generation {seen.number}, and it has {own.number}"
+    return newest, why
+
+
+def _elsewhere(before: str, now: str) -> str:
+    return f"it was at {before} and is at {now}" if before and now and before != now else ""
+
+
+def _place(connection: Connection) -> str:
+    """Which server, timeline and database this is; empty for SQLite, whose file may lie anywhere."""
+    if connection.dialect.name != "postgresql":
+        return ""
+    try:
+        with connection.begin_nested():
+            server = connection.execute(text(_ON_SERVER)).scalar_one()
+    except DBAPIError as error:  # a managed server that does not tell: its objects' numbers have to do
+        log.debug("the server does not tell its timeline: %s", error)
+        server = ""
+    return f"{server} {connection.execute(text(_OBJECTS)).scalar_one()}".strip()
+
+
+def _beside_path(state: State) -> Path | None:
+    database = state.engine.url.database
+    return Path(database + _BESIDE) if state.engine.dialect.name == "sqlite" and database else None
+
+
+def _beside(state: State) -> bytes | None:
+    path = _beside_path(state)
+    try:
+        return None if path is None else path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _note_beside(state: State, reached: Generation) -> None:
+    """After the transaction: a witness that is behind says nothing wrong, one that is ahead would."""
+    path = _beside_path(state)
+    if path is None:
+        return
+    part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+    try:
+        seen = reached.witness(_beside(state) or b"")
+        if seen is not None and seen.number >= reached.number:
+            return
+        part.write_bytes(reached.to_json())
+        part.replace(path)
+    except OSError as error:
+        log.warning("the generation of the state database cannot be noted beside it: %s", error)

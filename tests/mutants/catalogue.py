@@ -1,0 +1,93 @@
+"""The known losses, as written in the `*.toml` files beside this one.
+
+A mutant names one file of the product, a text that occurs in it exactly once, and the text that puts a known loss back.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+ROOT = FOLDER.parents[1]
+PAGE = ROOT / "docs" / "safety.md"
+BEGIN, END = "<!-- mutants -->", "<!-- /mutants -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One way to break the safety code, and the test that must notice."""
+
+    subject: str
+    name: str
+    loss: str
+    file: str
+    find: str
+    replace: str
+    test: str
+
+    @property
+    def tests(self) -> list[str]:
+        """The pytest node ids that must fail, at least one of them."""
+        return self.test.split()
+
+    def applied(self, text: str) -> str:
+        """The file's text with the loss put back; ValueError where the text to replace is not there exactly once."""
+        if (found := text.count(self.find)) != 1:
+            raise ValueError(
+                f"{self.name}: the text to replace occurs {found} times in {self.file}, not once"
+            )
+        return text.replace(self.find, self.replace)
+
+
+def mutants() -> list[Mutant]:
+    """Every mutant, in the order of the files and of the entries in them."""
+    return [
+        Mutant(file.stem, **entry)
+        for file in sorted(FOLDER.glob("*.toml"))
+        for entry in tomllib.loads(file.read_text("utf-8")).get("mutant", [])
+    ]
+
+
+def faults(found: Iterable[Mutant], root: Path = ROOT) -> list[str]:
+    """What is wrong with the entries themselves: a text that is gone, a test file that is gone, a name given twice."""
+    wrong: list[str] = []
+    names: set[str] = set()
+    for each in found:
+        if each.name in names:
+            wrong.append(f"{each.name}: the name is given twice")
+        names.add(each.name)
+        try:
+            each.applied((root / each.file).read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            wrong.append(f"{each.name}: {error}")
+        wrong += [f"{each.name}: no test {test}" for test in each.tests if not _exists(root, test)]
+    return wrong
+
+
+def _exists(root: Path, node: str) -> bool:
+    path, *parts = node.split("::")
+    file = root / path
+    name = parts[-1].partition("[")[0] if parts else ""
+    return file.is_file() and f"def {name}(" in file.read_text("utf-8")
+
+
+def table(found: Iterable[Mutant]) -> str:
+    """The table of docs/safety.md."""
+    rows = [f"| {each.name} | {each.loss} | {_links(each)} |" for each in found]
+    return "\n".join(
+        ["| put back | what a user would lose | the test that turns red |", "|---|---|---|", *rows]
+    )
+
+
+def _links(mutant: Mutant) -> str:
+    return "<br>".join(f"`{test.removeprefix('tests/')}`" for test in mutant.tests)
+
+
+def filled(page: str, found: Iterable[Mutant]) -> str:
+    """The page with its table of mutants as it should be."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table(found)}\n{END}{after}"

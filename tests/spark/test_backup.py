@@ -1,0 +1,119 @@
+"""A state database that was restored from a backup has forgotten what people wanted back: nothing is deleted by it."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from lakewarden.errors import Refused
+from lakewarden.jobs.backups import WITNESS
+from lakewarden.location import local_path
+from lakewarden.model import RunState
+from tests.support.lab import Lab
+from tests.support.paimon import PaimonLab
+
+EXPIRE = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
+# The floor of the grace is the caller's to lower; nothing else of the safety is.
+AT_ONCE = {"delete_grace_hours": 0}
+
+
+def expired(lab: Lab) -> str:
+    table = lab.messy(files=2, days=2)
+    lab.sql(f"insert overwrite {table} select id + 1000, s, d from {table}")
+    assert lab.lw.run("expire", table, EXPIRE).state is RunState.DONE
+    return table
+
+
+def database(lab: Lab | PaimonLab) -> Path:
+    return Path(str(lab.lw.state.engine.url.database))
+
+
+def backed_up(lab: Lab | PaimonLab) -> Path:
+    """As SQLite's own backup makes it, beside a running process."""
+    copy = database(lab).with_suffix(".backup")
+    with sqlite3.connect(database(lab)) as source, sqlite3.connect(copy) as target:
+        source.backup(target)
+    return copy
+
+
+def put_back(lab: Lab | PaimonLab, backup: Path) -> None:
+    for suffix in ("-wal", "-shm"):
+        Path(f"{database(lab)}{suffix}").unlink(missing_ok=True)
+    shutil.copy(backup, database(lab))
+
+
+def wanted(lab: Lab | PaimonLab, table: str) -> str:
+    return next(each.path for each in lab.lw.doomed(table, 1000).files if each.kind == "data")
+
+
+def test_a_file_restored_after_the_backup_is_not_deleted(lab: Lab) -> None:
+    table = expired(lab)
+    backup, path = backed_up(lab), wanted(lab, table)
+    assert lab.lw.restore(table, path).files == 1
+    put_back(lab, backup)
+    before = lab.on_disk()
+    with pytest.raises(Refused, match=r"restored from a backup.*file beside it knows generation") as refused:
+        lab.lw.run("reap", table, AT_ONCE)
+    assert refused.value.exit_code == 12 and "restore and pin again" in refused.value.hint
+    assert before.keys() <= lab.on_disk().keys()
+    run = lab.lw.run("reap", table)
+    assert run.state is RunState.NOTHING_TO_DO and "may go yet" in run.reason, "every grace starts again"
+    assert lab.lw.restore(table, path).files == 1
+    assert lab.lw.run("reap", table, AT_ONCE).state is RunState.DONE
+    assert Path(str(local_path(path))).exists()
+
+
+def test_the_tables_folder_knows_what_a_whole_restored_folder_forgot(lab: Lab) -> None:
+    """A volume goes back with everything on it, the witness beside the database too."""
+    table = expired(lab)
+    path = wanted(lab, table)
+    backup = backed_up(lab)
+    lab.lw.restore(table, path)
+    assert lab.lw.run("reap", table, AT_ONCE).state is RunState.DONE
+    put_back(lab, backup)
+    Path(f"{database(lab)}-generation").unlink()
+    with pytest.raises(Refused, match="the table's folder knows generation"):
+        lab.lw.run("reap", table, AT_ONCE)
+    assert Path(str(local_path(path))).exists()
+
+
+def test_a_snapshot_pinned_after_the_backup_does_not_expire(lab: Lab) -> None:
+    table = lab.messy(files=2, days=1)
+    lab.append(table, 1)
+    first = lab.snapshots(table)[0].snapshot_id
+    backup = backed_up(lab)
+    lab.lw.pin(table, snapshot_id=first, holder="report", ttl="2h")
+    put_back(lab, backup)
+    with pytest.raises(Refused, match="restored from a backup"):
+        lab.lw.run("expire", table, EXPIRE)
+    run = lab.lw.run("expire", table, EXPIRE)
+    assert run.state is RunState.NOTHING_TO_DO and "pins made since that backup" in run.reason
+    assert first in {each.snapshot_id for each in lab.snapshots(table)}
+    assert lab.lw.run("expire", table, {**EXPIRE, **AT_ONCE}).state is RunState.DONE, "only who asks by name"
+
+
+def test_a_paimon_table_is_no_different(paimon: PaimonLab) -> None:
+    table = paimon.busy()
+    assert paimon.lw.run("expire", table, EXPIRE).state is RunState.DONE
+    backup, path = backed_up(paimon), wanted(paimon, table)
+    assert paimon.lw.restore(table, path).files == 1
+    put_back(paimon, backup)
+    with pytest.raises(Refused, match="restored from a backup"):
+        paimon.lw.run("reap", table, AT_ONCE)
+    assert paimon.lw.restore(table, path).files == 1
+    assert paimon.lw.run("reap", table, AT_ONCE).state is RunState.DONE
+    assert Path(str(local_path(path))).exists() and (paimon.folder(table) / WITNESS).exists()
+    assert paimon.rows(table)
+    assert not paimon.own_orphans(table)
+
+
+def test_the_witness_costs_one_file_and_is_nobodys_orphan(lab: Lab) -> None:
+    table = expired(lab)
+    assert lab.lw.run("reap", table, AT_ONCE).state is RunState.DONE
+    witness = lab.warehouse / "db" / "events" / WITNESS
+    assert witness.exists()
+    run = lab.lw.run("sweep", table, {"orphan_sweep_enabled": True, "orphan_grace_hours": 24})
+    assert run.state in (RunState.DONE, RunState.NOTHING_TO_DO) and str(witness) not in lab.doomed(table)

@@ -1,0 +1,180 @@
+"""One folder under two names: sweep and reap tell them apart for sure, or refuse and name both. On real tables."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakewarden import Lakewarden
+from lakewarden.errors import Refused
+from lakewarden.location import normal
+from lakewarden.model import RunState
+from tests.support.lab import Lab
+from tests.support.spark import jdbc_warehouse
+from tests.support.witness import later
+
+REAP = {"delete_grace_hours": 0, "reap_outside_location": True}
+
+
+def any_of(lab: Lab) -> dict[str, object]:
+    """However many orphans there are, and wherever a test puts the table: its operator says that these places are its own."""
+    return {"orphan_max_percent": 100, "own_places": [str(lab.warehouse.parent)]}
+
+
+@pytest.fixture
+def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
+    """In a session of its own, on a catalog that lets tables choose their place."""
+    alone = spark.newSession()
+    made = jdbc_warehouse(alone, tmp_path)
+    with opened(alone, tmp_path) as lw:
+        yield Lab(alone, made.catalog, made.path, lw)
+
+
+def opened(spark: SparkSession, folder: Path, *aliases: str) -> Lakewarden:
+    config = {"state": {"url": f"sqlite:///{folder}/state.db"}, "paths": {"aliases": list(aliases)}}
+    return Lakewarden(config if aliases else {"state": config["state"]}, spark=spark, environ={})
+
+
+def told(lab: Lab, tmp_path: Path, *aliases: str) -> Lab:
+    """The same lake, with what its operator says about its places."""
+    return Lab(lab.spark, lab.catalog, lab.warehouse, opened(lab.spark, tmp_path, *aliases))
+
+
+def home(lab: Lab, table: str) -> Path:
+    return Path(normal(lab.lw.view(table).location))
+
+
+def move(lab: Lab, table: str, place: Path | str) -> None:
+    """The table as Spark leaves it, with one file more in the new place."""
+    lab.sql(f"alter table {table} set location '{place}'")
+    lab.append(table, 1, days=1, start=10_000)
+
+
+def doomed(lab: Lab, table: str) -> set[str]:
+    with later(days=10):
+        return {normal(each.path) for each in lab.lw.plan("sweep", table, any_of(lab)).doomed}
+
+
+def refused(lab: Lab, job: str, table: str, *words: str) -> None:
+    """Exit code 12, the words are in the message, and not a byte changes."""
+    before, rows = lab.on_disk(), lab.rows(table)
+    with later(days=10), pytest.raises(Refused) as found:
+        lab.lw.run(job, table, any_of(lab) if job == "sweep" else REAP)
+    assert found.value.exit_code == 12
+    for each in words:
+        assert each in found.value.message
+    assert "aliases" in found.value.hint
+    assert lab.on_disk() == before and lab.rows(table) == rows
+
+
+def test_a_location_that_is_a_link_to_the_old_one(lab: Lab, tmp_path: Path) -> None:
+    table = lab.messy(files=2, days=1)
+    real, link = home(lab, table), tmp_path / "link"
+    link.symlink_to(real.parent)
+    move(lab, table, link / real.name)
+    (real / "data" / "orphan.parquet").write_bytes(b"x")
+    refused(lab, "sweep", table, str(real), str(link / real.name))
+
+    # The operator says that both are one place: then only what no spelling of it names is an orphan.
+    lab = told(lab, tmp_path, f"{link} = {real.parent}")
+    orphan = link / real.name / "data" / "orphan.parquet"
+    assert doomed(lab, table) == {str(orphan)}
+    rows = lab.rows(table)
+    with later(days=10):
+        lab.lw.run("sweep", table, any_of(lab))
+        assert lab.lw.run("reap", table, REAP).counters["files_erased"] == 1
+    assert not orphan.exists() and lab.rows(table) == rows
+
+
+def test_a_link_that_became_the_folder_itself(lab: Lab, tmp_path: Path) -> None:
+    """The other way round: old files are named through the link, new ones by the folder."""
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    lab.sql(f"create namespace {lab.catalog}.db")
+    table = lab.table()
+    lab.sql(f"create table {table} (id bigint, s string, d date) using iceberg location '{link}/t'")
+    lab.append(table, 2, days=1)
+    move(lab, table, f"file://{real}/t")
+    refused(lab, "sweep", table, str(link), str(real))
+
+
+def test_a_data_folder_that_is_a_link_to_the_old_one(lab: Lab, tmp_path: Path) -> None:
+    table = lab.messy(files=2, days=1)
+    data = tmp_path / "files"
+    data.symlink_to(home(lab, table) / "data")
+    lab.sql(f"alter table {table} set tblproperties ('write.data.path'='{data}')")
+    lab.append(table, 1, days=1, start=10_000)
+    refused(lab, "sweep", table, str(data), str(home(lab, table)))
+
+
+def test_a_table_that_really_moved_is_swept_in_its_new_place(lab: Lab, tmp_path: Path) -> None:
+    table = lab.messy(files=2, days=1)
+    old, new = home(lab, table), tmp_path / "elsewhere" / "events"
+    move(lab, table, new)
+    (old / "data" / "left.parquet").write_bytes(b"x")
+    (new / "data" / "orphan.parquet").write_bytes(b"x")
+    rows = lab.rows(table)
+    assert doomed(lab, table) == {str(new / "data" / "orphan.parquet")}
+    with later(days=10):
+        assert lab.lw.run("sweep", table, any_of(lab)).state is RunState.DONE
+        assert lab.lw.run("reap", table, REAP).counters["files_erased"] == 1
+    assert lab.rows(table) == rows
+
+
+def test_a_candidate_with_the_name_of_a_live_file_elsewhere(lab: Lab, tmp_path: Path) -> None:
+    """Copies of live files lie in the new place, as on a second mount of the old one."""
+    table = lab.messy(files=2, days=1)
+    old, new = home(lab, table), tmp_path / "elsewhere" / "events"
+    shutil.copytree(old, new)
+    live = Path(normal(lab.data_files(table)[0])).name
+    move(lab, table, new)
+    refused(lab, "sweep", table, str(new), str(old))
+
+    copies = doomed(told(lab, tmp_path, f"{old} != {new}"), table)
+    assert any(each.endswith(live) for each in copies) and all(each.startswith(str(new)) for each in copies)
+
+
+def test_a_doomed_file_that_is_named_again_through_a_link(lab: Lab, tmp_path: Path) -> None:
+    table = lab.messy(files=2, days=1)
+    real, link = home(lab, table), tmp_path / "link"
+    live = Path(normal(lab.data_files(table)[0]))
+    orphan = real / "data" / "again.parquet"
+    shutil.copy(live, orphan)
+    with later(days=10):
+        lab.lw.run("sweep", table, any_of(lab))
+    assert lab.doomed(table) == {str(orphan)}
+    link.symlink_to(real)
+    add_file(lab, table, f"{link}/data/again.parquet", orphan.stat().st_size)
+    refused(lab, "reap", table, str(real), str(link))
+    lab = told(lab, tmp_path, f"{link} = {real}")
+    with later(days=10):
+        assert lab.lw.run("reap", table, REAP).counters["files_kept"] == 1
+    assert orphan.exists()
+
+
+def test_another_table_whose_data_folder_is_a_link_into_this_one(lab: Lab, tmp_path: Path) -> None:
+    """Its metadata is elsewhere, so that no file in this table's folder tells of it."""
+    table = lab.messy(files=2, days=1)
+    link, other = tmp_path / "link", f"{lab.catalog}.db.other"
+    link.symlink_to(home(lab, table) / "data")
+    place = f"tblproperties ('write.data.path'='{link}/inner')"
+    lab.sql(f"create table {other} (id bigint) using iceberg {place}")
+    lab.sql(f"insert into {other} values (1)")
+    before = lab.on_disk()
+    with later(days=10), pytest.raises(Refused, match="other") as found:
+        lab.lw.run("sweep", table, any_of(lab))
+    assert str(link) in found.value.message and str(home(lab, table)) in found.value.message
+    assert lab.on_disk() == before
+
+
+def add_file(lab: Lab, table: str, path: str, size: int) -> None:
+    jvm = lab.spark._jvm
+    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(lab.spark._jsparkSession, table)
+    builder = jvm.org.apache.iceberg.DataFiles.builder(loaded.spec()).withPath(path).withFormat("parquet")
+    builder = builder.withPartitionPath("d=2024-03-01").withFileSizeInBytes(size).withRecordCount(200)
+    loaded.newAppend().appendFile(builder.build()).commit()

@@ -1,0 +1,255 @@
+"""Attacks by someone who may write one table: its properties and commits must not reach beyond that table's own folder."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lakewarden.engine.objects import Objects
+from lakewarden.errors import PolicyError, Refused, UsageError
+from lakewarden.location import normal
+from lakewarden.model import RunState
+from tests.support.lab import Lab, lakewarden
+from tests.support.spark import jdbc_warehouse, remove_catalog
+
+OLD = 10 * 86_400
+# What the attacker sets besides, so that nothing waits and nothing is too much.
+EAGER = {
+    "lakewarden.orphan_sweep_enabled": "true",
+    "lakewarden.orphan_max_percent": "100",
+    "lakewarden.delete_grace_hours": "0",
+    "lakewarden.snapshot_retention_hours": "0",
+    "lakewarden.snapshot_min_retained": "1",
+    "lakewarden.reap_outside_location": "true",
+}
+# What an operator may ask for, so that only the place itself is in question.
+AT_ONCE: dict[str, Any] = {
+    "orphan_max_percent": 100,
+    "delete_grace_hours": 0,
+    "snapshot_retention_hours": 0,
+    "snapshot_min_retained": 1,
+}
+
+
+@pytest.fixture
+def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
+    """With a catalog whose tables can be moved, as a folder's cannot."""
+    made = jdbc_warehouse(spark, tmp_path)
+    with lakewarden(spark, f"sqlite:///{tmp_path}/state.db") as lw:
+        yield Lab(spark, made.catalog, made.path, lw)
+    remove_catalog(spark, made.catalog)
+
+
+def victim(lab: Lab, tmp_path: Path, count: int = 6) -> Path:
+    """A folder of Parquet files that are no table's, old enough for every grace."""
+    place = tmp_path / "payroll"
+    lab.spark.range(count, numPartitions=count).selectExpr(
+        "id", "'x' as s", "date'2024-03-01' as d"
+    ).write.parquet(str(place))
+    for path in [place, *place.iterdir()]:
+        os.utime(path, (time.time() - OLD, time.time() - OLD))
+    return place
+
+
+def files_in(place: Path) -> set[str]:
+    return {str(path) for path in place.rglob("*.parquet")}
+
+
+def set_properties(lab: Lab, table: str, **properties: str) -> None:
+    told = ", ".join(f"'{key}'='{value}'" for key, value in properties.items())
+    lab.sql(f"alter table {table} set tblproperties ({told})")
+
+
+def test_properties_neither_delete_sooner_nor_more(lab: Lab) -> None:
+    """Every property of the attack is ignored, and said to be."""
+    table = lab.messy(files=4, days=1, **EAGER)
+    orphan = lab.warehouse / "db/events/data/orphan.parquet"
+    orphan.write_bytes(b"x")
+    os.utime(orphan, (time.time() - OLD, time.time() - OLD))
+    snapshots = len(lab.snapshots(table))
+    assert lab.lw.run("expire", table).state is RunState.NOTHING_TO_DO
+    assert lab.lw.run("sweep", table).state is RunState.DONE
+    assert lab.lw.run("reap", table).state is RunState.NOTHING_TO_DO
+    assert orphan.exists() and len(lab.snapshots(table)) == snapshots
+    policy = lab.lw.policy(table)
+    assert {f"lakewarden.{each.key}" for each in policy.ignored} == set(EAGER)
+    assert policy["orphan_sweep_enabled"] is False
+
+
+def test_properties_name_no_other_catalog_and_carry_no_expression(lab: Lab) -> None:
+    endless = "levenshtein(repeat(''a'', 100000000), repeat(''b'', 100000000)) > 1"
+    table = lab.messy(
+        files=4,
+        days=1,
+        **{
+            "lakewarden.handoff_enabled": "true",
+            "lakewarden.handoff_catalog": "other",
+            "lakewarden.rewrite_where": endless.replace("''", "\\'"),
+            "lakewarden.rewrite_target_bytes": "1",
+            "lakewarden.rewrite_min_input_files": "2",
+        },
+    )
+    run = lab.lw.run("compact", table)
+    assert run.state is RunState.DONE, run.reason
+    assert len(lab.data_files(table)) == 1, "a file for each row was asked for"
+    policy = lab.lw.policy(table)
+    assert (policy["handoff_enabled"], policy["handoff_catalog"]) == (False, None)
+    ignored = {each.key for each in policy.ignored}
+    assert ignored == {"handoff_enabled", "handoff_catalog", "rewrite_where", "rewrite_target_bytes"}
+    assert policy["rewrite_min_input_files"] == 2, "what tunes a rewrite counts"
+
+
+ENDLESS = "levenshtein(repeat('a', 100000000), repeat('b', 100000000)) > 1"
+
+
+def test_a_filter_that_would_keep_the_driver_busy_is_refused_at_once(lab: Lab) -> None:
+    """A token that may only read asks `row_filter`; an operator's `rewrite_where` is held to the same."""
+    table = lab.messy(files=2, days=1)
+    lab.lw.audit_ingested(table, row_filter="d = date'2024-03-01' and id < 5")
+    began = time.monotonic()
+    with pytest.raises(UsageError, match="'levenshtein' at letter 1 is called as a function"):
+        lab.lw.audit_ingested(table, row_filter=ENDLESS)
+    with pytest.raises(PolicyError, match="'levenshtein' at letter 1 is called as a function"):
+        lab.lw.plan("compact", table, {"rewrite_where": ENDLESS})
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("where", "days"),
+    [
+        ("d = '2024-03-01'", 1),
+        ("d >= date '2024-03-02'", 2),
+        ("D <> date'2024-03-02'", 2),
+        ("not d in ('2024-03-01', date'2024-03-02')", 1),
+        ("d between date'2024-03-01' and date'2024-03-02' and s is not null", 2),
+        ("s like 'name-%' or d is null", 3),
+        ("s like 'zzz%'", 0),
+        ("id > 10000", 0),
+    ],
+)
+def test_filters_choose_the_files_that_can_match(lab: Lab, where: str, days: int) -> None:
+    table = lab.messy(files=1, days=3)
+    plan = lab.lw.plan("compact", table, {"rewrite_where": where})
+    assert sum(each.count for each in plan.spared if each.what == "file") == days, plan.spared
+
+
+@contextmanager
+def listed() -> Iterator[list[str]]:
+    """The folders that are listed."""
+    found: list[str] = []
+    real = Objects.list
+
+    def spied(self: Objects, folder: str) -> Any:
+        found.append(folder)
+        return real(self, folder)
+
+    with patch.object(Objects, "list", spied):
+        yield found
+
+
+def test_a_data_path_that_names_another_folder_is_neither_listed_nor_swept(lab: Lab, tmp_path: Path) -> None:
+    place = victim(lab, tmp_path)
+    before = files_in(place)
+    table = lab.messy(files=2, days=1)
+    set_properties(lab, table, **EAGER, **{"write.data.path": f"file:{place}"})
+    with listed() as folders:
+        plan = lab.lw.plan("sweep", table, AT_ONCE)
+        assert plan.empty, plan.doomed
+        assert lab.lw.run("sweep", table, AT_ONCE).state is RunState.NOTHING_TO_DO
+        lab.lw.run("reap", table, AT_ONCE)
+    # Whether another tool's metadata lies in it is asked all the same, before a rewrite too: three short listings.
+    assert not [each for each in folders if each.rstrip("/").endswith("payroll")]
+    assert files_in(place) == before
+    told = [each.reason for each in plan.spared if each.what == "place"]
+    assert len(told) == 1 and "write.data.path" in told[0] and "own_places" in told[0]
+    confirmed = lab.lw.plan("sweep", table, {**AT_ONCE, "own_places": [str(place)]})
+    assert {normal(each.path) for each in confirmed.doomed} == before, (
+        "the operator may say that it is the table's"
+    )
+
+
+def test_one_commit_does_not_make_another_folder_the_tables_own(lab: Lab, tmp_path: Path) -> None:
+    """Files of others that the table takes in and drops again: named by it, doomed by expire, and never erased."""
+    place = victim(lab, tmp_path)
+    before = files_in(place)
+    table = lab.create(partition="")
+    set_properties(lab, table, **EAGER, **{"write.data.path": f"file:{place}"})
+    lab.sql(
+        f"call {lab.catalog}.system.add_files(table => 'db.events', source_table => '`parquet`.`{place}`')"
+    )
+    lab.sql(f"delete from {table}")
+    lab.lw.run("expire", table, AT_ONCE)
+    assert before <= lab.doomed(table)
+    run = lab.lw.run("reap", table, AT_ONCE)
+    assert before <= files_in(place), "files of others were erased"
+    assert "outside the table's own places" in run.reason
+
+
+def test_a_location_that_changed_is_not_swept_until_the_operator_says_so(lab: Lab, tmp_path: Path) -> None:
+    place = victim(lab, tmp_path)
+    before = files_in(place)
+    table = lab.messy(files=2, days=1)
+    lab.lw.view(table)
+    lab.sql(f"alter table {table} set location 'file:{place}'")
+    lab.append(table, 1, start=5_000)
+    with listed() as folders, pytest.raises(Refused) as refused:
+        lab.lw.run("sweep", table, AT_ONCE)
+    assert not [each for each in folders if each.rstrip("/").endswith("payroll")]
+    for words in ("payroll", "warehouse/db/events", "own_places"):
+        assert words in f"{refused.value.message} {refused.value.hint}"
+    confirmed = lab.lw.plan("sweep", table, {**AT_ONCE, "own_places": f"file:{place}"})
+    assert {normal(each.path) for each in confirmed.doomed} == before
+
+
+@pytest.mark.parametrize("how", ["write.data.path", "write.metadata.path", "location"])
+def test_a_table_that_claims_the_warehouse_stops_no_other(lab: Lab, how: str) -> None:
+    table = lab.messy(files=2, days=1)
+    orphan = lab.warehouse / "db/events/data/orphan.parquet"
+    orphan.write_bytes(b"x")
+    os.utime(orphan, (time.time() - OLD, time.time() - OLD))
+    other = lab.table("other")
+    lab.sql(f"create table {other} (id bigint) using iceberg")
+    lab.lw.view(other)
+    if how == "location":
+        lab.sql(f"alter table {other} set location 'file:{lab.warehouse}'")
+    else:
+        set_properties(lab, other, **{how: f"file:{lab.warehouse}"})
+    assert lab.lw.run("sweep", table, AT_ONCE).state is RunState.DONE
+    assert lab.lw.run("reap", table, AT_ONCE).state is RunState.DONE
+    assert not orphan.exists()
+    with pytest.raises(Refused, match=r"other|first seen"):
+        lab.lw.run("sweep", other, {**AT_ONCE, "own_places": str(lab.warehouse)})
+
+
+def test_whose_place_it_is_is_asked_before_anything_is_listed(lab: Lab) -> None:
+    table = lab.messy(files=2, days=1)
+    other = lab.table("inner")
+    lab.sql(
+        f"create table {other} (id bigint) using iceberg location 'file:{lab.warehouse}/db/events/data/inner'"
+    )
+    with listed() as folders, pytest.raises(Refused, match="shares a place"):
+        lab.lw.run("sweep", table, AT_ONCE)
+    assert [each for each in folders if each.rstrip("/").endswith("events")] == []
+
+
+def test_a_place_that_holds_no_file_of_the_table_is_not_swept(lab: Lab, tmp_path: Path) -> None:
+    """First seen at a place where none of its files lie: what lies there is somebody else's."""
+    place = victim(lab, tmp_path)
+    before = files_in(place)
+    table = lab.messy(files=2, days=1)
+    lab.sql(
+        f"alter table {table} set tblproperties ('write.metadata.path'='file:{lab.warehouse}/db/events/metadata', "
+        f"'write.data.path'='file:{lab.warehouse}/db/events/data')"
+    )
+    lab.sql(f"alter table {table} set location 'file:{place}'")
+    with pytest.raises(Refused, match="no file of the table"):
+        lab.lw.run("sweep", table, AT_ONCE)
+    assert files_in(place) == before
