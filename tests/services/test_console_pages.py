@@ -315,7 +315,8 @@ def test_who_may_only_look_finds_nothing_to_press(browser: Browser, running: Run
 def test_everything_works_by_keyboard(browser: Browser, running: Running) -> None:
     with page(browser, running.address) as opened:
         opened.goto("/login")
-        opened.keyboard.type(OPERATE)  # the field has the focus
+        expect(opened.get_by_label("Token")).to_be_focused()  # a person sees the caret before typing
+        opened.keyboard.type(OPERATE)
         opened.keyboard.press("Enter")
         opened.wait_for_url("**/")
         opened.keyboard.press("Tab")

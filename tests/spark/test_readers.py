@@ -134,7 +134,7 @@ QUERIES = [
 def test_outputs_of_every_kind_read_alike_everywhere(
     lab: Lab, version: str, encodings: str, pages: str
 ) -> None:
-    """Pages of the second version come with delta encodings of their own, which are copied as they are."""
+    """Pages of the second version, whose headers no checksum covers, are decoded, with the delta encodings they come with."""
     properties = {"format-version": version, "write.parquet.page-version": pages}
     table = lab.create(COLUMNS, "", **properties, **SCATTERED, **MOR)
     fill(lab, table, 0, 11_000, files=2)
@@ -150,7 +150,7 @@ def test_outputs_of_every_kind_read_alike_everywhere(
         run = lab.lw.run("compact", table, policy={"rewrite_min_input_files": 2, **policy})
         assert (run.state, run.reason) == (RunState.DONE, ""), way
         assert_reads_alike(lab, table, expected, before.schema)
-        assert were_pages_copied(lab, table) == (way == "packed"), way
+        assert were_pages_copied(lab, table) == (way == "packed" and pages == "v1"), way
         assert ("BYTE_STREAM_SPLIT" in encodings_used(lab, table)) == (encodings != "classic")
         assert found(lab, table, QUERIES) == [list(answers)], way
     assert leftovers(lab, table) == set()
