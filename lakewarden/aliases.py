@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -73,13 +75,19 @@ class Aliases:
                 yield join(str(other), below) if below else str(other)
 
 
+# Nothing can be at such a path, or nothing is.
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+
+
 class Disk:
     """Which folders of this machine are one, by device and inode, whatever leads to them: links, or a mount that shows another.
 
-    Each folder is asked about once.
+    Each folder is asked about once. A folder that may not be looked at is an error. Where `strict` is False it counts as not
+    there: for paths that other tables name, because one such path would stop every deletion in the lake.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, strict: bool = True) -> None:
+        self._strict = strict
         self._known: dict[str, tuple[int, int] | None] = {}
 
     def identity(self, path: str) -> tuple[int, int] | None:
@@ -91,11 +99,15 @@ class Disk:
             try:
                 found = Path(plain).stat()
                 self._known[plain] = found.st_dev, found.st_ino
-            except (FileNotFoundError, NotADirectoryError):
+            except (OSError, ValueError) as error:
+                self._raise_unless_gone(plain, error)
                 self._known[plain] = None
-            except OSError as error:
-                raise Unreachable(what=plain, reason=error.strerror or str(error)) from error
         return self._known[plain]
+
+    def _raise_unless_gone(self, path: str, error: OSError | ValueError) -> None:
+        """ValueError: no file can have such a name."""
+        if self._strict and isinstance(error, OSError) and error.errno not in _NOT_THERE:
+            raise Unreachable(what=path, reason=error.strerror or str(error)) from error
 
     def around(self, path: str) -> dict[tuple[int, int], str]:
         """The folder and all it lies in, as it is written and without links: by identity, under which name."""
@@ -105,6 +117,18 @@ class Disk:
         named = (*_ancestors(Location.of(plain).path), *_ancestors(real(plain)))
         found = {self.identity(each): each for each in reversed(named)}
         return {key: each for key, each in found.items() if key is not None}
+
+    def links(self, folder: str) -> list[str]:
+        """Right in a folder, the files and folders that are links to others. None of what is not on this machine, or not there."""
+        plain = local_path(folder)
+        if plain is None:
+            return []
+        try:
+            with os.scandir(plain) as entries:
+                return [join(plain, each.name) for each in entries if each.is_symlink()]
+        except (OSError, ValueError) as error:
+            self._raise_unless_gone(plain, error)
+            return []
 
     def lies_in(self, path: str, folder: str) -> bool:
         """Whether a path is a folder or lies in it."""

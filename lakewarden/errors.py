@@ -12,7 +12,8 @@
     │   ├── LineageRejected        12    a commit does not say what the table asks every commit to say
     │   └── StateTooNew            12    the state database was written by a newer Lakewarden
     ├── CommitLost                 13    someone else changed the same files first; nothing changed
-    │   ├── CommitRefused           1    the catalog does not allow it; nothing changed
+    │   ├── CommitRefused           1    it is not allowed; nothing changed
+    │   │   └── CommitDeclined      1    the catalog said so of a commit that was sent; nothing is removed
     │   └── CommitNotSent           1    something failed before the commit was sent; nothing changed
     ├── CommitUnknown              14    the catalog did not say whether the commit happened
     ├── Stopped                   130    the run was told to stop, and did
@@ -146,6 +147,15 @@ class CommitRefused(CommitLost):
     exit_code = 1
     retry = False
     hint = "nothing changed; check what the credentials in the configuration may do"
+
+
+class CommitDeclined(CommitRefused):
+    """commit to {table}: the catalog refused it ({reason})"""
+
+    hint = (
+        "check what the credentials in the configuration may do; files that were written stay, because a proxy may have sent the "
+        "request twice and the first copy may still arrive; sweep finds them if it does not"
+    )
 
 
 class CommitNotSent(CommitLost):

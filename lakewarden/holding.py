@@ -143,7 +143,7 @@ class Holding:
         wanted = view.current_snapshot_id if snapshot_id is None else snapshot_id
         if wanted is None:
             raise UsageError(reason=f"tag {ref}: it has no snapshot yet", hint="write to it first")
-        refuse_frozen("tag", view)
+        refuse_frozen("tag", view, self.state)
         with ExitStack() as pinned:
             if view.snapshot(wanted) is not None:
                 # Until the tag is there, a pin keeps the snapshot: others who expire look for pins right before they commit.
@@ -156,7 +156,7 @@ class Holding:
         from lakewarden.jobs.frozen import refuse_frozen
 
         ref = _ref(table)
-        refuse_frozen("untag", self.view(ref))
+        refuse_frozen("untag", self.view(ref), self.state)
         self._format_for(ref).drop_tag(ref, name)
         return self.view(ref)
 

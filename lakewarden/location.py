@@ -48,6 +48,10 @@ _BLOB, _DFS = ".blob.core.", ".dfs.core."
 # The port of a name node that is not named.
 _HDFS_PORT = ":8020"
 _UNTIDY = r"//|/\.{1,2}(/|$)|./$|^[^/:]*[A-Z][^/:]*:/"
+# What makes a file's name one of a kind: a uuid, with dashes or without. Names this long are made by programs too.
+_GENERATED = r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}"
+_LONG_NAME = 30
+_PARTITIONS = re.compile(r"(/[^/=]+=[^/]*)+$")
 _EMPTY_PARTS = re.compile(r"(/\.?)+(?=/|$)")
 
 
@@ -181,6 +185,12 @@ def without_common_end(one: str, other: str) -> tuple[str, str]:
     return str(left), str(right)
 
 
+def without_partitions(folder: str) -> str:
+    """A folder in normal form, without the partition folders (`day=1`) at its end. Spark gives files of one write one name in
+    several of them."""
+    return _PARTITIONS.sub("", normal(folder))
+
+
 def scheme_of(path: str) -> str:
     """The scheme as it was written, in small letters; `file` where there is none."""
     found = _SCHEME.match(path)
@@ -208,7 +218,12 @@ def is_local(path: str) -> bool:
 def real(path: str) -> str:
     """The name of a file of this machine without links."""
     plain = local_path(path)
-    return path if plain is None else os.path.realpath(plain)
+    if plain is None:
+        return path
+    try:
+        return os.path.realpath(plain)
+    except ValueError:  # no file can have such a name
+        return plain
 
 
 def split_url(path: str) -> tuple[str, str, str]:
@@ -284,9 +299,14 @@ def hashes(paths: pa.Array | pa.ChunkedArray | Sequence[str]) -> Any:
 
     Two files may share a number. Whoever asks whether a file is needed then hears yes, and it stays: the safe mistake.
     """
-    import polars
+    return plain_hashes(normals(paths))
 
-    column: Any = polars.from_arrow(normals(paths))
+
+def plain_hashes(plain: pa.Array) -> Any:
+    """`hashes` of paths that are in normal form already."""
+    import polars as pl
+
+    column: Any = pl.from_arrow(plain)
     return column.hash(seed=0).to_numpy()
 
 
@@ -297,6 +317,23 @@ def tails(plain: pa.Array, parts: int) -> Any:
     column: Any = pl.from_arrow(plain)
     pattern = "([^/]+" + "/[^/]+" * (parts - 1) + ")$"
     return column.str.extract(pattern).fill_null(column).hash(seed=0).to_numpy()
+
+
+def distinctive(plain: pa.Array) -> Any:
+    """For each path, in normal form, whether its name alone tells the file from all others: an array of booleans.
+
+    Names that table formats and engines generate have a uuid. `part-0.parquet` or `v1.metadata.json` may be in any folder.
+    """
+    import polars as pl
+
+    column: Any = pl.from_arrow(plain)
+    names = column.str.extract("([^/]+)$").fill_null(column)
+    return (names.str.contains(_GENERATED) | (names.str.len_chars() > _LONG_NAME)).to_numpy()
+
+
+def is_generated(path: str) -> bool:
+    """Whether a file's name has a uuid in it, and so is the name of no other file."""
+    return re.search(_GENERATED, name_of(path)) is not None
 
 
 def may_be_in(plain: pa.Array, folders: Iterable[Location]) -> Any:
@@ -325,6 +362,15 @@ def parents(paths: pa.Array) -> list[str]:
 
     column: Any = pl.from_arrow(paths)
     return list(column.str.replace("/[^/]*$", "").unique(maintain_order=True).to_list())
+
+
+def numbered_parents(paths: pa.Array | pa.ChunkedArray) -> tuple[list[str], Any]:
+    """`parents`, and for each path the number of its folder among them."""
+    import polars as pl
+
+    column: Any = pl.from_arrow(paths)
+    found = column.str.replace("/[^/]*$", "").to_arrow().dictionary_encode()
+    return list(found.dictionary.to_pylist()), found.indices.to_numpy()
 
 
 def spellings(folder: str) -> tuple[str, ...]:

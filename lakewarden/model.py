@@ -182,6 +182,9 @@ class TableView:
     counters: Counters
     # Files of metadata that no snapshot's manifest list leads to: earlier metadata files, statistics by snapshot.
     metadata_log: tuple[str, ...] = ()
+    log_since_ms: int | None = (
+        None  # when the oldest file of the log was written: since then every ancestor is known
+    )
     # How new the metadata file is, for formats that have one: when it was written, and the newest sequence number it knows.
     updated_ms: int = 0
     sequence_number: int = 0

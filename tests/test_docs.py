@@ -7,6 +7,7 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -490,6 +491,13 @@ def test_every_mutant_can_be_put_back_and_stands_on_the_safety_page() -> None:
     assert mutants.faults(every) == []
     page = mutants.PAGE.read_text("utf-8")
     assert mutants.filled(page, every) == page, "run `python -m tests.mutants --docs`"
+
+
+def test_two_mutants_never_make_the_same_change() -> None:
+    one, other, *_ = mutants.mutants()
+    again = replace(one, subject="other", name="the same under another name", test=other.test)
+    assert mutants.faults([one, again]) == [f"{again.name}: makes the same change as {one.name}"]
+    assert mutants.faults([one, replace(again, replace="")]) == []
 
 
 # ------------------------------------------------------------ promises

@@ -25,6 +25,8 @@ Result = TypeVar("Result")
 
 _SHIPPED = "spark.lakewarden.shipped"
 _AT_REST = "spark.lakewarden.accumulators"
+# What Spark says of a worker that ended without an exception; it has tried the task again by then, as often as it may.
+_DIED = "Python worker exited unexpectedly"
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -100,6 +102,11 @@ def kill_timeout(spark: Any) -> float:
 def task_reason(error: BaseException) -> str:
     """Why a job failed, in one line: the last line of the Python traceback inside Spark's long message, if there is one."""
     for _, message in java_causes(error):
+        if _DIED in message:
+            return (
+                "the Python worker died while it read these files: a damaged footer can end Arrow's process, and so can too "
+                "little memory; `lakewarden fsck TABLE --deep` names every damaged file"
+            )
         _, found, trace = message.partition("Traceback (most recent call last):")
         lines = [line for line in trace.splitlines() if line and not line.startswith((" ", "\t"))]
         if found and lines:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 
 from lakewarden.config import Config
 from lakewarden.errors import PolicyError
-from lakewarden.model import Job, TableRef, cold_source
+from lakewarden.model import Job, TableRef
 from lakewarden.policy.asked import jobs_by
 from lakewarden.policy.patterns import matches
 from lakewarden.policy.resolve import Layers, resolve
 from lakewarden.serving import NEVER
+from lakewarden.state.cold_tables import ColdTables
 from lakewarden.state.database import State
 from lakewarden.state.fleet import Fleet
 from lakewarden.state.tables import SeenTables
@@ -22,6 +23,7 @@ class Duties:
 
     def __init__(self, state: State, config: Config) -> None:
         self._fleet, self._seen, self._config = Fleet(state), SeenTables(state), config
+        self._cold = ColdTables(state)
         self._known: dict[str, frozenset[str]] = {}
 
     def of(self, tables: set[str]) -> dict[str, frozenset[str]]:
@@ -31,6 +33,9 @@ class Duties:
         found: dict[str, frozenset[str]] = {}
         for table in tables:
             own, properties = stored.get(table, {}), seen[table].properties if table in seen else {}
+            if table in seen and self._cold.source(properties, seen[table].uuid):
+                found[table] = frozenset()  # the colder tier of a table is looked after with it
+                continue
             alike = self._alike(table, own, properties)
             jobs = self._known.get(alike, before.get(alike))
             found[table] = jobs if jobs is not None else self._asked(table, own, properties)
@@ -48,8 +53,6 @@ class Duties:
     def _asked(
         self, table: str, stored: Mapping[str, object], properties: Mapping[str, str]
     ) -> frozenset[str]:
-        if cold_source(properties):  # the colder tier of a table is looked after with it
-            return frozenset()
         layers = Layers.of(self._config.policy, table_properties=properties, stored=stored)
         try:
             policy = resolve(TableRef.parse(table), layers)

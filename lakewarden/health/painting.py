@@ -135,9 +135,7 @@ def _snapshots(sitting: Sitting) -> Iterator[SnapshotLine]:
 
 
 def _window(sitting: Sitting) -> timedelta:
-    asked = sitting.view.properties.get(_MAX_AGE, "0")
-    own = timedelta(milliseconds=int(asked)) if asked.isdigit() else timedelta()
-    return max(own, sitting.policy.hours("snapshot_retention_hours"))
+    return max(expire.own_window(sitting.view), sitting.policy.hours("snapshot_retention_hours"))
 
 
 _SUMMARY = {

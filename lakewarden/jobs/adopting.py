@@ -91,7 +91,7 @@ class Adopting:
     def _attempt(
         self, run: Run, owner: Owner, load: Load, paths: tuple[str, ...], view: TableView
     ) -> Outcome:
-        refuse_frozen("adopt files into", view)
+        refuse_frozen("adopt files into", view, self.state)
         self._refuse_unfit(load, paths, view)
         policy = self.policy_of(view)
         foresee(view.ref, OPERATION, run.id, policy, run.trigger, self.state)

@@ -1,7 +1,7 @@
-"""Claim the metadata that a dropped table left in a table's folder, in an operator's name.
+"""Claim metadata that a dropped table left in a table's folder, or a commit that failed, in an operator's name.
 
-Sweep and reap refuse a folder with metadata of two tables, and only people know that one of the two is gone. What is claimed is
-marked for deletion like anything else: it waits out its grace, `restore` takes the claim back, and reap proves each file again.
+Sweep and reap refuse a folder with metadata of two tables, or of two histories of one table, and only people know that one of
+the two is gone. What is claimed is marked for deletion like anything else: it waits out its grace, `restore` takes the claim back, and reap proves each file again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs.frozen import refuse_frozen
 from lakewarden.jobs.grounds import Grounds, places_of
 from lakewarden.jobs.neighbours import Neighbours
-from lakewarden.jobs.strays import refuse_foreign, settled, strays_in_metadata_folders, unclaimed
+from lakewarden.jobs.strays import refuse_other_formats, settled, strays_in_metadata_folders, unclaimed
 from lakewarden.location import Location
 from lakewarden.model import TableRef, TableView
 from lakewarden.policy.resolve import Policy
@@ -64,8 +64,8 @@ def claim(
     Metadata of other formats is never claimed: a file of theirs says that the whole folder is theirs.
     """
     view = format_.view(ref)
-    refuse_frozen(_ACTION, view)
-    refuse_foreign(_ACTION, view)
+    refuse_frozen(_ACTION, view, grounds.state)
+    refuse_other_formats(_ACTION, view)
     own, others = Neighbours(_ACTION, grounds.lake, view).read()
     places = places_of(grounds, policy_of(own))
     check_ownership(_ACTION, own, others, (), places)
@@ -132,7 +132,10 @@ def _mark(
     )
     verdict, doomed = new_run_id(clock.now()), DoomedFiles(grounds.state)
     detail = {"operator": operator, "uuids": {each.path: each.uuid or "" for each in files}}
-    reason = f"metadata that a dropped table left, claimed by {operator}"
+    left_by = (
+        "a dropped table" if any(each.uuid != view.uuid for each in files) else "another history of the table"
+    )
+    reason = f"metadata that {left_by} left, claimed by {operator}"
     doomed.doom(verdict, str(view.ref), view.uuid, CLAIMED, reason, marked, detail, clock.now())
     doomed.enforce(verdict, clock.now())
     return verdict

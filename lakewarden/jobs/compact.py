@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewarden.actions import Bin, RewriteGroup
+from lakewarden.engine.kernels.encoding import row_group_bytes
 from lakewarden.errors import PolicyError
 from lakewarden.jobs.clustering import Clustering, choose_members, clustering, expected_shares, outputs_of
 from lakewarden.jobs.packing import (
@@ -47,8 +48,6 @@ from lakewarden.jobs.sealed import sealed
 from lakewarden.model import FileSet, Job, Partition, TableView
 from lakewarden.plan import Bounds, Plan, count_spared
 from lakewarden.policy.resolve import Policy
-
-_ROW_GROUP_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ def finish_plan(
     kept, deferred = within_run_limit(groups, work.policy)
     spared.extend(("file", group.files, group.bytes, limit_reason(work.policy)) for group in deferred)
     before = cost_before(work.files, work.shares)
-    row_group_bytes = int(work.view.properties.get("write.parquet.row-group-size-bytes", _ROW_GROUP_BYTES))
+    group_bytes = row_group_bytes(work.view.properties)
     return replace(
         empty,
         actions=tuple(replace(group, number=number) for number, group in enumerate(kept)),
@@ -129,7 +128,7 @@ def finish_plan(
         reason=summary(kept),
         cut_short=limit_reason(work.policy) if deferred else "",
         cost_before=before,
-        cost_after=cost_after(before, work.files, kept, row_group_bytes, work.shares),
+        cost_after=cost_after(before, work.files, kept, group_bytes, work.shares),
     )
 
 

@@ -64,7 +64,7 @@ def prepare(
 ) -> Prepared:
     """Read what the planner needs, then plan. Changes nothing."""
     if job not in _ONLY_READ:
-        refuse_foreign(job, view)
+        refuse_foreign(job, view, grounds.state, grounds.lake.strays)
     match job:
         case Job.EXPIRE_PARTITIONS:
             return dropping.prepare(format_, view, policy, now)
@@ -165,7 +165,7 @@ class Runner:
         view = format_.view(table)
         policy = resolve(view)
         if job is not Job.REAP:  # what its own retention doomed goes as everywhere
-            refuse_frozen(job, view)
+            refuse_frozen(job, view, self.journal.state)
         if job is Job.REAP:
             settle_erasing(self.grounds, format_, view)
         run_id = run_id or new_run_id(clock.now())

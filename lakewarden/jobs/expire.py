@@ -11,8 +11,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from math import inf
 
 from lakewarden.actions import ExpireChangelogs, ExpireRefs, ExpireSnapshots
+from lakewarden.engine.kernels.properties import INT, LONG, OddProperty, whole_number
 from lakewarden.errors import Refused
 from lakewarden.jobs.changelogs import Outlived, outlived_changelogs
 from lakewarden.model import Hold, HoldKind, Job, Ref, Snapshot, TableView
@@ -29,12 +31,51 @@ _REF_AGE = "history.expire.max-ref-age-ms"
 # What the table itself asks to keep is kept, whatever the policy allows to drop.
 _MIN_KEPT = "history.expire.min-snapshots-to-keep"
 _MAX_AGE = "history.expire.max-snapshot-age-ms"
+# What each may be. A ref age of zero would drop every tag.
+_RETENTION = {_MIN_KEPT: (0, INT), _MAX_AGE: (0, LONG), _REF_AGE: (1, LONG)}
+# Longer than any table is old, and short enough to be counted back from now.
+_LONGEST = timedelta(days=365 * 2000)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def check(view: TableView, now: datetime) -> None:
     """Refuses what no policy may allow."""
     refuse_without_gc("expire", view)
+    refuse_odd_retention("expire", view)
     refuse_other_clock("expire snapshots of", view, now)
+
+
+def refuse_odd_retention(action: str, view: TableView) -> None:
+    """How long the table itself wants its snapshots and refs kept must be known before one of them goes."""
+    for key in _RETENTION:
+        try:
+            _retention(view, key)
+        except OddProperty as odd:
+            raise Refused(
+                action=action,
+                target=view.ref,
+                reason=f"its property {key} must be {odd.allowed}; got {odd.text!r}",
+                hint=f"ALTER TABLE {view.ref} SET TBLPROPERTIES ('{key}'='…'), or UNSET TBLPROPERTIES ('{key}')",
+            ) from odd
+
+
+def _retention(view: TableView, key: str) -> int | None:
+    """What the table says, None where it does not, or OddProperty."""
+    return whole_number(view.properties, key, *_RETENTION[key])
+
+
+def _at_least(view: TableView, key: str) -> float:
+    """What the table asks to keep; everything, where nobody can read what it asks for."""
+    try:
+        return _retention(view, key) or 0
+    except OddProperty:
+        return inf
+
+
+def own_window(view: TableView) -> timedelta:
+    """For how long the table itself asks to keep snapshots."""
+    asked = _at_least(view, _MAX_AGE)
+    return timedelta(milliseconds=asked) if asked < _LONGEST / _MILLISECOND else _LONGEST
 
 
 def refuse_other_clock(action: str, view: TableView, now: datetime) -> None:
@@ -220,13 +261,13 @@ def _split_refs(view: TableView, policy: Policy, holds: Holds, now: datetime) ->
     """
     protected = policy.columns("protected_tags")
     ages = {each.id: now - each.committed_at for each in view.snapshots}
-    default = view.properties.get(_REF_AGE)
+    default = _ref_age(view)
     # The copy a tag has may be all that is left of a pinned snapshot.
     pinned = {hold.snapshot_id for hold in holds.holds if hold.kind is HoldKind.PIN}
     stay: list[Ref] = []
     outlived: list[Ref] = []
     for ref in view.refs:
-        most = ref.max_age_ms if ref.max_age_ms is not None else (int(default) if default else None)
+        most = ref.max_age_ms if ref.max_age_ms is not None else default
         age = ages.get(ref.snapshot_id)
         over = most is not None and age is not None and age.total_seconds() * 1000 > most
         over = over or (ref.ends_at is not None and now > ref.ends_at)
@@ -234,6 +275,14 @@ def _split_refs(view: TableView, policy: Policy, holds: Holds, now: datetime) ->
         over = over and not (ref.kind == "tag" and any(fnmatchcase(ref.name, each) for each in protected))
         (outlived if over and ref.name != _MAIN else stay).append(ref)
     return stay, outlived
+
+
+def _ref_age(view: TableView) -> int | None:
+    """The age after which refs go that say none themselves; None, for never, where nobody can read it."""
+    try:
+        return _retention(view, _REF_AGE)
+    except OddProperty:
+        return None
 
 
 def _not_asked_for(view: TableView, policy: Policy) -> dict[int, str]:
@@ -250,13 +299,12 @@ def _in_window(view: TableView, policy: Policy, now: datetime) -> dict[int, str]
     since = now - policy.hours("snapshot_retention_hours")
     why = f"inside the window: {policy.explain('snapshot_retention_hours')}"
     few = _at_most(view, policy)
-    asked = view.properties.get(_MAX_AGE)
-    kept = {}
-    if asked:
-        table_since = now - timedelta(milliseconds=int(asked))
-        kept = {
-            each.id: f"{_MAX_AGE} of the table" for each in view.snapshots if each.committed_at > table_since
-        }
+    asked = own_window(view)
+    kept = {
+        each.id: f"{_MAX_AGE} of the table"
+        for each in view.snapshots
+        if asked and now - each.committed_at < asked
+    }
     return kept | {each.id: why for each in few if each.committed_at > since}
 
 
@@ -269,7 +317,9 @@ def _at_most(view: TableView, policy: Policy) -> Sequence[Snapshot]:
 
 def _newest_of_main(view: TableView, policy: Policy) -> list[int]:
     """Main's newest, along its ancestry; where the chain is broken or short, the newest of all fill up."""
-    wanted = max(policy.int("snapshot_min_retained"), int(view.properties.get(_MIN_KEPT, 0)))
+    wanted = int(
+        min(max(policy.int("snapshot_min_retained"), _at_least(view, _MIN_KEPT)), len(view.snapshots))
+    )
     if policy.ids("snapshot_ids"):
         return []
     chain = [each.id for each in _ancestry(view, view.head(_MAIN))][:wanted]

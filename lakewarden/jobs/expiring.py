@@ -30,7 +30,7 @@ from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.grounds import Grounds, places_of
 from lakewarden.jobs.handoff import handed_off
 from lakewarden.jobs.moved_on import moved_on
-from lakewarden.jobs.strays import refuse_ahead
+from lakewarden.jobs.strays import refuse_forked
 from lakewarden.model import HoldKind, RunState, TableView
 from lakewarden.plan import ManyDoomed, Plan
 from lakewarden.policy.resolve import Policy
@@ -88,7 +88,7 @@ def _prepared(
 def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
     view = prepared.view
     places = places_of(grounds, prepared.policy)
-    refuse_ahead(
+    refuse_forked(
         "expire", view, places, lambda: context.format.view(view.ref), grounds.state, grounds.lake.strays
     )
     confirm_state("expire", view, grounds.state)

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from lakewarden.errors import Refused
 from lakewarden.model import TableView, cold_source
+from lakewarden.state.cold_tables import ColdTables
+from lakewarden.state.database import State
 
 
-def refuse_frozen(action: str, view: TableView) -> None:
-    """What a cold table has is the only copy of what expired: nothing rewrites it, and nothing leaves it but by its retention."""
-    live = cold_source(view.properties)
+def refuse_frozen(action: str, view: TableView, state: State) -> None:
+    """A cold table has the only copy of what expired: nothing rewrites it, and nothing leaves it but by its retention.
+
+    A property alone freezes no table: its writers can set one, and nothing would ever be done to it again. Paimon's views show
+    the property only where hand-off made the table. Where the state database was lost, an Iceberg table that hand-off made
+    still has gc.enabled=false, and expire, sweep and reap refuse it for that.
+    """
+    if view.format == "paimon":
+        live = cold_source(view.properties)
+    else:
+        live = ColdTables(state).source(view.properties, view.uuid, view.location)
     if live:
         raise Refused(
             action=action,

@@ -33,14 +33,14 @@ from lakewarden.jobs.fsck_history import (
 from lakewarden.jobs.fsck_presence import Presence, look_for, wanted
 from lakewarden.jobs.fsck_repairs import BACKUP
 from lakewarden.jobs.grounds import Grounds
-from lakewarden.jobs.strays import read_strays, unclaimed
+from lakewarden.jobs.strays import read_strays, settled, unclaimed
 from lakewarden.jobs.sweep import Fate, Listing
+from lakewarden.jobs.sweeping import uncommitted
 from lakewarden.location import normal, normals, shortest
 from lakewarden.model import TableRef, TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import gather
 from lakewarden.safety.ownership import MetadataFile, check_ownership, is_same, roots
-from lakewarden.safety.streams import flink_jobs
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.doomed_lookup import files_numbered
 from lakewarden.state.pins import Pins
@@ -196,7 +196,8 @@ class Examiner:
     def _check_foreign(self, view: TableView, objects: Objects, presence: Presence) -> Iterator[Finding]:
         groups: dict[str | None, list[tuple[MetadataFile, Refused]]] = defaultdict(list)
         strays = read_strays(objects, view, dict.fromkeys(_metadata_files(presence), ""))
-        for stray in unclaimed(self.grounds.state, view, strays):
+        found_here = unclaimed(self.grounds.state, view, strays)
+        for stray in settled(objects, view, found_here, lambda: view):
             try:
                 check_ownership("check", view, (), [stray])
             except Refused as error:
@@ -223,7 +224,13 @@ class Examiner:
             open_runs=self._open_runs(view.ref),
             young_since=now - policy.hours("orphan_grace_hours"),
             names=names_of(view),
-            flink_jobs=flink_jobs(view),
+            uncommitted=uncommitted(
+                view,
+                presence.unnamed["path"].to_pylist(),
+                policy.hours("snapshot_restart_hours"),
+                now,
+                self.grounds.lake.aliases,
+            ),
         )
         yield from orphans(view, policy, judged)
 

@@ -1,4 +1,4 @@
-"""fsck --deep: every live Parquet file of the current snapshot read to its end, in Spark tasks."""
+"""fsck --deep: every live Parquet file of the current snapshot read to its end, in Spark tasks; delete files too."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lakewarden import clock
+from lakewarden.engine.arrow import kernel_delete
+from lakewarden.engine.kernels.deletes import READABLE
 from lakewarden.engine.kernels.footers import Footer, FooterTask, WrongFooter, check_footers
 from lakewarden.engine.progress import Progress
 from lakewarden.engine.spark import Meter, cancel, fan_out, parallelism, task_reason, ticking
@@ -28,42 +30,47 @@ _TASK_BYTES = 256 << 20
 def check_rows(
     spark: Any, format_: TableFormat, view: TableView, files: FileSet, gone: set[str], progress: Progress
 ) -> tuple[int, list[Finding]]:
-    """How many files were decoded, and what was found. `gone` are files, in normal form, that are not there anyway."""
+    """How many files were decoded, delete files among them, and what was found. `gone` are files, in normal form, that are
+    not there anyway."""
     wanted, others = _footers(files, gone)
+    deletes, other_deletes = _deletes(files, gone)
+    wanted += deletes
     io = format_.write_properties(view.ref)
     wrong = _check(spark, wanted, io, f"fsck {view.ref}", progress)
     found = list(findings(view, [each for each in wrong if not each.unknown]))
-    unknown = [each for each in wrong if each.unknown]
-    if unknown:
-        what = f"the rows of {len(unknown):,} data files that Arrow cannot decode: {unknown[0].reason}"
-        found.append(not_checked(what, "nothing to do"))
-    if others:
-        found.append(
-            not_checked(
-                f"the rows of {others:,} data files that are encrypted or not Parquet", "nothing to do"
-            )
-        )
-    return len(wanted), found
+    for kind, delete, left in (("data", False, others), ("delete", True, other_deletes)):
+        unknown = [each for each in wrong if each.unknown and each.delete == delete]
+        if unknown:
+            what = f"the rows of {len(unknown):,} {kind} files that Arrow cannot decode: {unknown[0].reason}"
+            found.append(not_checked(what, "nothing to do"))
+        if left:
+            what = f"the rows of {left:,} {kind} files that are encrypted or not Parquet"
+            found.append(not_checked(what, "nothing to do"))
+    return len({each.path for each in wanted}), found  # deletion vectors share files
 
 
 def findings(view: TableView, wrong: Sequence[WrongFooter]) -> Iterator[Finding]:
     """Files that cannot be opened, by reason; and each file with another number of rows in one finding."""
     current = () if view.current_snapshot_id is None else (view.current_snapshot_id,)
-    by_reason: dict[str, list[str]] = defaultdict(list)
+    by_reason: dict[tuple[str, str], list[str]] = defaultdict(list)
+    counted: dict[str, list[WrongFooter]] = defaultdict(list)
     for each in wrong:
+        kind = "delete" if each.delete else "data"
         if each.found is None:
-            by_reason[each.reason].append(each.path)
-    for reason, paths in by_reason.items():
-        what = f"{len(paths):,} data files of the current snapshot cannot be read: {reason}"
+            by_reason[kind, each.reason].append(each.path)
+        else:
+            counted[kind].append(each)
+    for (kind, reason), named in by_reason.items():
+        paths = list(dict.fromkeys(named))  # several deletion vectors may be in one file
+        what = f"{len(paths):,} {kind} files of the current snapshot cannot be read: {reason}"
         yield Finding(
             Fault.UNREADABLE_FILE, Severity.ERROR, what, BACKUP, len(paths), tuple(paths[:NAMED]), current
         )
-    counted = [each for each in wrong if each.found is not None]
-    if counted:
-        first = counted[0]
-        what = f"{len(counted):,} data files have another number of rows than the metadata says (the first {first.found:,}, not {first.expected:,})"
+    for kind, odd in counted.items():
+        first = odd[0]
+        what = f"{len(odd):,} {kind} files have another number of rows than the metadata says (the first {first.found:,}, not {first.expected:,})"
         repair = f"it was overwritten, or wrongly described when it was added; {BACKUP}"
-        paths = [each.path for each in counted]
+        paths = [each.path for each in odd]
         yield Finding(
             Fault.WRONG_ROWS, Severity.ERROR, what, repair, len(paths), tuple(paths[:NAMED]), current
         )
@@ -78,6 +85,18 @@ def _footers(files: FileSet, gone: set[str]) -> tuple[list[Footer], int]:
             others += 1
         elif not gone or normal(path) not in gone:
             wanted.append(Footer(path, size, rows))
+    return wanted, others
+
+
+def _deletes(files: FileSet, gone: set[str]) -> tuple[list[Footer], int]:
+    """Delete files and deletion vectors that can be read here, and how many cannot."""
+    wanted, others = [], 0
+    for each in files.deletes:
+        if each.encrypted or each.format not in READABLE.get(each.kind, ()):
+            others += 1
+        elif not gone or normal(each.path) not in gone:
+            size = each.content_size if each.kind == "vector" else each.bytes
+            wanted.append(Footer(each.path, size, each.records, kernel_delete(each)))
     return wanted, others
 
 

@@ -46,8 +46,8 @@ class Grounds:
 
 def places_of(grounds: Grounds, policy: Policy | None = None) -> Places:
     """Where tables lay when they were first seen, and the places that the operator names for the policy's table."""
-    return Places(
-        SeenTables(grounds.state).homes(),
+    return Places.of(
+        SeenTables(grounds.state).first_seen(),
         policy.columns("own_places") if policy else (),
         grounds.lake.aliases,
     )

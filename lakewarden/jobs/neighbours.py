@@ -124,6 +124,12 @@ class Neighbours:
             self._since = clock.now()  # one of the two may have been read before a commit, the other after it
         raise AssertionError("the last attempt returns or raises")
 
+    @property
+    def others(self) -> list[TableView]:
+        """All other tables, as they were last read."""
+        found = (each.view for each in self._readings.values())
+        return [each for each in found if each is not None and each.ref != self.view.ref]
+
     def _read_at(self) -> dict[str, datetime]:
         """When each table was asked, and each catalog for its list."""
         lists = {f"the list of catalog {name}": at for name, (_, at) in self._lists.items()}

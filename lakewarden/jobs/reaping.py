@@ -172,7 +172,7 @@ class Reaper:
         proven = self._leave_unproven(view, self._leave_outside(view, found))
         free = self._leave_held(view, proven, holds)
         if free.num_rows and self._check_spellings(view, proof, free["path"]):
-            self._erase(free, proof, holds)
+            self._erase(self._leave_doubtful(free, proof), proof, holds)
 
     def _check_spellings(self, view: TableView, proof: Proof, paths: Any) -> bool:
         """What a state of the table names is read once, whatever the number of batches. False where it is gone by now."""
@@ -197,6 +197,15 @@ class Reaper:
             self._spellings = own, made
         self._spellings[1].check(paths)
         return True
+
+    def _leave_doubtful(self, found: pa.Table, proof: Proof) -> pa.Table:
+        """Files that another table may name by another path stay doomed: the next run asks again."""
+        assert self._spellings is not None, "spellings are checked first"
+        doubtful = self._spellings[1].doubtful(found["path"], proof.reached[1:])
+        for reason in doubtful.values():
+            self._count.files_held += 1
+            self._count.held_by[reason] += 1
+        return found.filter(pc.invert(pc.is_in(found["path"], pa.array(list(doubtful), pa.string()))))
 
     def _keep_named(self, batch: pa.Table, proof: Proof) -> pa.Table:
         """Files that some table names again leave the verdict for good."""

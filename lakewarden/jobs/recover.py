@@ -48,10 +48,14 @@ class _Commit:
 
 @dataclass(frozen=True, slots=True)
 class _Commits:
-    """What became of every commit a run began: snapshot ids of those the table has, and those it has not."""
+    """What became of every commit a run began: snapshot ids of those the table has, and those it has not.
+
+    `untold` are commits without a snapshot in the table whose files cannot be looked for, because the table cannot be read.
+    """
 
     made: Mapping[tuple[int, ...], int]
     missing: tuple[_Commit, ...]
+    untold: tuple[_Commit, ...] = ()
 
     @property
     def snapshot_ids(self) -> tuple[int, ...]:
@@ -113,9 +117,15 @@ def _settle_abandoned_by(journal: Journal, run: Run, owner: Owner, settle: Settl
 
 
 def _settle_unknown(journal: Journal, format_: TableFormat, table: TableRef, run: Run) -> None:
-    """A commit that the table shows has happened. One it does not show is given time before it counts as lost."""
+    """A commit that the table shows has happened. One it does not show is given time before it counts as lost.
+
+    While the table cannot be read the run stays unknown: the next run of the job asks again.
+    """
     steps = journal.steps(run.id)
     commits = _ask_table(format_, table, steps)
+    if commits.untold:
+        log.warning("the outcome of run %s of %s stays unknown: %s", run.id, table, _told(commits))
+        return
     if commits.missing and run.ended_at is not None and clock.now() - run.ended_at < IN_FLIGHT:
         return
     reason = f"its outcome was unknown; read from the table later: {_told(commits)}"
@@ -142,30 +152,34 @@ def _ask_table(format_: TableFormat, table: TableRef, steps: Sequence[Step]) -> 
         tuple(s.detail["groups"]): s.detail["snapshot_id"] or 0 for s in steps if s.name == StepName.COMMITTED
     }
     missing: list[_Commit] = []
+    untold: list[_Commit] = []
     for commit in _tried(steps):
         if commit.groups in made:
             continue
         snapshot_id = format_.find_commit(table, commit.summary)
-        if snapshot_id is None and _has_files(format_, table, commit.outputs):
-            made[commit.groups] = 0  # its snapshot has expired, and the table has its files
-        elif snapshot_id is None:
-            missing.append(commit)
-        else:
+        if snapshot_id is not None:
             made[commit.groups] = snapshot_id
-    return _Commits(made, tuple(missing))
+            continue
+        match _has_files(format_, table, commit.outputs):
+            case True:
+                made[commit.groups] = 0  # its snapshot has expired, and the table has its files
+            case False:
+                missing.append(commit)
+            case None:
+                untold.append(commit)
+    return _Commits(made, tuple(missing), tuple(untold))
 
 
-def _has_files(format_: TableFormat, table: TableRef, outputs: Sequence[str]) -> bool:
-    """Whether the table names files of a commit whose snapshot it does not have.
+def _has_files(format_: TableFormat, table: TableRef, outputs: Sequence[str]) -> bool | None:
+    """Whether the table names files of a commit whose snapshot it does not have; None where that cannot be told.
 
-    Where that cannot be told, the answer is no: the outputs stay, and a manifest that cannot be read does not keep the job
-    from its next run, which reads it and names it.
+    No error: a manifest that cannot be read does not keep the job from its next run, which reads it and names it.
     """
     try:
         return names_any(format_, table, outputs)
     except LakewardenError as error:
         log.warning("whether %s has outputs of an earlier run cannot be told: %s", table, error)
-        return False
+        return None
 
 
 def _tried(steps: Sequence[Step]) -> list[_Commit]:
@@ -204,6 +218,8 @@ def _remove_uncommitted(format_: TableFormat, table: TableRef, run: Run, steps: 
 
 
 def _state(run: Run, commits: _Commits) -> RunState:
+    if commits.untold:
+        return RunState.UNKNOWN
     if not commits.made:
         return RunState.FAILED
     complete = not commits.missing and commits.groups >= len(run.plan.get("actions", ()))
@@ -219,5 +235,9 @@ def _told(commits: _Commits) -> str:
     if commits.missing:
         parts.append(
             f"{len(commits.missing)} had begun and the table does not have it; its files stay as orphans"
+        )
+    if commits.untold:
+        parts.append(
+            f"{len(commits.untold)} had begun and the table cannot be read to tell whether it has it; its files stay"
         )
     return "; ".join(parts)

@@ -18,12 +18,13 @@ from dataclasses import dataclass, replace
 from lakewarden import clock
 from lakewarden.actions import RewriteGroup
 from lakewarden.engine.arrow import ArrowEngine
+from lakewarden.engine.kernels.encoding import odd_properties
 from lakewarden.engine.kernels.remap import RemapTask
 from lakewarden.engine.lanes import Work
 from lakewarden.engine.native import NativeEngine
 from lakewarden.engine.seam import Order, RewriteEngine, Written
 from lakewarden.engine.spark import Meter, kill_timeout, parallelism, task_reason, ticking, wait_until_idle
-from lakewarden.errors import CommitLost, CommitUnknown, Refused
+from lakewarden.errors import CommitDeclined, CommitLost, CommitUnknown, Refused
 from lakewarden.formats.seam import Rewrite
 from lakewarden.jobs.arrivals import Arrivals
 from lakewarden.jobs.clustering import clustering
@@ -103,6 +104,9 @@ def _round(plan: Plan, view: TableView, files: FileSet, policy: Policy, context:
     groups = plan.groups()
     context.format.retain(files, [path for group in groups for path in group.paths()])
     prefixes = _prefixes(plan, view, files, context)
+    for said in odd_properties(context.format.parquet_properties(view)) if prefixes else ():
+        log.warning("%s: %s", view.ref, said)
+        context.progress.note(f"{view.ref}: {said}")
     context.step(
         StepName.WRITING, {"outputs": {str(number): list(paths) for number, paths in prefixes.items()}}
     )
@@ -346,6 +350,10 @@ class _Rewriting:
                 # Inside the lock: a process that stops leaves at most one commit whose outcome the table must tell.
                 self.context.step(StepName.COMMITTING, detail)
                 snapshot_id = self.context.format.commit_rewrite(rewrite, arrivals)
+        except CommitDeclined as error:
+            # Nothing is removed: a proxy may have sent the request twice, and the first copy may still arrive.
+            reason = f"{error.message}; what was written stays until a sweep"
+            return [self._spare(each.group, RunState.FAILED, reason) for each in written]
         except CommitLost as error:
             carried = arrivals.written if arrivals else ()
             fate = self._discard([each.group for each in written], written, carried)

@@ -9,6 +9,7 @@ import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from lakewarden import clock
 from lakewarden.engine.objects import Objects
@@ -18,10 +19,12 @@ from lakewarden.safety.ownership import (
     MARKS,
     MetadataFile,
     Places,
-    ahead,
-    check_not_ahead,
+    check_one_history,
     check_ownership,
+    forks,
     format_of,
+    history,
+    of_this_table,
     roots,
 )
 from lakewarden.state.database import State
@@ -38,6 +41,8 @@ _METADATA = re.compile(r"\.metadata\.json(\.gz)?$")
 METADATA = r"\.metadata\.json(\.gz)?$|/schema/schema-\d+$|/_delta_log/|/\.hoodie/"
 # Each takes half a kilobyte.
 _MOST = 50_000
+# How far Iceberg lets the times of two entries of a metadata log be in the wrong order.
+_SKEW_MS = 60_000
 # A commit that is under way is over by then, or waits for something that takes long.
 _WAITS = (0.5, 2.0)
 
@@ -78,14 +83,27 @@ class KnownStrays:
                 del self._by_table[next(iter(self._by_table))]
 
 
-def refuse_foreign(action: str, view: TableView) -> None:
-    """Refused where the table's folders hold metadata of another format: then another tool owns the files in them."""
+def refuse_foreign(action: str, view: TableView, state: State, known: KnownStrays) -> None:
+    """Refused where the table's folders hold metadata of another format: then another tool owns the files in them.
+
+    Iceberg metadata beside a Paimon table counts too, unless the table publishes it itself or an operator has claimed it.
+    """
+    refuse_other_formats(action, view)
+    if view.format == "paimon":
+        strays = strays_in_metadata_folders(Objects(view.io), view, Places(), known)
+        check_ownership(action, view, (), unclaimed(state, view, strays))
+
+
+def refuse_other_formats(action: str, view: TableView) -> None:
+    """The same for metadata that nobody can claim: its files say that the whole folder is another tool's."""
     check_ownership(action, view, (), foreign_metadata(Objects(view.io), view))
 
 
 def foreign_metadata(objects: Objects, view: TableView) -> list[MetadataFile]:
     """A file of each other format's metadata in the table's folders: a few short listings, whatever the table's size."""
-    places = {Location.of(each): each.rstrip("/") for each in roots(view).values()}
+    # Apache XTable writes the metadata of its target format into the folder of the data files.
+    named = (*roots(view).values(), join(view.location, "data"))
+    places = {Location.of(each): each.rstrip("/") for each in named}
     folders = [
         f"{place}/{folder}"
         for place in places.values()
@@ -154,27 +172,112 @@ def unclaimed(state: State, view: TableView, strays: Sequence[MetadataFile]) -> 
 
 
 def settled(
-    objects: Objects, view: TableView, strays: Sequence[MetadataFile], look: Callable[[], TableView]
+    objects: Objects,
+    view: TableView,
+    strays: Sequence[MetadataFile],
+    look: Callable[[], TableView],
+    *,
+    whole: bool = True,
 ) -> list[MetadataFile]:
-    """Without metadata files of commits that were under way when they were listed and have failed since.
+    """Without metadata files of commits that failed, and without earlier states of the table that its log no longer names.
 
     A writer puts its metadata file there before the catalog leads to it, and deletes it where another writer was faster.
-    What succeeded is an ancestor of the table as `look` reads it.
+    What succeeded is an ancestor of the table as `look` reads it. With `whole` also files from before the log are judged, by
+    the logs of earlier metadata files.
     """
     left = list(strays)
     for wait in _WAITS:
-        newer = ahead(view, left)
-        if not newer:
-            break
+        left = _without_ancestors(objects, view, left, whole=whole)
+        under_way = forks(view, left)
+        if not under_way:
+            return left
         clock.sleep(wait)
         view = look()
-        there = objects.stat([each.path for each in newer])
-        gone = {each.path for each, stat in zip(newer, there, strict=True) if stat is None}
+        there = objects.stat([each.path for each in under_way])
+        gone = {each.path for each, stat in zip(under_way, there, strict=True) if stat is None}
         left = [each for each in left if each.path not in gone]
-    return left
+    dead = {each.path for each in forks(view, left) if _is_dead(objects, view, each)}
+    return [each for each in left if each.path not in dead]
 
 
-def refuse_ahead(
+def _without_ancestors(
+    objects: Objects, view: TableView, strays: Sequence[MetadataFile], *, whole: bool
+) -> list[MetadataFile]:
+    """Follows the logs: the oldest file that one names has a log itself. What they cover and do not name is a fork.
+
+    Where no older log can be read the walk ends. Files from before may be ancestors or not: they pass.
+    """
+    own, since, oldest = history(view), view.log_since_ms, view.metadata_log[:1]
+    unnamed = of_this_table(view, strays)
+    left = [each for each in (unnamed if whole else forks(view, strays)) if not own.has(each.path)]
+    while since is not None and any(_may_be_before(each, since) for each in left):
+        named = _log_of(objects, view, oldest[0])
+        if not own.add(path for path, _ in named):
+            break
+        left = [each for each in left if not own.has(each.path)]
+        first, at = named[0]
+        since, oldest = min(since, at), (first,)
+    forked = {each.path for each in left if whole and since is not None and _written_since(each, since)}
+    ancestors = {each.path for each in unnamed if own.has(each.path)}
+    return [
+        replace(each, forked=True) if each.path in forked else each
+        for each in strays
+        if each.path not in ancestors
+    ]
+
+
+def _written_since(found: MetadataFile, since: int) -> bool:
+    return found.updated_ms is None or found.updated_ms >= since
+
+
+def _may_be_before(found: MetadataFile, since: int) -> bool:
+    """Whether an older log than one that begins at `since` may name the file: writers' clocks differ."""
+    return found.updated_ms is None or found.updated_ms < since + _SKEW_MS
+
+
+def _log_of(objects: Objects, view: TableView, path: str) -> list[tuple[str, int]]:
+    """The metadata files that an earlier metadata file of the table names, oldest first; none where it cannot be read."""
+    try:
+        document = _document(objects.read(path, 0, None))
+    except FileNotFoundError:
+        return []
+    log = document.get("metadata-log")
+    if document.get("table-uuid") != view.uuid or not isinstance(log, list):
+        return []
+    try:
+        return [(str(each["metadata-file"]), int(each["timestamp-ms"])) for each in log]
+    except (KeyError, TypeError, ValueError):  # no log that anything can be told by
+        return []
+
+
+def _is_dead(objects: Objects, view: TableView, found: MetadataFile) -> bool:
+    """Whether no catalog can be using a metadata file: its current snapshot cannot be read, and neither can any other that this
+    table does not have.
+
+    A commit that failed and a table that another catalog moved once leave the same file. Only who cleans up after a failure
+    deletes the snapshot's manifest list. Its age tells nothing: another catalog's table may rest for months.
+    """
+    try:
+        document = _document(objects.read(found.path, 0, None))
+    except FileNotFoundError:
+        return True
+    snapshots = document.get("snapshots")
+    # A commit that was tried again kept its snapshot's id, and wrote another manifest list.
+    known = {(each.id, Location.of(each.manifest_list)) for each in view.snapshots if each.manifest_list}
+    if not isinstance(snapshots, list) or not all(isinstance(each, dict) for each in snapshots):
+        return False
+    lists = {each.get("snapshot-id"): str(each.get("manifest-list") or "") for each in snapshots}
+    unknown = {id_: place for id_, place in lists.items() if (id_, Location.of(place)) not in known}
+    if document.get("current-snapshot-id") not in unknown:
+        return False
+    # A place outside may be one that these credentials do not show.
+    folders = [Location.of(each) for each in roots(view).values()]
+    if not all(any(Location.of(place).inside(each) for each in folders) for place in unknown.values()):
+        return False
+    return all(each is None for each in objects.stat(list(unknown.values())))
+
+
+def refuse_forked(
     action: str,
     view: TableView,
     places: Places,
@@ -182,12 +285,13 @@ def refuse_ahead(
     state: State,
     known: KnownStrays,
 ) -> None:
-    """Refused where the table has newer metadata than the catalog leads to: another catalog may move it too."""
+    """Refused where the table has metadata that is no earlier state of what the catalog leads to: another catalog may move it."""
     objects = Objects(view.io)
     strays = unclaimed(state, view, strays_in_metadata_folders(objects, view, places, known))
-    found = settled(objects, view, strays, look)
-    if ahead(view, found):
-        check_not_ahead(action, look(), found)
+    # No file is deleted by who asks this: the log alone will do, and reap looks further back.
+    found = settled(objects, view, strays, look, whole=False)
+    if forks(view, found):
+        check_one_history(action, look(), found)
 
 
 def _read_all(paths: Sequence[str], read: Callable[[str], MetadataFile | None]) -> list[MetadataFile | None]:

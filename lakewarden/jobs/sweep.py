@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
@@ -22,13 +22,12 @@ from lakewarden.model import Hold, HoldKind, Job, TableView
 from lakewarden.plan import Bounds, ManyDoomed, Plan, count_spared
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import Holds, known_age
+from lakewarden.safety.streams import Uncommitted
 
 REASON = "no metadata names it"
 
 # A part of a path that tools pass over; a partition folder such as `_day=7` is not one.
 _HIDDEN = re.compile(r"^\.|^_[^=]*$")
-# Flink names the manifests of what it has not committed yet after its job.
-_FLINK_MANIFEST = re.compile(r"/([0-9a-f]{32})-[^/]*-\d+-\d+-\d+-\d+[^/]*\.avro$")
 _RUN = re.compile(r"lakewarden-(\d{8}-\d{6}-[0-9a-f]{6})-")
 
 
@@ -40,6 +39,9 @@ class Fate(StrEnum):
     DOOMED = "doomed already"
     HIDDEN = "hidden"
     FOREIGN = "foreign"
+    EARLIER = "earlier"
+    SHARED = "shared"
+    DOUBTFUL = "doubtful"
     ACTIVE = "active"
     STAGED = "staged"
     STREAM = "stream"
@@ -63,11 +65,22 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Every unnamed file's fate. `orphans` are rows of the listing."""
+    """Every unnamed file's fate. `orphans` are rows of the listing. `why` are reasons that this table has for a fate."""
 
     listed: int
     fates: Mapping[Fate, tuple[int, int]]
     orphans: pa.Table
+    why: Mapping[Fate, str] = field(default_factory=dict)
+
+    def spare(self, those: Any, fate: Fate, why: str) -> Judged:
+        """With another fate for some of the orphans: `those` has a boolean for each."""
+        left, spared = self.orphans.filter(pc.invert(those)), self.orphans.filter(those)
+        fates = {**self.fates, Fate.ORPHAN: _count(left), fate: _count(spared)}
+        return replace(self, fates=fates, orphans=left, why={**self.why, fate: why})
+
+
+def _count(files: pa.Table) -> tuple[int, int]:
+    return files.num_rows, pc.sum(files["size"]).as_py() or 0
 
 
 def judge(
@@ -80,7 +93,7 @@ def judge(
     open_runs: Collection[str],
     young_since: datetime,
     names: Names,
-    flink_jobs: Collection[str] = (),
+    uncommitted: Uncommitted,
 ) -> Judged:
     """The fate of every listed file. Only what nobody can need any more and is old enough is an orphan."""
     unnamed = listing.files.filter(pa.array(~named))
@@ -88,7 +101,7 @@ def judge(
     fates: list[Fate] = []
     for path, modified in zip(unnamed["path"].to_pylist(), unnamed["modified"].to_pylist(), strict=True):
         fates.append(
-            _fate(path, modified, roots, restored, doomed, holds, open_runs, young_since, names, flink_jobs)
+            _fate(path, modified, roots, restored, doomed, holds, open_runs, young_since, names, uncommitted)
         )
     told = np.array([str(each) for each in fates], dtype=object)
     sizes = unnamed["size"].to_numpy()
@@ -113,15 +126,14 @@ def _fate(
     open_runs: Collection[str],
     young_since: datetime,
     names: Names,
-    flink_jobs: Collection[str],
+    uncommitted: Uncommitted,
 ) -> Fate:
     place = Location.of(path)
     if restored(path):
         return Fate.RESTORED
     if doomed(path):
         return Fate.DOOMED
-    job = _FLINK_MANIFEST.search(path)
-    if job is not None and job[1] in flink_jobs:
+    if uncommitted.names(path):
         return Fate.STREAM
     hold = holds.covering(path, modified)
     if hold is not None:
@@ -135,7 +147,9 @@ def _fate(
         if not names.ours.search(place.normal):
             return Fate.FOREIGN
     known = known_age(modified)
-    return Fate.YOUNG if known is None or known > young_since else Fate.ORPHAN
+    if known is None or known > young_since:
+        return Fate.YOUNG
+    return Fate.STREAM if uncommitted.may_include(known) else Fate.ORPHAN
 
 
 def _held(hold: Hold) -> Fate:
@@ -153,9 +167,12 @@ _WHY = {
     Fate.DOOMED: "doomed already: waits for reap",
     Fate.HIDDEN: "hidden: its name begins with a dot or an underscore",
     Fate.FOREIGN: "foreign: not a file a table's writer leaves behind",
+    Fate.EARLIER: "older than the table",
+    Fate.SHARED: "another table's writer names the folder",
+    Fate.DOUBTFUL: "another table may name the file by another path",
     Fate.ACTIVE: "active: a writer may be at it",
     Fate.STAGED: "staged: a load waits to be adopted",
-    Fate.STREAM: "a Flink job of the table's history may still commit it",
+    Fate.STREAM: "a streaming writer of the table's history may still commit it",
 }
 
 
@@ -171,9 +188,9 @@ def plan(
     `not_own` are places that the table's writer names, by what names them; they were not looked at.
     """
     check_share(view, policy, judged)
-    young = f"young: {policy.explain('orphan_grace_hours')}"
+    why = {**_WHY, Fate.YOUNG: f"young: {policy.explain('orphan_grace_hours')}", **judged.why}
     spared = [
-        ("file", count, size, young if fate is Fate.YOUNG else _WHY[fate])
+        ("file", count, size, why[fate])
         for fate, (count, size) in judged.fates.items()
         if fate not in (Fate.NAMED, Fate.ORPHAN)
     ]

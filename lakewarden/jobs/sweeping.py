@@ -6,9 +6,10 @@ other way round it would be taken for an orphan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,8 @@ import pyarrow.compute as pc
 
 from lakewarden import clock
 from lakewarden.aliases import Aliases
+from lakewarden.engine.kernels.metadata_file import MetadataFile, read_metadata_files
+from lakewarden.engine.kernels.storage import Store
 from lakewarden.engine.objects import LISTING, Objects
 from lakewarden.errors import LakewardenError, Refused
 from lakewarden.formats.names import names_of
@@ -23,6 +26,7 @@ from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs import sweep
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.expire import refuse_without_gc
+from lakewarden.jobs.foreign import began, without_foreign
 from lakewarden.jobs.grounds import Grounds, places_of
 from lakewarden.jobs.inventory import read_inventory
 from lakewarden.jobs.moved_on import moved_on
@@ -32,12 +36,12 @@ from lakewarden.jobs.sweep import Fate, Judged, Listing
 from lakewarden.location import Location, all_inside, inside, normal, normals, shortest
 from lakewarden.model import RunState, TableRef, TableView
 from lakewarden.policy.resolve import Policy
-from lakewarden.safety.holds import gather
+from lakewarden.safety.holds import gather, known_age
 from lakewarden.safety.ownership import EXTERNAL, Places, roots
 from lakewarden.safety.proof import Proof
 from lakewarden.safety.reached import Reached, contains
 from lakewarden.safety.spelling import Spellings
-from lakewarden.safety.streams import flink_jobs
+from lakewarden.safety.streams import Uncommitted, flink_manifests, uncommitted_since
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.runs import Journal
 
@@ -46,6 +50,8 @@ CAUSE = "sweep"
 _FUTURE = timedelta(minutes=5)
 # Files that metadata names and the listing does not are asked for one by one, so many at once.
 _ASKED_AT_ONCE = 1_000
+# Fates of files that may be another's.
+_FOREIGN = (Fate.FOREIGN, Fate.EARLIER, Fate.SHARED, Fate.DOUBTFUL)
 # How often a table may be another one after it was read than it was before.
 _ATTEMPTS = 3
 
@@ -67,8 +73,11 @@ def prepare(
         fresh, proof = _proven(neighbours, listing, format_, objects)
         refuse_without_gc("sweep", fresh)
         judged = _judge(grounds, listing, fresh, proof, policy, now)
+        judged = without_foreign(
+            judged, fresh, neighbours.others, places, partial(_began, listing, fresh, objects, places, now)
+        )
         try:
-            _check_spellings(format_, fresh, proof, listing, grounds.lake.aliases, judged)
+            judged = _without_doubtful(format_, fresh, proof, listing, grounds.lake.aliases, judged)
             break
         except Refused:
             raise
@@ -119,7 +128,7 @@ def counters(view: TableView, judged: Judged) -> dict[str, int]:
             judged.fates[each][0] for each in (Fate.YOUNG, Fate.ACTIVE, Fate.STAGED, Fate.STREAM)
         ),
         "skipped_hidden": judged.fates[Fate.HIDDEN][0],
-        "skipped_foreign": judged.fates[Fate.FOREIGN][0],
+        "skipped_foreign": sum(judged.fates[each][0] for each in _FOREIGN),
         "skipped_restored": judged.fates[Fate.RESTORED][0],
         "already_doomed": judged.fates[Fate.DOOMED][0],
     }
@@ -148,6 +157,10 @@ def _listing(grounds: Grounds, objects: Objects, view: TableView, policy: Policy
     began = clock.now()
     batches = [batch for folder in folders for batch in objects.list(folder)]
     return Listing(pa.Table.from_batches(batches, LISTING), began, folders)
+
+
+def _began(listing: Listing, view: TableView, objects: Objects, places: Places, now: datetime) -> datetime:
+    return began(listing, view, objects, places.since.get(view.uuid, now))
 
 
 def _metadata_files(listing: Listing) -> dict[str, str]:
@@ -231,15 +244,20 @@ def _check_lived_in(listing: Listing, view: TableView, own: Reached, places: Pla
             )
 
 
-def _check_spellings(
+def _without_doubtful(
     format_: TableFormat, view: TableView, proof: Proof, listing: Listing, aliases: Aliases, judged: Judged
-) -> None:
-    """Refused where an orphan may be a file that the metadata has another name of."""
+) -> Judged:
+    """Refused where an orphan may be a file that the metadata has another name of; without those of another table's metadata."""
     numbers = proof.reached[0].numbers
     if len(shortest(roots(view).values())) == 1:  # what was listed in the only folder is named in it
         numbers = np.setdiff1d(numbers, listing.numbers)
     made = Spellings("sweep", view, lambda: named_files(format_, view, numbers), aliases)
     made.check(judged.orphans["path"])
+    doubtful = made.doubtful(judged.orphans["path"], proof.reached[1:])
+    if not doubtful:
+        return judged
+    those = pc.is_in(judged.orphans["path"], pa.array(list(doubtful), pa.string()))
+    return judged.spare(those, Fate.DOUBTFUL, next(iter(doubtful.values())))
 
 
 def _contradiction(view: TableView, reason: str, hint: str) -> Refused:
@@ -250,27 +268,49 @@ def _judge(
     grounds: Grounds, listing: Listing, view: TableView, proof: Proof, policy: Policy, now: datetime
 ) -> Judged:
     known, aliases = DoomedFiles(grounds.state), grounds.lake.aliases
+    named = proof.names(listing.files["path"], listing.numbers)
+    unnamed = listing.files["path"].filter(pa.array(~named))
+    restarts = policy.hours("snapshot_restart_hours")
     return sweep.judge(
         listing,
-        named=proof.names(listing.files["path"], listing.numbers),
+        named=named,
         restored=_among(known.restored_paths(view.uuid), aliases),
         doomed=_among(known.doomed_paths(view.uuid), aliases),
         holds=replace(gather(view, grounds.state, now), aliases=aliases),
         open_runs=_open_runs(grounds, view.ref),
         young_since=now - policy.hours("orphan_grace_hours"),
         names=names_of(view),
-        flink_jobs=flink_jobs(view),
+        uncommitted=uncommitted(view, unnamed.to_pylist(), restarts, now, aliases),
     )
+
+
+def uncommitted(
+    view: TableView, unnamed: Iterable[str], restarts: timedelta, now: datetime, aliases: Aliases
+) -> Uncommitted:
+    """What streaming writers may still commit: Flink's manifests among these files that no snapshot names, and what they name."""
+    manifests = flink_manifests(view, unnamed)
+    unread: set[str] = set()
+
+    def names() -> Iterator[str]:
+        wanted = [MetadataFile(path, "manifest") for path in manifests]
+        for read in read_metadata_files(wanted, Store(view.io)) if wanted else ():
+            yield read.path
+            if read.table is not None:
+                yield from read.table["path"].to_pylist()
+            else:  # such as half a file of a task that was killed: no file since the job's last commit is judged
+                unread.add(manifests[read.path])
+
+    files = frozenset(normal(each) for path in names() for each in aliases.spellings(path))
+    return Uncommitted(files, uncommitted_since(view, unread, restarts, now))
 
 
 def _as_they_are_now(objects: Objects, judged: Judged, young_since: datetime) -> Judged:
     """An inventory may be days old: what is gone, has changed or was written again since is no orphan of it."""
     found = judged.orphans
     now = objects.look(found["path"].to_pylist())
-    same = pc.and_(
-        pc.fill_null(pc.equal(now["size"], found["size"]), False),
-        pc.fill_null(pc.less_equal(now["modified"], pa.scalar(young_since, now["modified"].type)), False),
-    )
+    ages = [known_age(each) for each in now["modified"].to_pylist()]
+    old = pa.array([each is not None and each <= young_since for each in ages], pa.bool_())
+    same = pc.and_(pc.fill_null(pc.equal(now["size"], found["size"]), False), old)
     files = found.filter(same).set_column(3, "stamp", now["stamp"].filter(same))
     fates = {**judged.fates, Fate.ORPHAN: (files.num_rows, pc.sum(files["size"]).as_py() or 0)}
     return replace(judged, orphans=files, fates=fates)

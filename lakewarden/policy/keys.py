@@ -25,6 +25,7 @@ class Say(StrEnum):
 
     ANY = "any value"
     MORE = "only more than the operator's value"
+    ADD = "only names besides the operator's"
     LESS = "only less than the operator's value"
     OFF = "only false"
     ON = "only true"
@@ -37,7 +38,8 @@ class Key:
     """One row of the table. `least` and `most` bound a number, or how many names a list has.
 
     `call_least` is the bound for one call, where that is lower. `by_property` is what a table's properties may say; `safer`
-    are the choices from the least to the most careful one, for a key of which they may say MORE.
+    are the choices from the least to the most careful one, for a key of which they may say MORE; `unset` is the number that
+    `none` counts as there.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Key:
     call_least: float | None = None
     by_property: Say = Say.NOTHING
     safer: tuple[str, ...] = ()
+    unset: float = math.inf
 
     @property
     def optional(self) -> bool:
@@ -82,6 +85,8 @@ class Key:
                 return True
             case Say.MORE:
                 return self._at_least(value, operators)
+            case Say.ADD:
+                return not set(_several(value)) <= set(_several(operators))
             case Say.LESS:
                 return self._at_least(operators, value)
             case Say.OFF:
@@ -95,13 +100,20 @@ class Key:
             case _:
                 assert_never(self.by_property)
 
+    def with_operators(self, value: PolicyValue, operators: PolicyValue) -> PolicyValue:
+        """The value that counts where a table's property may say this one."""
+        if self.by_property is not Say.ADD:
+            return value
+        names = (str(each) for each in (*_several(operators), *_several(value)))
+        return tuple(dict.fromkeys(names))
+
     def _at_least(self, one: PolicyValue, other: PolicyValue) -> bool:
-        """A number that is not set is without bound, names that are not set are none."""
         if self.safer:
             return self.safer.index(str(one)) >= self.safer.index(str(other))
-        if self.kind is Kind.NAMES:
-            return set(_several(one)) >= set(_several(other))
-        return _number(one) >= _number(other)
+        return self._number(one) >= self._number(other)
+
+    def _number(self, value: PolicyValue) -> float:
+        return float(value) if isinstance(value, int | float) else self.unset
 
     def allowed(self) -> str:
         """What may be written, in words: `a size in bytes, at least 1`."""
@@ -147,10 +159,6 @@ class Key:
 
 def _several(value: PolicyValue) -> tuple[str | int, ...]:
     return value if isinstance(value, tuple) else ()
-
-
-def _number(value: PolicyValue) -> float:
-    return float(value) if isinstance(value, int | float) else math.inf
 
 
 def _plain(number: float) -> str:
@@ -299,28 +307,21 @@ _ROWS: tuple[Key, ...] = (
 # shortens a grace, widens a scope, names another catalog or carries an expression.
 _BY_PROPERTY: dict[Say, tuple[str, ...]] = {
     Say.ANY: (
-        "rewrite_enabled",
-        "rewrite_engine",
         "rewrite_encodings",
         "rewrite_strategy",
         "rewrite_zorder_columns",
         "rewrite_sort_columns",
         "rewrite_branch",
         "rewrite_output_spec_id",
-        "rewrite_max_group_bytes",
         "rewrite_target_bytes",
         "rewrite_small_bytes",
         "rewrite_max_bytes",
         "rewrite_min_input_files",
         "rewrite_merge",
-        "rewrite_sealed_after_hours",
-        "delete_compaction_enabled",
         "delete_compaction_min_deletes",
         "delete_compaction_ratio",
-        "manifest_rewrite_enabled",
         "manifest_rewrite_min_manifests",
         "manifest_target_bytes",
-        "history_compaction_enabled",
     ),
     Say.MORE: (
         "snapshot_retention_hours",
@@ -331,10 +332,13 @@ _BY_PROPERTY: dict[Say, tuple[str, ...]] = {
         "orphan_grace_hours",
         "delete_grace_hours",
         "cold_retention_hours",
-        "protected_tags",
         "rewrite_digest",
+        "rewrite_engine",
+        "rewrite_sealed_after_hours",
     ),
+    Say.ADD: ("protected_tags", "lineage_required_keys"),
     Say.LESS: (
+        "rewrite_max_group_bytes",
         "rewrite_max_bytes_per_run",
         "rewrite_max_commits",
         "snapshot_expire_limit",
@@ -343,19 +347,31 @@ _BY_PROPERTY: dict[Say, tuple[str, ...]] = {
     ),
     Say.OFF: (
         "maintenance_enabled",
+        "rewrite_enabled",
+        "delete_compaction_enabled",
+        "manifest_rewrite_enabled",
+        "history_compaction_enabled",
         "snapshot_expiry_enabled",
         "partition_expiry_enabled",
         "orphan_sweep_enabled",
         "reap_outside_location",
     ),
     Say.ON: ("snapshot_expiry_reserved",),
-    Say.UNSET: ("lineage_required_keys", "lineage_allowed_operations", "lineage_overwrite_operators"),
+    Say.UNSET: ("lineage_allowed_operations", "lineage_overwrite_operators"),
 }
-_SAFER = {"rewrite_digest": ("off", "auto", "rows")}
+# The format's own writers prove a count only, whatever `rewrite_digest` asks for.
+_SAFER = {"rewrite_digest": ("off", "auto", "rows"), "rewrite_engine": ("iceberg", "arrow")}
+# A partition that no setting seals may be rewritten at once.
+_UNSET = {"rewrite_sealed_after_hours": -math.inf}
 _SAYS = {name: say for say, names in _BY_PROPERTY.items() for name in names}
 
 KEYS: tuple[Key, ...] = tuple(
-    replace(each, by_property=_SAYS.get(each.name, Say.NOTHING), safer=_SAFER.get(each.name, ()))
+    replace(
+        each,
+        by_property=_SAYS.get(each.name, Say.NOTHING),
+        safer=_SAFER.get(each.name, ()),
+        unset=_UNSET.get(each.name, math.inf),
+    )
     for each in _ROWS
 )
 

@@ -171,8 +171,10 @@ def _read_writers(
         is_set = operators.origin.layer not in (Layer.DEFAULT, Layer.TABLE_OPTION)
         if known.call_least is not None and isinstance(value, int) and value < (known.least or 0):
             yield Ignored(name, str(written), origin, f"must be {known.allowed()}")
-        elif name in trusted or known.may_say(value, operators.value, is_set=is_set):
+        elif name in trusted:
             values[name] = Value(name, value, origin)
+        elif known.may_say(value, operators.value, is_set=is_set):
+            values[name] = Value(name, known.with_operators(value, operators.value), origin)
         elif value != operators.value:  # what the operator says as well is not worth a word
             yield Ignored(
                 name, str(written), origin, _why_ignored(known, known.by_property, operators, table)

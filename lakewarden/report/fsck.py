@@ -109,7 +109,7 @@ def _told(finding: Finding) -> list[RenderableType]:
 
 def _looked_at(done: Checkup) -> str:
     looked = done.looked
-    footers = f", {counted(looked.footers, 'footer')}" if done.deep else ""
+    footers = f", {counted(looked.footers, 'data or delete file')} decoded" if done.deep else ""
     return (
         f"  looked at {counted(looked.snapshots, 'snapshot')}, {counted(looked.manifests, 'manifest')}, "
         f"{counted(looked.files, 'file')} they name{footers}, and {counted(looked.listed, 'file')} in the table's folders, "

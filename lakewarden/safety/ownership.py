@@ -7,13 +7,15 @@ are one, and nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from lakewarden.aliases import Aliases, Disk
 from lakewarden.errors import Refused
-from lakewarden.location import Location, inside, same
-from lakewarden.model import TableView
+from lakewarden.location import Location, inside, is_generated, name_of, parent, real, same
+from lakewarden.model import TableRef, TableView
+from lakewarden.state.tables import FirstSeen
 
 # Where a table may put files outside of its location.
 ELSEWHERE = (
@@ -47,7 +49,8 @@ PUBLISHES = "metadata.iceberg.storage"
 class MetadataFile:
     """A table's metadata file and whose it says it is. Of an unreadable one, and of very old ones, some is not known.
 
-    `updated_ms` None: it does not say when it was written, and counts as newer than any other.
+    `updated_ms` None: it does not say when it was written, and counts as newer than any other. `forked`: logs of the table's
+    earlier metadata files prove that it is none of them.
     """
 
     path: str
@@ -56,6 +59,7 @@ class MetadataFile:
     format: str = "iceberg"
     updated_ms: int | None = None
     sequence_number: int = 0
+    forked: bool = False
 
 
 def format_of(path: str) -> str | None:
@@ -80,16 +84,47 @@ class Places:
     """Which of the places that a table says it writes to count as its own: nothing is listed or deleted anywhere else.
 
     Its location when it was first seen (`homes`, by uuid) does, and what the operator names (`confirmed`: `own_places`). A
-    location that was changed since, and places that its properties name, are the writer's word. Paimon does not let a
-    location be changed: where the catalog says the table is, it is.
+    location that was changed since, and places that its properties name, are the writer's word. So is a new uuid: a table of
+    a name that is known (`named`) lies where the earlier ones of that name lay, or beside them. Paimon does not let a location
+    be changed: where the catalog says the table is, it is.
     """
 
     homes: Mapping[str, str] = field(default_factory=dict)
     confirmed: tuple[str, ...] = ()
     aliases: Aliases = field(default_factory=Aliases)
+    named: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    since: Mapping[str, datetime] = field(default_factory=dict)
+    first: Mapping[str, str] = field(default_factory=dict)  # by uuid, the location itself
+
+    @classmethod
+    def of(
+        cls, seen: Iterable[FirstSeen], confirmed: tuple[str, ...] = (), aliases: Aliases | None = None
+    ) -> Places:
+        """By what is remembered of every table, the one that was seen earliest first."""
+        homes: dict[str, str] = {}
+        named: dict[str, list[str]] = {}
+        since: dict[str, datetime] = {}
+        first: dict[str, str] = {}
+        for each in seen:
+            earlier = named.setdefault(each.name, [])
+            homes[each.uuid] = _home(each.location, earlier, TableRef.parse(each.name).name)
+            first[each.uuid] = each.location
+            since[each.uuid] = each.since
+            home = homes[each.uuid]
+            earlier[:] = [*(place for place in earlier if not _beside(place, home)), home]
+        return cls(homes, confirmed, aliases or Aliases(), named, since, first)
 
     def home(self, view: TableView) -> str:
-        return view.location if view.format == "paimon" else self.homes.get(view.uuid, view.location)
+        if view.format == "paimon":
+            return view.location
+        found = self.homes.get(view.uuid)
+        return (
+            _home(view.location, self.named.get(str(view.ref), ()), view.ref.name) if found is None else found
+        )
+
+    def inherits(self, view: TableView) -> bool:
+        """Whether the table is said to be at home where an earlier one of its name was, and not where it was first seen itself."""
+        return not same(self.home(view), self.first.get(view.uuid, view.location))
 
     def is_own(self, view: TableView, place: str) -> bool:
         own = (self.home(view), *self.confirmed)
@@ -105,6 +140,31 @@ class Places:
 NO_HOMES = Places()
 
 
+def _home(location: str, earlier: Sequence[str], name: str) -> str:
+    """Where a table that is first seen at a location is at home, by the homes of earlier tables of its name.
+
+    Whoever writes a table can give it a new uuid and another location in one commit. A table that was dropped and created
+    again lies at the same place, or beside it in a folder of its own that is called like the table (Trino and Nessie add a
+    number). Anywhere else the operator is asked.
+    """
+    called = _called(location, name)
+    if not earlier or any(inside(location, each) or (called and _beside(location, each)) for each in earlier):
+        return location
+    return earlier[-1]
+
+
+def _called(location: str, table: str) -> bool:
+    """Whether a folder bears the name of a table, alone or with something that sets it apart from earlier ones."""
+    folder = name_of(location.rstrip("/"))
+    return folder == table or folder.startswith(tuple(f"{table}{sign}" for sign in "-_."))
+
+
+def _beside(one: str, other: str) -> bool:
+    """In one folder. Two buckets lie in none."""
+    below = all(Location.of(each).path.strip("/") for each in (one, other))
+    return below and same(parent(one.rstrip("/")), parent(other.rstrip("/")))
+
+
 def check_ownership(
     action: str,
     view: TableView,
@@ -116,7 +176,7 @@ def check_ownership(
 
     `others` are all tables of all catalogs, this one among them or not; `found` are metadata files in its folders.
     """
-    disk = Disk()
+    disk = Disk(strict=False)
     for other in others:
         if other.ref == view.ref and other.uuid == view.uuid:
             continue
@@ -124,45 +184,88 @@ def check_ownership(
             _check_same_table(action, view, other)
         elif not _publishes(view, other):
             _check_apart(action, view, other, places, disk)
-    check_not_ahead(action, view, found)
+    check_one_history(action, view, found)
     for each in found:
         _check_own(action, view, each)
 
 
-def check_not_ahead(action: str, view: TableView, found: Sequence[MetadataFile]) -> None:
-    """Refused where a metadata file of this very table is newer than the one the catalog leads to, and not its ancestor.
+def check_one_history(action: str, view: TableView, found: Sequence[MetadataFile]) -> None:
+    """Refused where a metadata file of this very table is neither the one the catalog leads to nor an ancestor of that.
 
-    Then another catalog moves the table too, or the catalog was set back to an earlier state: the newer file may name
-    snapshots that the older one does not know, or no longer knows.
+    Then another catalog moves the table too, or the catalog was set back to an earlier state, or a commit failed and left the
+    file. In the first two cases it may name files that our side does not know, or no longer knows, and it is itself in use.
     """
-    for each in ahead(view, found):
+    for each in forks(view, found):
+        newer = "newer " if _is_ahead(view, each) else ""
         raise Refused(
             action=action,
             target=view.ref,
-            reason=f"{each.path} is newer metadata of this very table (uuid {view.uuid}) than {view.metadata_location}, "
-            f"to which catalog {view.ref.catalog} leads, and not an earlier state of it",
+            reason=f"{each.path} is {newer}metadata of this very table (uuid {view.uuid}), and not an earlier state of "
+            f"{view.metadata_location}, to which catalog {view.ref.catalog} leads",
             hint="nothing was changed; if another catalog has this table, drop one of the two registrations, keeping the files; "
-            f"if a commit failed and left the file, the table's next commit settles it; if the table was set back, {_adopt(view)}",
+            f"if a commit failed and left the file, or the table was set back, and no catalog uses the file, {_adopt(view)}",
         )
 
 
-def ahead(view: TableView, found: Sequence[MetadataFile]) -> list[MetadataFile]:
-    """Metadata files of this very table that are newer than its pointer, and not its ancestors."""
-    newer = [
+def forks(view: TableView, found: Sequence[MetadataFile]) -> list[MetadataFile]:
+    """Metadata files of this very table that are neither its pointer nor its ancestors, as far back as its log tells.
+
+    Back to the oldest entry of the log every ancestor is known by name. A file from before may be an ancestor that the log no
+    longer names, unless it is known to be `forked`.
+    """
+    since = view.updated_ms + 1 if view.log_since_ms is None else view.log_since_ms
+    suspects = [
         each
-        for each in found
-        if each.uuid == view.uuid
-        and each.format == view.format == "iceberg"
-        and (
-            each.updated_ms is None
-            or each.updated_ms > view.updated_ms
-            or each.sequence_number > view.sequence_number
-        )
+        for each in of_this_table(view, found)
+        if each.forked or _is_ahead(view, each) or (each.updated_ms is not None and each.updated_ms >= since)
     ]
-    if not newer:
+    if not suspects:
         return []
-    own = {Location.of(each) for each in (view.metadata_location, *view.metadata_log)}
-    return [each for each in newer if Location.of(each.path) not in own]
+    own = history(view)
+    return [each for each in suspects if not own.has(each.path)]
+
+
+def of_this_table(view: TableView, found: Sequence[MetadataFile]) -> list[MetadataFile]:
+    return [each for each in found if each.uuid == view.uuid and each.format == view.format == "iceberg"]
+
+
+class History:
+    """Metadata files that are known to be states of a table.
+
+    They are known under any name of their place, also by a link or on a second mount: whether files in such a place may be
+    deleted is judged elsewhere (see spelling.py), and that judgement names both places.
+    """
+
+    def __init__(self, paths: Iterable[str] = ()) -> None:
+        self._places: set[Location] = set()
+        self._names: set[str] = set()
+        self.add(paths)
+
+    def add(self, paths: Iterable[str]) -> bool:
+        """Whether any of them was not known."""
+        before = len(self._places)
+        for path in paths:
+            self._places |= {Location.of(path), Location.of(real(path))}
+            self._names |= {name_of(path)} if is_generated(path) else set()
+        return len(self._places) > before
+
+    def has(self, path: str) -> bool:
+        return (
+            Location.of(path) in self._places
+            or name_of(path) in self._names
+            or Location.of(real(path)) in self._places
+        )
+
+
+def history(view: TableView) -> History:
+    """The metadata file the catalog leads to, and the ancestors that it names."""
+    return History((view.metadata_location, *view.metadata_log))
+
+
+def _is_ahead(view: TableView, found: MetadataFile) -> bool:
+    """Newer than the pointer, by its time or by its sequence number: clocks of two writers differ."""
+    later = found.updated_ms is None or found.updated_ms > view.updated_ms
+    return later or found.sequence_number > view.sequence_number
 
 
 def is_same(one: TableView, other: TableView) -> bool:
@@ -197,22 +300,46 @@ def _check_apart(action: str, view: TableView, other: TableView, places: Places,
 def _overlaps(
     mine: Mapping[str, str], other: TableView, places: Places, disk: Disk
 ) -> Iterator[tuple[str, str]]:
-    """What the other table's writer says counts only inside this table's places: one that names the whole warehouse would
-    otherwise stop every deletion in the lake. Files that it names are in every proof, wherever they lie."""
+    """Only where the other table is at home counts. What its writer says besides could stop every deletion in the lake: see
+    `shared`. Files that it names are in every proof, wherever they lie."""
     home = places.home(other)
-    theirs = {**roots(other), "location": home}
-    if not same(other.location, home):
-        theirs["new location"] = other.location
+    there = Location.of(home)
+    if places.inherits(other) and not any(inside(other.location, each) for each in (home, *mine.values())):
+        return  # a table of a name that another one had: it lies elsewhere
     for name, place in mine.items():
         names = places.aliases.covering(place)
-        for other_name, other_place in theirs.items():
-            there = Location.of(other_place)
-            if other_name == "location":
-                found = any(each.may_overlap(there) for each in names) or disk.overlap(place, other_place)
-            else:
-                found = any(there.may_be_inside(each) for each in names) or disk.lies_in(other_place, place)
-            if found:
-                yield f"{place} ({name})", f"{other_place} ({other_name})"
+        if any(each.may_overlap(there) for each in names) or disk.overlap(place, home):
+            yield f"{place} ({name})", f"{home} (location)"
+
+
+def shared(view: TableView, others: Sequence[TableView], places: Places) -> dict[str, str]:
+    """Folders inside the table's own places that writers of other tables name, and which table names each, by what.
+
+    Nothing in them is known to be an orphan of this table.
+    """
+    disk, own, found = Disk(strict=False), places.own(view).values(), dict[str, str]()
+    for other in others:
+        if other.uuid == view.uuid or _publishes(view, other):
+            continue
+        home = places.home(other)
+        for name, place in roots(other).items():
+            if same(place, home):
+                continue
+            for each in own:
+                folder = _part(each, place, places.aliases, disk)
+                if folder is not None:
+                    found.setdefault(folder, f"{other.ref} by {name}")
+    return found
+
+
+def _part(own: str, place: str, aliases: Aliases, disk: Disk) -> str | None:
+    """The part of an own place that another place is. Where that has another name there, it may be any part: the whole."""
+    spelled = next((each for each in aliases.spellings(place) if inside(each, own)), None)
+    if spelled is not None:
+        return spelled
+    there = Location.of(place)
+    may = any(there.may_be_inside(each) for each in aliases.covering(own)) or disk.lies_in(place, own)
+    return own if may else None
 
 
 def _check_own(action: str, view: TableView, found: MetadataFile) -> None:

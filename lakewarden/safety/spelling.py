@@ -1,14 +1,14 @@
-"""Two names of one place inside one table: told apart for sure, or refused with both names.
+"""Two names of one place, in one table or in two: told apart for sure, or refused with both names.
 
 A file that the metadata names under one spelling and that a store lists under another looks like two files: one that is
 needed, and one that nothing names. Whether two spellings are one place is known of a disk of this machine (device and inode),
 and where the operator says so. Else a table on two stores is refused, and so is a file to be deleted whose path ends like
-that of a needed file in another place.
+that of a needed file in another place. Another table may need the files too, by another path: those stay, and the rest goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,13 @@ from lakewarden.errors import Refused
 from lakewarden.location import (
     Location,
     all_inside,
+    distinctive,
+    is_local,
+    join,
     may_be_in,
+    name_of,
     normals,
+    numbered_parents,
     one_of_each_store,
     parent,
     parents,
@@ -28,16 +33,17 @@ from lakewarden.location import (
     shortest,
     tails,
     without_common_end,
+    without_partitions,
 )
 from lakewarden.model import TableView
 from lakewarden.safety.ownership import roots
-from lakewarden.safety.reached import contains
+from lakewarden.safety.reached import Files, FilesByFolder, Reached, contains
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# A file is compared by its name and its folder's; one that lies right in a folder of the table by its name alone.
-_NAME, _NAME_AND_FOLDER = 1, 2
+# Any odd number of 64 bits: two hashes are mixed with it.
+_ODD = 0x9E3779B97F4A7C15
 
 
 class Spellings:
@@ -51,6 +57,9 @@ class Spellings:
         self._disk = Disk()
         self._roots = [_Root(each, aliases) for each in shortest(roots(view).values())]
         self._names = [name for root in self._roots for name in root.names]
+        # In other tables' files a link that is a folder of this table is known to every proof under both names.
+        self._linked = aliases.and_links(root.path for root in self._roots)
+        self._linked_roots = [_Root(root.path, self._linked) for root in self._roots]
         self._strangers = _strangers(_Paths.of(roots(view).values()), view.location, aliases)
         for paths in self._named():
             outside = paths.where(~paths.may_be_in(self._names))
@@ -64,26 +73,31 @@ class Spellings:
         left = _Paths.of(candidates.to_pylist())
         self._check_stores(left)
         self._check_folders(left)
-        for root in self._roots:
-            mine = all_inside(left.written, [root.path]).to_numpy(zero_copy_only=False)
-            self._check_ends(left.where(mine), root.elsewhere, root.path, root.is_elsewhere)
-            left = left.where(~mine)
-        if len(left):
-            self._check_ends(left, self._inside, None, self._is_inside)
+        for root, mine in _by_root(left, self._roots):
+            files = root.elsewhere if root else self._inside
+            for candidate, other in self._alike(files, mine, root):
+                raise self._one_file(candidate, other)
+
+    def doubtful(self, candidates: pa.Array | pa.ChunkedArray, others: Iterable[Reached]) -> dict[str, str]:
+        """Of these files those that another table may need by another path, each with the reason.
+
+        `others` is what was read of all other tables. It is no refusal: their writers chose the paths, and one path must not
+        stop the deletion of other tables' files.
+        """
+        files, tables = _Paths.of(candidates.to_pylist()), list(others)
+        return {**self._called_like(files, tables), **self._in_one_folder(files, tables)}
 
     def _named(self) -> Iterator[_Paths]:
         return (_Paths(each, normals(each)) for each in self._read())
 
     @cached_property
-    def _inside(self) -> _Elsewhere:
+    def _inside(self) -> Files:
         """For a file that lies in none of the table's folders, those that do are elsewhere."""
-        found = _Elsewhere()
+        found = FilesByFolder()
         for paths in self._named():
-            found.add(paths.where(self._is_inside(paths)))
-        return found
-
-    def _is_inside(self, paths: _Paths) -> Any:
-        return paths.may_be_in(self._names)
+            inside = paths.where(paths.may_be_in(self._names))
+            found.add(inside.written, inside.plain)
+        return found.files()
 
     def _check_stores(self, candidates: _Paths) -> None:
         home = self._view.location
@@ -93,6 +107,66 @@ class Spellings:
                 f"{_store(home)}/FOLDER = {_store(path)}/FOLDER",
                 f"{_store(home)} != {_store(path)}",
             )
+
+    def _called_like(self, candidates: _Paths, others: Iterable[Reached]) -> dict[str, str]:
+        """Files that are called like one that another table names outside its own folders."""
+        import numpy as np
+
+        tables = [each for each in others if len(each.outside.names)]  # nearly never any
+        if not tables:
+            return {}
+        every = np.unique(np.concatenate([each.outside.names for each in tables]))
+        left = candidates.where(contains(every, candidates.names()))
+        names, found = left.names(), dict[str, str]()
+        for table in tables if len(left) else ():
+            mine = left.where(contains(table.outside.names, names))
+            for root, those in _by_root(mine, self._linked_roots) if len(mine) else ():
+                for candidate, other in self._alike(table.outside, those, root):
+                    reason = f"{table.table} names {other}, which may be the same file"
+                    found.setdefault(candidate, self._settled_by(reason, *self._lines(candidate, other)))
+        return found
+
+    def _in_one_folder(self, candidates: _Paths, others: Iterable[Reached]) -> dict[str, str]:
+        """Files in a folder of this machine that another table uses by another path: where it names files outside its own
+        folders, what a link in these leads to, and for files outside of this table also its own folders."""
+        folders, places = numbered_parents(candidates.written)
+        if not any(is_local(each) for each in folders):
+            return {}
+        named, linked, own = _Identities(), _Identities(), _Identities()
+        for table in others:
+            named.add(table.outside.folders, table)
+            linked.add(table.linked, table)
+            own.add(table.roots, table)
+        why: dict[int, str] = {}
+        for number, folder in enumerate(folders):
+            around = self._disk.around(folder)
+            itself = {key: shown for key, shown in around.items() if key == self._disk.identity(folder)}
+            users = [*named.of(itself), *linked.of(around)]
+            if self._leads_out(folder):
+                users += own.of(around)
+            for shown, other, table in users:
+                if not self._is_spelled(folder, other):
+                    reason = f"{folder} and {other}, which {table.table} uses, are one folder or one lies in the other"
+                    lines = self._lines(real(shown), other if same(real(shown), shown) else shown)
+                    why[number] = self._settled_by(reason, *lines)
+        return {
+            candidates.written[row].as_py(): why[place]
+            for row, place in enumerate(places.tolist())
+            if place in why
+        }
+
+    def _is_spelled(self, folder: str, other: str) -> bool:
+        """Whether a folder is, or lies in, another one by its name: then every proof knows its files by that name."""
+        mine = [Location.of(each) for each in self._linked.spellings(folder)]
+        theirs = [Location.of(each) for each in self._linked.spellings(other)]
+        return any(one.may_be_inside(each) for one in mine for each in theirs)
+
+    def _leads_out(self, folder: str) -> bool:
+        """Whether a folder of this machine is none of the table's, or a link that leads out of the table."""
+        if not is_local(folder):
+            return False
+        around = self._disk.around(real(folder))
+        return not any(self._disk.identity(each.path) in around for each in self._roots)
 
     def _check_folders(self, candidates: _Paths) -> None:
         """By device and inode: the table's own folders, those that its metadata names, those of the files to be deleted."""
@@ -105,11 +179,12 @@ class Spellings:
                 around = self._disk.around(other)
                 if own in around:
                     raise self._one_folder(root.path, other, around[own])
-        self._check_same_folder(asked.texts())
+        self._check_one_of([path for root in self._roots for path in root.elsewhere.folders], asked.texts())
 
-    def _check_same_folder(self, asked: Iterable[str]) -> None:
+    def _check_one_of(self, folders: Iterable[str], asked: Iterable[str]) -> None:
+        """Refused where a folder of files to be deleted is one of these, and is not spelled so."""
         named: dict[tuple[int, int], list[str]] = {}
-        for each in dict.fromkeys(path for root in self._roots for path in root.elsewhere.folders):
+        for each in dict.fromkeys(folders):
             identity = self._disk.identity(each)
             if identity is not None:
                 named.setdefault(identity, []).append(each)
@@ -121,6 +196,7 @@ class Spellings:
                     raise self._one_folder(folder, other, other)
 
     def _one_folder(self, path: str, other: str, shown: str) -> Refused:
+        """`shown` is the part of the other folder's path that is the first folder."""
         identity = self._disk.identity(path) or ("unknown", "unknown")
         return self._refused(
             f"{path} and {other} are one folder under two names, or one lies in the other"
@@ -128,37 +204,31 @@ class Spellings:
             *self._lines(*((real(other), other) if same(path, shown) else (path, shown))),
         )
 
-    def _check_ends(
-        self,
-        candidates: _Paths,
-        elsewhere: _Elsewhere,
-        root: str | None,
-        is_elsewhere: Callable[[_Paths], Any],
-    ) -> None:
-        if not len(candidates) or not elsewhere.files:
-            return
-        right_in = _booleans(root is not None and same(parent(each), root) for each in candidates.texts())
-        for parts, chosen in ((_NAME, right_in), (_NAME_AND_FOLDER, ~right_in)):
-            mine = candidates.where(chosen)
-            found = mine.where(contains(elsewhere.ends(parts), mine.ends(parts)))
-            if len(found):
-                candidate = found.texts()[0]
-                other = self._named_like(found, parts, is_elsewhere)
-                raise self._refused(
-                    f"{candidate} is to be deleted, and {other}, which its metadata names, ends in the same way;"
-                    " whether both are one file cannot be told",
-                    *self._lines(candidate, other),
-                )
+    def _alike(self, files: Files, candidates: _Paths, root: _Root | None) -> Iterator[tuple[str, str]]:
+        """Files that are called like one of these, and that one. `root` is the folder of the table that all candidates lie in."""
+        known = _Elsewhere.of(files, root)
+        for candidate, folders in known.alike(candidates, root) if known else ():
+            for folder in folders:
+                if not self._apart(parent(candidate), folder, in_table=root is not None):
+                    yield candidate, join(folder, name_of(candidate))
 
-    def _named_like(self, candidates: _Paths, parts: int, is_elsewhere: Callable[[_Paths], Any]) -> str:
-        """The file that the first of these is like."""
-        wanted = candidates.ends(parts)[:1]
-        for paths in self._named():
-            elsewhere = paths.where(is_elsewhere(paths))
-            found = elsewhere.where(contains(wanted, elsewhere.ends(parts)))
-            if len(found):
-                return found.texts()[0]
-        raise AssertionError("what was read of the metadata before is in it")
+    def _apart(self, folder: str, other: str, *, in_table: bool) -> bool:
+        """Whether these two folders are known to be two, so that equal names say nothing."""
+        if any(Location.of(other).may_be_inside(each) for each in self._aliases.apart_from(folder)):
+            return True
+        # Partitions of one place: their files are told apart by their paths.
+        names = () if in_table else self._aliases.spellings(folder)
+        return any(without_partitions(each) == without_partitions(other) for each in names)
+
+    def _one_file(self, candidate: str, other: str) -> Refused:
+        return self._refused(
+            f"{candidate} is to be deleted, and {other}, which its metadata names, ends in the same way;"
+            " whether both are one file cannot be told",
+            *self._lines(candidate, other),
+        )
+
+    def _settled_by(self, reason: str, if_one: str, if_two: str) -> str:
+        return f"{reason}; add `{if_one}` or `{if_two}` to aliases in [paths] of lakewarden.toml"
 
     def _lines(self, one: str, other: str) -> tuple[str, str]:
         first, second = without_common_end(one, other)
@@ -172,6 +242,26 @@ class Spellings:
             hint=f"nothing was changed; add to aliases in [paths] of lakewarden.toml: `{if_one}` if both are one place,"
             f" `{if_two}` if they are not; then run again",
         )
+
+
+class _Identities:
+    """Folders that other tables use, by device and inode."""
+
+    def __init__(self) -> None:
+        self._disk = Disk(strict=False)
+        self._found: dict[tuple[int, int], list[tuple[str, Reached]]] = {}
+
+    def add(self, folders: Iterable[str], table: Reached) -> None:
+        for each in folders:
+            identity = self._disk.identity(each)
+            if identity is not None:
+                self._found.setdefault(identity, []).append((each, table))
+
+    def of(self, around: Mapping[tuple[int, int], str]) -> Iterator[tuple[str, str, Reached]]:
+        """Those among these folders (each with its name here): that name, the one that the other table uses, and the table."""
+        for identity, shown in around.items():
+            for other, table in self._found.get(identity, ()):
+                yield shown, other, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,32 +295,21 @@ class _Paths:
     def may_be_in(self, folders: Iterable[Location]) -> Any:
         return may_be_in(self.plain, folders)
 
-    def ends(self, parts: int) -> Any:
-        return tails(self.plain, parts)
+    def names(self) -> Any:
+        """Hashes of the last parts."""
+        return tails(self.plain, 1)
 
+    def names_of_folders(self) -> Any:
+        import polars as pl
 
-class _Elsewhere:
-    """Files that the metadata names outside of some folder: how they end, and their folders."""
+        column: Any = pl.from_arrow(self.plain)
+        return tails(column.str.replace("/[^/]*$", "").to_arrow(), 1)
 
-    def __init__(self) -> None:
-        self._ends: dict[int, list[Any]] = {_NAME: [], _NAME_AND_FOLDER: []}
-        self._sorted: dict[int, Any] = {}
-        self.folders: dict[str, None] = {}
-        self.files = 0
-
-    def add(self, paths: _Paths) -> None:
-        self.files += len(paths)
-        for parts, found in self._ends.items():
-            found.append(paths.ends(parts))
-        self._sorted.clear()
-
-    def ends(self, parts: int) -> Any:
-        """Sorted numbers."""
-        import numpy as np
-
-        if parts not in self._sorted:
-            self._sorted[parts] = np.unique(np.concatenate(self._ends[parts]))
-        return self._sorted[parts]
+    def known_by_name(self, root: str | None) -> Any:
+        """For each file of a folder of the table (or of none) whether its name is enough to know it by."""
+        # The folder of a file right in a root may be called otherwise under the root's other name.
+        right_in = _booleans(root is not None and same(parent(each), root) for each in self.texts())
+        return right_in | distinctive(self.plain)
 
 
 class _Root:
@@ -240,17 +319,76 @@ class _Root:
         self.path = path
         self.names = aliases.covering(path)
         self._apart = aliases.apart_from(path)
-        self.elsewhere = _Elsewhere()
+        self._elsewhere = FilesByFolder()
 
     def add(self, paths: _Paths) -> None:
         outside = paths.where(~paths.may_be_in(self.names))
         if len(outside):  # nearly never
-            self.elsewhere.folders.update(dict.fromkeys(parents(outside.written)))
-            self.elsewhere.add(outside.where(self.is_elsewhere(outside)))
+            self._elsewhere.add(outside.written, outside.plain)
 
-    def is_elsewhere(self, paths: _Paths) -> Any:
-        """For each path whether it is outside of the folder, and the operator does not tell the two places apart."""
-        return ~paths.may_be_in([*self.names, *self._apart])
+    @cached_property
+    def elsewhere(self) -> Files:
+        return self._elsewhere.files()
+
+    def is_elsewhere(self, folders: _Paths) -> Any:
+        """For each whether it is outside of this one, and the operator does not tell the two places apart."""
+        return ~folders.may_be_in([*self.names, *self._apart])
+
+
+@dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    """Files in folders that may be a second name of the place where the candidates are."""
+
+    files: Files
+    folders: _Paths
+
+    @classmethod
+    def of(cls, files: Files, root: _Root | None) -> _Elsewhere | None:
+        """None where there are none."""
+        folders = _Paths.of(files.folders)
+        if root is not None and len(files.names):
+            chosen = root.is_elsewhere(folders)
+            if not chosen.all():
+                files = Files(
+                    files.folders, *(each[chosen[files.places]] for each in (files.names, files.places))
+                )
+        return cls(files, folders) if len(files.names) else None
+
+    def alike(self, candidates: _Paths, root: _Root | None) -> Iterator[tuple[str, list[str]]]:
+        """Candidates that are called like some of the files, and the folders of those."""
+        import numpy as np
+
+        names, by_name = candidates.names(), candidates.known_by_name(root.path if root else None)
+        found = contains(self.files.names, names)
+        if (found & ~by_name).any():
+            ends = np.unique(_and(self.files.names, self.folders.names()[self.files.places]))
+            found &= by_name | contains(ends, _and(names, candidates.names_of_folders()))
+        for place in np.flatnonzero(found).tolist():
+            candidate = candidates.written[place].as_py()
+            first, last = (
+                np.searchsorted(self.files.names, names[place], side) for side in ("left", "right")
+            )
+            folders = [self.files.folders[each] for each in np.unique(self.files.places[first:last])]
+            own = name_of(parent(candidate))
+            yield candidate, [each for each in folders if by_name[place] or name_of(each) == own]
+
+
+def _by_root(candidates: _Paths, roots_: Iterable[_Root]) -> Iterator[tuple[_Root | None, _Paths]]:
+    """Files by the folder of the table that they surely lie in; the last are in none."""
+    for root in roots_:
+        mine = all_inside(candidates.written, [root.path]).to_numpy(zero_copy_only=False)
+        if mine.any():
+            yield root, candidates.where(mine)
+        candidates = candidates.where(~mine)
+    if len(candidates):
+        yield None, candidates
+
+
+def _and(names: Any, folders: Any) -> Any:
+    """One number for the hashes of a file's name and its folder's."""
+    import numpy as np
+
+    return names * np.uint64(_ODD) ^ folders
 
 
 def _strangers(paths: _Paths, home: str, aliases: Aliases) -> dict[str, None]:

@@ -11,15 +11,20 @@ between would be hidden by an older one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from lakewarden.location import normal
 from lakewarden.model import Hold, HoldKind, Snapshot, TableView
 
 # How long a streaming writer is waited for after its last commit, where no policy was asked.
 RESTARTS = timedelta(days=30)
 FLINK_JOB = "flink.job-id"
+FLINK_MANIFESTS = "flink.manifests.location"
+# Flink names the manifests of what it has not committed yet after its job.
+_FLINK_MANIFEST = re.compile(r"/([0-9a-f]{32})-[^/]*-\d+-\d+-\d+-\d+[^/]*\.avro$")
 _FLINK_OPERATOR, _FLINK_CHECKPOINT = "flink.operator-id", "flink.max-committed-checkpoint-id"
 _SPARK_QUERY, _SPARK_EPOCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
 _KAFKA_OFFSETS = "kafka.connect.offsets."
@@ -30,6 +35,10 @@ _OURS = "lakewarden"
 _ENDED = str(2**63 - 1)
 # A job that has ended may still fail over to its last commit, but not for long.
 _AFTER_ITS_END = timedelta(days=1)
+# A writer begins the files of its next commit before the last one is made, and commits may wait for a catalog that is away.
+_BEFORE_THE_COMMIT = timedelta(days=1)
+# These keep the names of uncommitted files in a state of their own, which cannot be read here.
+_KAFKA, _PAIMON, _FLINK = "Kafka Connect", "Paimon commit user", "Flink job"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +64,18 @@ def progress(format_: str, summary: Mapping[str, str]) -> Iterator[Progress]:
     if format_ == "paimon":
         user, commit = summary.get(_PAIMON_USER), summary.get(_PAIMON_COMMIT)
         if user is not None and user != _OURS and commit is not None and commit != _ENDED:
-            yield Progress(Writer("Paimon commit user", user), f"commit {commit}")
+            yield Progress(Writer(_PAIMON, user), f"commit {commit}")
         return
     job, checkpoint = summary.get(FLINK_JOB), summary.get(_FLINK_CHECKPOINT)
     if job is not None and checkpoint is not None:
-        writer = Writer("Flink job", job, summary.get(_FLINK_OPERATOR, ""))
+        writer = Writer(_FLINK, job, summary.get(_FLINK_OPERATOR, ""))
         yield Progress(writer, f"checkpoint {checkpoint}", checkpoint == _ENDED)
     query, epoch = summary.get(_SPARK_QUERY), summary.get(_SPARK_EPOCH)
     if query is not None and epoch is not None:
         yield Progress(Writer("Spark query", query), f"epoch {epoch}")
     for key, offsets in summary.items():
         if key.startswith(_KAFKA_OFFSETS):
-            yield Progress(Writer("Kafka Connect", key.removeprefix(_KAFKA_OFFSETS)), f"offsets {offsets}")
+            yield Progress(Writer(_KAFKA, key.removeprefix(_KAFKA_OFFSETS)), f"offsets {offsets}")
 
 
 def held_for_restarts(view: TableView, within: timedelta, now: datetime) -> Iterator[Hold]:
@@ -118,10 +127,53 @@ def held_in(
             )
 
 
-def flink_jobs(view: TableView) -> frozenset[str]:
-    """Jobs that the table's history knows: what bears the name of one may still be committed."""
-    told = (each.summary.get(FLINK_JOB) for each in view.snapshots)
-    return frozenset(job for job in told if job)
+@dataclass(frozen=True, slots=True)
+class Uncommitted:
+    """Files that no snapshot names yet and that a streaming writer commits after a restart.
+
+    Flink's Iceberg sink names them in manifests that bear the id of its job: `files` are what those manifests name, in normal
+    form. The other writers keep such names to themselves: whatever was written since `since` may be theirs.
+    """
+
+    files: frozenset[str] = frozenset()
+    since: datetime | None = None
+
+    def names(self, path: str) -> bool:
+        return bool(self.files) and normal(path) in self.files
+
+    def may_include(self, modified: datetime) -> bool:
+        return self.since is not None and modified >= self.since
+
+
+def flink_manifests(view: TableView, paths: Iterable[str]) -> dict[str, str]:
+    """Of these files the manifests that Flink has not committed yet, each with its job: one that the table's history knows."""
+    jobs = {each.summary.get(FLINK_JOB) for each in view.snapshots} - {None}
+    matches = ((path, _FLINK_MANIFEST.search(path)) for path in paths if jobs)
+    return {path: match[1] for path, match in matches if match is not None and match[1] in jobs}
+
+
+def uncommitted_since(
+    view: TableView, unread: Collection[str], within: timedelta, now: datetime
+) -> datetime | None:
+    """Since when files may belong to the next commit of a writer whose uncommitted files are not known; None for no such writer.
+
+    `unread` are Flink jobs of which a manifest cannot be read. A table may also keep these manifests in a place that is not listed.
+    """
+    newest: dict[Writer, tuple[datetime, bool]] = {}
+    for snapshot in view.snapshots:
+        for each in progress(view.format, snapshot.summary):
+            newest[each.writer] = max(
+                newest.get(each.writer, (snapshot.committed_at, False)), (snapshot.committed_at, each.ended)
+            )
+    unlisted = FLINK_MANIFESTS in view.properties
+    moments = [
+        committed
+        for writer, (committed, ended) in newest.items()
+        if writer.engine in (_KAFKA, _PAIMON, _FLINK)
+        and committed + (_AFTER_ITS_END if ended else within) > now
+        and (writer.id in unread or (not ended and (writer.engine != _FLINK or unlisted)))
+    ]
+    return min(moments) - _BEFORE_THE_COMMIT if moments else None
 
 
 def _heads(view: TableView) -> Iterator[int | None]:

@@ -26,6 +26,16 @@ class Seen:
     seen_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class FirstSeen:
+    """Where a table lay, and what its name was, when it was first read."""
+
+    uuid: str
+    name: str
+    location: str
+    since: datetime
+
+
 class SeenTables:
     def __init__(self, state: State) -> None:
         self._state = state
@@ -62,11 +72,12 @@ class SeenTables:
             rows = connection.execute(select(seen_tables).order_by(seen_tables.c.table_name)).all()
         return {row.table_name: Seen(row.uuid, row.properties, row.seen_at) for row in rows}
 
-    def homes(self) -> dict[str, str]:
-        """Of every table that was ever read, by uuid: its location when it was first seen."""
+    def first_seen(self) -> list[FirstSeen]:
+        """Every table that was ever read, the one that was seen earliest first."""
+        ordered = select(homes).order_by(homes.c.since, homes.c.table_uuid)
         with self._state.read() as connection:
-            rows = connection.execute(select(homes.c.table_uuid, homes.c.location)).all()
-        return {row.table_uuid: row.location for row in rows}
+            rows = connection.execute(ordered).all()
+        return [FirstSeen(row.table_uuid, row.table_name, row.location, row.since) for row in rows]
 
 
 def _remember_homes(connection: Connection, views: Sequence[TableView], now: datetime) -> None:

@@ -12,15 +12,16 @@ from datetime import datetime
 
 from lakewarden.config import Config
 from lakewarden.errors import PolicyError
-from lakewarden.model import Job, RunState, TableRef, cold_source
+from lakewarden.model import Job, RunState, TableRef
 from lakewarden.policy.asked import jobs_by
 from lakewarden.policy.patterns import matches
 from lakewarden.policy.resolve import Layers, resolve
 from lakewarden.serving import WorkerConfig
+from lakewarden.state.cold_tables import ColdTables
 from lakewarden.state.database import State
 from lakewarden.state.policies import Policies
 from lakewarden.state.standings import GONE, PASS, SEEN, Standing, Standings
-from lakewarden.state.tables import SeenTables
+from lakewarden.state.tables import Seen, SeenTables
 from lakewarden.worker.schedule import Book, Charge, backoff
 
 RUNNING = "running"
@@ -42,6 +43,7 @@ class Roster:
 
     def __init__(self, state: State, config: Config) -> None:
         self._standings, self._policies, self._seen = Standings(state), Policies(state), SeenTables(state)
+        self._cold = ColdTables(state)
         self._config = config
         self._slots: dict[str, dict[str, Standing]] = {}
         self._book = Book()
@@ -74,8 +76,7 @@ class Roster:
         stored, seen = self._policies.all(), self._seen.all()
         tables = [name for name in self._slots if self._present(name)]
         self._charges = tuple(
-            self._charge(name, stored.get(name, {}), seen[name].properties if name in seen else {})
-            for name in sorted(tables)
+            self._charge(name, stored.get(name, {}), seen.get(name)) for name in sorted(tables)
         )
         self._known = {each.table: self._known[each.table] for each in self._charges}
 
@@ -165,21 +166,28 @@ class Roster:
 
     # ------------------------------------------------------------ what a table's policy asks for
 
-    def _charge(self, table: str, stored: Mapping[str, object], properties: Mapping[str, str]) -> Charge:
+    def _charge(self, table: str, stored: Mapping[str, object], seen: Seen | None) -> Charge:
         since = self._slots[table][SEEN].began_at
-        signature = (stored, properties, since)
+        properties = seen.properties if seen else {}
+        # Asked each time: a cold table is made before the first copy in it is recorded.
+        live = self._cold.source(properties, seen.uuid) if seen else ""
+        signature = (stored, properties, since, live)
         known = self._known.get(table)
         if known is not None and known[0] == signature:
             return known[1]
         assert since is not None, "a table that is seen is seen at some time"
-        made = self._judged(table, since, stored, properties)
+        made = self._judged(table, since, stored, properties, live)
         self._known[table] = (signature, made)
         return made
 
     def _judged(
-        self, table: str, since: datetime, stored: Mapping[str, object], properties: Mapping[str, str]
+        self,
+        table: str,
+        since: datetime,
+        stored: Mapping[str, object],
+        properties: Mapping[str, str],
+        live: str,
     ) -> Charge:
-        live = cold_source(properties)
         if live:
             return Charge(table, since, (), f"it is the colder tier of {live}, and looked after with it")
         layers = Layers.of(self._config.policy, table_properties=properties, stored=stored)

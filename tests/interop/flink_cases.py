@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tests.interop.flink import Flink, Session, flink
-from tests.interop.lake import DELETING, Lake, lake, paimon_lake, plant_orphan
+from tests.interop.lake import DELETING, Lake, lake, paimon_lake
 from tests.interop.parts import NotToBeHad
 from tests.interop.places import BARE, EVERYWHERE, FILE, Place, place
 from tests.interop.report import Report
@@ -32,6 +32,7 @@ class Streams:
     lake: Lake
     catalog: str
     settings: dict[str, str]
+    walked: bool  # whether a restarted job looks for its checkpoint parent by parent, as with Iceberg
 
     def session(self, rate: int = SLOWLY, **settings: str) -> Session:
         session = self.flink.session({**self.settings, **settings})
@@ -61,11 +62,37 @@ class Streams:
             self.lake.maintain(table, beside)
 
     def delete(self) -> None:
-        """Compact first, so that the newest snapshot is ours, then expire every snapshot that may go."""
+        """Compact first, so that the newest snapshot is ours, then expire every snapshot that may go.
+
+        A restarted job of Flink walks from the head down to its checkpoint. Snapshots of others stand between the two, which
+        expire would take if they were not held.
+        """
         for table in self.tables():
-            self.lake.run("compact", table)
+            for clustered in ({}, {"rewrite_strategy": "sort", "rewrite_sort_columns": ["s"]}):
+                self.lake.run("compact", table, **clustered)
+            if self.walked:
+                self.lake.commit_nothing(table)
+                self.lake.commit_nothing(table)
             for job in DELETING:
                 self.lake.run(job, table)
+            if self.walked:
+                steps = self.steps_to_checkpoint(table)
+                assert steps >= 2, f"{steps} snapshots between the head and Flink's checkpoint judge nothing"
+
+    def steps_to_checkpoint(self, table: str) -> int:
+        """How many snapshots a restarted job passes by until it finds itself; an error where it does not."""
+        rows = self.lake.spark.sql(
+            f"select snapshot_id, parent_id, summary['flink.job-id'] from {table}.snapshots"
+        ).collect()
+        chain = {row[0]: (row[1], row[2]) for row in rows}
+        (head,) = self.lake.row(f"select snapshot_id from {table}.refs where name = 'main'")
+        steps = 0
+        while head in chain:
+            parent, job = chain[head]
+            if job is not None:
+                return steps
+            head, steps = parent, steps + 1
+        raise AssertionError(f"{table}: the chain ends after {steps} snapshots, without Flink's checkpoint")
 
 
 def through_two_deaths(streams: Streams) -> None:
@@ -106,6 +133,13 @@ def judge(query: Callable[[str], tuple[Any, ...]], catalog: str) -> None:
     assert tuple(map(int, found)) == wanted, f"upserted: {found}, wanted {wanted}"
 
 
+def worked(beside: Lake) -> str:
+    """What was done; a case in which nothing was compacted, expired or deleted judges nothing."""
+    idle = [job for job in ("compact", "expire", "reap") if not beside.counts.get(job)]
+    assert not idle, f"{', '.join(idle)} never had work: {beside.done}"
+    return beside.done
+
+
 # ------------------------------------------------------------ Iceberg
 
 
@@ -116,6 +150,7 @@ def iceberg_streams(running: Flink, beside: Lake, where: Place, newer_sink: bool
         beside,
         _create_catalog({**options, **where.io}),
         {"table.exec.iceberg.use-v2-sink": str(newer_sink).lower()},
+        walked=True,
     )
     session = streams.session()
     session.run("create database flink.db")
@@ -130,13 +165,13 @@ def iceberg_streams(running: Flink, beside: Lake, where: Place, newer_sink: bool
 def iceberg_case(spark: SparkSession, running: Flink, folder: Path, location: str, newer_sink: bool) -> str:
     with place(location, folder) as where, lake(spark, folder, where.catalog_properties) as beside:
         streams = iceberg_streams(running, beside, where, newer_sink)
-        orphan = None if where.on_s3 else plant_orphan(folder / "wh" / "db" / "appended" / "data")
+        orphan = beside.plant_orphan(f"{beside.catalog}.db.appended", folder)
         through_two_deaths(streams)
         judge(beside.row, beside.catalog)
         batch = streams.session(**{"execution.runtime-mode": "batch"})
         judge(lambda query: tuple(batch.run(query)[0]), "flink")
-        assert orphan is None or not orphan.exists(), "an old orphan is still there after sweep and reap"
-        return beside.done
+        assert not orphan.exists(), "an old orphan is still there after sweep and reap"
+        return worked(beside)
 
 
 # ------------------------------------------------------------ Paimon
@@ -146,7 +181,8 @@ def paimon_case(spark: SparkSession, running: Flink, folder: Path, location: str
     folder.mkdir(parents=True)
     warehouse = f"file://{folder}/wh" if location == FILE else f"{folder}/wh"
     with paimon_lake(spark, folder, {"warehouse": warehouse}) as beside:
-        streams = Streams(running, beside, _create_catalog({"type": "paimon", "warehouse": warehouse}), {})
+        catalog = _create_catalog({"type": "paimon", "warehouse": warehouse})
+        streams = Streams(running, beside, catalog, {}, walked=False)
         session = streams.session()
         session.run("create database flink.db")
         options = "'write-only' = 'true', 'bucket' = "
@@ -158,7 +194,7 @@ def paimon_case(spark: SparkSession, running: Flink, folder: Path, location: str
         through_two_deaths(streams)
         batch = streams.session(**{"execution.runtime-mode": "batch"})
         judge(lambda query: tuple(batch.run(query)[0]), "flink")
-        return beside.done
+        return worked(beside)
 
 
 def _create_catalog(options: dict[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from lakewarden.model import RunState
 from tests.interop.lake import Lake
@@ -21,13 +22,14 @@ STEPS: Sequence[Step] = (
     ("reap after sweep", "reap", {}),
 )
 # These always have work here; one that had none would judge nothing.
-MUST_WORK = ("compact", "compact-deletes", "rewrite-manifests", "expire")
+MUST_WORK = ("compact", "compact-deletes", "rewrite-manifests", "expire", "sweep")
 
 
 def through_every_job(
-    lake: Lake, table: str, digest: Callable[[], object], write: Callable[[int], None]
+    lake: Lake, table: str, folder: Path, digest: Callable[[], object], write: Callable[[int], None]
 ) -> str:
     """`write` adds files and deletes rows before each rewrite; after each job the judge must see the same rows."""
+    orphan = lake.plant_orphan(table, folder)
     for number, (name, job, policy) in enumerate(STEPS):
         if job in ("compact", "compact-deletes"):
             write(number)
@@ -36,4 +38,5 @@ def through_every_job(
         after = digest()
         assert after == before, f"after {name} the judge sees {after}, before {before}"
         assert job not in MUST_WORK or run.state is RunState.DONE, f"{name} had nothing to do: {run.reason}"
+    assert not orphan.exists(), "an old orphan is still there after sweep and reap"
     return f"{len(STEPS)} jobs, equal after each"

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lakewarden import Lakewarden
+from lakewarden.location import local_path, split_url
 from lakewarden.model import Run, RunState
 from tests.support.spark import add_catalog, remove_catalog
 
@@ -67,6 +68,14 @@ class Lake:
         (row,) = self.spark.sql(query).collect()
         return tuple(row)
 
+    def plant_orphan(self, table: str, folder: Path) -> Path:
+        return plant_orphan(self.lw.view(table).location, folder)
+
+    def commit_nothing(self, table: str) -> None:
+        """A snapshot of another writer that adds no file."""
+        found = self.spark._jvm.org.apache.iceberg.spark.Spark3Util
+        found.loadIcebergTable(self.spark._jsparkSession, table).newFastAppend().commit()
+
     @property
     def done(self) -> str:
         """What was really done, as the report prints it."""
@@ -98,10 +107,17 @@ def _state(folder: Path) -> dict[str, str]:
     return {"url": f"sqlite:///{folder}/lakewarden.db"}
 
 
-def plant_orphan(folder: Path) -> Path:
-    """A file that no table names, old enough to be swept."""
-    folder.mkdir(parents=True, exist_ok=True)
-    orphan = folder / "orphan-of-interop.parquet"
+def plant_orphan(location: str, folder: Path) -> Path:
+    """A file among the data of the table at this location that no table names, old enough to be swept.
+
+    On S3 too: the server of the tests keeps its objects in files, below the folder of the case.
+    """
+    disk = local_path(location)
+    if disk is None:
+        _, bucket, key = split_url(location)
+        disk = str(next(folder.rglob(bucket)) / key)
+    orphan = Path(disk) / "data" / "orphan-of-interop.parquet"
+    orphan.parent.mkdir(parents=True, exist_ok=True)
     orphan.write_bytes(b"no table names this file")
     old = time.time() - _TWO_DAYS
     os.utime(orphan, (old, old))

@@ -92,10 +92,17 @@ def run(report: Report, spark: SparkSession, folder: Path) -> None:
                 compacted = beside.run("compact", table)
                 assert compacted.state is RunState.DONE, compacted.reason
                 assert beside.digest(table) == before, "Spark sees other rows after compact"
+                write(spark, table, 1)
+                before = beside.digest(table)
+                ordered = beside.run("compact", table, rewrite_strategy="sort", rewrite_sort_columns=["name"])
+                assert ordered.state is RunState.DONE, ordered.reason
+                assert beside.digest(table) == before, "Spark sees other rows after sort"
                 made_by_another_client(spark, properties)
                 assert f"{beside.catalog}.later.made" in [str(each) for each in beside.lw.tables()]
                 assert beside.run("compact", f"{beside.catalog}.later.made").state is RunState.NOTHING_TO_DO
                 for job in ("expire", "sweep", "reap"):
                     refused(beside, job, table)
                 assert beside.digest(table) == before
-                result.text = "compact equal; expire, sweep, reap refused; a later namespace is found"
+                result.text = (
+                    "compact and sort equal; expire, sweep, reap refused; a later namespace is found"
+                )

@@ -66,6 +66,7 @@ def judged(spark: SparkSession, beside: Lake, where: Place, judges: list[Judge],
         f"create table {table} ({COLUMNS}) using iceberg partitioned by (day) tblproperties ("
         f"'format-version' = '{version}', 'write.delete.mode' = 'merge-on-read')"
     )
+    orphan = beside.plant_orphan(table, where.folder)
     for number, (name, job, policy) in enumerate(STEPS):
         if job in ("compact", "compact-deletes"):
             write(spark, table, number)
@@ -77,6 +78,7 @@ def judged(spark: SparkSession, beside: Lake, where: Place, judges: list[Judge],
         assert beside.digest(table) == spark_before, f"Spark sees other rows after {name}"
         for judge in judges:
             _look(judge, where, version, name, before=False)
+    assert not orphan.exists(), "an old orphan is still there after sweep and reap"
 
 
 def _look(judge: Judge, where: Place, version: int, step: str, before: bool) -> None:

@@ -79,6 +79,7 @@ def case(spark: SparkSession, engine: Trino, folder: Path, location: str) -> str
             return through_every_job(
                 beside,
                 table,
+                folder,
                 lambda: engine.digest(table, names),
                 lambda number: write(engine, table, number),
             )

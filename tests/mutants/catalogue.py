@@ -52,13 +52,17 @@ def mutants() -> list[Mutant]:
 
 
 def faults(found: Iterable[Mutant], root: Path = ROOT) -> list[str]:
-    """What is wrong with the entries themselves: a text that is gone, a test file that is gone, a name given twice."""
+    """What is wrong with the entries themselves: a text or a test that is gone, a name or a change given twice."""
     wrong: list[str] = []
     names: set[str] = set()
+    changes: dict[tuple[str, str, str], str] = {}
     for each in found:
         if each.name in names:
             wrong.append(f"{each.name}: the name is given twice")
         names.add(each.name)
+        first = changes.setdefault((each.file, each.find, each.replace), each.name)
+        if first != each.name:
+            wrong.append(f"{each.name}: makes the same change as {first}")
         try:
             each.applied((root / each.file).read_text("utf-8"))
         except (OSError, ValueError) as error:

@@ -20,6 +20,7 @@ from lakewarden.errors import Unreachable
 from lakewarden.lineage.gateway import connection as connections
 from lakewarden.state.operators import OperatorActions
 from lakewarden.state.schema import suspensions
+from tests.support import tls
 from tests.support.console import AT, OPERATE, READ, TABLE, Running, console, said, see
 from tests.support.ports import wait_until
 
@@ -473,6 +474,26 @@ def test_one_address_has_so_many_connections(tmp_path: Path) -> None:
         wires[0].close()
         with few.client(READ) as other:
             assert other.get(f"{API}/tables").status_code == 200
+
+
+def test_connections_that_never_shake_hands_are_counted_and_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 3.0)
+    settings = tls.pair(tmp_path)
+    with (
+        console(tmp_path, connections_per_address=5, **settings) as few,
+        tls.elsewhere(settings) as other,
+        ExitStack() as stack,
+    ):
+        wires = [stack.enter_context(few.wire()) for _ in range(15)]
+        assert said(wires[-1]) == b"", "one too many ends at once"
+        assert other.get(f"{few.address}/health").status_code == 200
+        assert [said(wire) for wire in wires] == [b""] * len(wires)
+        wait_until(lambda: len(few.refusals()) == 15, "all are written down")
+        reasons = [each.detail["reason"] for each in few.refusals()]
+        assert reasons.count("more connections than one address may have") == 10
+        assert reasons.count("the TLS handshake did not end in time") == 5
 
 
 def test_one_that_dribbles_its_body_is_cut_off_and_others_are_served(

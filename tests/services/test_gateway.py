@@ -328,7 +328,7 @@ def test_policies_of_the_table_and_of_the_state_count(site: Site) -> None:
         change.set_properties({"lakewarden.lineage_required_keys": "team"})
     with pytest.raises(ForbiddenError, match="team is missing"):
         python.append(ROWS, snapshot_properties=LINEAGE)
-    python.append(ROWS, snapshot_properties={"team": "a"})
+    python.append(ROWS, snapshot_properties={**LINEAGE, "team": "a"})
     with site.running.state() as state:
         Policies(state).set(f"{site.name}.db.ruled", {"lineage_required_keys": ["desk"]}, None, clock.now())
 

@@ -16,6 +16,7 @@ from pyiceberg.exceptions import ForbiddenError
 
 from lakewarden import clock
 from lakewarden.lineage.gateway.counts import NEW
+from lakewarden.state.cold_files import ColdFile, ColdFiles
 from lakewarden.state.pins import Pin, Pins
 from lakewarden.state.policies import Policies
 from lakewarden.state.rejections import Rejections
@@ -70,6 +71,9 @@ def test_a_cold_table_takes_no_commit_of_any_kind(site: Site) -> None:
     source = {"cold-tier.source": "lake.db.live", "cold-tier.source-uuid": "u-1"}
     site.table("frozen", 2, properties=source)
     was = site.load("frozen")
+    with site.running.state() as state:
+        copy = ColdFile("s3://lake/db/live/a", f"{was['location']}/data/a", 1, "x")
+        ColdFiles(state).add("u-1", [copy], "run", clock.now())
     first, last = ids(was)
     column = {"id": 1, "name": "b", "required": False, "type": "long"}
     tries: list[dict[str, Any]] = [
@@ -102,6 +106,13 @@ def test_a_cold_table_takes_no_commit_of_any_kind(site: Site) -> None:
     )
     assert "read only" in told(site.commit("frozen", setting(owner="me")), 403)
     assert "read only" in told(site.commit("frozen", unsetting("lakewarden.nonsense")), 403)
+
+
+def test_a_property_alone_makes_no_table_a_cold_one(site: Site) -> None:
+    """Hand-off recorded nothing of it: its writers go on, and may take the property away again."""
+    site.table("posing", 2, properties={"cold-tier.source": "lake.db.live", "cold-tier.source-uuid": "u-2"})
+    assert site.commit("posing", setting(owner="me")).status_code == 200
+    assert site.commit("posing", unsetting("cold-tier.source", "cold-tier.source-uuid")).status_code == 200
 
 
 def test_a_plus_in_a_path_is_the_space_that_the_catalog_reads(site: Site) -> None:

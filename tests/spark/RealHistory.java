@@ -1,12 +1,12 @@
 // Small commits of every kind, and the library's own answer to what a table needs. Compiled by Janino in the driver's JVM, so
-// no generics and no lambdas. Data files are a few bytes each: nobody reads their rows.
+// no generics and no lambdas. Data files, and delete files but vectors, are on disk before they are committed.
 package tests;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.File;
-import java.io.FileOutputStream;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.Iterator;
@@ -14,6 +14,7 @@ import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.function.Function;
+import java.util.function.Supplier;
 import org.apache.iceberg.AppendFiles;
 import org.apache.iceberg.ContentFile;
 import org.apache.iceberg.DataFile;
@@ -32,16 +33,19 @@ import org.apache.iceberg.RewriteFiles;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.TableMetadata;
+import org.apache.iceberg.deletes.BaseDVFileWriter;
 
 public final class RealHistory {
   private static final ObjectMapper JSON = new ObjectMapper();
 
-  /** Appends files; those that are not on disk are written. Staged: a snapshot that no ref names. */
-  public void append(Table table, String pathsJson, String branch, boolean staged) throws Exception {
+  /** Appends files, each with its number of rows. Staged: a snapshot that no ref names. */
+  public void append(Table table, String rowsJson, String branch, boolean staged) throws Exception {
     AppendFiles append = table.newFastAppend();
-    String[] paths = (String[]) JSON.readValue(pathsJson, String[].class);
-    for (int i = 0; i < paths.length; i++) {
-      append.appendFile(file(table, paths[i]));
+    JsonNode rows = JSON.readTree(rowsJson);
+    Iterator paths = rows.fieldNames();
+    while (paths.hasNext()) {
+      String path = (String) paths.next();
+      append.appendFile(file(table, path, rows.get(path).asLong()));
     }
     if (staged) {
       append.stageOnly();
@@ -61,7 +65,7 @@ public final class RealHistory {
   }
 
   /** Live files, by the paths their manifests spell, become one. */
-  public void rewrite(Table table, String pathsJson, String output) throws Exception {
+  public void rewrite(Table table, String pathsJson, String output, long rows) throws Exception {
     Set gone = set(pathsJson);
     RewriteFiles rewrite = table.newRewrite();
     Iterator files = content(table, table.currentSnapshot(), ManifestContent.DATA).iterator();
@@ -71,25 +75,35 @@ public final class RealHistory {
         rewrite.deleteFile(file);
       }
     }
-    rewrite.addFile(file(table, output));
+    if (rows > 0L) {
+      rewrite.addFile(file(table, output, rows));
+    }
     rewrite.commit();
   }
 
-  /** A delete file: positions in a Parquet file, a deletion vector where the format version asks for one, or keys. */
-  public void rowDelta(Table table, String path, String target, boolean keys) throws Exception {
-    int version = ((HasTableOperations) table).operations().current().formatVersion();
+  /** A file of keys, or of positions, that is there. */
+  public void rowDelta(Table table, String path, long rows, boolean keys) throws Exception {
     FileMetadata.Builder delete = FileMetadata.deleteFileBuilder(table.spec())
-        .withPath(path).withFileSizeInBytes(8L).withRecordCount(1L);
-    if (keys) {
-      delete.ofEqualityDeletes(new int[] {1}).withFormat("parquet");
-    } else if (version >= 3) {
-      delete.ofPositionDeletes().withFormat("puffin").withReferencedDataFile(target)
-          .withContentOffset(4L).withContentSizeInBytes(4L);
-    } else {
-      delete.ofPositionDeletes().withFormat("parquet");
-    }
-    write(path);
-    table.newRowDelta().addDeletes(delete.build()).commit();
+        .withPath(path).withFileSizeInBytes(size(path)).withRecordCount(rows).withFormat("parquet");
+    table.newRowDelta().addDeletes((keys ? delete.ofEqualityDeletes(new int[] {1}) : delete.ofPositionDeletes()).build())
+        .commit();
+  }
+
+  /** A deletion vector of one row, in a file of its own; the data file must not have one yet. */
+  public void vector(final Table table, final String path, String target, long position) throws Exception {
+    Supplier output = new Supplier() {
+      public Object get() {
+        return table.io().newOutputFile(path);
+      }
+    };
+    BaseDVFileWriter writer = new BaseDVFileWriter(output, new Function() {
+      public Object apply(Object none) {
+        return null;
+      }
+    });
+    writer.delete(target, position, table.spec(), null);
+    writer.close();
+    table.newRowDelta().addDeletes((DeleteFile) writer.result().deleteFiles().get(0)).commit();
   }
 
   public void rewriteManifests(Table table) {
@@ -131,7 +145,8 @@ public final class RealHistory {
     expire.commit();
   }
 
-  /** Everything the library finds when it walks every snapshot there is; the live data files of the current one apart. */
+  /** Everything the library finds when it walks every snapshot there is; the live data files of the current one apart, and
+   * those of them that have a vector. */
   public String needed(Table table) throws Exception {
     ObjectNode answer = JSON.createObjectNode();
     TableMetadata metadata = ((HasTableOperations) table).operations().current();
@@ -156,8 +171,9 @@ public final class RealHistory {
       all.addAll(paths(content(table, snapshot, ManifestContent.DELETES)));
     }
     put(answer, "needed", all);
-    put(answer, "live", table.currentSnapshot() == null
-        ? new TreeSet() : paths(content(table, table.currentSnapshot(), ManifestContent.DATA)));
+    Snapshot current = table.currentSnapshot();
+    put(answer, "live", current == null ? new TreeSet() : paths(content(table, current, ManifestContent.DATA)));
+    put(answer, "struck", current == null ? new TreeSet() : referenced(content(table, current, ManifestContent.DELETES)));
     return answer.toString();
   }
 
@@ -174,6 +190,19 @@ public final class RealHistory {
     Iterator each = files.iterator();
     while (each.hasNext()) {
       found.add(((ContentFile) each.next()).location());
+    }
+    return found;
+  }
+
+  /** The data files that a vector names. */
+  private static Set referenced(List deletes) {
+    Set found = new TreeSet();
+    Iterator each = deletes.iterator();
+    while (each.hasNext()) {
+      DeleteFile file = (DeleteFile) each.next();
+      if (file.referencedDataFile() != null) {
+        found.add(file.referencedDataFile());
+      }
     }
     return found;
   }
@@ -198,26 +227,13 @@ public final class RealHistory {
     return found;
   }
 
-  private static DataFile file(Table table, String path) throws Exception {
-    write(path);
-    return DataFiles.builder(table.spec()).withPath(path).withFileSizeInBytes(size(path)).withRecordCount(1L)
+  private static DataFile file(Table table, String path, long rows) {
+    return DataFiles.builder(table.spec()).withPath(path).withFileSizeInBytes(size(path)).withRecordCount(rows)
         .withFormat("parquet").build();
   }
 
   private static long size(String path) {
     return new File(plain(path)).length();
-  }
-
-  /** Eight bytes, where there is no such file yet. */
-  private static void write(String path) throws Exception {
-    File local = new File(plain(path));
-    if (local.exists()) {
-      return;
-    }
-    local.getParentFile().mkdirs();
-    FileOutputStream out = new FileOutputStream(local);
-    out.write(new byte[8]);
-    out.close();
   }
 
   private static String plain(String path) {

@@ -22,6 +22,7 @@ from lakewarden.location import normal
 from lakewarden.model import Owner, RunState, TableRef, Trigger
 from lakewarden.state.owner import current_owner
 from tests.support.lab import Lab
+from tests.support.witness import EXPIRE
 
 
 @contextmanager
@@ -241,16 +242,12 @@ def test_files_of_a_commit_that_was_told_lost_stay_though_its_snapshot_is_gone(l
     """The catalog committed, we heard a conflict, and another tool appended and expired our snapshot: the head names our files."""
     table = lab.messy(files=8, days=1)
     before = len(lab.rows(table))
-    name = table.split(".", 1)[1]
-
-    def others() -> None:
-        lab.append(table, 1, rows=10, days=1, start=100_000)
-        lab.sql(
-            f"call {lab.catalog}.system.expire_snapshots("
-            f"table => '{name}', older_than => current_timestamp(), retain_last => 1)"
-        )
-
-    with answer_lost(lab, after_commit=True, exception="CommitFailedException", then=others):
+    with answer_lost(
+        lab,
+        after_commit=True,
+        exception="CommitFailedException",
+        then=lambda: _others_expire(lab, table),
+    ):
         run = lab.lw.run("compact", table)
     assert len(lab.rows(table)) == before + 10
     assert run.state is RunState.DONE, run.reason
@@ -263,14 +260,11 @@ def test_outputs_stay_where_the_table_cannot_be_asked(lab: Lab, monkeypatch: pyt
     table = lab.messy(files=8, days=1)
     before = lab.rows(table)
 
-    def unreadable(*_: Any) -> Any:
-        raise Unreachable(what="a manifest", reason="the store is away")
-
     with (
         answer_lost(lab, after_commit=False, exception="ValidationException"),
         monkeypatch.context() as away,
     ):
-        away.setattr(Iceberg, "reached", unreadable)
+        away.setattr(Iceberg, "reached", _unreadable)
         run = lab.lw.run("compact", table)
     assert run.state is RunState.UNKNOWN, run.reason
     assert len(lab.strays(table)) == 1
@@ -278,29 +272,191 @@ def test_outputs_stay_where_the_table_cannot_be_asked(lab: Lab, monkeypatch: pyt
 
 
 @contextmanager
-def lying_catalog(lab: Lab, *, others_expire: bool = False) -> Iterator[None]:
-    """The catalog takes the first commit and answers that it did not."""
+def lying_catalog(
+    lab: Lab, status: int, *, passed: str = "first", others: str = "", answers_after_ms: int = 0
+) -> Iterator[Any]:
+    """The catalog answers the first commit with this HTTP status, whatever becomes of it: see LyingOperations.java."""
     lies = bridge(
         lab.spark, Path("tests/support/LyingOperations.java").resolve(), "lakewarden.tests.LyingOperations"
     )
-    lies.reset(1, others_expire)
+    lies.reset(1, status, passed, others, answers_after_ms)
     real = Catalogs.sought
     with patch.object(Catalogs, "sought", lambda self, table: lies.lying(real(self, table))):
-        yield
+        yield lies
 
 
-@pytest.mark.parametrize("others_expire", [False, True])
+def assert_whole(lab: Lab, table: str, before: list[Any]) -> None:
+    """Every snapshot can be read, and the head has these rows."""
+    assert lab.rows(table) == before
+    for snapshot in lab.snapshots(table):
+        lab.rows(table, f"version as of {snapshot.snapshot_id}")
+    assert lab.lw.fsck(table).healthy
+
+
+@pytest.mark.parametrize("status", [409, 401, 403, 404, 400, 503])
 @pytest.mark.parametrize("job", ["compact", "rewrite-manifests"])
-def test_manifests_of_a_commit_that_was_told_lost_stay(lab: Lab, job: str, others_expire: bool) -> None:
-    """Iceberg's library removes the manifests of a commit that the catalog says it refused."""
+def test_manifests_of_a_commit_that_was_told_lost_stay(lab: Lab, job: str, status: int) -> None:
+    """Iceberg's library removes the manifests of a commit that the catalog says it refused, in whichever words."""
     table = lab.messy(files=8, days=1)
     before = lab.rows(table)
-    with lying_catalog(lab, others_expire=others_expire):
+    with lying_catalog(lab, status):
         run = lab.lw.run(job, table, {"manifest_rewrite_min_manifests": 2})
-    assert lab.rows(table) == before
+    assert_whole(lab, table, before)
     assert run.state is RunState.DONE, run.reason
-    assert lab.lw.fsck(table).healthy
     assert lab.strays(table) == set()
+
+
+@pytest.mark.parametrize("others", ["expire", "rewrite"])
+@pytest.mark.parametrize("job", ["compact", "rewrite-manifests"])
+def test_manifests_stay_that_another_snapshot_took_over(lab: Lab, job: str, others: str) -> None:
+    """Another tool expired our snapshot before we asked. A later snapshot names our manifests, and it need not be a head."""
+    table = lab.messy(files=8, days=1)
+    before = lab.rows(table)
+    with lying_catalog(lab, 409, others=others):
+        run = lab.lw.run(job, table, {"manifest_rewrite_min_manifests": 2})
+    assert_whole(lab, table, before)
+    assert run.state is RunState.DONE, run.reason
+    assert lab.strays(table) == set()
+
+
+@pytest.mark.parametrize("status", [409, 403, 400])
+def test_an_expiry_that_was_told_refused_is_believed_by_the_table_alone(lab: Lab, status: int) -> None:
+    table = lab.messy(files=3, days=1)
+    before = lab.rows(table)
+    with lying_catalog(lab, status):
+        run = lab.lw.run("expire", table, EXPIRE)
+    assert len(lab.snapshots(table)) == 1
+    assert run.state is RunState.DONE, run.reason
+    assert_whole(lab, table, before)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 400])
+def test_a_plain_refusal_fails_and_removes_nothing(lab: Lab, status: int) -> None:
+    """A proxy repeats a request after milliseconds: the copy that was refused need not be the only one."""
+    table = lab.messy(files=8, days=1)
+    before = lab.rows(table)
+    with lying_catalog(lab, status, passed="never"):
+        run = lab.lw.run("compact", table)
+    assert run.state is RunState.FAILED, run.reason
+    assert f"the catalog refused it (answer {status}" in run.reason
+    assert len(lab.strays(table)) == 1 and "stays until a sweep" in run.reason
+    assert_whole(lab, table, before)
+    assert lab.lw.run("compact", table).state is RunState.DONE
+
+
+@pytest.mark.parametrize(
+    ("status", "answers_after_ms", "state"),
+    [
+        (503, 0, RunState.UNKNOWN),
+        (403, 1100, RunState.UNKNOWN),
+        (401, 1100, RunState.UNKNOWN),
+        (403, 0, RunState.FAILED),
+        (400, 300, RunState.FAILED),
+    ],
+)
+def test_a_commit_that_comes_after_the_answer_finds_its_files(
+    lab: Lab, status: int, answers_after_ms: int, state: RunState
+) -> None:
+    """A refusal may be the answer to a repeated request, while the first copy is still on its way."""
+    table = lab.messy(files=8, days=1)
+    before = lab.rows(table)
+    with lying_catalog(lab, status, passed="late", answers_after_ms=answers_after_ms) as lies:
+        run = lab.lw.run("compact", table)
+        assert run.state is state, run.reason
+        assert f"answer {status}" in run.reason
+        assert len(lab.strays(table)) == 1
+        assert lies.arrive()
+    assert_whole(lab, table, before)
+    assert lab.strays(table) == set()
+    lab.lw.run("compact", table)
+    if state is RunState.UNKNOWN:  # a run that is over stays as it was told
+        assert lab.lw.runs(table)[-1].state is RunState.DONE
+
+
+@pytest.mark.parametrize("passed", ["read", "tried"])
+def test_a_commit_that_comes_during_the_next_try_of_the_library_stays(lab: Lab, passed: str) -> None:
+    """The library tries again after a conflict, and would remove the manifests of the first try, which was taken after all."""
+    table = lab.messy(files=8, days=1)
+    before = lab.rows(table)
+    with lying_catalog(lab, 409, passed=passed):
+        run = lab.lw.run("compact", table)
+    assert_whole(lab, table, before)
+    assert run.state is RunState.DONE, run.reason
+    assert lab.strays(table) == set()
+
+
+def test_a_try_that_really_lost_leaves_no_manifest_list(lab: Lab) -> None:
+    table = lab.messy(files=8, days=1)
+    before = lab.rows(table)
+    with lying_catalog(lab, 409, passed="never"):
+        run = lab.lw.run("compact", table)
+    assert run.state is RunState.DONE, run.reason
+    assert_whole(lab, table, before)
+    lists = [path for path in lab.on_disk() if Path(path).match("metadata/snap-*.avro")]
+    assert len(lists) == len(lab.snapshots(table))
+
+
+def _others_expire(lab: Lab, table: str) -> None:
+    """Another tool appends, and expires every snapshot but its own."""
+    lab.append(table, 1, rows=10, days=1, start=100_000)
+    name = table.split(".", 1)[1]
+    lab.sql(
+        f"call {lab.catalog}.system.expire_snapshots("
+        f"table => '{name}', older_than => current_timestamp(), retain_last => 1)"
+    )
+
+
+def _unreadable(*_: Any) -> Any:
+    raise Unreachable(what="a manifest", reason="the store is away")
+
+
+def test_an_unknown_run_stays_unknown_while_the_table_cannot_be_read(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = lab.messy(files=8, days=1)
+    with (
+        answer_lost(lab, after_commit=True, then=lambda: _others_expire(lab, table)),
+        monkeypatch.context() as blind,
+    ):
+        blind.setattr("lakewarden.formats.iceberg.commit.find_commit", lambda *_: None)
+        first = lab.lw.run("compact", table)
+    assert first.state is RunState.UNKNOWN
+    later = clock.now() + timedelta(minutes=11)
+    monkeypatch.setattr(clock, "now", lambda: later)
+    with monkeypatch.context() as away:
+        away.setattr(Iceberg, "reached", _unreadable)
+        lab.lw.run("compact", table)
+    found = lab.lw.journal.get(first.id)
+    assert found is not None and found.state is RunState.UNKNOWN, found
+    lab.lw.run("compact", table)
+    found = lab.lw.journal.get(first.id)
+    assert found is not None and found.state is RunState.DONE, found
+
+
+def test_an_abandoned_run_is_unknown_while_the_table_cannot_be_read(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = lab.messy(files=8, days=1)
+    journal = lab.lw.journal
+    real = type(journal).step
+
+    def step(self: Any, run_id: str, owner: Owner, name: str, *rest: Any) -> None:
+        if name == "committed":
+            _others_expire(lab, table)
+            raise Unreachable(what="the state database", reason="gone")
+        real(self, run_id, owner, name, *rest)
+
+    with patch.object(type(journal), "step", step), pytest.raises(Unreachable):
+        lab.lw.run("compact", table)
+    with monkeypatch.context() as away:
+        away.setattr(Iceberg, "reached", _unreadable)
+        lab.lw.run("compact", table)
+    first = min(lab.lw.runs(table), key=lambda run: run.id)
+    assert first.state is RunState.UNKNOWN, first.reason
+    assert "the table cannot be read to tell" in first.reason
+    lab.lw.run("compact", table)
+    first = min(lab.lw.runs(table), key=lambda run: run.id)
+    assert first.state is RunState.DONE, first.reason
 
 
 def test_an_error_before_the_commit_was_sent_is_no_unknown_outcome(lab: Lab) -> None:

@@ -77,6 +77,34 @@ def test_a_folder_of_delta_lake_or_hudi_is_left_to_it(mirror: Mirror, mark: str)
             mirror.paimon.lw.run(job, mirror.table)
 
 
+@pytest.mark.parametrize("mark", ["_delta_log/00000000000000000000.json", ".hoodie/hoodie.properties"])
+def test_another_formats_metadata_in_the_data_folder_stops_every_job(
+    spark: SparkSession, tmp_path: Path, mark: str
+) -> None:
+    """Where Apache XTable puts it."""
+    alone = spark.newSession()
+    catalog = add_catalog(alone, {"type": "hadoop", "warehouse": str(tmp_path)})
+    with lakewarden(alone, f"sqlite:///{tmp_path}/state.db") as lw:
+        lab = Lab(alone, catalog, tmp_path, lw)
+        table = lab.create(partition="")
+        lab.append(table, 4, rows=10, days=1)
+        path = Path(lw.view(table).location.removeprefix("file:")) / "data" / mark
+        path.parent.mkdir()
+        path.write_text("{}")
+        before = set(lab.on_disk())
+        tool = "Delta Lake" if "delta" in mark else "Apache Hudi"
+        policies = {
+            "compact": {"rewrite_min_input_files": 2},
+            "expire": EXPIRE,
+            "sweep": SWEEP,
+            "reap": REAP,
+        }
+        for job, policy in policies.items():
+            with later(days=2), pytest.raises(Refused, match=tool):
+                lw.run(job, table, policy=policy)
+        assert set(lab.on_disk()) == before
+
+
 def test_what_a_paimon_table_publishes_for_iceberg_does_not_stop_its_upkeep(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -114,11 +142,12 @@ def test_two_tables_whose_names_only_differ_in_their_dots_share_nothing(
         assert lw.runs(one) == () and [each.id for each in lw.runs(f"{catalog}.`a.b`.`c`")] == [run.id]
 
 
+@pytest.mark.parametrize("ours_is_newer", [False, True])
 @pytest.mark.parametrize(("job", "policy"), [("expire", EXPIRE), ("sweep", SWEEP), ("reap", REAP)])
 def test_a_table_that_another_catalog_moves_too_is_not_cleaned(
-    spark: SparkSession, tmp_path: Path, job: str, policy: dict[str, object]
+    spark: SparkSession, tmp_path: Path, job: str, policy: dict[str, object], ours_is_newer: bool
 ) -> None:
-    """Registered with a catalog that Lakewarden does not know, and committed to there."""
+    """Registered with a catalog that Lakewarden does not know, and committed to there; then perhaps here again."""
     alone, elsewhere = spark.newSession(), spark.newSession()
     here = jdbc_warehouse(alone, tmp_path)
     there = jdbc_warehouse(elsewhere, tmp_path / "other").catalog
@@ -134,9 +163,16 @@ def test_a_table_that_another_catalog_moves_too_is_not_cleaned(
         elsewhere.sql(f"call {there}.system.register_table('db.events', '{pointer}')").collect()
         elsewhere.sql(f"insert into {there}.db.events select * from {there}.db.events")
         before = elsewhere.table(f"{there}.db.events").count()
-        with later(days=2), pytest.raises(Refused, match="is newer metadata of this very table"):
+        if ours_is_newer:
+            lab.append(table, 1, rows=10, days=1, start=100)
+        with later(days=2), pytest.raises(Refused, match="metadata of this very table") as refused:
             lw.run(job, table, policy=policy)
+        assert "--adopt-folder" in refused.value.hint
         assert elsewhere.table(f"{there}.db.events").count() == before
+        fork = lw.adopt_folder(table, operator="ana", confirm=True)
+        assert len(fork.files) == 1 and fork.files[0].uuid == lw.view(table).uuid
+        with later(days=2):
+            assert lw.run(job, table, policy=policy).state is RunState.DONE
 
 
 def test_a_paimon_tag_that_is_called_like_a_mark_keeps_its_files(spark: SparkSession, tmp_path: Path) -> None:
@@ -175,6 +211,34 @@ def test_that_a_table_is_a_cold_one_is_not_believed_of_its_properties(
         with pytest.raises(Refused, match=r"gc\.enabled"):
             lw.run("reap", table, policy=REAP)
         assert before <= set(lab.on_disk())
+
+
+def test_a_plain_table_with_the_properties_of_a_cold_one_is_looked_after(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its writer set them; hand-off recorded nothing of it. For ever nothing was done to such a table."""
+    alone = spark.newSession()
+    catalog = add_catalog(alone, {"type": "hadoop", "warehouse": str(tmp_path)})
+    with lakewarden(alone, f"sqlite:///{tmp_path}/state.db") as lw:
+        lab = Lab(alone, catalog, tmp_path, lw)
+        table = lab.create(partition="")
+        lab.append(table, 3, rows=10, days=1)
+        rows = lab.rows(table)
+        marks = "'cold-tier.source' = 'x.y.z', 'cold-tier.source-uuid' = 'u'"
+        lab.sql(f"alter table {table} set tblproperties ({marks})")
+        assert lw.run("compact", table, policy={"rewrite_min_input_files": 2}).state is RunState.DONE
+        assert lw.run("expire", table, policy=EXPIRE).state is RunState.DONE
+        assert lab.rows(table) == rows
+
+
+def test_a_plain_paimon_table_with_the_options_of_a_cold_one_is_looked_after(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with paimon_lab(spark.newSession(), tmp_path) as paimon:
+        table = paimon.create()
+        paimon.append(table, 4, days=1)
+        paimon.maker.alter(paimon._opened, "events", "cold-tier.source-uuid", "u")
+        assert paimon.lw.run("expire", table, policy=EXPIRE).state is RunState.DONE
 
 
 @pytest.mark.parametrize("taken_back", [False, True])
@@ -257,11 +321,12 @@ def test_iceberg_metadata_that_a_paimon_table_published_earlier_can_be_adopted(
         path.parent.mkdir()
         told = {"format-version": 2, "table-uuid": "old", "location": str(paimon.folder(table))}
         path.write_text(json.dumps({**told, "last-sequence-number": 1, "last-updated-ms": 1}))
-        paimon.lw.run("expire", table, policy=EXPIRE)
-        with pytest.raises(Refused, match="which publishes none") as refused:
-            paimon.lw.run("reap", table, policy=REAP)
-        assert "--adopt-folder" in refused.value.hint
+        for job in ("compact", "expire", "sweep", "reap"):
+            with pytest.raises(Refused, match="which publishes none") as refused:
+                paimon.lw.run(job, table, policy=REAP if job == "reap" else None)
+            assert "--adopt-folder" in refused.value.hint
         assert paimon.lw.adopt_folder(table, operator="ana", confirm=True).files[0].uuid == "old"
+        assert paimon.lw.run("expire", table, policy=EXPIRE).state is RunState.DONE
         assert paimon.lw.run("reap", table, policy=REAP).counters["files_erased"]
         assert paimon.rows(table) == rows
 

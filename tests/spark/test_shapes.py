@@ -236,12 +236,12 @@ def test_outputs_of_many_row_groups_are_split_where_these_begin(lab: Lab) -> Non
         "",
         **SCATTERED,
         **{
-            "write.parquet.row-group-size-bytes": "20000",
+            "write.parquet.row-group-size-bytes": "1048576",
             "write.parquet.row-group-check-min-record-count": "50",
         },
-        **{"read.split.target-size": "3000", "read.split.open-file-cost": "1"},
+        **{"read.split.target-size": "300000", "read.split.open-file-cost": "1"},
     )
-    lab.sql(f"insert into {table} select id, sha2(cast(id as string), 256) from range(0, 2000, 1, 2)")
+    lab.sql(f"insert into {table} select id, sha2(cast(id as string), 256) from range(0, 150000, 1, 2)")
     rewritten(lab, table, queries=["id = 1500"])
     # Without its size, Iceberg does not believe a file's offsets and shows none.
     (file,) = lab.sql(f"select split_offsets, file_size_in_bytes from {table}.files")

@@ -374,3 +374,33 @@ def test_a_catalog_that_iceberg_made_by_itself_is_nobodys(lab: Lab, name: str, i
         assert doomed(lab, table) == set()
     finally:
         lab.spark.conf.unset(key)
+
+
+def test_files_of_a_checkpoint_that_flink_has_not_committed_stay(lab: Lab) -> None:
+    """A job was down for longer than the grace. It commits its last checkpoint after the restart: the files must be there."""
+    job, operator = "0123456789abcdef0123456789abcdef", "feca28aff5a3958840bee985ee7de4d3"
+    table = lab.messy(files=4)
+    jvm = lab.spark._jvm
+    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(lab.spark._jsparkSession, table)
+    checkpoint = loaded.newFastAppend().set("flink.job-id", job).set("flink.operator-id", operator)
+    checkpoint.set("flink.max-committed-checkpoint-id", "16").commit()
+    head = loaded.currentSnapshot().snapshotId()
+    lab.append(table, 1, start=500_000)
+    loaded.refresh()
+    pending = loaded.currentSnapshot()
+    staged = next(iter(pending.addedDataFiles(loaded.io()))).copy()
+    loaded.manageSnapshots().rollbackTo(head).commit()
+    loaded.expireSnapshots().expireSnapshotId(pending.snapshotId()).cleanExpiredFiles(False).commit()
+    name = f"{loaded.location()}/metadata/{job}-{operator}-00000-0-17-00001.avro"
+    output = loaded.io().newOutputFile(name)
+    writer = jvm.org.apache.iceberg.ManifestFiles.write(2, loaded.spec(), output, None)
+    writer.add(staged)
+    writer.close()
+    then = time.time() - OLD
+    for path in folder(lab, table).rglob("*"):
+        os.utime(path, (then, then))
+    orphan = put(folder(lab, table) / "data" / "orphan.parquet")
+    found = doomed(lab, table)
+    assert normal(orphan) in found
+    assert normal(name) not in found
+    assert normal(staged.location()) not in found, "Flink would commit a file that is gone"

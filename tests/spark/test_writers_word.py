@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -193,6 +195,78 @@ def test_one_commit_does_not_make_another_folder_the_tables_own(lab: Lab, tmp_pa
     assert "outside the table's own places" in run.reason
 
 
+def take_in(lab: Lab, files: set[str], table: str = "events") -> None:
+    """The table names files of others, which stay where they are."""
+    for path in sorted(files):
+        lab.sql(
+            f"call {lab.catalog}.system.add_files(table => 'db.{table}', source_table => '`parquet`.`{path}`')"
+        )
+
+
+@pytest.mark.parametrize("before", ["seen", "not seen", "renamed"])
+def test_a_new_uuid_and_a_new_location_in_one_commit(lab: Lab, tmp_path: Path, before: str) -> None:
+    """All files of others but one are taken in, so that the one is no large share of what is listed. The policy is the default."""
+    place = victim(lab, tmp_path, count=8)
+    files = files_in(place)
+    table = lab.create(partition="")
+    lab.append(table, 2)
+    if before != "not seen":
+        assert lab.lw.run("sweep", table).state is RunState.NOTHING_TO_DO
+    take_in(lab, set(sorted(files)[1:]))
+    jvm = lab.spark._jvm
+    assert jvm is not None
+    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(lab.spark._jsparkSession, table)
+    base = loaded.operations().current()
+    change = jvm.org.apache.iceberg.TableMetadata.buildFrom(base).assignUUID(str(uuid.uuid4()))
+    loaded.operations().commit(base, change.setLocation(f"file:{place}").build())
+    lab.sql(f"refresh table {table}")
+    if before == "renamed":
+        lab.sql(f"alter table {table} rename to db.fresh")
+        table = lab.table("fresh")
+    if before == "seen":
+        with pytest.raises(Refused, match="first seen") as refused:
+            lab.lw.run("sweep", table)
+        assert f"own_places=file:{place}" in refused.value.hint
+    else:
+        plan = lab.lw.plan("sweep", table)
+        assert plan.empty and any("older than the table" in each.reason for each in plan.spared), plan.spared
+        assert lab.lw.run("sweep", table).state is RunState.NOTHING_TO_DO
+    lab.lw.run("reap", table, {"delete_grace_hours": 0})
+    assert files_in(place) >= files
+
+
+def test_a_new_table_in_a_folder_of_others(lab: Lab, tmp_path: Path) -> None:
+    """What is older than the table is not its orphan; what it left there itself is."""
+    place = victim(lab, tmp_path, count=8)
+    files = files_in(place)
+    lab.create(partition="")  # the namespace
+    table = lab.table("fresh")
+    lab.sql(f"create table {table} (id bigint, s string, d date) using iceberg location 'file:{place}'")
+    take_in(lab, set(sorted(files)[1:]), "fresh")
+    own = place / "data" / "00000-1-0b6c1f3a-5d0e-4f1c-9a53-2f6f0c7f5b11-0-00001.parquet"
+    own.parent.mkdir(exist_ok=True)
+    own.write_bytes(b"x")
+    os.utime(own, (time.time() - OLD, time.time() - OLD))
+    plan = lab.lw.plan("sweep", table)
+    assert [normal(each.path) for each in plan.doomed] == [str(own)]
+    assert any("older than the table" in each.reason and each.count == 1 for each in plan.spared)
+    said = lab.lw.plan("sweep", table, {**AT_ONCE, "own_places": str(place)})
+    assert {normal(each.path) for each in said.doomed} == {str(own), min(files)}
+
+
+def test_a_table_that_is_dropped_and_created_again_is_swept(lab: Lab) -> None:
+    for number in range(3):
+        table = lab.create(partition="")
+        lab.append(table, 1)
+        orphan = lab.warehouse / f"db/events/data/orphan-{number}.parquet"
+        orphan.write_bytes(b"x")
+        os.utime(orphan, (time.time() - OLD, time.time() - OLD))
+        lab.lw.run("sweep", table, AT_ONCE)
+        assert str(orphan) in lab.doomed(table)
+        lab.sql(f"drop table {table} purge")
+        shutil.rmtree(lab.warehouse / "db/events")
+
+
 def test_a_location_that_changed_is_not_swept_until_the_operator_says_so(lab: Lab, tmp_path: Path) -> None:
     place = victim(lab, tmp_path)
     before = files_in(place)
@@ -207,6 +281,36 @@ def test_a_location_that_changed_is_not_swept_until_the_operator_says_so(lab: La
         assert words in f"{refused.value.message} {refused.value.hint}"
     confirmed = lab.lw.plan("sweep", table, {**AT_ONCE, "own_places": f"file:{place}"})
     assert {normal(each.path) for each in confirmed.doomed} == before
+
+
+def test_a_table_that_puts_its_metadata_into_another_one_s_folder_is_named(lab: Lab) -> None:
+    """Its writer can write there: whose the other files in the folder are is not known."""
+    table, other = lab.messy(files=2, days=1), lab.table("other")
+    lab.sql(f"create table {other} (id bigint) using iceberg")
+    lab.lw.view(other)
+    set_properties(lab, other, **{"write.metadata.path": f"file:{lab.warehouse}/db/events/data/inner"})
+    with pytest.raises(Refused, match=r"data/inner/.*\.metadata\.json is the metadata of"):
+        lab.lw.plan("sweep", table, AT_ONCE)
+
+
+def test_a_table_that_claims_a_folder_inside_of_another_stops_no_other(lab: Lab) -> None:
+    how, table = "write.data.path", lab.messy(files=2, days=1)
+    orphans = [
+        lab.warehouse / f"db/events/data/{name}" for name in ("orphan.parquet", "inner/orphan.parquet")
+    ]
+    orphans[1].parent.mkdir()
+    for orphan in orphans:
+        orphan.write_bytes(b"x")
+        os.utime(orphan, (time.time() - OLD, time.time() - OLD))
+    other = lab.table("other")
+    lab.sql(f"create table {other} (id bigint) using iceberg")
+    lab.lw.view(other)
+    set_properties(lab, other, **{how: f"file:{orphans[1].parent}"})
+    plan = lab.lw.plan("sweep", table, AT_ONCE)
+    assert any(f"db.other by {how}" in each.reason and each.count == 1 for each in plan.spared), plan.spared
+    assert lab.lw.run("sweep", table, AT_ONCE).state is RunState.DONE
+    assert lab.lw.run("reap", table, AT_ONCE).state is RunState.DONE
+    assert [each.exists() for each in orphans] == [False, True]
 
 
 @pytest.mark.parametrize("how", ["write.data.path", "write.metadata.path", "location"])

@@ -2,46 +2,122 @@
 // Compiled by Janino in the tests' driver, like lakewarden/formats/iceberg/IcebergBridge.java.
 package lakewarden.tests;
 
+import java.util.function.Function;
 import org.apache.iceberg.BaseTable;
 import org.apache.iceberg.HasTableOperations;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.TableMetadata;
 import org.apache.iceberg.TableOperations;
 import org.apache.iceberg.encryption.EncryptionManager;
+import org.apache.iceberg.exceptions.BadRequestException;
 import org.apache.iceberg.exceptions.CommitFailedException;
+import org.apache.iceberg.exceptions.ForbiddenException;
+import org.apache.iceberg.exceptions.NoSuchTableException;
+import org.apache.iceberg.exceptions.NotAuthorizedException;
+import org.apache.iceberg.exceptions.ServiceUnavailableException;
 import org.apache.iceberg.io.FileIO;
 import org.apache.iceberg.io.LocationProvider;
 
 public final class LyingOperations implements TableOperations {
   private TableOperations real;
-  private int lies = 1;
-  private boolean othersExpire = false;
+  private int lies = 0;
+  private int status = 409;
+  private String passed = "";
+  private String others = "";
+  private long answersAfter = 0L;
+  private int readings = 0;
+  private TableOperations lateOps;
+  private TableMetadata lateBase;
+  private TableMetadata late;
 
   public Table lying(Table table) {
     real = ((HasTableOperations) table).operations();
     return new BaseTable(this, table.name());
   }
 
-  /** Lie about the next commits; and let somebody else append to the table and expire our snapshot before we hear of it. */
-  public void reset(int lies, boolean othersExpire) {
+  /**
+   * Answer the next commits with this HTTP status. `passed` says what becomes of each commit: "first" (it is made before the
+   * answer), "never", or on its way while the answer is heard: "late" (made by `arrive`), "read" (made before the second
+   * reading of the table) or "tried" (made before the next commit). `others`: what another tool does between a commit that was made and the answer: nothing, "expire" our
+   * snapshot behind one of its own, or "rewrite" the manifests before that.
+   */
+  public void reset(int lies, int status, String passed, String others, long answersAfter) {
     this.lies = lies;
-    this.othersExpire = othersExpire;
+    this.status = status;
+    this.passed = passed;
+    this.others = others;
+    this.answersAfter = answersAfter;
+    readings = 0;
+    late = null;
   }
 
   public void commit(TableMetadata base, TableMetadata metadata) {
-    real.commit(base, metadata);
     if (lies == 0) {
+      if (passed.equals("tried")) {
+        arrive();
+      }
+      real.commit(base, metadata);
       return;
     }
     lies--;
-    if (othersExpire) {
-      long ours = metadata.currentSnapshot().snapshotId();
-      Table table = new BaseTable(real, "others");
-      table.refresh();
-      table.newFastAppend().commit();
-      table.expireSnapshots().expireSnapshotId(ours).cleanExpiredFiles(false).commit();
+    if (passed.equals("first")) {
+      real.commit(base, metadata);
+      if (!others.isEmpty()) {
+        expire(metadata.currentSnapshot().snapshotId());
+      }
+    } else if (!passed.equals("never")) {
+      lateOps = real;
+      lateBase = base;
+      late = metadata;
     }
-    throw new CommitFailedException(new RuntimeException("409"));
+    try {
+      Thread.sleep(answersAfter); // the client's own wait before it repeats a request
+    } catch (InterruptedException e) {
+      throw new RuntimeException(e);
+    }
+    throw answer();
+  }
+
+  private void expire(long ours) {
+    Table table = new BaseTable(real, "others");
+    table.refresh();
+    table.newFastAppend().commit();
+    if (others.equals("rewrite")) {
+      table.rewriteManifests().clusterBy(new Function() {
+        public Object apply(Object file) {
+          return "all";
+        }
+      }).commit();
+    }
+    table.expireSnapshots().expireSnapshotId(ours).cleanExpiredFiles(false).commit();
+  }
+
+  private RuntimeException answer() {
+    Object[] none = new Object[0];
+    switch (status) {
+      case 400:
+        return new BadRequestException("answer 400", none);
+      case 401:
+        return new NotAuthorizedException("answer 401", none);
+      case 403:
+        return new ForbiddenException("answer 403", none);
+      case 404:
+        return new NoSuchTableException("answer 404", none);
+      case 503:
+        return new ServiceUnavailableException("answer 503", none);
+      default:
+        return new CommitFailedException(new RuntimeException("answer 409"));
+    }
+  }
+
+  /** The commit that was on its way is made; whether there was one. */
+  public boolean arrive() {
+    TableMetadata made = late;
+    late = null;
+    if (made != null) {
+      lateOps.commit(lateBase, made);
+    }
+    return made != null;
   }
 
   public TableMetadata current() {
@@ -49,6 +125,9 @@ public final class LyingOperations implements TableOperations {
   }
 
   public TableMetadata refresh() {
+    if (late != null && passed.equals("read") && ++readings == 2) {
+      arrive();
+    }
     return real.refresh();
   }
 

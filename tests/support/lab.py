@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from lakewarden.formats.iceberg import view
 from lakewarden.formats.iceberg.format import Iceberg
 from lakewarden.jobs.backups import WITNESS
 from lakewarden.location import local_path, normal
+
+LONG_AGO = 1_577_836_800  # 2020
 
 
 @dataclass
@@ -41,7 +44,13 @@ class Lab:
             f"create table {table} ({columns}) using iceberg {by} "
             + (f"tblproperties ({props})" if props else "")
         )
+        self.grow_old(table)
         return table
+
+    def grow_old(self, table: str) -> None:
+        """The table was created long ago: what tests leave behind as orphans is younger."""
+        for path in (self.warehouse / "db" / table.rsplit(".", 1)[1]).glob("metadata/*.metadata.json"):
+            os.utime(path, (LONG_AGO, LONG_AGO))
 
     def messy(self, files: int = 10, rows: int = 200, days: int = 2, **properties: str) -> str:
         """A table with `files` small files in each of `days` partitions, made by one commit per round."""

@@ -15,8 +15,10 @@ from lakewarden.cli import main
 from lakewarden.console.pages.dues import Outlooks
 from lakewarden.console.pages.fleet import Wish, fleet
 from lakewarden.errors import Busy, NoSuchTable, Refused, Stopped, Unreachable, UsageError
-from lakewarden.model import COLD_SOURCE, Job, Owner, Run, RunState, Trigger
+from lakewarden.health.duties import Duties
+from lakewarden.model import COLD_SOURCE, COLD_SOURCE_UUID, Job, Owner, Run, RunState, Trigger
 from lakewarden.serving import WorkerConfig
+from lakewarden.state.cold_files import ColdFile, ColdFiles
 from lakewarden.state.leases import Leases
 from lakewarden.state.owner import current_owner
 from lakewarden.state.requests import Request, Requests, RequestState
@@ -398,8 +400,15 @@ def test_a_table_of_the_colder_tier_has_no_turns_of_its_own(lake: Lakewarden) ->
     roster.load()
     roster.discovered([NAME], NOW, None)
     assert roster.charges[0].jobs
-    SeenTables(lake.state).saw(table_view(properties={COLD_SOURCE: "lake.db.live"}), NOW)
+    view = table_view(properties={COLD_SOURCE: "lake.db.live", COLD_SOURCE_UUID: "live"})
+    SeenTables(lake.state).saw(view, NOW)
+    duties = Duties(lake.state, lake.config)
     roster.refresh()
+    assert roster.charges[0].jobs and duties.of({NAME})[NAME], "only its properties say so"
+    copy = ColdFile("s3://lake/a", f"{view.location}/data/a", 1, "x")
+    ColdFiles(lake.state).add("live", [copy], "run", NOW)
+    roster.refresh()
+    assert not duties.of({NAME})[NAME]
     (cold,) = roster.charges
     assert not cold.jobs and cold.off == "it is the colder tier of lake.db.live, and looked after with it"
     told = decide(roster.charges, roster.book(), Rules(), NOW).of(NAME)

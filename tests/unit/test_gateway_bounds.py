@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import httpx
 import pytest
 
 from lakewarden.lineage.gateway import bodies, counts
@@ -15,6 +16,7 @@ from lakewarden.lineage.gateway.answers import Answered
 from lakewarden.lineage.gateway.bodies import Bodies
 from lakewarden.lineage.gateway.counts import NEW, OTHER, Counts
 from lakewarden.lineage.gateway.judge import Rule
+from lakewarden.lineage.gateway.upstream import Upstream
 from lakewarden.state.database import State
 from lakewarden.state.rejections import Rejections
 
@@ -75,3 +77,26 @@ def test_a_body_comes_within_its_time_and_all_of_them_within_their_room(
     assert status(made, b"x" * 10) == 408
     assert status(made, b"x" * 60, b"x" * 60) == 503
     assert status(made, b"x" * 90) == 408, "what was held is let go of"
+
+
+async def dribble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    while not writer.is_closing():
+        writer.write(b" ")
+        await asyncio.sleep(0.1)
+
+
+def test_a_catalog_has_its_time_for_the_whole_answer() -> None:
+    async def ask() -> None:
+        async with await asyncio.start_server(dribble, "127.0.0.1", 0) as server:
+            upstream = Upstream(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", 1)
+            try:
+                async with asyncio.timeout(10):
+                    with pytest.raises(httpx.ReadTimeout, match="not all of the answer"):
+                        await upstream.whole("POST", b"/v1/x", [(b"host", b"x")], b"{}")
+                    with pytest.raises(httpx.ReadTimeout, match="not all of the answer"):
+                        await upstream.table(b"/v1/x", [(b"host", b"x")])
+            finally:
+                await upstream.close()
+
+    asyncio.run(ask())

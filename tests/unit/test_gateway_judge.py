@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakewarden import clock
 from lakewarden.lineage.gateway import commits
 from lakewarden.lineage.gateway.commits import REF_AGE, Change, RefChange
+from lakewarden.lineage.gateway.facts import Facts
 from lakewarden.lineage.gateway.judge import Now, Objection, Ref, Rule, Rules, judge, looks_at_table
 from lakewarden.lineage.gateway.routes import Kind, Route, Unreadable, route, table_path
 from lakewarden.lineage.gateway.upstream import table_in
 from lakewarden.lineage.validate import Requirements
-from lakewarden.model import Snapshot
+from lakewarden.model import Snapshot, TableRef
+from lakewarden.state.cold_files import ColdFile, ColdFiles
+from lakewarden.state.database import State
 from lakewarden.state.expiries import Going
 from lakewarden.state.pins import MIRROR, Pin
 
@@ -559,3 +566,22 @@ def test_no_commit_to_a_cold_table(update: dict[str, Any]) -> None:
     assert Rule.COLD not in rules_of(judge(change, FREE, Now(uuid="c")))
     half = Now(uuid="c", properties={"cold-tier.source-uuid": "u"})
     assert Rule.COLD in rules_of(judge(change, FREE, half)), "one of the two properties is enough"
+
+
+def test_only_what_hand_off_recorded_makes_a_table_a_cold_one(tmp_path: Path) -> None:
+    """Else a writer's property would end all commits, the one that takes it away included."""
+    told = {"table-uuid": "c", "location": "s3://cold/db/t", "properties": {**COLD, "owner": "me"}}
+    seen = table_in(json.dumps({"metadata": told}).encode())
+    taken_away = read({"action": "remove-properties", "removals": list(COLD)})
+
+    async def objections() -> set[Rule]:
+        believed = await facts.believed(seen)
+        assert believed.properties["owner"] == "me"
+        return set(rules_of(judge(taken_away, FREE, await facts.now(TableRef.parse("a.b.c"), believed))))
+
+    with closing(State.open(f"sqlite:///{tmp_path}/state.db")) as state, closing(Facts(state)) as facts:
+        assert Rule.COLD not in asyncio.run(objections())
+        ColdFiles(state).add(
+            "u", [ColdFile("s3://lake/a", "s3://cold/db/t/data/a", 1, "x")], "run", clock.now()
+        )
+        assert Rule.COLD in asyncio.run(objections())

@@ -22,13 +22,13 @@ def test_properties_are_read() -> None:
     props = {
         "write.parquet.compression-codec": "GZIP",
         "write.parquet.compression-level": "2",
-        "write.parquet.row-group-size-bytes": "1000",
-        "write.parquet.page-size-bytes": "200",
-        "write.parquet.page-row-limit": "30",
-        "write.parquet.dict-size-bytes": "40",
+        "write.parquet.row-group-size-bytes": "2000000",
+        "write.parquet.page-size-bytes": "5000",
+        "write.parquet.page-row-limit": "300",
+        "write.parquet.dict-size-bytes": "4000",
     }
     assert WriteOptions.from_properties(props, "classic") == WriteOptions(
-        "gzip", 2, 1000, 200, 30, 40, "classic"
+        "gzip", 2, 2_000_000, 5_000, 300, 4_000, "classic"
     )
     assert unfit_properties(props) is None
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from unittest.mock import patch
 
@@ -16,20 +17,24 @@ import pytest
 from lakewarden import clock
 from lakewarden.engine.objects import Objects
 from lakewarden.errors import Refused
+from lakewarden.jobs.frozen import refuse_frozen
 from lakewarden.jobs.strays import (
     KnownStrays,
     metadata_folders,
     read_strays,
     refuse_foreign,
+    refuse_other_formats,
     settled,
     unclaimed,
     whose,
 )
-from lakewarden.model import TableRef, TableView
-from lakewarden.safety.ownership import MetadataFile, Places, check_ownership
+from lakewarden.model import Snapshot, TableRef, TableView
+from lakewarden.safety.ownership import ELSEWHERE, MetadataFile, Places, check_ownership, forks, shared
+from lakewarden.state.cold_files import ColdFile, ColdFiles
+from lakewarden.state.cold_tables import ColdTables
 from lakewarden.state.database import State
 from lakewarden.state.doomed import DoomedFiles
-from lakewarden.state.tables import SeenTables
+from lakewarden.state.tables import FirstSeen, SeenTables
 from lakewarden.state.verdicts import CLAIMED
 from tests.support.tables import NOW, TABLE
 from tests.support.tables import view as made
@@ -87,9 +92,6 @@ def test_neighbours_with_places_of_their_own_are_fine(location: str) -> None:
     ["write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path"],
 )
 def test_every_place_a_table_writes_to_counts(key: str) -> None:
-    elsewhere = other("s3://far/copy", properties={key: "s3a://lake/db/events/data"})
-    with pytest.raises(Refused, match=key):
-        check_ownership("reap", MINE, [elsewhere])
     mine = replace(MINE, properties={key: "s3://far/copy/x"})
     with pytest.raises(Refused, match=key):
         check_ownership("reap", mine, [other("s3://far/copy")], places=Places(confirmed=("s3://far/copy/x",)))
@@ -106,18 +108,43 @@ def test_a_property_that_names_a_folder_around_others_stops_none_of_them(key: st
     with pytest.raises(Refused, match="shares a place"):
         check_ownership("reap", MINE, [moved])
     check_ownership("reap", MINE, [moved], places=Places({moved.uuid: "s3://far/copy"}))
-    inner = other(f"{MINE.location}/data/inner")
-    with pytest.raises(Refused, match="new location"):
-        check_ownership("reap", MINE, [inner], places=Places({inner.uuid: "s3://far/copy"}))
+    assert shared(MINE, [moved], Places({moved.uuid: "s3://far/copy"})) == {}
+
+
+@pytest.mark.parametrize("key", [*ELSEWHERE, "data-file.external-paths", "location"])
+def test_a_folder_inside_that_only_a_writer_names_is_left_alone_and_stops_nothing(key: str) -> None:
+    """One property would otherwise stop the deletion of as many tables as it lists."""
+    inner = "s3a://lake/db/events/data/inner"
+    if key == "location":
+        evil, places = other(inner), Places({"theirs": "s3://far/copy"})
+    elif key == "data-file.external-paths":
+        evil = replace(other("s3://far/copy", properties={key: f"s3://lake/x, {inner}"}), format="paimon")
+        places = Places()
+    else:
+        evil, places = other("s3://far/copy", properties={key: inner}), Places()
+    for action in ("sweep", "reap"):
+        check_ownership(action, MINE, [MINE, evil], places=places)
+    found = shared(MINE, [MINE, evil], places)
+    assert list(found) == [inner] and "cold.db.copy" in found[inner] and key in found[inner]
+    with pytest.raises(Refused, match="shares a place"):  # the table that names it may not clean it
+        check_ownership("sweep", evil, [MINE], places=replace(places, confirmed=(inner,)))
+
+
+def test_a_place_that_is_inside_only_by_another_name_makes_the_whole_folder_shared(tmp_path: Path) -> None:
+    """What is listed is not spelled as the other table spells it, so which files lie in it cannot be told."""
+    (tmp_path / "events" / "data").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "events" / "data")
+    mine = replace(MINE, location=str(tmp_path / "events"))
+    evil = other("s3://far/copy", properties={"write.data.path": f"{tmp_path}/link"})
+    assert list(shared(mine, [evil], Places())) == [mine.location]
 
 
 def test_external_paths_are_paimons() -> None:
-    """In an Iceberg table the option means nothing: it would stop the cleaning of every table that it lists."""
+    """In an Iceberg table the option means nothing."""
     named = {"data-file.external-paths": f"{MINE.location}/x, s3://lake/db/orders/x"}
     view = other("s3://far/copy", properties=named)
-    check_ownership("reap", MINE, [view])
-    with pytest.raises(Refused, match="shares a place"):
-        check_ownership("reap", MINE, [replace(view, format="paimon")])
+    assert shared(MINE, [view], Places()) == {}
+    assert list(shared(MINE, [replace(view, format="paimon")], Places())) == [f"{MINE.location}/x"]
 
 
 def test_a_place_is_the_tables_own_by_its_first_location_or_by_the_operators_word() -> None:
@@ -141,7 +168,67 @@ def test_the_first_location_is_remembered(tmp_path: Path) -> None:
         seen.saw_all([MINE, replace(MINE, uuid="another", location="s3://lake/db/b")], NOW)
         seen.saw(replace(MINE, location="s3://victim"), NOW)
         seen.saw(replace(MINE, ref=TableRef.parse("lake.db.renamed"), location="s3://victim"), NOW)
-        assert seen.homes() == {MINE.uuid: MINE.location, "another": "s3://lake/db/b"}
+        found = {each.uuid: each.location for each in seen.first_seen()}
+        assert found == {MINE.uuid: MINE.location, "another": "s3://lake/db/b"}
+
+
+def later(location: str, uuid: str = "new", ref: str = str(TABLE), days: int = 1) -> FirstSeen:
+    return FirstSeen(uuid, ref, location, NOW + timedelta(days=days))
+
+
+FIRST = later(MINE.location, MINE.uuid, days=0)
+
+
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize(
+    "place", ["s3://victim", "s3://lake", "s3://lake/db", "s3://lake/other/payroll", "s3://lake/db/payroll"]
+)
+def test_a_new_uuid_does_not_make_another_folder_the_tables_own(place: str, seen: bool) -> None:
+    """One commit can change both. Before it is recorded that the table was seen, and after that."""
+    view = replace(MINE, uuid="new", location=place)
+    rows = [FIRST, *([later(place)] if seen else [])]
+    places = Places.of(rows)
+    assert places.home(view) == MINE.location and not places.own(view)
+    assert Places.of(rows, (place,)).is_own(view, place), "the operator may say that it is"
+    third = replace(view, uuid="third")
+    assert not Places.of([*rows, later(place, "third", days=2)]).own(third)
+    check_ownership("reap", other("s3://victim/t"), [view], places=places)
+    check_ownership("reap", other("s3://lake/db/orders"), [view], places=places)
+
+
+@pytest.mark.parametrize(
+    "place", [MINE.location, "s3a://lake/db/events/", "s3://lake/db/events-4f2a", "s3://lake/db/events/v2"]
+)
+def test_a_table_that_was_dropped_and_created_again_lies_where_it_lies(place: str) -> None:
+    """At the same place, or, where the catalog names a folder after each table, beside it: dbt does so every day."""
+    view = replace(MINE, uuid="new", location=place)
+    for rows in ([FIRST], [FIRST, later(place)]):
+        assert "location" in Places.of(rows).own(view)
+    again = replace(view, uuid="again", location="s3://lake/db/events-77aa")
+    assert "location" in Places.of([FIRST, later(place), later(again.location, "again", days=2)]).own(again)
+
+
+def test_a_table_that_was_renamed_keeps_its_place_though_another_has_its_name() -> None:
+    """`RENAME t TO t_old; CREATE TABLE t` in another bucket: neither of the two stops the other's upkeep."""
+    old = replace(MINE, ref=TableRef.parse("lake.db.old"))
+    fresh = replace(MINE, uuid="new", location="s3://another-bucket/events")
+    for rows in ([FIRST], [FIRST, later(fresh.location)]):
+        check_ownership("reap", old, [fresh], places=Places.of(rows))
+        confirmed = Places.of(rows, (fresh.location,))
+        check_ownership("reap", fresh, [old], places=confirmed)
+        assert confirmed.is_own(fresh, fresh.location) and not Places.of(rows).own(fresh)
+    with pytest.raises(Refused, match="shares a place"):
+        check_ownership(
+            "reap", old, [replace(fresh, location=f"{old.location}/in")], places=Places.of([FIRST])
+        )
+
+
+def test_a_table_of_another_name_or_of_a_known_uuid_is_not_asked_for_the_earlier_one() -> None:
+    fresh = replace(MINE, ref=TableRef.parse("lake.db.fresh"), uuid="new", location="s3://elsewhere/fresh")
+    assert "location" in Places.of([FIRST]).own(fresh)
+    renamed = replace(MINE, ref=TableRef.parse("lake.db.old"))
+    rows = [FIRST, later("s3://lake/db/old", "old", "lake.db.old")]
+    assert Places.of(rows).home(renamed) == MINE.location
 
 
 def test_one_table_under_two_names_is_one_table() -> None:
@@ -187,9 +274,107 @@ def test_newer_metadata_of_this_table_that_its_catalog_does_not_lead_to() -> Non
         ) as refused:
             check_ownership("reap", view, [], [newer])
         assert "drop one of the two registrations" in refused.value.hint
+        assert "--adopt-folder" in refused.value.hint and "next commit" not in refused.value.hint
         check_ownership("reap", view, [], [replace(newer, path="s3a://lake/db/events/metadata/2.json")])
     lost = MetadataFile(path, "mine", MINE.location, updated_ms=1000, sequence_number=4)
     check_ownership("reap", view, [], [lost])
+
+
+def a_metadata_file(
+    folder: Path,
+    name: str,
+    at: int,
+    log: Sequence[tuple[str, int]] = (),
+    snapshots: Mapping[int, Path] | None = None,
+) -> str:
+    """A metadata file of the table `mine`; its newest snapshot is the current one."""
+    path, lists = folder / "metadata" / f"{name}.metadata.json", snapshots or {}
+    path.parent.mkdir(exist_ok=True)
+    told = {"table-uuid": "mine", "location": str(folder), "last-updated-ms": at, "last-sequence-number": 1}
+    logged = [
+        {"metadata-file": str(path.parent / f"{each}.metadata.json"), "timestamp-ms": then}
+        for each, then in log
+    ]
+    named = [{"snapshot-id": id_, "manifest-list": str(place)} for id_, place in lists.items()]
+    current = max(lists) if lists else None
+    rest = {"metadata-log": logged, "snapshots": named, "current-snapshot-id": current}
+    path.write_text(json.dumps({"format-version": 2, **told, **rest}))
+    return str(path)
+
+
+def forked_away(folder: Path, *, whole: bool = True, **changes: object) -> list[str]:
+    """Names of the metadata files that stop a deletion, of a table at `now`, whose log goes back to `two`."""
+    metadata = folder / "metadata"
+    log = tuple(f"{metadata}/{each}.metadata.json" for each in ("two", "three"))
+    view = replace(
+        MINE,
+        location=str(folder),
+        metadata_location=f"{metadata}/now.metadata.json",
+        metadata_log=log,
+        log_since_ms=200,
+        updated_ms=400,
+        sequence_number=9,
+        **changes,
+    )
+    objects = Objects({})
+    stamps = {str(each): "1" for each in metadata.glob("*.metadata.json")}
+    with patch("lakewarden.clock.sleep"):
+        found = settled(objects, view, read_strays(objects, view, stamps), lambda: view, whole=whole)
+    return [Path(each.path).name.removesuffix(".metadata.json") for each in forks(view, found)]
+
+
+def test_a_fork_is_seen_after_our_own_catalog_committed_again(tmp_path: Path) -> None:
+    """Not newer than the pointer any more, and not an earlier state of it. What is older than all logs is not known."""
+    a_metadata_file(tmp_path, "zero", 50)
+    a_metadata_file(tmp_path, "one", 100)
+    a_metadata_file(tmp_path, "two", 200, [("one", 100)])
+    a_metadata_file(tmp_path, "three", 300)
+    a_metadata_file(tmp_path, "now", 400)
+    assert forked_away(tmp_path) == [], "the log of the oldest file that ours names goes back further"
+    path = a_metadata_file(tmp_path, "fork", 250)
+    assert forked_away(tmp_path) == ["fork"]
+    view = replace(MINE, location=str(tmp_path), log_since_ms=200, updated_ms=400)
+    with pytest.raises(Refused, match=r"fork\.metadata\.json is metadata of this very table") as refused:
+        check_ownership("reap", view, [], [MetadataFile(path, "mine", updated_ms=250)])
+    for words in ("drop one of the two registrations", "--adopt-folder", "--yes"):
+        assert words in refused.value.hint
+    check_ownership("reap", view, [], [MetadataFile(path, "mine", updated_ms=199)])
+
+
+def test_a_fork_that_is_older_than_our_log_is_seen_by_the_logs_of_our_ancestors(tmp_path: Path) -> None:
+    """A hundred commits of a streaming writer are an hour."""
+    a_metadata_file(tmp_path, "one", 100)
+    a_metadata_file(tmp_path, "two", 200, [("one", 100)])
+    path = a_metadata_file(tmp_path, "fork", 150)
+    assert forked_away(tmp_path) == ["fork"]
+    assert forked_away(tmp_path, whole=False) == [], "what only marks files looks no further than the log"
+    Path(path).unlink()
+    # A writer whose clock is behind: an ancestor that the log no longer names says to be newer than what it does.
+    a_metadata_file(tmp_path, "one", 201)
+    assert forked_away(tmp_path) == forked_away(tmp_path, whole=False) == []
+    (tmp_path / "metadata" / "two.metadata.json").unlink()
+    assert forked_away(tmp_path) == ["one"], "in doubt it is refused"
+
+
+def test_what_a_failed_commit_left_is_dead_once_its_manifest_list_is_gone(tmp_path: Path) -> None:
+    """A fork that was committed to once looks the same, but for that: whoever cleans up after a failure deletes the list."""
+    known, lost = tmp_path / "metadata" / "snap-1.avro", tmp_path / "metadata" / "snap-2.avro"
+    a_metadata_file(tmp_path, "left", 250, snapshots={1: known, 2: lost})
+    known.touch()
+    lost.touch()
+    ours = (Snapshot(1, None, 1, NOW, "append", {}, str(known)),)
+    assert forked_away(tmp_path, snapshots=ours) == ["left"]
+    lost.unlink()
+    assert forked_away(tmp_path, snapshots=ours) == []
+    assert forked_away(tmp_path, snapshots=()) == ["left"], "it has another snapshot that only it names"
+    a_metadata_file(tmp_path, "left", 250, snapshots={1: known})
+    assert forked_away(tmp_path, snapshots=ours) == ["left"], "with its newest snapshot there it can be read"
+    retried = tmp_path / "metadata" / "snap-1-first-try.avro"
+    a_metadata_file(tmp_path, "left", 250, snapshots={1: retried})
+    assert forked_away(tmp_path, snapshots=ours) == [], "a try that was repeated under the same id"
+    outside = tmp_path.parent / "elsewhere" / "snap-2.avro"
+    a_metadata_file(tmp_path, "left", 250, snapshots={1: known, 2: outside})
+    assert forked_away(tmp_path, snapshots=ours) == ["left"], "of a place outside it is not known"
 
 
 def test_how_new_a_metadata_file_is(tmp_path: Path) -> None:
@@ -230,15 +415,18 @@ def test_a_commit_that_was_under_way_and_failed_is_no_newer_metadata(tmp_path: P
         (".hoodie/timeline/20240311.commit", "Apache Hudi"),
     ],
 )
-def test_metadata_of_another_format_in_the_folder_is_foreign(tmp_path: Path, name: str, tool: str) -> None:
-    """Whichever way it is found: by the short look before a rewrite, or in the listing of a sweep."""
+@pytest.mark.parametrize("below", [".", "data"])
+def test_metadata_of_another_format_in_the_folder_is_foreign(
+    tmp_path: Path, name: str, tool: str, below: str
+) -> None:
+    """Whichever way it is found: by the short look before a rewrite, or in the listing of a sweep. XTable writes to data/."""
     view = replace(MINE, location=str(tmp_path), metadata_location=f"{tmp_path}/metadata/3.metadata.json")
-    refuse_foreign("compact", view)
-    path = tmp_path / name
+    refuse_other_formats("compact", view)
+    path = tmp_path / below / name
     path.parent.mkdir(parents=True)
     path.write_text("{}")
     with pytest.raises(Refused, match=tool) as refused:
-        refuse_foreign("compact", view)
+        refuse_other_formats("compact", view)
     assert tool in refused.value.hint
     listed = read_strays(Objects({}), view, {str(path): "1"})
     with pytest.raises(Refused, match=tool):
@@ -251,7 +439,35 @@ def test_other_formats_are_looked_for_in_every_folder_of_the_table(tmp_path: Pat
     (data / "_delta_log" / "0.json").touch()
     view = replace(MINE, location=f"{tmp_path}/t", properties={"write.data.path": f"file://{data}"})
     with pytest.raises(Refused, match="Delta Lake"):
-        refuse_foreign("expire", view)
+        refuse_other_formats("expire", view)
+
+
+def test_iceberg_metadata_in_the_folder_of_a_paimon_table_stops_every_job(tmp_path: Path) -> None:
+    """Unless the table publishes it itself, or an operator has claimed it."""
+    path = tmp_path / "metadata" / "v1.metadata.json"
+    path.parent.mkdir()
+    told = {"format-version": 2, "table-uuid": "old", "location": str(tmp_path)}
+    path.write_text(json.dumps({**told, "last-sequence-number": 1, "last-updated-ms": 1}))
+    view = replace(
+        MINE,
+        format="paimon",
+        location=str(tmp_path),
+        metadata_location=f"{tmp_path}/snapshot/snapshot-1",
+        properties={},
+    )
+    with closing(State.open(f"sqlite:///{tmp_path}/state.db")) as state:
+        with pytest.raises(Refused, match="Apache Iceberg") as refused:
+            refuse_foreign("compact", view, state, KnownStrays())
+        assert "--adopt-folder" in refused.value.hint
+        publishing = {"metadata.iceberg.storage": "table-location"}
+        refuse_foreign("compact", replace(view, properties=publishing), state, KnownStrays())
+        refuse_other_formats("adopt the folder of", view)
+        files = pa.table({"path": [str(path)], "kind": ["metadata"], "size": [1], "stamp": ["x"]})
+        detail = {"operator": "ana", "uuids": {str(path): "old"}}
+        doomed = DoomedFiles(state)
+        doomed.doom("claim", str(view.ref), view.uuid, CLAIMED, "left", files, detail, NOW)
+        doomed.enforce("claim", NOW)
+        refuse_foreign("compact", view, state, KnownStrays())
 
 
 def test_a_paimon_table_owns_the_iceberg_metadata_it_publishes_and_no_other() -> None:
@@ -397,3 +613,47 @@ def test_a_claim_is_for_that_very_file(tmp_path: Path) -> None:
     )
     assert unclaimed(state, MINE, [newer, elsewhere]) == [newer, elsewhere]
     assert unclaimed(state, replace(MINE, uuid="another"), [old]) == [old]
+
+
+# ------------------------------------------------------------ whose colder tier a table is
+
+
+COLD = {"cold-tier.source": "live.db.events", "cold-tier.source-uuid": "live"}
+
+
+def test_only_what_hand_off_recorded_freezes_a_table(tmp_path: Path) -> None:
+    """Whoever writes a table can set its properties. Paimon's view shows them only where hand-off made the table."""
+    cold = replace(MINE, properties=COLD)
+    with closing(State.open(f"sqlite:///{tmp_path}/state.db")) as state:
+        refuse_frozen("compact", cold, state)
+        with pytest.raises(Refused, match="colder tier"):
+            refuse_frozen("compact", replace(cold, format="paimon"), state)
+        ColdFiles(state).add("live", [ColdFile("s3://lake/a", f"{MINE.location}2/a", 1, "x")], "run", NOW)
+        refuse_frozen("compact", cold, state)
+        ColdFiles(state).add("live", [ColdFile("s3://lake/a", f"{MINE.location}/data/a", 1, "x")], "run", NOW)
+        with pytest.raises(Refused, match=r"colder tier of live\.db\.events"):
+            refuse_frozen("compact", cold, state)
+        ColdFiles(state).let_go("live", [f"{MINE.location}/data/a"], NOW)
+        with pytest.raises(Refused, match="colder tier"):
+            refuse_frozen("compact", cold, state)
+        refuse_frozen("compact", replace(cold, properties={}), state)
+
+
+def test_a_cold_table_is_known_by_its_first_location_and_by_either_property(tmp_path: Path) -> None:
+    with closing(State.open(f"sqlite:///{tmp_path}/state.db")) as state:
+        live = replace(other("s3://lake/db/live", "live"), ref=TableRef.parse("live.db.events"))
+        SeenTables(state).saw_all([MINE, live], NOW)
+        ColdFiles(state).add("live", [ColdFile("s3://lake/a", f"{MINE.location}/data/a", 1, "x")], "run", NOW)
+        tables = ColdTables(state)
+        assert tables.source(COLD, MINE.uuid, "s3://moved/by/its/writer") == "live.db.events"
+        for name, value in COLD.items():
+            assert ColdTables(state).source({name: value}, MINE.uuid) == value
+        assert ColdTables(state).source(COLD, "another") == ""
+        spelled = MINE.location.replace("s3://", "s3a://")
+        assert ColdTables(state).source(COLD, "another", f"{spelled}/") == "live.db.events"
+        around = [ColdFile(f"s3://lake/{each}{each}", f"s3://{each}/x", 1, "x") for each in ("a", "z")]
+        ColdFiles(state).add("live", around, "run", NOW)
+        assert ColdTables(state).source(COLD, MINE.uuid) == "live.db.events", (
+            "it was handed off to others too"
+        )
+        assert ColdTables(state).source({}, MINE.uuid) == ""

@@ -16,6 +16,7 @@ from lakewarden.engine.kernels.assembly import footer_of
 from lakewarden.engine.kernels.chunks import dictionary_statistics
 from lakewarden.engine.kernels.digest import Digest, Entries
 from lakewarden.engine.kernels.in_place import digest_in_place
+from lakewarden.engine.kernels.project import Projection
 from lakewarden.engine.kernels.rewrite import MissingSource, PagesDiffer, Rewritten, rewrite
 from lakewarden.engine.kernels.storage import DamagedSource
 from lakewarden.engine.kernels.task import Reading
@@ -31,6 +32,7 @@ from tests.unit.test_pages import (
     wide,
     wides,
 )
+from tests.unit.test_rewrite_kernel import column
 
 MANY = 25_000
 
@@ -211,6 +213,66 @@ def test_row_ids_that_are_written_are_hashed_too(tmp_path: Path, monkeypatch: py
     )
     done = rewrite(type(work)(**{**{f: getattr(work, f) for f in work.__slots__}, "slices": slices}))
     assert done.copied and done.read != done.written
+
+
+# --- rows of a nested column that changed since its file was written -------------------------------------------
+
+
+def grown(*fields: pa.Field) -> pa.Schema:
+    """A struct of these fields, alone and in a list, beside a plain column that may be copied."""
+    element = pa.list_(column("element", 3, pa.struct(fields)))
+    return pa.schema([column("n", 1, pa.int64()), column("s", 2, pa.struct(fields)), column("l", 4, element)])
+
+
+THEN = grown(column("a", 10, pa.int32()), column("b", 11, pa.string()))
+NOW = grown(column("bee", 11, pa.string()), column("c", 12, pa.float64()))
+
+
+def changed_shape(tmp_path: Path, copy_pages: bool) -> tuple[Path, Callable[[], Rewritten]]:
+    """A file of a struct that lost a field, got one and renamed one; and its rewrite."""
+    points = [None if n % 9 == 0 else {"a": n, "b": f"b{n}" if n % 4 else None} for n in range(ROWS)]
+    lists = [None if n % 5 == 0 else [points[n], None, points[-n]][: n % 4] for n in range(ROWS)]
+    path = source(tmp_path / "in.parquet", pa.table([list(range(ROWS)), points, lists], schema=THEN))
+    work = task(tmp_path / "out.parquet", [path], NOW, digest=True, copy_pages=copy_pages)
+    return path, lambda: rewrite(work)
+
+
+@pytest.mark.parametrize("copy_pages", [True, False], ids=["copied", "decoded"])
+def test_a_nested_column_that_changed_has_the_digest_of_its_file(tmp_path: Path, copy_pages: bool) -> None:
+    path, run = changed_shape(tmp_path, copy_pages)
+    done = run()
+    assert (done.copied, done.rows) == (copy_pages, ROWS)
+    assert done.read == done.written and done.read is not None and done.read.rows == ROWS
+    found, there = pq.read_table(tmp_path / "out.parquet"), pq.read_table(path)
+    for row, was in zip(found["s"].to_pylist(), there["s"].to_pylist(), strict=True):
+        assert row == (was and {"bee": was["b"], "c": None})
+
+
+def lose_a_plain_column(columns: list[pa.Array]) -> list[pa.Array]:
+    return [pa.nulls(len(columns[0]), columns[0].type), *columns[1:]]
+
+
+def lose_a_struct(columns: list[pa.Array]) -> list[pa.Array]:
+    return [columns[0], pa.nulls(len(columns[1]), columns[1].type), columns[2]]
+
+
+def lose_fields_in_a_list(columns: list[pa.Array]) -> list[pa.Array]:
+    kind = columns[2].type
+    rows = [each and [None for _ in each] for each in columns[2].to_pylist()]
+    return [*columns[:2], pa.array(rows, kind)]
+
+
+@pytest.mark.parametrize("spoil", [lose_a_plain_column, lose_a_struct, lose_fields_in_a_list])
+def test_a_projection_that_loses_values_is_found_though_a_nested_column_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[list[pa.Array]], list[pa.Array]]
+) -> None:
+    """Rows of such a file used to be hashed only after they were projected: both digests agreed on the wrong rows."""
+    honest = Projection.apply
+    monkeypatch.setattr(Projection, "apply", lambda self, *rest: spoil(honest(self, *rest)))
+    _, run = changed_shape(tmp_path, copy_pages=False)
+    done = run()
+    assert done.read is not None and done.read.rows == ROWS
+    assert done.read != done.written
 
 
 def test_without_digests_nothing_is_hashed(tmp_path: Path) -> None:

@@ -156,3 +156,17 @@ def test_a_name_reads_as_it_was_written(parts: list[str]) -> None:
     assert TableRef.parse(str(ref)) == ref
     if not any("." in part or "`" in part for part in parts):
         assert str(ref) == ".".join(parts), "plain names are the keys they always were"
+
+
+def test_only_what_was_committed_is_counted() -> None:
+    """iceberg#13783: a run of which one group lost its race told the files of that group as rewritten too."""
+    states = (RunState.DONE, RunState.LOST_RACE, RunState.FAILED)
+    results = [
+        Result(group(n, size=100 * (n + 1)), state, "why", snapshot_id=n, output_files=1, output_bytes=50)
+        for n, state in enumerate(states)
+    ]
+    plan = compact.plan(view(), files([file(1)]), policy(), None, NOW)
+    told = outcome(plan, results, interrupted=False).counters
+    wanted = {"files_compacted": 1, "files_added": 1, "bytes_before": 100, "bytes_after": 50, "rows": 10}
+    wanted |= {"groups_done": 1, "groups_spared": 2, "commits": 1}
+    assert {name: told[name] for name in wanted} == wanted

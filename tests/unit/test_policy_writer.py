@@ -52,6 +52,9 @@ def by_properties(file: Mapping[str, object] | None = None, /, **properties: str
         ("cold_retention_hours", "1"),
         ("rewrite_where", "a = 1"),
         ("rewrite_digest", "off"),
+        ("rewrite_engine", "iceberg"),
+        ("rewrite_max_group_bytes", "1TiB"),
+        ("lineage_required_keys", "none"),
     ],
 )
 def test_a_table_property_neither_deletes_nor_widens(name: str, value: str) -> None:
@@ -98,10 +101,46 @@ def test_less_than_the_operators_value_is_ignored_with_both_values() -> None:
     assert (told.value, str(told.origin)) == ("5d", "table property")
 
 
-def test_rules_for_commits_are_the_tables_only_where_the_operator_says_nothing() -> None:
-    assert by_properties(lineage_required_keys="team")["lineage_required_keys"] == ("team",)
-    ruled = by_properties({"lineage_required_keys": ["desk"]}, lineage_required_keys="none")
-    assert ruled["lineage_required_keys"] == ("desk",) and len(ruled.ignored) == 1
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rewrite_enabled",
+        "delete_compaction_enabled",
+        "manifest_rewrite_enabled",
+        "history_compaction_enabled",
+        "snapshot_expiry_enabled",
+        "maintenance_enabled",
+    ],
+)
+def test_what_the_operator_switched_off_stays_off(name: str) -> None:
+    policy = by_properties({name: False}, **{name: "true"})
+    assert policy[name] is False and [each.key for each in policy.ignored] == [name]
+    assert by_properties(**{name: "false"})[name] is False
+
+
+def test_a_table_property_does_not_change_how_much_a_rewrite_proves() -> None:
+    """Iceberg's own writer proves a count only, whatever the operator asks of `rewrite_digest`."""
+    policy = by_properties({"rewrite_digest": "rows"}, rewrite_engine="iceberg")
+    assert (policy["rewrite_engine"], policy["rewrite_digest"]) == ("arrow", "rows")
+    assert by_properties({"rewrite_engine": "iceberg"}, rewrite_engine="arrow")["rewrite_engine"] == "arrow"
+
+
+@pytest.mark.parametrize(("said", "counts"), [("none", 6), ("1", 6), ("12", 12)])
+def test_partitions_are_sealed_no_sooner_than_the_operator_says(said: str, counts: int) -> None:
+    policy = by_properties({"rewrite_sealed_after_hours": 6}, rewrite_sealed_after_hours=said)
+    assert policy["rewrite_sealed_after_hours"] == counts
+    assert by_properties(rewrite_sealed_after_hours="3")["rewrite_sealed_after_hours"] == 3
+
+
+def test_names_of_a_table_property_are_added_to_the_operators() -> None:
+    usual = resolve(TABLE, Layers()).columns("lineage_required_keys")
+    assert by_properties(lineage_required_keys="team")["lineage_required_keys"] == (*usual, "team")
+    ruled = by_properties({"lineage_required_keys": ["desk"]}, lineage_required_keys="team, desk")
+    assert ruled["lineage_required_keys"] == ("desk", "team") and not ruled.ignored
+    freed = by_properties({"lineage_required_keys": ["desk"]}, lineage_required_keys="none")
+    assert freed["lineage_required_keys"] == ("desk",) and len(freed.ignored) == 1
+    assert freed.explain("lineage_required_keys") == "lineage_required_keys=desk (file)"
+    assert by_properties({"protected_tags": "a"}, protected_tags="b")["protected_tags"] == ("a", "b")
 
 
 def test_the_stored_policy_and_the_call_may_shorten() -> None:
@@ -194,20 +233,84 @@ def test_a_need_that_an_ignored_value_would_have_met_says_so() -> None:
         resolve(TABLE, layers)
 
 
-def test_every_key_says_what_a_property_may_do() -> None:
-    deleting = (
-        "snapshot_",
-        "partition_",
-        "orphan_",
-        "reap_",
-        "delete_grace",
-        "handoff_",
-        "cold_",
+# Every key. Whoever writes a table must not weaken a proof, a hold, a window, a budget or an operator's `false` by one.
+DIRECTIONS = {
+    Say.ANY: {
+        "rewrite_encodings",
+        "rewrite_strategy",
+        "rewrite_zorder_columns",
+        "rewrite_sort_columns",
+        "rewrite_branch",
+        "rewrite_output_spec_id",
+        "rewrite_target_bytes",
+        "rewrite_small_bytes",
+        "rewrite_max_bytes",
+        "rewrite_min_input_files",
+        "rewrite_merge",
+        "delete_compaction_min_deletes",
+        "delete_compaction_ratio",
+        "manifest_rewrite_min_manifests",
+        "manifest_target_bytes",
+    },
+    Say.MORE: {
+        "rewrite_engine",
+        "rewrite_sealed_after_hours",
+        "rewrite_digest",
+        "snapshot_retention_hours",
+        "snapshot_min_retained",
+        "snapshot_max_retained",
+        "snapshot_restart_hours",
+        "partition_ttl_hours",
+        "orphan_grace_hours",
+        "delete_grace_hours",
+        "cold_retention_hours",
+    },
+    Say.ADD: {"protected_tags", "lineage_required_keys"},
+    Say.LESS: {
+        "rewrite_max_group_bytes",
+        "rewrite_max_bytes_per_run",
+        "rewrite_max_commits",
+        "snapshot_expire_limit",
+        "partition_expire_limit",
+        "orphan_max_percent",
+    },
+    Say.OFF: {
+        "maintenance_enabled",
+        "rewrite_enabled",
+        "delete_compaction_enabled",
+        "manifest_rewrite_enabled",
+        "snapshot_expiry_enabled",
+        "partition_expiry_enabled",
+        "orphan_sweep_enabled",
+        "reap_outside_location",
+        "history_compaction_enabled",
+    },
+    Say.ON: {"snapshot_expiry_reserved"},
+    Say.UNSET: {"lineage_allowed_operations", "lineage_overwrite_operators"},
+    Say.NOTHING: {
+        "rewrite_where",
+        "snapshot_ids",
+        "partition_time_column",
+        "partition_time_pattern",
+        "partition_time_formatter",
+        "partition_expiry_strategy",
+        "partition_list",
+        "partition_where",
+        "partition_drop_all",
+        "sweep_inventory",
         "own_places",
-    )
-    for each in KEYS:
-        if each.name.startswith(deleting) or each.name.endswith("_where") or each.call_only:
-            assert each.by_property is not Say.ANY, each.name
+        "handoff_enabled",
+        "handoff_catalog",
+        "handoff_storage_class",
+        "handoff_retention_hours",
+        "handoff_deep_storage_class",
+    },
+}
+
+
+def test_every_key_says_what_a_property_may_do() -> None:
+    found = {say: {each.name for each in KEYS if each.by_property is say} for say in Say}
+    assert found == DIRECTIONS, "a new key needs its direction here"
 
 
 def test_what_was_ignored_is_shown() -> None:

@@ -171,3 +171,31 @@ def test_a_second_batch_does_not_ask_the_whole_lake_again(lake: Lake) -> None:
     asked = len(lake.pointers)
     neighbours.prove()
     assert len(lake.pointers) - asked < 1_000
+
+
+def test_a_commit_to_another_table_after_the_listing_began_counts(lake: Lake) -> None:
+    """paimon#3074: sweep checks whose places they are, lists them, and only then may believe what it reads."""
+    lake.tables_, other = 3, TableRef("lake", ("db",), "t1")
+    neighbours, real = around(lake), lake.reached
+
+    def reached(view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
+        lake.names[other] = DOOMED.path if "/1.metadata" in view.metadata_location else "s3://b/t1/data/live"
+        return real(view)
+
+    lake.reached = reached  # type: ignore[method-assign]
+    neighbours.check()
+    lake.moved[other] = 1
+    _, proof = neighbours.prove()
+    with pytest.raises(Refused, match=r"lake\.db\.t1 names it"):
+        permitted(proof)
+
+
+def test_the_table_itself_is_read_again_for_every_batch(lake: Lake) -> None:
+    """iceberg#15487: a commit that came after the first batch was proven names a file of the second one."""
+    lake.tables_ = 3
+    neighbours = around(lake)
+    neighbours.prove()
+    lake.moved[OWN], lake.names[OWN] = 1, DOOMED.path
+    _, proof = neighbours.prove()
+    with pytest.raises(Refused, match=r"lake\.db\.t0 names it"):
+        permitted(proof)

@@ -17,6 +17,9 @@ from lakewarden.engine.kernels.manifests import LISTED, NAMED
 from lakewarden.errors import LakewardenError
 from lakewarden.formats import reach_cache
 from lakewarden.formats.iceberg.reach import Reach
+from lakewarden.formats.paimon.metadata import Metadata, Root
+from lakewarden.formats.paimon.reach import Reach as PaimonReach
+from lakewarden.formats.paimon.view import Handle
 from lakewarden.formats.reach_cache import ReachCache, bound
 from lakewarden.formats.remembered import Remembered
 from lakewarden.model import Ref, Snapshot, TableView
@@ -287,3 +290,69 @@ def test_the_index_is_readable(tmp_path: Path) -> None:
     with pa.memory_map(str(path)) as source:
         index = json.loads(pa.ipc.open_file(source).schema.metadata[b"lakewarden.index"])
     assert index["names"] == ["/l"] and index["counts"] == [1]
+
+
+# ------------------------------------------------------------ Paimon: main and its branches
+
+
+class PaimonBooks(Books):
+    """The same as Paimon's manifests have them: each entry adds a file (0) or deletes it (1)."""
+
+    def manifests(self, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]) -> Any:
+        for path, _, _ in wanted:
+            rows = [
+                {"path": name.lstrip("-"), "size": 10, "kind": int(name.startswith("-"))}
+                for name in self._manifests[path]
+            ]
+            yield path, pa.Table.from_pylist(rows, NAMED), ""
+
+
+PAIMON = PaimonBooks(
+    {f"/t/manifest/{name}": [f"/{name}"] for name in ("none", "d1", "d2")},
+    {"/none": [], "/d1": ["/a"], "/d2": ["-/a", "/b"]},
+)
+
+
+def paimon_reach(folder: Path, *roots: tuple[str, str, str, int]) -> PaimonReach:
+    """Of roots (kind, branch, name, id): snapshot 1 added /a, snapshot 2 put /b in its place."""
+    made = tuple(
+        Root(
+            kind,
+            branch,
+            name,
+            f"/t/{branch}/{kind}-{name}",
+            {
+                "id": id_,
+                "baseManifestList": "none" if id_ == 1 else "d1",
+                "deltaManifestList": f"d{id_}",
+                "commitKind": "APPEND",
+                "timeMillis": id_,
+            },
+        )
+        for kind, branch, name, id_ in roots
+    )
+    metadata = Metadata("/t", made, {}, (), {}, frozenset(), tuple(each.file for each in made), "1")
+    found = replace(view(), handle=Handle(metadata, False, False, False))
+    known = Remembered(found, PAIMON, {}, ReachCache(folder, found.uuid))
+    return PaimonReach(found, known, lambda paths: set(paths))
+
+
+MAIN_PAST = (("snapshot", "main", "1", 1), ("snapshot", "main", "2", 2))
+
+
+@pytest.mark.parametrize(
+    "holder", [("tag", "side", "then", 1), ("snapshot", "side", "1", 1), ("tag", "main", "then", 1)]
+)
+def test_what_a_branch_or_its_tag_names_does_not_go_with_mains_snapshot(
+    tmp_path: Path, holder: tuple[str, str, str, int]
+) -> None:
+    """paimon#9867, paimon-cpp#357: a branch has snapshots of the same numbers, and tags of its own."""
+    free = paimon_reach(tmp_path / "free", *MAIN_PAST).unreached({1})
+    assert "/a" in free["path"].to_pylist()
+    kept = paimon_reach(tmp_path / "held", *MAIN_PAST, holder).unreached({1}, tags=["other"])
+    assert "/a" not in kept["path"].to_pylist()
+
+
+def test_a_tag_of_a_branch_stays_though_one_of_main_has_its_name(tmp_path: Path) -> None:
+    roots = (*MAIN_PAST[1:], ("tag", "main", "then", 1), ("tag", "side", "then", 1))
+    assert "/a" not in paimon_reach(tmp_path, *roots).unreached(set(), tags=["then"])["path"].to_pylist()

@@ -16,9 +16,9 @@ from lakewarden.errors import ConfigError, Refused
 from lakewarden.location import Location, hashes, without_common_end
 from lakewarden.model import Hold, HoldKind, TableView
 from lakewarden.safety.holds import Holds
-from lakewarden.safety.ownership import Places, check_ownership
+from lakewarden.safety.ownership import NO_HOMES, Places, check_ownership, shared
 from lakewarden.safety.proof import Proof
-from lakewarden.safety.reached import Reached
+from lakewarden.safety.reached import Needed, Reached
 from lakewarden.safety.spelling import Spellings
 from tests.support.tables import TABLE
 from tests.support.tables import view as made
@@ -32,6 +32,39 @@ def check(view: TableView, named: Sequence[str], candidates: Sequence[str], *ali
     paths = pa.array(named, pa.string())
     made = Spellings("sweep", view, lambda: [paths.slice(0, 1), paths.slice(1)], Aliases.of(aliases))
     made.check(pa.array(candidates, pa.string()))
+
+
+def other(location: str, *named: str, **properties: str) -> Reached:
+    """What was read of another table at this location, which names these files."""
+    view = replace(
+        table(location, **properties), uuid="theirs", ref=replace(TABLE, name="other"), metadata_location=""
+    )
+    found = Needed(view)
+    found.add(pa.array(named[:1], pa.string()))
+    found.add(pa.chunked_array([named[1:]], pa.string()))
+    return found.reached((7,))
+
+
+def doubtful(
+    view: TableView, others: Sequence[Reached], candidates: Sequence[str], *aliases: str
+) -> dict[str, str]:
+    made = Spellings("reap", view, list, Aliases.of(aliases))
+    paths = pa.array(candidates, pa.string())
+    made.check(paths)
+    return made.doubtful(paths, others)
+
+
+def goes(view: TableView, others: Sequence[Reached], candidates: Sequence[str], *aliases: str) -> None:
+    assert doubtful(view, others, candidates, *aliases) == {}
+
+
+def stays(view: TableView, others: Sequence[Reached], candidates: Sequence[str], *aliases: str) -> str:
+    """Why the first of these files stays."""
+    found = doubtful(view, others, candidates, *aliases)
+    assert candidates[0] in found
+    reason = found[candidates[0]]
+    assert str(replace(TABLE, name="other")) in reason
+    return reason
 
 
 def refused(view: TableView, named: Sequence[str], candidates: Sequence[str], *aliases: str) -> Refused:
@@ -113,6 +146,135 @@ def test_a_candidate_right_in_a_folder_is_known_by_its_name() -> None:
     check(view, ["s3://b/t/data/x.parquet"], ["s3://b/files/deeper/x.parquet"])
 
 
+MADE = "00000-0-ff4a69aa-9332-4c6e-80d4-6a8bfcc1bdc5-0-00001.parquet"
+
+
+@pytest.mark.parametrize(
+    ("location", "named", "properties"),
+    [
+        ("viewfs://c/lake/t", "viewfs://c/tdata", {}),  # a link of viewfs to t/data
+        ("viewfs://c/lake/t", "viewfs://c/tdata", {"write.data.path": "viewfs://c/tdata"}),
+        ("/lake/t", "/mnt/x", {}),  # a second mount of t/data
+    ],
+)
+def test_a_named_file_right_in_a_folder_with_another_name(
+    location: str, named: str, properties: dict[str, str]
+) -> None:
+    """Its folder is called otherwise than the candidate's, so only the file's own name can tell."""
+    view, candidate = table(location, **properties), f"{location}/data/{MADE}"
+    error = refused(view, [f"{named}/{MADE}"], [candidate])
+    assert candidate in error.message and f"{named}/{MADE}" in error.message
+    assert f"`{location}/data != {named}`" in error.hint
+    check(view, [f"{named}/{MADE}"], [candidate], f"{location}/data != {named}")
+    check(view, [f"{named}/{MADE}"], [candidate.replace("ff4a", "ff4b")])
+    refused(table(location), [candidate], [f"{named}/{MADE}"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "part-0.parquet",
+        "v1.metadata.json",
+        "snapshot-1",
+        "schema-0",
+        "000000_0",
+        "version-hint.text",
+        "LATEST",
+    ],
+)
+def test_names_that_may_be_in_any_folder_say_nothing_alone(name: str) -> None:
+    check(table("s3://b/t"), [f"s3://b/old/day=1/{name}"], [f"s3://b/t/data/{name}"])
+    goes(table("s3://b/t"), [other("s3://b/o", f"s3://b/x/{name}")], [f"s3://b/t/data/{name}"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        MADE,
+        "snap-1172352310232912359-1-ff4a69aa-9332-4c6e-80d4-6a8bfcc1bdc5.avro",
+        "manifest-list-ff4a69aa-9332-4c6e-80d4-6a8bfcc1bdc5-0",
+        "data-FF4A69AA-9332-4c6e-80d4-6a8bfcc1bdc5-0.orc",
+        "ff4a69aa93324c6e80d46a8bfcc1bdc5",
+        "lakewarden-20261118-00001-00001-t134217728-z",
+    ],
+)
+def test_generated_names_say_everything(name: str) -> None:
+    refused(table("s3://b/t"), [f"s3://b/x/{name}"], [f"s3://b/t/data/{name}"])
+
+
+# ------------------------------------------------------------ files that another table names
+
+
+@pytest.mark.parametrize(
+    "path",
+    [f"/{'x' * 300}/f.parquet", "/a\0b/f.parquet", "/proc/1/map_files/f.parquet", "s3://b/\0/f.parquet"],
+)
+def test_no_path_that_another_table_names_stops_a_proof(path: str, tmp_path: Path) -> None:
+    """Whoever writes a table chooses the paths in it: one that nobody can open is no reason to delete nothing in the lake."""
+    theirs = other("s3://b/o", path)
+    assert theirs.names([path]).all()
+    goes(table(f"{tmp_path}/t"), [theirs], [f"{tmp_path}/t/data/orphan.parquet"])
+    named = replace(table("s3://b/o", **{"write.data.path": path}), uuid="theirs")
+    check_ownership("sweep", table(f"{tmp_path}/t"), [named])
+    assert shared(table(f"{tmp_path}/t"), [named], NO_HOMES) == {}
+
+
+def test_one_name_keeps_one_file_and_the_others_go() -> None:
+    view, name = table("s3://b/t"), "metadata/v1.metadata.json"
+    theirs = other("s3://b/o", f"s3://nowhere/{name}")
+    both = [f"s3://b/t/{name}", f"s3://b/t/data/{MADE}"]
+    assert list(doubtful(view, [theirs], both)) == both[:1]
+
+
+def test_a_path_through_the_root_of_a_process_keeps_that_folder_only(linked: tuple[Path, Path]) -> None:
+    real, _ = linked
+    (real / "t/data/day=1").mkdir()
+    theirs = other("/lake/o", f"/proc/self/root{real}/x")
+    goes(table(f"{real}/t"), [theirs], [f"{real}/t/data/day=1/orphan.parquet"])
+
+
+def test_another_table_that_names_the_file_on_another_path() -> None:
+    view, candidate = table("s3://b/a"), f"s3://b/a/data/{MADE}"
+    theirs = other("s3://b/o", f"s3://b/o/data/{MADE}", f"s3://b/access/{MADE}")
+    reason = stays(view, [other("s3://b/p"), theirs], [candidate])
+    assert f"s3://b/access/{MADE}" in reason
+    assert "`s3://b/a/data != s3://b/access`" in reason and "`s3://b/a/data = s3://b/access`" in reason
+    for sign in ("=", "!="):  # with `=` the proof knows both names, and keeps what is needed
+        goes(view, [theirs], [candidate], f"s3://b/a/data {sign} s3://b/access")
+    goes(view, [theirs], [candidate.replace("ff4a", "ff4b")])
+    # Another store is no other place: mounts and access points show the files of one on another.
+    stays(view, [other("s3://b/o", f"/mnt/b/data/{MADE}")], [candidate])
+
+
+def test_another_table_s_own_folder_is_not_compared_by_name() -> None:
+    """Copies keep their names: those of the colder tier, and those of `rewrite_table_path`."""
+    candidate = f"s3://b/a/data/{MADE}"
+    copy = other("s3://cold/a", f"s3://cold/a/data/{MADE}", f"s3://files/a/{MADE}", **{"write.data.path": "s3://files/a"})  # fmt: skip
+    goes(table("s3://b/a"), [copy], [candidate])
+
+
+def test_another_table_that_names_files_here_by_the_same_path() -> None:
+    """It is compared file by file in the proof: which of them it needs is known for sure."""
+    theirs = other("s3://b/o", f"s3a://b/a/data/day=1/{MADE}")
+    goes(table("s3://b/a"), [theirs], [f"s3://b/a/data/day=2/{MADE}"])
+
+
+def test_names_without_a_uuid_need_the_same_folder() -> None:
+    theirs = other("s3://b/o", "s3://b/hive/day=1/part-0.parquet")
+    stays(table("s3://b/a"), [theirs], ["s3://b/a/data/day=1/part-0.parquet"])
+    goes(table("s3://b/a"), [theirs], ["s3://b/a/data/day=2/part-0.parquet"])
+    stays(table("s3://b/a"), [theirs], ["s3://b/a/part-0.parquet"])
+
+
+def test_a_candidate_outside_of_the_table_that_another_table_names() -> None:
+    name = "part-00000-ff4a69aa-9332-4c6e-80d4-6a8bfcc1bdc5.c000.snappy.parquet"
+    view, theirs = table("s3://b/a"), other("s3://b/o", f"s3://b/hive/t/day=1/{name}")
+    stays(view, [theirs], [f"s3://b/old/t/day=1/{name}"])
+    goes(view, [theirs], [f"s3://b/old/t/day=1/{name}"], "s3://b/hive != s3://b/old")
+    # One write of Spark has one name in many partitions.
+    goes(view, [theirs], [f"s3://b/hive/t/day=2/{name}", f"s3://b/hive/t/day=1/{name}"])
+
+
 def test_a_candidate_outside_of_the_table() -> None:
     view = table("s3://b/t")
     refused(view, ["s3://b/t/data/x.parquet"], ["s3://b/old/data/x.parquet"])
@@ -183,6 +345,77 @@ def test_a_link_inside_a_table(linked: tuple[Path, Path], tmp_path: Path) -> Non
     candidate = f"{real}/t/data/more/orphan.parquet"
     refused(table(f"{real}/t"), [f"{tmp_path}/more/live.parquet"], [candidate])
     check(table(f"{real}/t"), [f"{tmp_path}/more/live.parquet"], [f"{real}/t/data/orphan.parquet"])
+
+
+def test_another_table_that_names_files_through_a_link(linked: tuple[Path, Path]) -> None:
+    """Whatever the files are called: one folder is enough."""
+    real, link = linked
+    view, theirs = table(f"{real}/t"), other("/lake/o", f"file:{link}/t/data/live.parquet")
+    candidate = f"{real}/t/data/orphan.parquet"
+    reason = stays(view, [theirs], [candidate])
+    assert f"{real}/t" in reason and f"{link}/t/data" in reason and f"`{real} = {link}`" in reason
+    goes(view, [theirs], [candidate], f"{real} = {link}")
+    stays(view, [theirs], [candidate], f"{real} != {link}")
+
+
+def test_a_location_that_is_a_link_to_files_that_another_table_names(tmp_path: Path) -> None:
+    """Every proof knows both names of this table's folders: what the other table needs stays."""
+    (tmp_path / "real/data").mkdir(parents=True)
+    (tmp_path / "t").symlink_to(tmp_path / "real")
+    theirs = other("/lake/o", f"{tmp_path}/real/data/{MADE}")
+    names = Aliases().and_links([f"{tmp_path}/t"])
+    assert Proof((theirs,), {}, names).names([f"{tmp_path}/t/data/{MADE}"]).all()
+    goes(table(f"{tmp_path}/t"), [theirs], [f"{tmp_path}/t/data/orphan.parquet"])
+
+
+def test_a_link_inside_a_table_to_files_of_another_one(linked: tuple[Path, Path], tmp_path: Path) -> None:
+    real, _ = linked
+    (tmp_path / "more").mkdir()
+    (real / "t/data/more").symlink_to(tmp_path / "more")
+    candidate = f"{real}/t/data/more/orphan.parquet"
+    outside = other("/lake/o", f"{tmp_path}/more/live.parquet")
+    for theirs in (outside, other(f"{tmp_path}/more")):
+        stays(table(f"{real}/t"), [theirs], [candidate])
+    goes(table(f"{real}/t"), [outside], [f"{real}/t/data/orphan.parquet"])
+    goes(table(f"{real}/t"), [other(f"{tmp_path}/more")], [f"{real}/t/data/orphan.parquet"])
+
+
+def test_a_candidate_outside_of_the_table_in_another_table_s_folder(linked: tuple[Path, Path]) -> None:
+    """Files that were taken in through a link, and are to be deleted."""
+    real, link = linked
+    reason = stays(table("/lake/a"), [other(f"{real}/t")], [f"{link}/t/data/x.parquet"])
+    assert f"{real}/t" in reason and f"{link}/t/data" in reason and f"`{real} = {link}`" in reason
+    goes(table("/lake/a"), [other(f"{real}/t")], [f"{link}/t/data/x.parquet"], f"{real} = {link}")
+    goes(table("/lake/a"), [other(f"{real}/t")], [f"{real}/t/data/x.parquet"])
+
+
+def test_another_table_whose_data_folder_is_a_link(linked: tuple[Path, Path], tmp_path: Path) -> None:
+    """It names its files in its own folder, and they are in this table's."""
+    real, _ = linked
+    (tmp_path / "o").mkdir()
+    (tmp_path / "o/data").symlink_to(real / "t/data")
+    theirs = other(f"{tmp_path}/o", f"{tmp_path}/o/data/x.parquet")
+    stays(table(f"{real}/t"), [theirs], [f"{real}/t/data/orphan.parquet"])
+    (tmp_path / "linked").symlink_to(tmp_path / "p")
+    (tmp_path / "p/data").mkdir(parents=True)
+    assert not other(f"{tmp_path}/linked").linked, "a location that is a link is no link in it"
+
+
+def test_a_link_to_one_file(linked: tuple[Path, Path], tmp_path: Path) -> None:
+    """Another table names the link; what is behind it is needed under its own name."""
+    real, _ = linked
+    file, link = real / "t/data/x.parquet", tmp_path / "files/y.parquet"
+    file.write_bytes(b"x")
+    link.parent.mkdir()
+    link.symlink_to(file)
+    theirs = other("/lake/o", str(link))
+    assert theirs.names([str(file), str(link), f"{file}2"]).tolist() == [True, True, False]
+
+
+def test_what_lies_in_a_table_s_own_folders_is_not_kept_twice() -> None:
+    assert not other("s3://b/o", "s3a://b/o/data/x.parquet", "s3://b//o/metadata/m.avro").outside.folders
+    files = other("s3://b/o", *(f"s3://b/x/{number % 3}/{number}" for number in range(100))).outside
+    assert len(files.names) == 100 and len(files.folders) == 3
 
 
 def test_another_table_in_this_one_s_folder_by_another_name(linked: tuple[Path, Path]) -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from lakewarden.aliases import Aliases
 from lakewarden.engine.objects import LISTING
 from lakewarden.formats.names import names_of
-from lakewarden.jobs.sweep import Fate, Listing, judge
+from lakewarden.jobs.sweep import Fate, Judged, Listing, judge
+from lakewarden.jobs.sweeping import _as_they_are_now, uncommitted
+from lakewarden.model import Snapshot, TableView
 from lakewarden.safety.holds import Holds
+from lakewarden.safety.streams import Uncommitted, uncommitted_since
 from tests.support.tables import NOW, view
 
 OLD = NOW - timedelta(days=400)
@@ -20,7 +25,12 @@ JOB = "0123456789abcdef0123456789abcdef"
 MANIFEST = f"/lake/t/metadata/{JOB}-feca28aff5a3958840bee985ee7de4d3-00000-0-17-00001.avro"
 
 
-def fate(path: str, modified: datetime | None, *jobs: str, format_: str = "iceberg") -> Fate:
+def fate(
+    path: str,
+    modified: datetime | None,
+    uncommitted: Uncommitted = Uncommitted(),  # noqa: B008  frozen
+    format_: str = "iceberg",
+) -> Fate:
     files = pa.Table.from_pylist(
         [{"path": path, "size": 1, "modified": modified, "stamp": None}], schema=LISTING
     )
@@ -33,7 +43,7 @@ def fate(path: str, modified: datetime | None, *jobs: str, format_: str = "icebe
         open_runs=(),
         young_since=NOW - timedelta(days=7),
         names=names_of(replace(view(), format=format_)),
-        flink_jobs=jobs,
+        uncommitted=uncommitted,
     )
     (found,) = (each for each, (count, _) in judged.fates.items() if count)
     return found
@@ -47,10 +57,89 @@ def test_a_file_whose_age_is_unknown_is_young(modified: datetime | None) -> None
     assert fate("/lake/t/data/a.parquet", OLD) is Fate.ORPHAN
 
 
-def test_an_uncommitted_manifest_of_a_known_flink_job_is_no_orphan() -> None:
-    assert fate(MANIFEST, OLD, JOB) is Fate.STREAM
-    assert fate(MANIFEST, OLD) is Fate.ORPHAN
-    assert fate("/lake/t/metadata/other.avro", OLD, JOB) is Fate.ORPHAN
+def test_a_file_whose_age_the_store_does_not_tell_now_is_no_orphan_of_an_inventory() -> None:
+    def row(modified: datetime) -> pa.Table:
+        told = {"path": "/lake/t/data/a.parquet", "size": 1, "modified": modified, "stamp": None}
+        return pa.Table.from_pylist([told], schema=LISTING)
+
+    class Store:
+        def __init__(self, modified: datetime) -> None:
+            self.modified = modified
+
+        def look(self, _: list[str]) -> pa.Table:
+            return row(self.modified)
+
+    judged = Judged(1, dict.fromkeys(Fate, (0, 0)), row(OLD))
+    for modified, left in ((OLD, 1), (NOW, 0), (datetime(1970, 1, 1, tzinfo=UTC), 0)):
+        found = _as_they_are_now(Store(modified), judged, NOW - timedelta(days=7))  # type: ignore[arg-type]
+        assert found.orphans.num_rows == left, modified
+
+
+def with_commits(
+    *commits: tuple[int, dict[str, str]], format_: str = "iceberg", **properties: str
+) -> TableView:
+    """Commits so many days ago, with these summaries."""
+    snapshots = tuple(
+        Snapshot(number, None, number, NOW - timedelta(days=days), "append", summary)
+        for number, (days, summary) in enumerate(commits)
+    )
+    return replace(view(properties=properties), format=format_, snapshots=snapshots)
+
+
+FLINK = {"flink.job-id": JOB, "flink.operator-id": "op", "flink.max-committed-checkpoint-id": "16"}
+KAFKA = {"kafka.connect.offsets.connect.group": "{}"}
+PAIMON = {"commit-user": "u1", "commit-identifier": "16"}
+MONTH = timedelta(days=30)
+
+
+def test_an_uncommitted_manifest_of_a_known_flink_job_is_no_orphan(tmp_path: Path) -> None:
+    """One that cannot be read is kept too, and so is every file since the job's last commit."""
+    manifest = tmp_path / MANIFEST.rsplit("/", 1)[1]
+    manifest.write_bytes(b"Obj")
+    other = str(tmp_path / "other.avro")
+    found = uncommitted(with_commits((9, FLINK)), [str(manifest), other], MONTH, NOW, Aliases())
+    assert fate(str(manifest), OLD, found) is Fate.STREAM
+    assert fate(str(manifest), OLD) is Fate.ORPHAN
+    assert fate(other, OLD, found) is Fate.ORPHAN
+    assert fate("/lake/t/data/a.parquet", NOW - timedelta(days=8), found) is Fate.STREAM
+    unknown = uncommitted(with_commits((9, {})), [str(manifest)], MONTH, NOW, Aliases())
+    assert unknown == Uncommitted()
+
+
+def test_a_file_since_the_last_commit_of_a_writer_that_restarts_is_no_orphan() -> None:
+    """Kafka Connect and Paimon keep the names of uncommitted files where they cannot be read."""
+    eight = NOW - timedelta(days=8)
+    for found in (
+        with_commits((20, KAFKA), (9, KAFKA)),
+        with_commits((9, PAIMON), format_="paimon"),
+        with_commits((9, FLINK), **{"flink.manifests.location": "/elsewhere"}),
+    ):
+        since = uncommitted_since(found, (), MONTH, NOW)
+        assert since == NOW - timedelta(days=10)
+        assert fate("/lake/t/data/a.parquet", eight, Uncommitted(since=since)) is Fate.STREAM
+        assert (
+            fate("/lake/t/data/a.parquet", NOW - timedelta(days=11), Uncommitted(since=since)) is Fate.ORPHAN
+        )
+        assert uncommitted_since(found, (), timedelta(days=5), NOW) is None, (
+            "the writer is waited for no more"
+        )
+
+
+def test_a_manifest_that_cannot_be_read_holds_files_back_while_its_job_may_restart() -> None:
+    (job,) = (value for key, value in FLINK.items() if key == "flink.job-id")
+    found = with_commits((9, FLINK))
+    assert uncommitted_since(found, (job,), MONTH, NOW) == NOW - timedelta(days=10)
+    assert uncommitted_since(found, (job,), timedelta(days=5), NOW) is None
+
+
+def test_writers_whose_uncommitted_files_are_known_hold_back_no_others() -> None:
+    ended = {**FLINK, "flink.max-committed-checkpoint-id": str(2**63 - 1)}
+    spark = {"spark.sql.streaming.queryId": "q", "spark.sql.streaming.epochId": "1"}
+    batch = {"commit-user": "u2", "commit-identifier": str(2**63 - 1)}
+    assert uncommitted_since(with_commits((9, FLINK), (9, spark)), (), MONTH, NOW) is None
+    elsewhere = {"flink.manifests.location": "/elsewhere"}
+    assert uncommitted_since(with_commits((9, FLINK), (8, ended), **elsewhere), (), MONTH, NOW) is None
+    assert uncommitted_since(with_commits((9, batch), format_="paimon"), (), MONTH, NOW) is None
 
 
 def test_what_paimon_left_half_written_is_swept() -> None:
@@ -59,3 +148,8 @@ def test_what_paimon_left_half_written_is_swept() -> None:
     assert fate(left, NOW, format_="paimon") is Fate.YOUNG
     assert fate("/lake/t/snapshot/.notes.tmp", OLD, format_="paimon") is Fate.HIDDEN
     assert fate(left, OLD) is Fate.HIDDEN
+
+
+def test_a_file_inside_the_grace_is_young_whatever_the_store_listed() -> None:
+    assert fate("/lake/t/data/a.parquet", NOW - timedelta(days=6)) is Fate.YOUNG
+    assert fate("/lake/t/data/a.parquet", NOW - timedelta(days=8)) is Fate.ORPHAN

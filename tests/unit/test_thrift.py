@@ -107,6 +107,11 @@ def test_bytes_of_the_protocol(data: bytes, value: Struct) -> None:
         b"\x19\xfc\xff\xff\xff\xff\x0f\x00",  # a list of a billion structs
         b"\x16" + b"\xff" * 11 + b"\x00",  # a number without end
         b"\x1e\x00",  # a type there is not
+        b"\x15\x02\x10\x00",  # type 0, where other readers end the struct
+        b"\x15\x02\x05\x02\x04\x00",  # a field that is there twice
+        b"\x15\x80\x80\x80\x80\x10\x00",  # more than 32 bits, of which others take the lowest
+        b"\x14\x80\x80\x04\x00",  # more than 16 bits
+        b"\x05\x80\x80\x04\x02\x00",  # a field id of more than 16 bits
         b"\x1c" * 100 + b"\x00" * 101,  # a hundred structs deep
         b"\x19\x19" + b"\x19" * 100 + b"\x00" * 101,  # and lists
     ],
@@ -144,3 +149,12 @@ def test_fields_we_do_not_know_survive() -> None:
     assert end == len(later)
     assert thrift.write(value) == later
     assert thrift.value_of(value, 9, default="none") == "none"
+
+
+def test_a_field_of_another_type_is_malformed() -> None:
+    """Readers that know the field skip it: what it says does not count."""
+    value = {1: thrift.i32(7), 2: thrift.structure({})}
+    assert (thrift.typed(value, 1, thrift.I32), thrift.typed(value, 3, thrift.I32)) == (7, None)
+    for field, kind in ((1, thrift.I64), (1, thrift.STRUCT), (2, thrift.I32)):
+        with pytest.raises(Malformed, match=f"field {field} has type"):
+            thrift.typed(value, field, kind)

@@ -44,7 +44,10 @@ def read_as_bytes(handle: pa.NativeFile) -> pq.FileMetaData:
     if not 0 < length <= size - 12:
         raise pa.ArrowInvalid(f"its footer would have {length} of its {size} bytes")
     footer = thrift.read(handle.read_at(length, size - 8 - length))[0]
-    data = thrift.write(_mapped(footer, _to_bytes, _without_bounds_of_int96))
+    try:
+        data = thrift.write(_mapped(footer, _to_bytes, _without_bounds_of_int96))
+    except (TypeError, AttributeError, KeyError) as error:
+        raise thrift.Malformed(f"a part of it is missing or has another type: {error}") from error
     return pq.read_metadata(pa.BufferReader(_MAGIC + data + len(data).to_bytes(4, "little") + _MAGIC))
 
 

@@ -161,10 +161,10 @@ class Assembly:
         merged = Merged(column)
         start = self._begin()
         for part in parts:
-            stretches = merged.add(part)
-            self._write(part.data)
-            for size, checksum in stretches:
-                self._written.append(_Written(column.path, size, checksum))
+            for page in merged.add(part):
+                self._store(column.path, page.header)
+                self._write(page.body)
+                self._written.append(_Written(column.path, len(page.body), page.checksum))
         self._entries.append(merged.entry(start, self._at - start))
 
     def place(self, column: str, chunk: Encoded) -> None:

@@ -1,7 +1,8 @@
 """One column chunk of an output, made of the pages of many: what its pages are, and what its footer entry says of them.
 
-Header and body of a page are copied together, so levels, values, compression and checksum stay as their writer made them. A
-page is copied only if it has a checksum, and the right one: damage would otherwise spread to the healthy rows beside it.
+The body of a page is copied, so levels, values and compression stay as their writer made them. A page is copied only if it
+has a checksum, and the right one: damage would otherwise spread to the healthy rows beside it. The checksum does not cover
+the page's header, so no byte of a header is copied: it is written again from values that were checked.
 What the chunk says of itself is added up from what its pages and the source footers say, and is left out in doubt.
 """
 
@@ -12,7 +13,7 @@ import struct as packing
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ ENCODINGS = {
     "BYTE_STREAM_SPLIT": 9,
 }
 _PAGE = 0
-_LEVELS = frozenset((ENCODINGS["RLE"], ENCODINGS["BIT_PACKED"]))
+_RLE, _BIT_PACKED = ENCODINGS["RLE"], ENCODINGS["BIT_PACKED"]
 
 _FLOATS = ("FLOAT", "DOUBLE")
 _PACKED = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
@@ -83,10 +84,6 @@ class Column:
     def path(self) -> str:
         return str(self.kind.path)
 
-    @property
-    def flat(self) -> bool:
-        return bool(self.kind.max_repetition_level == 0)
-
 
 @dataclass(frozen=True, slots=True)
 class SourceChunk:
@@ -105,33 +102,23 @@ class Merged:
     column: Column
     values: int = 0
     uncompressed: int = 0
-    pages: Counter[tuple[int, int]] = field(default_factory=Counter)
-    encodings: set[int] = field(default_factory=set)
+    pages: Counter[int] = field(default_factory=Counter)  # by encoding
     chunks: list[pq.ColumnChunkMetaData] = field(default_factory=list)
 
-    def add(self, part: SourceChunk) -> list[tuple[int, int]]:
-        """Look through the pages of a part. Doubtful or PagesDiffer, before any of its bytes is written.
-
-        Each stretch of it, headers and bodies in turn, is returned as its size and checksum.
-        """
-        values = at = 0
-        stretches: list[tuple[int, int]] = []
-        for page in _pages(part, self.column):
-            stretches.append((page.body - at, zlib.crc32(part.data[at : page.body])))
-            stretches.append((page.end - page.body, page.checksum))
-            at = page.end
-            self.pages[page.kind, page.encoding] += 1
-            self.encodings.update(page.level_encodings, (page.encoding,))
-            values += page.values
+    def add(self, part: SourceChunk) -> list[Page]:
+        """The pages of a part, as the output has them. Doubtful or PagesDiffer, before any of its bytes is written."""
+        pages = list(_pages(part, self.column))
+        values = sum(page.values for page in pages)
         if values != part.chunk.num_values:
             raise self._differs(part, f"the footer says {part.chunk.num_values} values, its pages {values}")
-        # Where values repeat within a row, pages do not tell their rows.
-        if self.column.flat and values != part.rows:
+        # Where values repeat within a row, pages do not tell their rows: no such column is copied.
+        if values != part.rows:
             raise self._differs(part, f"the footer says {part.rows} rows, its pages {values}")
         self.values += values
-        self.uncompressed += part.chunk.total_uncompressed_size
+        self.uncompressed += sum(len(page.header) + page.inflated for page in pages)
+        self.pages.update(page.encoding for page in pages)
         self.chunks.append(part.chunk)
-        return stretches
+        return pages
 
     def _differs(self, part: SourceChunk, reason: str) -> PagesDiffer:
         return PagesDiffer(part.path, self.column.path, reason)
@@ -140,7 +127,7 @@ class Merged:
         """The footer's ColumnChunk, for pages that lie at `start`."""
         metadata: Struct = {
             1: thrift.i32(PHYSICAL[self.column.kind.physical_type]),
-            2: thrift.listed(thrift.I32, sorted(self.encodings)),
+            2: thrift.listed(thrift.I32, sorted({_RLE, *self.pages})),
             3: thrift.listed(thrift.BINARY, self.column.names),
             4: thrift.i32(CODECS[self.chunks[0].compression]),
             5: thrift.i64(self.values),
@@ -153,68 +140,116 @@ class Merged:
         return {2: thrift.i64(0), 3: thrift.structure(metadata)}
 
     def _page_counts(self) -> Iterator[Struct]:
-        for (kind, encoding), count in sorted(self.pages.items()):
-            yield {1: thrift.i32(kind), 2: thrift.i32(encoding), 3: thrift.i32(count)}
+        for encoding, count in sorted(self.pages.items()):
+            yield {1: thrift.i32(_PAGE), 2: thrift.i32(encoding), 3: thrift.i32(count)}
 
 
 @dataclass(frozen=True, slots=True)
-class _Page:
-    kind: int
+class Page:
+    """A data page: its header for the output, its body as the source has it, and the body's checksum."""
+
     encoding: int
-    level_encodings: frozenset[int]
     values: int
-    # Where its body begins and ends, and the body's checksum.
-    body: int = 0
-    end: int = 0
-    checksum: int = 0
+    inflated: int
+    header: bytes
+    body: memoryview
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """What the header of a data page says, each field in the type that Parquet gives it."""
+
+    inflated: int
+    size: int
+    checksum: int | None
+    values: int
+    encoding: int
+    definition_levels: int
+    repetition_levels: int
 
     def fits(self, column: Column) -> bool:
-        return self.encoding in column.allowed and self.level_encodings <= _LEVELS
+        return (
+            self.encoding in column.allowed
+            and self.values > 0
+            and self.inflated >= 0
+            and _levels_fit(self.definition_levels, column.kind.max_definition_level)
+            and _levels_fit(self.repetition_levels, column.kind.max_repetition_level)
+        )
+
+    def write(self, checksum: int) -> bytes:
+        """The header for the output. The page's own statistics are left out: nothing tells whether they are right."""
+        levels = thrift.i32(_RLE)
+        page = {1: thrift.i32(self.values), 2: thrift.i32(self.encoding), 3: levels, 4: levels}
+        return thrift.write(
+            {
+                1: thrift.i32(_PAGE),
+                2: thrift.i32(self.inflated),
+                3: thrift.i32(self.size),
+                4: thrift.i32(checksum - (checksum >> 31 << 32)),  # the same bits, as a signed number
+                5: thrift.structure(page),
+            }
+        )
+
+
+def _levels_fit(encoding: int, deepest: int) -> bool:
+    """Whether levels are as the output's header will say. Where there are none, writers name either encoding."""
+    return encoding == _RLE or (deepest == 0 and encoding == _BIT_PACKED)
 
 
 def checksum_of(header: Struct) -> int | None:
-    """The checksum a page's header states."""
-    stated = thrift.value_of(header, 4)
+    """The checksum a page's header states. Malformed if it is no number."""
+    stated = thrift.typed(header, 4, thrift.I32)
     return None if stated is None else int(stated) & 0xFFFFFFFF
 
 
-def _pages(part: SourceChunk, column: Column) -> Iterator[_Page]:
+def _pages(part: SourceChunk, column: Column) -> Iterator[Page]:
     """The data pages of a part, whose sizes must lead exactly to its end."""
     at, end, inflated = 0, len(part.data), 0
     stated = {ENCODINGS.get(each) for each in part.chunk.encodings}
     while at < end:
-        try:
-            header, body = thrift.read(part.data, at)
-        except thrift.Malformed as error:
-            raise Doubtful(f"{part.path}, column {column.path}: {error}") from error
-        start, at = at, body + thrift.value_of(header, 3, 0)
-        page = _data_page(header)
-        if page is None or not body < at <= end or not page.fits(column) or page.encoding not in stated:
+        header, body = _read_header(part, column, at)
+        start, at = at, body + (header.size if header else 0)
+        if header is None or not body < at <= end or not header.fits(column) or header.encoding not in stated:
             raise Doubtful(f"{part.path}, column {column.path}: a page that cannot be copied")
-        checksum = _check_sum(part, column, header, part.data[body:at])
-        inflated += body - start + thrift.value_of(header, 2, 0)
-        yield replace(page, body=body, end=at, checksum=checksum)
+        data = part.data[body:at]
+        checksum = _check_sum(part, column, header.checksum, data)
+        inflated += body - start + header.inflated
+        yield Page(header.encoding, header.values, header.inflated, header.write(checksum), data, checksum)
     # Checksums cover bodies only. What headers say besides is in the footer too.
     if inflated != part.chunk.total_uncompressed_size:
         raise Doubtful(f"{part.path}, column {column.path}: its pages have other sizes than the footer says")
 
 
-def _data_page(header: Struct) -> _Page | None:
-    """What a header says of its data page; None for any other kind of page.
+def _read_header(part: SourceChunk, column: Column, at: int) -> tuple[_Header | None, int]:
+    """The header at this place, None if it is not of a data page; and where it ends. Doubtful if it is damaged."""
+    try:
+        header, end = thrift.read(part.data, at)
+        return _data_page(header), end
+    except thrift.Malformed as error:
+        raise Doubtful(
+            f"{part.path}, column {column.path}: damaged page header at byte {at}: {error}"
+        ) from error
+
+
+def _data_page(header: Struct) -> _Header | None:
+    """What a header says of its data page; None for any other kind of page, or if a field is missing.
 
     Pages of the second version are decoded, not copied: their headers say where levels end, which no checksum covers.
     """
-    kind = thrift.value_of(header, 1)
-    if kind == _PAGE and 5 in header:
-        inner = thrift.value_of(header, 5)
-        values, encoding, *levels = (thrift.value_of(inner, number, -1) for number in (1, 2, 3, 4))
-        return _Page(kind, encoding, frozenset(levels), values)
-    return None
+    kind, inflated, size = (thrift.typed(header, number, thrift.I32) for number in (1, 2, 3))
+    inner = thrift.typed(header, 5, thrift.STRUCT)
+    # A page is of one kind: with a header of another kind beside its own, it is not certain which one.
+    if kind != _PAGE or inner is None or not header.keys() <= {1, 2, 3, 4, 5}:
+        return None
+    fields = [thrift.typed(inner, number, thrift.I32) for number in (1, 2, 3, 4)]
+    if None in (inflated, size, *fields):
+        return None
+    return _Header(inflated, size, checksum_of(header), *fields)
 
 
-def _check_sum(part: SourceChunk, column: Column, header: Struct, body: memoryview) -> int:
+def _check_sum(part: SourceChunk, column: Column, stated: int | None, body: memoryview) -> int:
     """Decoding would tell most damage. Where nothing is decoded the checksum does, so a page without one is not copied."""
-    stated = checksum_of(header)
     if stated is None:
         raise Doubtful(f"{part.path}, column {column.path}: a page without a checksum")
     if zlib.crc32(body) != stated:

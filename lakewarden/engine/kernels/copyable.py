@@ -2,7 +2,8 @@
 
 A column is copied if every source of a row group has it just as the output would: the same Parquet type and levels, so
 that bytes mean the same; the same codec; encodings the table's options would choose; no dictionary, as each chunk has its
-own. A nested column is copied with all its leaves or not at all. Names do not matter, ids do.
+own. A nested column is copied with all its leaves or not at all; lists and maps are not, as only their levels tell how many
+rows they have. Names do not matter, ids do.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class _Answers:
         self._checked: dict[str, bool] = {}
 
     def places(self, source: Source) -> dict[int, int]:
-        if not _trusted(source.footer.created_by) or not self._has_checksums(source):
+        if not trusted(source.footer.created_by) or not self._has_checksums(source):
             return {}
         schema = source.footer.schema
         for way, known, places in self._known:
@@ -232,9 +233,13 @@ def strict(reading: Reading) -> pa.Schema:
 
 
 def _allowed(leaf: Leaf, kind: Any, encodings: Encodings, options: WriteOptions) -> frozenset[int]:
-    """Encodings a data page may have: the one the output's writer would choose, or one as good. None beside a dictionary."""
+    """Encodings a data page may have: the one the output's writer would choose, or one as good. None beside a dictionary.
+
+    None for a column that repeats within a row: pages with one row too many would shift the rows of the files after them,
+    and only decoding the levels tells.
+    """
     names = {encodings.special.get(leaf.path, "PLAIN")}
-    if leaf.path in encodings.dictionary:
+    if kind.max_repetition_level or leaf.path in encodings.dictionary:
         names = set()
     elif kind.physical_type == "BOOLEAN":
         names.add("RLE")
@@ -265,7 +270,7 @@ def _stored_alike(one: Any, other: Any) -> bool:
     )
 
 
-def _trusted(created_by: str | None) -> bool:
+def trusted(created_by: str | None) -> bool:
     """Whether pages of this writer mean the same under another's name, and its statistics may become the table's bounds."""
     writer, _, version = (created_by or "").partition(" version ")
     least = _LEAST_VERSIONS.get(writer)

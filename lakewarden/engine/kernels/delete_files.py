@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakewarden.engine.kernels.footer import NO_SENSE, has_delta, read_footer, trouble
 from lakewarden.engine.kernels.project import Unfit
 from lakewarden.engine.kernels.sources import column_sizes
-from lakewarden.engine.kernels.storage import MissingSource, Store
+from lakewarden.engine.kernels.storage import DamagedSource, Store
 
 # A column chunk is read through a window of this size. Read whole, as pre-buffering does, it takes as much memory as the
 # writer's row group, which nothing bounds.
@@ -46,32 +47,57 @@ class Target:
 
 @contextlib.contextmanager
 def opened(file: DeleteFile, store: Store, dictionaries: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
-    """A Parquet file read in small pieces; what goes wrong inside the block is told as this file's.
+    """A Parquet file read in small pieces, its checksums compared; what goes wrong inside the block is told as this file's.
 
-    Columns named as dictionaries are read as such, if the file has them.
+    Damage is never passed over: a delete that is read wrongly brings a row back, and takes another. Columns named as
+    dictionaries are read as such, if the file has them and Arrow can.
     """
     path = file.path
     store.throttle.read(0, requests=2)  # its size and its footer
     handle = store.open(path)
     try:
-        footer = pq.read_metadata(handle)
-        carried = [name for name in dictionaries if name in footer.schema.names]
+        footer = read_footer(handle, path)
+        _check_rows(footer, file)
+        names = footer.schema.names
+        carried = [
+            name for name in dictionaries if name in names and not has_delta(footer, names.index(name))
+        ]
         yield pq.ParquetFile(
-            handle, metadata=footer, read_dictionary=carried, buffer_size=_WINDOW, pre_buffer=False
+            handle,
+            metadata=footer,
+            read_dictionary=carried,
+            buffer_size=_WINDOW,
+            pre_buffer=False,
+            page_checksum_verification=True,
         )
     except Unfit as unfit:
         raise Unfit(unfit.reason, path) from unfit
-    except pa.ArrowNotImplementedError as error:
-        raise Unfit(str(error), path) from error
-    except (OSError, pa.ArrowException) as error:
-        if "encrypted" in str(error):
-            raise Unfit("the file is encrypted", path) from error
-        raise MissingSource(path, str(error)) from error
+    except (pa.ArrowNotImplementedError, *NO_SENSE) as error:
+        raise trouble(error, path) from error
     finally:
         handle.close()
 
 
-def charge(parquet: pq.ParquetFile, number: int, columns: Collection[str], store: Store) -> None:
-    """Before these columns of a row group are read, window by window."""
+def _check_rows(footer: pq.FileMetaData, file: DeleteFile) -> None:
+    """Deletes that a damaged footer leaves out would be rows that are back."""
+    rows = sum(footer.row_group(number).num_rows for number in range(footer.num_row_groups))
+    if rows != footer.num_rows:
+        raise DamagedSource(
+            file.path, f"its row groups hold {rows:,} rows, its footer says {footer.num_rows:,}"
+        )
+    if rows != file.records:
+        raise DamagedSource(file.path, f"it holds {rows:,} rows, the table says {file.records:,}")
+
+
+def batches(
+    parquet: pq.ParquetFile, number: int, columns: Sequence[str], rows: int, store: Store
+) -> Iterator[pa.RecordBatch]:
+    """Columns of a row group, so many rows at a time and window by window. A group that ends early is damaged."""
     sizes = column_sizes(parquet.metadata, number, columns)
     store.throttle.read(sum(sizes), requests=sum(-(-size // _WINDOW) for size in sizes))
+    left = parquet.metadata.row_group(number).num_rows
+    for batch in parquet.iter_batches(rows, [number], columns, use_threads=False):
+        left -= batch.num_rows
+        yield batch
+    if left:
+        raise pa.ArrowInvalid(f"row group {number} has another number of rows than its footer says")

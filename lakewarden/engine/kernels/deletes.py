@@ -22,9 +22,10 @@ from lakewarden.engine.kernels.sources import RowsDiffer
 from lakewarden.engine.kernels.storage import Store
 from lakewarden.engine.kernels.vectors import mark_vector
 
-__all__ = ["DeleteFile", "Eraser", "Target", "Way"]
+__all__ = ["READABLE", "DeleteFile", "Eraser", "Target", "Way"]
 
-_FORMATS = {"position": ("parquet",), "vector": ("puffin", "paimon"), "equality": ("parquet",)}
+# The formats that delete files of each kind may have.
+READABLE = {"position": ("parquet",), "vector": ("puffin", "paimon"), "equality": ("parquet",)}
 
 
 class Eraser:
@@ -111,7 +112,7 @@ def _named(file: DeleteFile, listing: Mapping[str, list[RowBits]]) -> list[RowBi
 
 
 def _check(file: DeleteFile) -> None:
-    if file.format not in _FORMATS.get(file.kind, ()):
+    if file.format not in READABLE.get(file.kind, ()):
         raise Unfit(f"a delete file of kind {file.kind} and format {file.format}", file.path)
     if file.kind == "equality" and not file.equality_ids:
         raise Unfit("an equality-delete file without equality columns", file.path)

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from lakewarden.engine.kernels.project import Leaf
+from lakewarden.engine.kernels.properties import OddProperty, whole_number
 
 _PREFIX = "write.parquet."
 # Beside Iceberg's own properties: times of day are marked as UTC.
@@ -74,18 +75,71 @@ class WriteOptions:
 
     @classmethod
     def from_properties(cls, props: Mapping[str, str], encodings: str = "classic") -> WriteOptions:
-        """Read the properties, with Iceberg 1.12's defaults. Ask `unfit_properties` first."""
-        level = props.get(_PREFIX + "compression-level")
+        """Read the properties, with Iceberg 1.12's defaults. Ask `unfit_properties` first; `odd_properties` tells of those
+        that are not followed."""
         return cls(
             codec=_codec(props),
-            level=None if level is None else int(level),
-            row_group_bytes=int(props.get(_PREFIX + "row-group-size-bytes", 128 * _MIB)),
-            page_bytes=int(props.get(_PREFIX + "page-size-bytes", _MIB)),
-            page_rows=int(props.get(_PREFIX + "page-row-limit", 20_000)),
-            dictionary_bytes=int(props.get(_PREFIX + "dict-size-bytes", 2 * _MIB)),
+            level=_tuned_level(props)[0],
+            row_group_bytes=row_group_bytes(props),
+            page_bytes=_tuned(props, _PAGE_BYTES)[0],
+            page_rows=_tuned(props, _PAGE_ROWS)[0],
+            dictionary_bytes=_tuned(props, _DICTIONARY_BYTES)[0],
             encodings=encodings,
             utc_times=props.get(UTC_TIMES, "") == "true",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """A property that tunes a file. Below the floor files become slow to read: thousands of tiny row groups or pages."""
+
+    name: str
+    default: int
+    floor: int
+
+
+_ROW_GROUP = _Size("row-group-size-bytes", 128 * _MIB, _MIB)
+_PAGE_BYTES = _Size("page-size-bytes", _MIB, 4 << 10)
+_PAGE_ROWS = _Size("page-row-limit", 20_000, 100)
+_DICTIONARY_BYTES = _Size("dict-size-bytes", 2 * _MIB, 1 << 10)
+
+
+def row_group_bytes(props: Mapping[str, str]) -> int:
+    """How large a table wants its row groups."""
+    return _tuned(props, _ROW_GROUP)[0]
+
+
+def odd_properties(props: Mapping[str, str]) -> list[str]:
+    """Properties that are not followed as they are, and what is used instead. None of them is worth stopping a rewrite."""
+    sizes = (_ROW_GROUP, _PAGE_BYTES, _PAGE_ROWS, _DICTIONARY_BYTES)
+    said = [_tuned_level(props)[1], *(_tuned(props, size)[1] for size in sizes)]
+    return [each for each in said if each]
+
+
+def _tuned(props: Mapping[str, str], size: _Size) -> tuple[int, str]:
+    """What is used, and the warning if that is not what the property says."""
+    key = _PREFIX + size.name
+    try:
+        found = whole_number(props, key)
+    except OddProperty as odd:
+        return size.default, f"{odd}; {size.default:,} is used"
+    if found is None:
+        return size.default, ""
+    if found < size.floor:
+        return size.floor, f"{key} is {props[key]!r}; {size.floor:,} is used, the least"
+    return found, ""
+
+
+def _tuned_level(props: Mapping[str, str]) -> tuple[int | None, str]:
+    """The compression level, None where the codec's own default is used; and the warning."""
+    codec, key = _codec(props), _PREFIX + "compression-level"
+    if codec not in _DEFAULT_LEVELS:
+        return None, ""  # the codec has no levels
+    least, most = pa.Codec.minimum_compression_level(codec), pa.Codec.maximum_compression_level(codec)
+    try:
+        return whole_number(props, key, least, most), ""
+    except OddProperty as odd:
+        return None, f"{odd}; the default of {codec} is used"
 
 
 def _codec(props: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakewarden.engine.kernels.delete_files import DeleteFile, Target, charge, opened
+from lakewarden.engine.kernels.delete_files import DeleteFile, Target, batches, opened
 from lakewarden.engine.kernels.keyindex import KEY_BYTES, NO_ROWS, Audiences, Gathered, KeyIndex
 from lakewarden.engine.kernels.keys import BitFilter, Columns, Hashes, Rows, can_be_key, comparable, hash_keys
 from lakewarden.engine.kernels.project import Projection, Unfit, field_id, leaves, projection
@@ -149,8 +149,7 @@ def _read(file: DeleteFile, schema: pa.Schema, store: Store, batch_bytes: int) -
         for number in range(parquet.num_row_groups):
             row_bytes = max(row_bytes, _row_bytes(parquet, number, way))
             rows = max(1, min(BATCH_ROWS, int(batch_bytes / row_bytes)))
-            charge(parquet, number, way.source.names, store)
-            for batch in parquet.iter_batches(rows, [number], way.source.names, use_threads=False):
+            for batch in batches(parquet, number, way.source.names, rows, store):
                 row_bytes = max(row_bytes, batch.nbytes / max(1, batch.num_rows))
                 yield [comparable(column) for column in way.apply(batch, schema)]
 

@@ -1,5 +1,5 @@
 """Reading very many Parquet files to their end: can every page be decoded, has it its checksum, and are the rows as many as
-the table says? Nothing of what is read is kept."""
+the table says? Delete files and deletion vectors too. Nothing of what is read is kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakewarden.engine.kernels.delete_files import DeleteFile
+from lakewarden.engine.kernels.footer import NO_SENSE
 from lakewarden.engine.kernels.storage import MissingSource, Store
+from lakewarden.engine.kernels.vectors import check_vector
 from lakewarden.location import is_local
 
 # A request to an object store waits for an answer most of the time.
@@ -21,11 +24,12 @@ _ROWS = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """A file to open, and what the table says of it."""
+    """A file to open, and what the table says of it; `delete` if it is a delete file, or a vector in one."""
 
     path: str
     bytes: int
     rows: int
+    delete: DeleteFile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class WrongFooter:
     found: int | None
     reason: str = ""
     unknown: bool = False
+    delete: bool = False
 
 
 def check_footers(task: FooterTask) -> list[WrongFooter]:
@@ -61,16 +66,24 @@ def check_footers(task: FooterTask) -> list[WrongFooter]:
 
 
 def _check(file: Footer, store: Store) -> WrongFooter | None:
+    def wrong(reason: str, unknown: bool = False) -> WrongFooter:
+        return WrongFooter(file.path, file.rows, None, reason, unknown, file.delete is not None)
+
     try:
+        if file.delete is not None and file.delete.kind == "vector":
+            check_vector(file.delete, store)  # it compares the number of positions as well
+            return None
         with store.open(file.path) as handle:
             rows = _decoded_rows(handle, pre_buffer=not is_local(file.path))
     except MissingSource as error:
-        return WrongFooter(file.path, file.rows, None, error.reason)
+        return wrong(error.reason)
     except pa.ArrowNotImplementedError as error:
-        return WrongFooter(file.path, file.rows, None, str(error), unknown=True)
-    except (OSError, pa.ArrowException) as error:
-        return WrongFooter(file.path, file.rows, None, f"{type(error).__name__}: {error}".splitlines()[0])
-    return None if rows == file.rows else WrongFooter(file.path, file.rows, rows)
+        return wrong(str(error), unknown=True)
+    except NO_SENSE as error:
+        return wrong(f"{type(error).__name__}: {error}".splitlines()[0])
+    if rows == file.rows:
+        return None
+    return WrongFooter(file.path, file.rows, rows, delete=file.delete is not None)
 
 
 def _decoded_rows(handle: pa.NativeFile, *, pre_buffer: bool) -> int:

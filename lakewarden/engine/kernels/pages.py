@@ -25,9 +25,9 @@ from lakewarden.engine.kernels.chunks import CODECS, Doubtful, PagesDiffer, Sour
 from lakewarden.engine.kernels.copyable import Layout, Piece, check_paths, codec, largest_chunk, strict, tiny
 from lakewarden.engine.kernels.encoding import Encodings, settle
 from lakewarden.engine.kernels.output import held_limit, rows_per_group
-from lakewarden.engine.kernels.project import Leaf, Projection, leaves
+from lakewarden.engine.kernels.project import Leaf, Projection, leaves, repeats
 from lakewarden.engine.kernels.sources import BATCH_ROWS, Source
-from lakewarden.engine.kernels.storage import MissingSource
+from lakewarden.engine.kernels.storage import DamagedSource, MissingSource
 from lakewarden.engine.kernels.task import Reading, WrittenFile
 from lakewarden.location import is_local
 
@@ -53,6 +53,8 @@ def suits(reading: Reading) -> bool:
 def _promises(leaf: Leaf, reading: Reading) -> bool:
     chunks = None if leaf.id is None else reading.seen.get(leaf.id)
     if chunks is None or chunks.dictionary_bytes or leaf.path in reading.encodings.dictionary:
+        return False
+    if repeats(reading.schema.field(leaf.top)):
         return False
     return not tiny(chunks.compressed, chunks.values, chunks.chunks)
 
@@ -287,7 +289,7 @@ class _Fetched:
         handle.seek(first)
         data = octets(handle.read_buffer(end - first))
         if len(data) != end - first:
-            raise MissingSource(path, f"ends before byte {end}, where its footer says a column is")
+            raise DamagedSource(path, f"ends before byte {end}, where its footer says a column is")
         for start, size, number in near:
             yield number, data[start - first : start - first + size]
 

@@ -10,13 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from lakewarden.engine.kernels.delete_files import DeleteFile, charge, opened
+from lakewarden.engine.kernels.copyable import trusted
+from lakewarden.engine.kernels.delete_files import DeleteFile, batches, opened
 from lakewarden.engine.kernels.project import Unfit
 from lakewarden.engine.kernels.rowbits import RowBits
 from lakewarden.engine.kernels.sources import BATCH_ROWS
-from lakewarden.engine.kernels.storage import MissingSource, Store
+from lakewarden.engine.kernels.storage import DamagedSource, Store
 
 _PATH, _POSITION = "file_path", "pos"
+# How Parquet stores a text.
+_TEXT = "BYTE_ARRAY"
 
 # The rows of each data file that is asked about, by its path in the one spelling.
 Wanted = Mapping[str, Sequence[RowBits]]
@@ -32,11 +35,10 @@ def mark_positions(file: DeleteFile, wanted: Wanted, store: Store) -> None:
         columns = [_PATH, _POSITION]
         groups = [number for number in range(parquet.num_row_groups) if _may_name(parquet, number, wanted)]
         for number in groups:
-            charge(parquet, number, columns, store)
-            for batch in parquet.iter_batches(BATCH_ROWS, [number], columns, use_threads=False):
+            for batch in batches(parquet, number, columns, BATCH_ROWS, store):
                 paths, positions = batch.column(_PATH), batch.column(_POSITION)
                 if paths.null_count or positions.null_count:
-                    raise MissingSource(file.path, "a position-delete file with nulls")
+                    raise DamagedSource(file.path, "a position-delete file with nulls")
                 _mark(paths, positions.to_numpy(), wanted)
 
 
@@ -50,17 +52,30 @@ def _check(schema: pa.Schema) -> None:
 
 
 def _may_name(parquet: pq.ParquetFile, number: int, wanted: Wanted) -> bool:
-    """Whether a row group may name a wanted file, by the bounds of its paths."""
+    """Whether a row group may name a wanted file, by the bounds of its paths.
+
+    Only bounds of a writer that is known to get them right: a group that is passed over wrongly brings deleted rows back.
+    """
+    if not trusted(parquet.metadata.created_by):
+        return True
     group = parquet.metadata.row_group(number)
     chunks = [group.column(i) for i in range(group.num_columns)]
-    (bounds,) = (chunk.statistics for chunk in chunks if chunk.path_in_schema == _PATH)
+    (paths,) = (chunk for chunk in chunks if chunk.path_in_schema == _PATH)
+    if paths.physical_type != _TEXT:
+        # Arrow would end the process if it were asked for the bounds of such a chunk.
+        raise pa.ArrowInvalid(f"its footer says that paths are {paths.physical_type}")
+    bounds = paths.statistics
     if bounds is None or not bounds.has_min_max:
         return True
     return any(bounds.min <= path <= bounds.max for path in wanted)
 
 
-def _mark(paths: pa.DictionaryArray, positions: npt.NDArray[np.int64], wanted: Wanted) -> None:
+def _mark(paths: pa.Array, positions: npt.NDArray[np.int64], wanted: Wanted) -> None:
+    if not pt.is_dictionary(paths.type):
+        paths = paths.dictionary_encode()
     codes = paths.indices.to_numpy()
+    if len(codes) and not 0 <= codes.min() <= codes.max() < len(paths.dictionary):
+        raise pa.ArrowInvalid(f"a path is not in its dictionary of {len(paths.dictionary)}")
     used = np.flatnonzero(np.bincount(codes))
     names = paths.dictionary.take(pa.array(used)).to_pylist()
     found = [(code, wanted[name]) for code, name in zip(used, names, strict=True) if name in wanted]

@@ -7,7 +7,7 @@ over exactly is Unfit: the table's own engine rewrites it instead. That is decid
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -86,6 +86,11 @@ def children(kind: pa.DataType) -> list[pa.Field]:
     if pt.is_map(kind):
         return [kind.key_field, kind.item_field]
     return [kind.value_field] if is_list(kind) else []
+
+
+def repeats(field: pa.Field) -> bool:
+    """Whether one row may have several values of it: it is a list or a map, or holds one."""
+    return is_list(field.type) or pt.is_map(field.type) or any(map(repeats, children(field.type)))
 
 
 def leaves(schema: pa.Schema) -> list[Leaf]:
@@ -221,14 +226,9 @@ class Projection:
         return [leaf.path for leaf in self.leaves if leaf.top in tops]
 
     @cached_property
-    def keeps_shape(self) -> bool:
-        """Whether every column that is carried over holds the same values in the file, nested ones included."""
-        pairs = [
-            (self.source.field(place), target)
-            for place, target in zip(self.origin, self.target, strict=True)
-            if place is not None
-        ]
-        return all(_same(source, target) or not is_nested(target.type) for source, target in pairs)
+    def dropped(self) -> frozenset[int]:
+        """Ids of fields inside the file's columns that the table no longer has. They are read, and not carried over."""
+        return _ids(self.source.field(place) for place in self.wanted) - _ids(self.target)
 
     def apply(self, batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
         """The batch's rows as output columns; `schema` is the output's, dictionaries included."""
@@ -243,6 +243,15 @@ class Projection:
                 raise Unfit(f"column {field.name} is required but holds nulls")
             columns.append(column)
         return columns
+
+
+def _ids(fields: Iterable[pa.Field]) -> frozenset[int]:
+    """The ids of these fields, and of all fields below them."""
+    found: set[int] = set()
+    for field in fields:
+        id_ = field_id(field)
+        found.update(_ids(children(field.type)), () if id_ is None else (id_,))
+    return frozenset(found)
 
 
 def projection(source: pa.Schema, target: pa.Schema, defaults: frozenset[int]) -> Projection:

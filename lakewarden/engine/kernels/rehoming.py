@@ -57,7 +57,7 @@ def same_deletes(store: Store, path: str, made: IO[bytes]) -> bool:
     """Whether a Parquet file that is there has these rows: another version of the writer spells them in other bytes."""
     made.seek(0)
     with store.open(path) as file:
-        there, wanted = pq.ParquetFile(file), pq.ParquetFile(made)
+        there, wanted = pq.ParquetFile(file, page_checksum_verification=True), pq.ParquetFile(made)
         if (
             there.metadata.num_rows != wanted.metadata.num_rows
             or there.schema_arrow.names != wanted.schema_arrow.names
@@ -70,12 +70,15 @@ def same_deletes(store: Store, path: str, made: IO[bytes]) -> bool:
 def _parquet(file: pa.NativeFile, made: Any, prefixes: Prefixes) -> None:
     if _PATH not in pq.ParquetFile(file).schema_arrow.names:
         raise Stray("it is no position delete file: it has no column file_path")
-    source = pq.ParquetFile(file, read_dictionary=[_PATH])
+    # A delete that is read wrongly would be written again as a right one.
+    source = pq.ParquetFile(file, read_dictionary=[_PATH], page_checksum_verification=True)
     schema = source.schema_arrow
     place = schema.get_field_index(_PATH)
     field = schema.field(place).with_type(pa.string())
     schema = schema.set(place, field)
-    with pq.ParquetWriter(made, schema, compression="zstd", store_schema=False) as writer:
+    with pq.ParquetWriter(
+        made, schema, compression="zstd", store_schema=False, write_page_checksum=True
+    ) as writer:
         writer.add_key_value_metadata(_own_words(source))
         for number in range(source.num_row_groups):
             group = source.read_row_group(number)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakewarden.engine.kernels.amend import has_int96, read_as_bytes
+from lakewarden.engine.kernels.footer import NO_SENSE, Parse, has_delta, read_footer, trouble, whole_footer
 from lakewarden.engine.kernels.pace import Throttle
 from lakewarden.engine.kernels.project import Projection, Unfit, field_id, projection
-from lakewarden.engine.kernels.storage import DamagedSource, MissingSource, Store
-from lakewarden.engine.kernels.thrift import Malformed
+from lakewarden.engine.kernels.storage import DamagedSource, Store
 from lakewarden.location import is_local
 
 # Rows decoded at a time. Larger batches decode no faster; smaller ones (8192) cost a tenth more.
@@ -99,11 +100,11 @@ def open_sources(
     """Every footer, and the way from each file's schema to the target's. `defaults` are ids whose absence is not null."""
     ways: list[Projection] = []
     sources = []
-    read = read_as_bytes if has_int96(target) else _metadata
+    parse = read_as_bytes if has_int96(target) else whole_footer
     for piece in slices:
         # Its size and its footer; with thousands of small files that is most of the requests, and few of the bytes.
         throttle.read(0, requests=2)
-        sources.append(_open(piece, store, target, defaults, ways, read))
+        sources.append(_open(piece, store, target, defaults, ways, parse))
     return sources
 
 
@@ -113,36 +114,23 @@ def _open(
     target: pa.Schema,
     defaults: frozenset[int],
     ways: list[Projection],
-    read: Callable[[pa.NativeFile], pq.FileMetaData],
+    parse: Parse,
 ) -> Source:
     """Read a footer. An object store's handle is kept, which saves asking for its size again; a local one is closed."""
     handle = store.open(piece.path)
-    footer = _footer(handle, piece.path, read)
+    footer = read_footer(handle, piece.path, parse)
     if footer.num_rows != piece.rows:
         raise RowsDiffer(piece.path, piece.rows, footer.num_rows)
     try:
         way = _way(footer, target, defaults, ways)
     except Unfit as unfit:
         raise Unfit(unfit.reason, piece.path) from unfit
+    except (pa.ArrowNotImplementedError, *NO_SENSE) as error:
+        raise trouble(error, piece.path, "its schema makes no sense: ") from error
     if is_local(piece.path):
         handle.close()
         return Source(piece, footer, way, None)
     return Source(piece, footer, way, handle)
-
-
-def _metadata(handle: pa.NativeFile) -> pq.FileMetaData:
-    return pq.ParquetFile(handle).metadata
-
-
-def _footer(
-    handle: pa.NativeFile, path: str, read: Callable[[pa.NativeFile], pq.FileMetaData]
-) -> pq.FileMetaData:
-    try:
-        return read(handle)
-    except (OSError, pa.ArrowException, Malformed) as error:
-        if "encrypted" in str(error):
-            raise Unfit("the file is encrypted", path) from error
-        raise MissingSource(path, str(error)) from error
 
 
 def _way(
@@ -186,7 +174,9 @@ def read_batches(
     path = source.slice.path
     columns = source.way.columns if only is None else source.way.columns_of(only)
     carried = {field_id(column) for column in schema if pa.types.is_dictionary(column.type)}
-    as_dictionary = [leaf.index for leaf in source.way.leaves if leaf.id in carried]
+    wanted = [leaf for leaf in source.way.leaves if leaf.id in carried]
+    as_dictionary = [leaf.index for leaf in wanted if not has_delta(source.footer, leaf.index)]
+    plain = [leaf.path for leaf in wanted if leaf.index not in as_dictionary]
     # Keys may be read before rows: a handle that was kept serves the first reading only.
     handle = source.handle if source.handle and not source.handle.closed else store.open(path)
     try:
@@ -203,15 +193,33 @@ def read_batches(
             position = first
             throttle.read(source.group_bytes(group, rows, None if only is None else columns))
             for batch in reader.iter_batches(batch_rows, [group], columns, use_threads=False):
+                _check_dictionaries(batch, path)
+                batch = _encoded(batch, plain)
                 yield from _cut(batch, position, source.slice)
                 position += batch.num_rows
-    except pa.ArrowNotImplementedError as error:
-        raise Unfit(str(error), path) from error
-    except (OSError, pa.ArrowException) as error:
+    except (pa.ArrowNotImplementedError, *NO_SENSE) as error:
         # The file was opened and its footer read before: this is what its pages hold.
-        raise DamagedSource(path, str(error)) from error
+        raise trouble(error, path) from error
     finally:
         handle.close()
+
+
+def _encoded(batch: pa.RecordBatch, names: Collection[str]) -> pa.RecordBatch:
+    """The batch with these columns as dictionaries."""
+    for place, name in enumerate(batch.schema.names):
+        if name in names:
+            batch = batch.set_column(place, name, batch.column(place).dictionary_encode())
+    return batch
+
+
+def _check_dictionaries(batch: pa.RecordBatch, path: str) -> None:
+    """Arrow does not compare indices with the size of their dictionary, which a page header states without a checksum."""
+    for column, values in zip(batch.schema, batch.columns, strict=True):
+        if pa.types.is_dictionary(column.type):
+            found, size = pc.min_max(values.indices), len(values.dictionary)
+            least, greatest = found["min"].as_py(), found["max"].as_py()
+            if least is not None and not 0 <= least <= greatest < size:
+                raise DamagedSource(path, f"column {column.name}: a value is not in its dictionary of {size}")
 
 
 def _cut(batch: pa.RecordBatch, position: int, piece: Slice) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -39,10 +39,13 @@ class MissingSource(Exception):
 
 
 class DamagedSource(MissingSource):
-    """A file that opens, and whose pages cannot be decoded or do not have their checksums.
+    """A file that opens, and whose footer does not parse, or whose pages cannot be decoded or do not have their checksums.
 
     No other engine is asked to rewrite it: what a more lenient decoder made of it would become the table's rows.
     """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, " ".join(reason.split()))  # Arrow's reasons have several lines
 
 
 class Store:

@@ -219,14 +219,18 @@ class Reading:
     def _add_digest(
         self, source: Source, batch: pa.RecordBatch, output: pa.RecordBatch, kept: pa.Array | None
     ) -> None:
-        """Hash what the file says, before it is projected; where its nested shape changed, what was made of it."""
+        """Hash what the file says, before it is projected; fields that the table no longer has do not count.
+
+        A row's hash depends on field ids, not on the order of a struct's fields, and a field the file lacks adds nothing:
+        so rows of a nested column that changed have the same hash before and after.
+        """
         if not self.task.digest:
             return
-        found = batch if source.way.keeps_shape else output
+        leave_out = NOT_CONTENT | source.way.dropped
         if self.in_order:
-            self.read += self._in_place(found, output, self.read.rows)
+            self.read += self._in_place(batch, output, self.read.rows, leave_out)
             return
-        hashes = hash_rows(found, NOT_CONTENT)
+        hashes = hash_rows(batch, leave_out)
         if kept is not None:
             hashes = hashes[kept.to_numpy(zero_copy_only=False)]
         self.read += add_up(hashes)
@@ -235,13 +239,18 @@ class Reading:
         """Hash what is handed to the encoder; for digests that depend on order."""
         known: Entries = {}
         for batch in rows.to_batches():
-            self.written += self._in_place(batch, batch, self.written.rows, known)
+            self.written += self._in_place(batch, batch, self.written.rows, NOT_CONTENT, known)
 
     def _in_place(
-        self, rows: pa.RecordBatch, output: pa.RecordBatch, place: int, known: Entries | None = None
+        self,
+        rows: pa.RecordBatch,
+        output: pa.RecordBatch,
+        place: int,
+        leave_out: frozenset[int],
+        known: Entries | None = None,
     ) -> Digest:
         """The digest of values in their places. Row lineage, the last two columns, is made up here: no file is asked."""
-        found = digest_in_place(rows, place, NOT_CONTENT, known)
+        found = digest_in_place(rows, place, leave_out, known)
         if not self.task.row_lineage:
             return found
         count = output.num_columns

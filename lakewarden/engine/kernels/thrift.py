@@ -21,6 +21,8 @@ Bytes = bytes | bytearray | memoryview
 _DEEPEST = 32
 # A number of 64 bits takes at most ten bytes.
 _LONGEST_SHIFT = 63
+# What fits into a number of each type. A reader that cuts off the rest would see another number than we do.
+_LIMITS = {I16: 1 << 15, I32: 1 << 31, I64: 1 << 63}
 _UUID_BYTES = 16
 # Sizes of lists and distances between field ids share a byte with a type, where they fit.
 _SHORT = 15
@@ -84,8 +86,21 @@ def value_of(struct: Struct, field: int, default: Any = None) -> Any:
     return value.values if isinstance(value, Items) else value
 
 
+def typed(struct: Struct, field: int, kind: int) -> Any:
+    """A field's value, None where there is none. Malformed if it has another type: readers skip such a field."""
+    found = struct.get(field)
+    if found is None:
+        return None
+    if found[0] != kind:
+        raise Malformed(f"field {field} has type {found[0]}, expected {kind}")
+    return found[1]
+
+
 def read(data: Bytes, start: int = 0) -> tuple[Struct, int]:
-    """The struct that begins at `start`, and where it ends."""
+    """The struct that begins at `start`, and where it ends.
+
+    It is read as strictly as by any reader: bytes that two readers may understand in different ways are Malformed.
+    """
     reader = _Reader(data, start)
     try:
         return reader.struct(0), reader.at
@@ -109,7 +124,10 @@ class _Reader:
         number = 0
         while head := self._byte():
             kind = head & 0x0F
-            number = number + (head >> 4) if head >> 4 else self._signed()
+            number = number + (head >> 4) if head >> 4 else self._number(I16)
+            if not kind or number in fields:
+                # Other readers end the struct at type 0, whatever the other four bits say.
+                raise Malformed(f"field {number} has no type, or is there twice")
             fields[number] = kind, self._value(kind, depth) if kind > FALSE else kind == TRUE
         return fields
 
@@ -130,13 +148,17 @@ class _Reader:
                 raise Malformed("a number is longer than 64 bits")
         return number | byte << shift
 
-    def _signed(self) -> int:
+    def _number(self, kind: int) -> int:
         number = self._unsigned()
-        return (number >> 1) ^ -(number & 1)
+        number = (number >> 1) ^ -(number & 1)
+        limit = _LIMITS[kind]
+        if not -limit <= number < limit:
+            raise Malformed(f"{number} does not fit into type {kind}")
+        return number
 
     def _value(self, kind: int, depth: int) -> Any:
-        if kind in (I32, I64, I16):
-            return self._signed()
+        if kind in _LIMITS:
+            return self._number(kind)
         if kind == STRUCT:
             return self.struct(depth + 1)
         if kind == BINARY:

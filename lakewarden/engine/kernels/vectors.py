@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from lakewarden.engine.kernels.delete_files import DeleteFile
 from lakewarden.engine.kernels.rowbits import RowBits
-from lakewarden.engine.kernels.storage import MissingSource, Store
+from lakewarden.engine.kernels.storage import DamagedSource, MissingSource, Store
 
 _MAGIC = b"\xd1\xd3\x39\x64"
 # Paimon's own kind: one bitmap of 32 bits. Its other kind is Iceberg's.
@@ -36,16 +36,28 @@ class Damaged(ValueError):
 
 def mark_vector(file: DeleteFile, files: Sequence[RowBits], store: Store) -> None:
     """Delete the rows whose positions the vector holds."""
+    for start, page in _read(file, store):
+        for bits in files:
+            bits.add_page(start, page)
+
+
+def check_vector(file: DeleteFile, store: Store) -> None:
+    """Read the vector to its end, or DamagedSource."""
+    for _ in _read(file, store):
+        pass
+
+
+def _read(file: DeleteFile, store: Store) -> Iterator[tuple[int, Page]]:
+    """Pages of bits, each with the position of its first row. The checksum is compared before the first one."""
     try:
         rows = 0
         for start, count, page in _pages(_checked(_blob(file, store))):
             rows += count
-            for bits in files:
-                bits.add_page(start, page)
+            yield start, page
         if rows != file.records >= 0:
             raise Damaged(f"it holds {rows} positions, the table says {file.records}")
     except Damaged as damage:
-        raise MissingSource(
+        raise DamagedSource(
             file.path, f"damaged deletion vector at {file.content_offset}: {damage}"
         ) from damage
 

@@ -1,16 +1,15 @@
 // Watches a commit on its way to the catalog, inside the driver's JVM. Compiled by Janino like IcebergBridge.java.
 package lakewarden;
 
-import java.util.HashSet;
+import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
-import java.util.Set;
+import java.util.Map;
 import org.apache.iceberg.BaseTable;
 import org.apache.iceberg.HasTableOperations;
 import org.apache.iceberg.ManifestFile;
 import org.apache.iceberg.MetadataUpdate;
 import org.apache.iceberg.Snapshot;
-import org.apache.iceberg.SnapshotRef;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.TableMetadata;
 import org.apache.iceberg.TableOperations;
@@ -21,8 +20,22 @@ import org.apache.iceberg.io.FileIO;
 import org.apache.iceberg.io.LocationProvider;
 
 public final class IcebergWatch {
+  // Iceberg's HTTP client waits at least this long before it repeats a request. An answer that came sooner is the answer to the
+  // only copy that the client sent.
+  private static final long AT_ONCE_NANOS = 1000000000L;
+
   public Watch watch(Table table) {
     return new Watch(table);
+  }
+
+  /**
+   * The catalog answered at once with an error (the cause), and the table does not have the commit. For the library its
+   * outcome is unknown: of all errors it sees, only such an error makes it remove nothing. Python decides by the cause.
+   */
+  public static final class Refused extends CommitStateUnknownException {
+    Refused(RuntimeException told) {
+      super(told);
+    }
   }
 
   /** The operations of one table, which know whether a commit was handed to the catalog. */
@@ -31,6 +44,9 @@ public final class IcebergWatch {
     private final TableOperations real;
     private volatile boolean sent = false;
     private volatile long made = -1L;
+    // Snapshots (id -> manifest list) of tries that were told lost, until a try is committed; and the last such answer.
+    private final Map doubted = new HashMap();
+    private RuntimeException doubt;
 
     Watch(Table table) {
       this.table = table;
@@ -55,59 +71,86 @@ public final class IcebergWatch {
 
     public void commit(TableMetadata base, TableMetadata metadata) {
       sent = true;
-      Set added = added(metadata);
+      Map added = added(metadata);
+      long begun = System.nanoTime();
       try {
         real.commit(base, metadata);
-      } catch (CommitFailedException refused) {
-        // The library believes this word: it removes the manifests of the commit, and tries again. But the catalog may have
-        // taken the first copy of a request and refused a second one that a proxy or a client sent. The table tells.
-        if (!happened(base, added, refused)) {
-          throw refused;
+      } catch (CommitStateUnknownException unknown) {
+        throw unknown; // the library removes nothing
+      } catch (RuntimeException told) {
+        // The library believes most errors: it removes the manifests of the commit. But the catalog may have taken the first
+        // copy of a request and refused a second one that a proxy or a client sent: with a conflict, or because the token had
+        // expired. The table tells.
+        boolean atOnce = System.nanoTime() - begun < AT_ONCE_NANOS;
+        if (added.isEmpty()) {
+          throw told; // no snapshot, so no manifests to lose
+        }
+        if (!happened(base, added, told)) {
+          throw notShown(added, told, atOnce);
         }
       }
-      made = added.isEmpty() ? -1L : ((Long) added.iterator().next()).longValue();
+      doubted.clear();
+      made = added.isEmpty() ? -1L : ((Long) added.keySet().iterator().next()).longValue();
     }
 
-    private static Set added(TableMetadata metadata) {
-      Set added = new HashSet();
+    /** What the library hears of a commit that failed and that the table does not show. */
+    private RuntimeException notShown(Map added, RuntimeException told, boolean atOnce) {
+      if (told instanceof CommitFailedException) {
+        // Another commit came first, so no copy of this one can be taken any more. The library tries again.
+        doubted.putAll(added);
+        doubt = told;
+        return told;
+      }
+      // A late answer may belong to a repeated request whose first copy is still on its way.
+      return atOnce ? new Refused(told) : new CommitStateUnknownException(told);
+    }
+
+    /** The ids of the snapshots that a commit adds, each with its manifest list. */
+    private static Map added(TableMetadata metadata) {
+      Map added = new HashMap();
       for (int i = 0; i < metadata.changes().size(); i++) {
         Object change = metadata.changes().get(i);
         if (change instanceof MetadataUpdate.AddSnapshot) {
-          added.add(Long.valueOf(((MetadataUpdate.AddSnapshot) change).snapshot().snapshotId()));
+          Snapshot snapshot = ((MetadataUpdate.AddSnapshot) change).snapshot();
+          added.put(Long.valueOf(snapshot.snapshotId()), snapshot.manifestListLocation());
         }
       }
       return added;
     }
 
-    /** Whether the table has the new snapshot, or a head that took over what it added: then others expired it already. */
-    private boolean happened(TableMetadata base, Set added, CommitFailedException refused) {
-      if (added.isEmpty()) {
-        return false;
-      }
+    /** Whether the table has the new snapshot, or any snapshot that took over what it added: then others expired it already. */
+    private boolean happened(TableMetadata base, Map added, RuntimeException told) {
       try {
         TableMetadata now = real.refresh();
-        Iterator each = added.iterator();
+        Iterator each = added.entrySet().iterator();
         while (each.hasNext()) {
-          if (now.snapshot(((Long) each.next()).longValue()) != null) {
+          Map.Entry entry = (Map.Entry) each.next();
+          Snapshot ours = now.snapshot(((Long) entry.getKey()).longValue());
+          if (ours != null && !ours.manifestListLocation().equals(entry.getValue())) {
+            // An earlier try was taken. Some versions of the library would keep the files of this one, and remove those of that one.
+            throw new CommitStateUnknownException(told);
+          }
+          if (ours != null) {
             return true;
           }
         }
-        Iterator refs = now.refs().values().iterator();
-        while (refs.hasNext()) {
-          Snapshot head = now.snapshot(((SnapshotRef) refs.next()).snapshotId());
-          if (base != null && base.snapshot(head.snapshotId()) != null) {
+        // Not only the heads: others may have rewritten the manifests of a snapshot that is still there.
+        Iterator all = now.snapshots().iterator();
+        while (all.hasNext()) {
+          Snapshot snapshot = (Snapshot) all.next();
+          if (base != null && base.snapshot(snapshot.snapshotId()) != null) {
             continue; // it is older than the commit
           }
-          List manifests = head.allManifests(real.io());
+          List manifests = snapshot.allManifests(real.io());
           for (int i = 0; i < manifests.size(); i++) {
-            if (added.contains(((ManifestFile) manifests.get(i)).snapshotId())) {
+            if (added.containsKey(((ManifestFile) manifests.get(i)).snapshotId())) {
               return true;
             }
           }
         }
         return false;
       } catch (RuntimeException silent) {
-        throw new CommitStateUnknownException(refused);
+        throw new CommitStateUnknownException(told);
       }
     }
 
@@ -116,7 +159,16 @@ public final class IcebergWatch {
     }
 
     public TableMetadata refresh() {
-      return real.refresh();
+      TableMetadata now = real.refresh();
+      // The library refreshes before each further try. Where the table shows an earlier try by now, the further one would find
+      // its own sources gone and remove the manifests of both.
+      Iterator each = doubted.keySet().iterator();
+      while (each.hasNext()) {
+        if (now.snapshot(((Long) each.next()).longValue()) != null) {
+          throw new CommitStateUnknownException(doubt);
+        }
+      }
+      return now;
     }
 
     public FileIO io() {

@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lakewarden import clock
-from lakewarden.errors import CommitLost, CommitNotSent, CommitRefused, CommitUnknown, LakewardenError
+from lakewarden.errors import (
+    CommitDeclined,
+    CommitLost,
+    CommitNotSent,
+    CommitRefused,
+    CommitUnknown,
+    LakewardenError,
+)
 from lakewarden.formats.iceberg.catalog import Catalogs
 from lakewarden.formats.jvm import JavaError, is_java, java_reason
 from lakewarden.formats.seam import Rewrite
@@ -26,8 +33,9 @@ CONFLICT = ("CommitFailedException",)
 _VALIDATION = ("ValidationException",)
 # What the bridge's own check says when a commit did not build on the snapshot it was judged on.
 _CAME_FIRST = "another commit came first"
-# The catalog refused before it looked at the commit.
-REFUSED = ("ForbiddenException", "NotAuthorizedException", "NoSuchTableException")
+# The catalog refused before it looked at the commit. Of errors heard through IcebergWatch, these are the cause of its
+# `Refused`: they came too soon to be the answer to a request that the client repeated. A proxy repeats sooner.
+REFUSED = ("ForbiddenException", "NotAuthorizedException", "NoSuchTableException", "BadRequestException")
 _LOST = (*_VALIDATION, "UnprocessableEntityException")
 
 
@@ -114,7 +122,8 @@ def commit(
                 ) as failure:  # before any further attempt: the table says how the last one ended
                     return _lost(catalogs, table, summary, _reason(failure), sending)
             if is_java(error, *REFUSED):
-                return _lost(catalogs, table, summary, java_reason(error), sending, CommitRefused)
+                kind = CommitDeclined if sending.sent else CommitRefused
+                return _lost(catalogs, table, summary, java_reason(error), sending, kind)
             if is_java(error, *_LOST):
                 return _lost(catalogs, table, summary, java_reason(error), sending)
             if not sending.sent:

@@ -26,7 +26,9 @@ def expire(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], ref
         if is_java(error, "IllegalStateException", "ValidationException"):
             raise CommitLost(table=view.ref, reason=java_reason(error)) from error
         if is_java(error, *REFUSED):
-            raise CommitRefused(table=view.ref, reason=java_reason(error)) from error
+            if _remaining(catalogs, view, ids, names):
+                raise CommitRefused(table=view.ref, reason=java_reason(error)) from error
+            return  # the refusal was the answer to a repeated request: the first copy was taken
         _settle(catalogs, view, ids, names, error)
         return
     answer = json.loads(told)
@@ -35,6 +37,17 @@ def expire(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], ref
     held = [(str(name), int(snapshot_id)) for name, snapshot_id in answer["held"]]
     if held:
         raise HeldByRef(held)
+
+
+def _remaining(catalogs: Catalogs, view: TableView, ids: str, names: str) -> bool:
+    """Whether the table still has any of these snapshots or refs; CommitUnknown when the table cannot be read."""
+    try:
+        found: bool = catalogs.expiry.remaining(catalogs.load(view.ref), ids, names)
+    except (LakewardenError, *JavaError) as error:
+        raise CommitUnknown(
+            table=view.ref, reason=f"the table cannot be read: {java_reason(error)}"
+        ) from error
+    return found
 
 
 def _settle(catalogs: Catalogs, view: TableView, ids: str, names: str, error: BaseException) -> None:

@@ -20,7 +20,7 @@ from lakewarden.errors import LakewardenError
 from lakewarden.formats.remembered import UNREACHED, Listed, Remembered
 from lakewarden.location import hashes
 from lakewarden.model import Snapshot, TableView
-from lakewarden.safety.reached import Reached, contains
+from lakewarden.safety.reached import Needed, Reached, contains
 
 _KINDS = ("data", "position-deletes", "equality-deletes")
 
@@ -39,21 +39,15 @@ class Reach:
         listed = self._listed(chosen)
         # Statistics that the metadata names are needed, also those of a snapshot that another tool dropped.
         named = [path for _, path in view.statistics] if snapshot_ids is None else []
-        numbers = [hashes([*own_metadata(view, chosen), *named]), listed.numbers]
-        numbers.extend(
-            hashes(table["path"]) for table in self.known.named(listed, np.arange(len(listed.paths)))
-        )
+        needed = Needed(view)
+        needed.add([*own_metadata(view, chosen), *named])
+        needed.add_known(np.unique(listed.numbers), [listed.paths])
+        for table in self.known.named(listed, np.arange(len(listed.paths))):
+            needed.add(table["path"])
         if snapshot_ids is None:
             lists = [_list_of(each) for each in view.snapshots]
             self.known.tidy(lists, listed.paths.to_pylist())
-        return Reached(
-            view.ref,
-            view.uuid,
-            view.metadata_location,
-            tuple(each.id for each in chosen),
-            np.unique(np.concatenate(numbers)),
-            hashes([version_hint(view)]),
-        )
+        return needed.reached(tuple(each.id for each in chosen), hashes([version_hint(view)]))
 
     def named_paths(self, numbers: Any) -> Iterator[pa.Array]:
         """The lists, manifests and files whose hashes are among these sorted numbers."""

@@ -82,6 +82,7 @@ def view_of(ref: TableRef, metadata: Mapping[str, Any], location: str) -> TableV
         properties=metadata.get("properties", {}),
         counters=_counters(head, len(snapshots)),
         metadata_log=tuple(each["metadata-file"] for each in metadata.get("metadata-log", ())),
+        log_since_ms=_log_since(metadata),
         updated_ms=metadata["last-updated-ms"],
         sequence_number=metadata.get("last-sequence-number", 0),
         statistics=tuple(
@@ -90,6 +91,12 @@ def view_of(ref: TableRef, metadata: Mapping[str, Any], location: str) -> TableV
             for each in metadata.get(kind, ())
         ),
     )
+
+
+def _log_since(metadata: Mapping[str, Any]) -> int | None:
+    """When the oldest metadata file that the log names was written."""
+    log = metadata.get("metadata-log", ())
+    return int(log[0]["timestamp-ms"]) if log else None
 
 
 def _snapshot(each: Mapping[str, Any]) -> Snapshot:

@@ -27,9 +27,9 @@ from lakewarden.formats.paimon.metadata import MAIN, Root, past
 from lakewarden.formats.paimon.reader import ADDED, DELETED
 from lakewarden.formats.paimon.roots import Existing, kept_lists, list_lengths, named_by
 from lakewarden.formats.remembered import UNREACHED, Listed, Remembered
-from lakewarden.location import hashes
+from lakewarden.location import hashes, may_be_in, normals, plain_hashes
 from lakewarden.model import TableView
-from lakewarden.safety.reached import Reached, contains
+from lakewarden.safety.reached import Needed, Reached, contains, own_folders
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,11 @@ class Reach:
         own = [*needs.metadata, *self._own(roots, snapshot_ids is None)]
         if snapshot_ids is None:
             self.known.tidy(needs.metadata, needs.metadata)
-        return Reached(
-            self.view.ref,
-            self.view.uuid,
-            self.view.metadata_location,
-            tuple(each.id for each in roots if each.is_main_snapshot),
-            np.unique(np.concatenate([needs.files, hashes(own)])),
-            hashes(self._hints()),
+        needed = Needed(self.view)
+        needed.add(own)
+        needed.add_known(needs.files, needs.book.outside)
+        return needed.reached(
+            tuple(each.id for each in roots if each.is_main_snapshot), hashes(self._hints())
         )
 
     def unreached(
@@ -217,7 +215,14 @@ class _Book:
         ]
         self._live = [*listed.live[list(manifests)].tolist(), *(-1 for _ in indexes)]
         self._places = {each: place for place, each in enumerate(manifests)}
-        parts = [(hashes(t["path"]), t["kind"].to_numpy(), t["of"].to_numpy()) for t in self.tables()]
+        own, parts = own_folders(known.view), []
+        self.outside: list[pa.Array] = []  # paths of files that lie in none of the table's folders
+        for each in self.tables():
+            plain = normals(each["path"])
+            parts.append((plain_hashes(plain), each["kind"].to_numpy(), each["of"].to_numpy()))
+            outside = ~may_be_in(plain, own)
+            if outside.any():
+                self.outside.append(each["path"].filter(pa.array(outside)).combine_chunks())
         empty = np.empty(0, np.uint64), np.empty(0, np.int8), np.empty(0, np.int32)
         numbers, kinds, of = (np.concatenate(each) for each in zip(*(parts or [empty]), strict=True))
         order = np.argsort(of, kind="stable")

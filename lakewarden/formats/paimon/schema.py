@@ -160,13 +160,13 @@ def parquet_properties(options: Mapping[str, str]) -> dict[str, str]:
     for ours, theirs in _SIZES.items():
         told = next((options[key] for key in theirs if key in options), None)
         if told is not None:
-            found[f"write.parquet.{ours}"] = str(_bytes(told))
+            found[f"write.parquet.{ours}"] = _bytes(told)
     return found
 
 
-def _bytes(text: str) -> int:
-    """A size as Paimon writes it: 128 mb, 64k, 1024."""
+def _bytes(text: str) -> str:
+    """A size as Paimon writes it (128 mb, 64k, 1024), in bytes. A text that is no size stays: the kernel warns of it."""
     found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        raise ValueError(f"found {text!r}, which is no size")
-    return int(found[1]) << _UNITS[found[2][:1].lower()]
+    if found is None or found[2][:1].lower() not in _UNITS:
+        return text
+    return str(int(found[1]) << _UNITS[found[2][:1].lower()])

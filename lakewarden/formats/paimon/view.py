@@ -19,6 +19,7 @@ from lakewarden.model import (
     Snapshot,
     TableRef,
     TableView,
+    cold_properties,
 )
 
 _FORMAT_VERSION = 1
@@ -57,7 +58,7 @@ def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> Table
         current_spec_id=0,
         sort_orders=(),
         current_sort_order_id=0,
-        properties=told["options"],
+        properties=_options(told["options"], metadata),
         counters=_counters(head, len(run)),
         metadata_log=metadata.files,
         in_order=True,
@@ -91,6 +92,16 @@ def _snapshot(root: Root, *, first: bool) -> Snapshot:
         summary=summary | dict(content.get("properties") or {}),
         manifest_list=root.file,
     )
+
+
+def _options(told: Mapping[str, str], metadata: Metadata) -> Mapping[str, str]:
+    """That the table is a colder tier is told by its first schema, which hand-off wrote, and never by a later option."""
+    first = (
+        cold_properties(metadata.first_schema.get("options") or {})
+        if made_cold(metadata.first_schema)
+        else {}
+    )
+    return {name: each for name, each in told.items() if name not in cold_properties(told)} | first
 
 
 def _refs(metadata: Metadata, head: Root | None) -> list[Ref]:

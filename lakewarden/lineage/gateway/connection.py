@@ -17,6 +17,7 @@ STUCK_SECONDS = 30.0
 CONNECTIONS = "more connections than one address may have"
 LONG = "headers longer than allowed"
 SLOW = "headers did not arrive in time"
+HANDSHAKE = "the TLS handshake did not end in time"
 
 
 def neighbourhood(address: str) -> str:
@@ -30,6 +31,11 @@ def neighbourhood(address: str) -> str:
     return str(found.ipv4_mapped or ip_network((found, 64), strict=False))
 
 
+def refusal(status: bytes) -> bytes:
+    """A whole answer that has nothing but a status."""
+    return b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
 class Connection(HttpToolsProtocol, ABC):
     """A connection that neither dribbles its headers nor leaves its answer lying, and one of a few from its address: all three
     would cost us, not the client."""
@@ -38,6 +44,7 @@ class Connection(HttpToolsProtocol, ABC):
     _stuck: asyncio.TimerHandle | None = None
     _head = 0
     _near = ""
+    _made = False
 
     @abstractmethod
     def most_per_address(self) -> int:
@@ -50,13 +57,27 @@ class Connection(HttpToolsProtocol, ABC):
     def note(self, reason: str) -> None:
         """The connection is cut off for this reason."""
 
+    def enter(self, host: str, port: int) -> bool:
+        """Whether the address may have one more. It counts from the accept on: asyncio calls `connection_made` only after the
+        TLS handshake, and a client that never shakes hands would not count at all."""
+        self.client, self._near = (host, port), neighbourhood(host)
+        same = sum(getattr(each, "_near", None) == self._near for each in self.connections)
+        if same >= self.most_per_address():
+            self.note(CONNECTIONS)
+            return False
+        self.connections.add(self)
+        return True
+
+    def leave(self, reason: str | None = None) -> None:
+        """The handshake failed or ran out of time. A connection that was made leaves by `connection_lost`."""
+        if not self._made:
+            self.connections.discard(self)
+        if reason is not None:
+            self.note(reason)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._near = neighbourhood(self.client[0]) if self.client else ""
-        same = sum(getattr(each, "_near", None) == self._near for each in self.connections)
-        if same > self.most_per_address():
-            self._turn_away(b"429 Too Many Requests", CONNECTIONS)
-            return
+        self._made = True
         self._wait_for_head()
 
     def on_message_begin(self) -> None:
@@ -118,9 +139,7 @@ class Connection(HttpToolsProtocol, ABC):
         self._forget_patience()
         self.note(reason)
         if not self.transport.is_closing():
-            self.transport.write(
-                b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-            )
+            self.transport.write(refusal(status))
             self.transport.close()
 
     def _forget_patience(self) -> None:

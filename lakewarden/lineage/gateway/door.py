@@ -145,7 +145,7 @@ class Door:
             return case.change.afterwards({}) if seen is None else seen.properties
 
         if not case.change.judged:
-            # Nothing but whether the table may change at all, which the state database need not be asked for.
+            # Nothing but whether the table may change at all: the state database is asked only where a property says it may not.
             return Rules(Requirements(), cold_of=cold_source(await properties()))
         if case.change.creates:
             return await self._policies.once(case.ref, await properties())
@@ -175,7 +175,7 @@ class Door:
         except (httpx.HTTPError, ValueError) as error:
             raise Answered(_unseen(case.ref, f"{type(error).__name__}: {error}")) from error
         if isinstance(found, TableNow):
-            return found
+            return await self._facts.believed(found)
         if found.status == 404 and case.change.creates:
             return None
         raise Answered(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
 from sqlalchemy import select
@@ -14,7 +15,8 @@ from lakewarden import clock
 from lakewarden.errors import LakewardenError
 from lakewarden.lineage.gateway.judge import Now
 from lakewarden.lineage.gateway.upstream import TableNow
-from lakewarden.model import TableRef
+from lakewarden.model import TableRef, cold_properties
+from lakewarden.state.cold_tables import ColdTables
 from lakewarden.state.database import State
 from lakewarden.state.expiries import expiring_now
 from lakewarden.state.pins import Pins
@@ -34,6 +36,7 @@ class Facts:
         self._pins = Pins(state)
         self._journal = Journal(state)
         self._policies = Policies(state)
+        self._cold = ColdTables(state)
         self._threads = ThreadPoolExecutor(_THREADS, "lakewarden-facts")
 
     def close(self) -> None:
@@ -42,6 +45,20 @@ class Facts:
     async def stored(self, table: str) -> Mapping[str, object]:
         """The table's stored policy."""
         return await self._ask(lambda: self._policies.get(table))
+
+    async def believed(self, seen: TableNow) -> TableNow:
+        """Without the properties of a colder tier, where hand-off recorded nothing in the table's folder.
+
+        Else one commit that sets such a property would end all commits, the one that takes it away included.
+        """
+        marks = cold_properties(seen.properties)
+        if not marks:
+            return seen
+        live = await self._ask(lambda: self._cold.source(seen.properties, seen.uuid, seen.location))
+        if live:
+            return seen
+        left = {name: each for name, each in seen.properties.items() if name not in marks}
+        return replace(seen, properties=left)
 
     async def now(self, table: TableRef, seen: TableNow) -> Now:
         """The table as its catalog shows it, with the pins that count and what Lakewarden is expiring at this moment."""

@@ -6,11 +6,12 @@ that was idle is looked at before it is used, and from the first byte on an erro
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import ssl
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,8 @@ _CONNECT_SECONDS = 10
 # Shorter than servers close idle connections after: one that is closing at that moment would leave a commit unknown.
 _IDLE_SECONDS = 4
 _CONNECTIONS = 500
+# The transport says so right before the first byte of a request goes out.
+_SENDING = "http11.send_request_headers.started"
 
 # The transport looks for this optional module at every request, on the whole path; told once that it is not there, it stops.
 if importlib.util.find_spec("sniffio") is None:
@@ -48,6 +51,7 @@ class TableNow:
     properties: dict[str, str]
     refs: dict[str, Ref]
     snapshots: tuple[Snapshot, ...] = ()  # where all of them were asked for
+    location: str = ""
 
 
 class Upstream:
@@ -56,6 +60,7 @@ class Upstream:
     def __init__(self, uri: str, timeout_seconds: int) -> None:
         self._url = httpx.URL(uri.rstrip("/"))
         self._base = self._url.raw_path.rstrip(b"/")
+        self._seconds = timeout_seconds
         self._timeout = {
             "connect": min(_CONNECT_SECONDS, timeout_seconds),
             "read": timeout_seconds,
@@ -76,21 +81,38 @@ class Upstream:
         await self._transport.aclose()
 
     async def send(
-        self, method: str, target: bytes, headers: Headers, body: bytes | AsyncIterator[bytes] | None
+        self,
+        method: str,
+        target: bytes,
+        headers: Headers,
+        body: bytes | AsyncIterator[bytes] | None,
+        trace: Callable[[str, Any], Awaitable[None]] | None = None,
     ) -> httpx.Response:
         """The answer with its body still to come. Whoever asks closes it."""
-        request = httpx.Request(
-            method,
-            self._url,
-            headers=list(headers),
-            content=body,
-            extensions={"target": self._base + target, "timeout": self._timeout},
-        )
+        extensions: dict[str, Any] = {"target": self._base + target, "timeout": self._timeout}
+        if trace is not None:
+            extensions["trace"] = trace
+        request = httpx.Request(method, self._url, headers=list(headers), content=body, extensions=extensions)
         return await self._transport.handle_async_request(request)
 
     async def whole(self, method: str, target: bytes, headers: Headers, body: bytes | None) -> Answer:
-        """The answer when all of it is there; an error on the way is the caller's."""
-        response = await self.send(method, target, headers, body)
+        """The answer when all of it is there; an error on the way is the caller's.
+
+        The transport's own timeouts start again with every byte that comes, so a catalog that dribbles would hold a commit's turn
+        without end. The time for the whole answer starts when the request is sent: an end before that is one of NOT_SENT.
+        """
+        try:
+            async with asyncio.timeout(None) as deadline:
+
+                async def trace(event: str, _: Any) -> None:
+                    if event == _SENDING:
+                        deadline.reschedule(asyncio.get_running_loop().time() + self._seconds)
+
+                return await self._read(await self.send(method, target, headers, body, trace))
+        except TimeoutError:
+            raise httpx.ReadTimeout(f"not all of the answer came within {self._seconds} seconds") from None
+
+    async def _read(self, response: httpx.Response) -> Answer:
         try:
             parts = [part async for part in response.aiter_raw()]
         finally:
@@ -154,7 +176,8 @@ def table_in(body: bytes, history: bool = False) -> TableNow:
     snapshots = metadata.get("snapshots") if history else None
     if snapshots is not None and not isinstance(snapshots, list):
         raise ValueError("the snapshots are no list")
-    return TableNow(uuid, properties, refs, tuple(_snapshot(_object(each)) for each in snapshots or ()))
+    history_ = tuple(_snapshot(_object(each)) for each in snapshots or ())
+    return TableNow(uuid, properties, refs, history_, str(metadata.get("location") or ""))
 
 
 def _snapshot(found: dict[str, Any]) -> Snapshot:
