@@ -17,6 +17,7 @@ from lakewarden.location import Location, is_local, join, parent
 from lakewarden.model import TableView
 from lakewarden.safety.ownership import (
     MARKS,
+    History,
     MetadataFile,
     Places,
     check_one_history,
@@ -251,8 +252,7 @@ def _log_of(objects: Objects, view: TableView, path: str) -> list[tuple[str, int
 
 
 def _is_dead(objects: Objects, view: TableView, found: MetadataFile) -> bool:
-    """Whether no catalog can be using a metadata file: its current snapshot cannot be read, and neither can any other that this
-    table does not have.
+    """Whether no catalog can be using a metadata file: what its own commit added cannot be read, its current snapshot first.
 
     A commit that failed and a table that another catalog moved once leave the same file. Only who cleans up after a failure
     deletes the snapshot's manifest list. Its age tells nothing: another catalog's table may rest for months.
@@ -261,20 +261,58 @@ def _is_dead(objects: Objects, view: TableView, found: MetadataFile) -> bool:
         document = _document(objects.read(found.path, 0, None))
     except FileNotFoundError:
         return True
-    snapshots = document.get("snapshots")
-    # A commit that was tried again kept its snapshot's id, and wrote another manifest list.
-    known = {(each.id, Location.of(each.manifest_list)) for each in view.snapshots if each.manifest_list}
-    if not isinstance(snapshots, list) or not all(isinstance(each, dict) for each in snapshots):
+    lists = _lists(document)
+    if lists is None:
         return False
-    lists = {each.get("snapshot-id"): str(each.get("manifest-list") or "") for each in snapshots}
-    unknown = {id_: place for id_, place in lists.items() if (id_, Location.of(place)) not in known}
-    if document.get("current-snapshot-id") not in unknown:
+    known: set[tuple[object, Location]] = {
+        (each.id, Location.of(each.manifest_list)) for each in view.snapshots if each.manifest_list
+    }
+    # Snapshots that this table had when the commit was tried may have expired since.
+    known |= _known_before(objects, view, document)
+    # A commit that was tried again kept its snapshot's id, and wrote another manifest list.
+    own = {id_: place for id_, place in lists.items() if (id_, Location.of(place)) not in known}
+    if document.get("current-snapshot-id") not in own:
         return False
     # A place outside may be one that these credentials do not show.
     folders = [Location.of(each) for each in roots(view).values()]
-    if not all(any(Location.of(place).inside(each) for each in folders) for place in unknown.values()):
+    if not all(any(Location.of(place).inside(each) for each in folders) for place in own.values()):
         return False
-    return all(each is None for each in objects.stat(list(unknown.values())))
+    return all(each is None for each in objects.stat(list(own.values())))
+
+
+def _known_before(
+    objects: Objects, view: TableView, document: Mapping[str, object]
+) -> set[tuple[object, Location]]:
+    """The snapshots of the state that a commit was built on, if that is a state of this table; none if it cannot be read."""
+    log = document.get("metadata-log")
+    last = log[-1] if isinstance(log, list) and log else None
+    before = str(last.get("metadata-file")) if isinstance(last, dict) else ""
+    if not before or not _ancestors(objects, view, before).has(before):
+        return set()
+    try:
+        lists = _lists(_document(objects.read(before, 0, None)))
+    except FileNotFoundError:
+        return set()
+    return {(id_, Location.of(place)) for id_, place in (lists or {}).items()}
+
+
+def _ancestors(objects: Objects, view: TableView, wanted: str) -> History:
+    """The states of the table as its logs name them, back to the one that is wanted or as far as they go."""
+    own, oldest = history(view), view.metadata_log[:1]
+    while oldest and not own.has(wanted):
+        named = _log_of(objects, view, oldest[0])
+        if not own.add(path for path, _ in named):
+            break
+        oldest = (named[0][0],)
+    return own
+
+
+def _lists(document: Mapping[str, object]) -> dict[object, str] | None:
+    """The snapshots of a metadata file, each with its manifest list; None if it does not tell."""
+    snapshots = document.get("snapshots")
+    if not isinstance(snapshots, list) or not all(isinstance(each, dict) for each in snapshots):
+        return None
+    return {each.get("snapshot-id"): str(each.get("manifest-list") or "") for each in snapshots}
 
 
 def refuse_forked(

@@ -372,6 +372,17 @@ def test_what_a_failed_commit_left_is_dead_once_its_manifest_list_is_gone(tmp_pa
     retried = tmp_path / "metadata" / "snap-1-first-try.avro"
     a_metadata_file(tmp_path, "left", 250, snapshots={1: retried})
     assert forked_away(tmp_path, snapshots=ours) == [], "a try that was repeated under the same id"
+    # Snapshots that our table had when the commit was tried have expired since; reap has yet to delete their lists.
+    a_metadata_file(tmp_path, "three", 300, snapshots={1: known})
+    a_metadata_file(tmp_path, "left", 310, [("two", 200), ("three", 300)], snapshots={1: known, 2: lost})
+    assert forked_away(tmp_path, snapshots=()) == []
+    a_metadata_file(tmp_path, "left", 310, [("strange", 300)], snapshots={1: known, 2: lost})
+    assert forked_away(tmp_path, snapshots=()) == ["left"], "it was built on what our table never was"
+    lost.touch()
+    a_metadata_file(tmp_path, "left", 310, [("two", 200), ("three", 300)], snapshots={1: known, 2: lost})
+    assert forked_away(tmp_path, snapshots=()) == ["left"], "what it added is there"
+    lost.unlink()
+    (tmp_path / "metadata" / "three.metadata.json").unlink()
     outside = tmp_path.parent / "elsewhere" / "snap-2.avro"
     a_metadata_file(tmp_path, "left", 250, snapshots={1: known, 2: outside})
     assert forked_away(tmp_path, snapshots=ours) == ["left"], "of a place outside it is not known"
