@@ -9,6 +9,7 @@ import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 from lakewarden import clock
@@ -17,7 +18,6 @@ from lakewarden.location import Location, is_local, join, parent
 from lakewarden.model import TableView
 from lakewarden.safety.ownership import (
     MARKS,
-    History,
     MetadataFile,
     Places,
     check_one_history,
@@ -44,6 +44,10 @@ METADATA = r"\.metadata\.json(\.gz)?$|/schema/schema-\d+$|/_delta_log/|/\.hoodie
 _MOST = 50_000
 # How far Iceberg lets the times of two entries of a metadata log be in the wrong order.
 _SKEW_MS = 60_000
+# How far apart two commits may be of which one lost: as long as a catalog may take over one.
+_RACE_MS = 600_000
+# How many states after the one it was built on a commit is looked for that lost a race and was tried again.
+_SOON = 32
 # A commit that is under way is over by then, or waits for something that takes long.
 _WAITS = (0.5, 2.0)
 
@@ -252,10 +256,11 @@ def _log_of(objects: Objects, view: TableView, path: str) -> list[tuple[str, int
 
 
 def _is_dead(objects: Objects, view: TableView, found: MetadataFile) -> bool:
-    """Whether no catalog can be using a metadata file: what its own commit added cannot be read, its current snapshot first.
+    """Whether a metadata file is what a commit left that lost a race: no table has anything that only this file names.
 
-    A commit that failed and a table that another catalog moved once leave the same file. Only who cleans up after a failure
-    deletes the snapshot's manifest list. Its age tells nothing: another catalog's table may rest for months.
+    A commit that failed and a table that another catalog moved once leave the same file. What tells them apart is what the file
+    added: only who cleans up after a failure deletes the snapshot's manifest list. Its age tells nothing: another catalog's
+    table may rest for months. One that added nothing lost a race if the table's own next state is of the same minutes.
     """
     try:
         document = _document(objects.read(found.path, 0, None))
@@ -264,13 +269,14 @@ def _is_dead(objects: Objects, view: TableView, found: MetadataFile) -> bool:
     lists = _lists(document)
     if lists is None:
         return False
-    known: set[tuple[object, Location]] = {
-        (each.id, Location.of(each.manifest_list)) for each in view.snapshots if each.manifest_list
-    }
-    # Snapshots that this table had when the commit was tried may have expired since.
-    known |= _known_before(objects, view, document)
+    known = {_place_of(each.id, each.manifest_list) for each in view.snapshots if each.manifest_list}
+    around, winner_ms = _states_around(objects, view, document)
+    known |= around
     # A commit that was tried again kept its snapshot's id, and wrote another manifest list.
-    own = {id_: place for id_, place in lists.items() if (id_, Location.of(place)) not in known}
+    own = {id_: place for id_, place in lists.items() if _place_of(id_, place) not in known}
+    if not own:
+        at = found.updated_ms
+        return winner_ms is not None and at is not None and abs(at - winner_ms) < _RACE_MS
     if document.get("current-snapshot-id") not in own:
         return False
     # A place outside may be one that these credentials do not show.
@@ -280,31 +286,40 @@ def _is_dead(objects: Objects, view: TableView, found: MetadataFile) -> bool:
     return all(each is None for each in objects.stat(list(own.values())))
 
 
-def _known_before(
+def _states_around(
     objects: Objects, view: TableView, document: Mapping[str, object]
-) -> set[tuple[object, Location]]:
-    """The snapshots of the state that a commit was built on, if that is a state of this table; none if it cannot be read."""
+) -> tuple[set[tuple[object, Location]], int | None]:
+    """Snapshots of the state that a commit was built on, and of the states right after it: what the table had then may have
+    expired since, and a commit that is tried again is soon there. None if it was built on no state of the table.
+
+    Besides, when the state right after it was written: by a commit that was faster.
+    """
     log = document.get("metadata-log")
     last = log[-1] if isinstance(log, list) and log else None
-    before = str(last.get("metadata-file")) if isinstance(last, dict) else ""
-    if not before or not _ancestors(objects, view, before).has(before):
-        return set()
-    try:
-        lists = _lists(_document(objects.read(before, 0, None)))
-    except FileNotFoundError:
-        return set()
-    return {(id_, Location.of(place)) for id_, place in (lists or {}).items()}
+    before = Location.of(str(last.get("metadata-file"))) if isinstance(last, dict) else None
+    states = [*view.metadata_log, view.metadata_location]
+    while before is not None and before not in map(Location.of, states):
+        older = [path for path, _ in _log_of(objects, view, states[0])]
+        if not older:
+            return set(), None
+        states = [*older, *states]
+    if before is None:
+        return set(), None
+    first = [Location.of(each) for each in states].index(before)
+    found: set[tuple[object, Location]] = set()
+    winner_ms: int | None = None
+    for number, path in enumerate(states[first : first + _SOON]):
+        with suppress(FileNotFoundError):
+            state = _document(objects.read(path, 0, None))
+            found |= {_place_of(id_, place) for id_, place in (_lists(state) or {}).items()}
+            at = state.get("last-updated-ms")
+            if number == 1 and isinstance(at, int):
+                winner_ms = at
+    return found, winner_ms
 
 
-def _ancestors(objects: Objects, view: TableView, wanted: str) -> History:
-    """The states of the table as its logs name them, back to the one that is wanted or as far as they go."""
-    own, oldest = history(view), view.metadata_log[:1]
-    while oldest and not own.has(wanted):
-        named = _log_of(objects, view, oldest[0])
-        if not own.add(path for path, _ in named):
-            break
-        oldest = (named[0][0],)
-    return own
+def _place_of(snapshot: object, manifest_list: str | None) -> tuple[object, Location]:
+    return snapshot, Location.of(manifest_list or "")
 
 
 def _lists(document: Mapping[str, object]) -> dict[object, str] | None:

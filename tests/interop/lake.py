@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
@@ -116,7 +117,8 @@ def plant_orphan(location: str, folder: Path) -> Path:
     if disk is None:
         _, bucket, key = split_url(location)
         disk = str(next(folder.rglob(bucket)) / key)
-    orphan = Path(disk) / "data" / "orphan-of-interop.parquet"
+    # Named as Iceberg's writers name files: it is older than the table, and sweep leaves strange files of before alone.
+    orphan = Path(disk) / "data" / f"00000-0-{uuid4()}-00001.parquet"
     orphan.parent.mkdir(parents=True, exist_ok=True)
     orphan.write_bytes(b"no table names this file")
     old = time.time() - _TWO_DAYS

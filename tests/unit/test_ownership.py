@@ -381,6 +381,15 @@ def test_what_a_failed_commit_left_is_dead_once_its_manifest_list_is_gone(tmp_pa
     lost.touch()
     a_metadata_file(tmp_path, "left", 310, [("two", 200), ("three", 300)], snapshots={1: known, 2: lost})
     assert forked_away(tmp_path, snapshots=()) == ["left"], "what it added is there"
+    # The same commit was tried again and is an earlier state of the table, which has let go of it since.
+    a_metadata_file(tmp_path, "now", 400, [("two", 200), ("three", 300)], snapshots={1: known, 2: lost})
+    assert forked_away(tmp_path, snapshots=()) == []
+    # A commit that adds nothing, such as an expiry, and lost a race: the table's own next state is of the same minutes.
+    a_metadata_file(tmp_path, "now", 400)
+    a_metadata_file(tmp_path, "left", 310, [("two", 200), ("three", 300)], snapshots={1: known})
+    assert forked_away(tmp_path, snapshots=()) == []
+    a_metadata_file(tmp_path, "left", 3_600_400, [("two", 200), ("three", 300)], snapshots={1: known})
+    assert forked_away(tmp_path, snapshots=()) == ["left"], "an hour later: another catalog's table"
     lost.unlink()
     (tmp_path / "metadata" / "three.metadata.json").unlink()
     outside = tmp_path.parent / "elsewhere" / "snap-2.avro"
