@@ -190,7 +190,7 @@ def settled(
     What succeeded is an ancestor of the table as `look` reads it. With `whole` also files from before the log are judged, by
     the logs of earlier metadata files.
     """
-    left = list(strays)
+    left = _written(objects, strays)
     for wait in _WAITS:
         left = _without_ancestors(objects, view, left, whole=whole)
         under_way = forks(view, left)
@@ -203,6 +203,19 @@ def settled(
         left = [each for each in left if each.path not in gone]
     dead = {each.path for each in forks(view, left) if _is_dead(objects, view, each)}
     return [each for each in left if each.path not in dead]
+
+
+def _written(objects: Objects, strays: Sequence[MetadataFile]) -> list[MetadataFile]:
+    """Files that make no sense are read again: on a disk a commit that is under way shows half of its file."""
+    found = list(strays)
+    for wait in _WAITS:
+        half = [each for each in found if each.uuid is None and each.format == "iceberg"]
+        if not half:
+            break
+        clock.sleep(wait)
+        again = [whose(each.path, objects.read) for each in half]
+        found = [*(each for each in found if each not in half), *(each for each in again if each)]
+    return found
 
 
 def _without_ancestors(

@@ -397,6 +397,30 @@ def test_what_a_failed_commit_left_is_dead_once_its_manifest_list_is_gone(tmp_pa
     assert forked_away(tmp_path, snapshots=ours) == ["left"], "of a place outside it is not known"
 
 
+def test_a_metadata_file_that_is_being_written_is_read_again(tmp_path: Path) -> None:
+    """On a disk a commit that is under way shows half of its file."""
+    a_metadata_file(tmp_path, "three", 300)
+    path = Path(a_metadata_file(tmp_path, "now", 400))
+    whole = Path(a_metadata_file(tmp_path, "left", 310, [("two", 200), ("three", 300)])).read_text()
+    objects, left = Objects({}), path.with_name("left.metadata.json")
+    log = tuple(str(path.with_name(f"{each}.metadata.json")) for each in ("two", "three"))
+    view = replace(
+        MINE,
+        location=str(tmp_path),
+        metadata_location=str(path),
+        metadata_log=log,
+        log_since_ms=200,
+        updated_ms=400,
+    )
+    for rest, expected in ((whole, []), ("", [None])):
+        left.write_text(whole[:20])
+        strays = read_strays(objects, view, {str(left): "1"})
+        assert [each.uuid for each in strays] == [None]
+        with patch("lakewarden.clock.sleep", lambda _, rest=rest: left.write_text(rest or whole[:20])):
+            found = settled(objects, view, strays, lambda: view)
+        assert [each.uuid for each in found] == expected
+
+
 def test_how_new_a_metadata_file_is(tmp_path: Path) -> None:
     """At its beginning where Iceberg's library wrote it; other writers have another order of keys."""
     path = tmp_path / "1.metadata.json"
