@@ -68,9 +68,9 @@ class Streams:
         expire would take if they were not held.
         """
         for table in self.tables():
-            for clustered in ({}, {"rewrite_strategy": "sort", "rewrite_sort_columns": ["s"]}):
-                self.lake.run("compact", table, **clustered)
+            self.lake.run("compact", table)
             if self.walked:
+                self.lake.run("compact", table, rewrite_strategy="sort", rewrite_sort_columns=["s"])
                 self.lake.commit_nothing(table)
                 self.lake.commit_nothing(table)
             for job in DELETING:
