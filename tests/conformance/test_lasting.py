@@ -64,11 +64,14 @@ def test_a_pass_leaves_nothing_in_the_process(lake: Lake) -> None:
         return Left.now()
 
     before = passes(0, _WARM)
-    after = passes(_WARM, _MORE)
+    between = passes(_WARM, _MORE)
+    after = passes(_WARM + _MORE, _MORE)
 
-    assert after.accumulators == before.accumulators
-    assert after.own - before.own == Counter()
+    # They are used again: there are as many as tasks ran at once, and not one for each pass.
+    assert after.accumulators - before.accumulators < _MORE
+    # What a leak leaves grows each time. What is kept once, such as a compiled statement, does not.
+    assert (after.own - between.own) & (between.own - before.own) == Counter()
     # Threads of pools and of py4j come and go: none of them may be one for every pass.
-    assert after.threads - before.threads < _MORE
-    assert after.descriptors - before.descriptors < _MORE
-    assert after.java - before.java < _MORE
+    assert after.threads - before.threads < 2 * _MORE
+    assert after.descriptors - before.descriptors < 2 * _MORE
+    assert after.java - before.java < 2 * _MORE
