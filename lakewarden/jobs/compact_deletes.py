@@ -1,12 +1,14 @@
 """compact-deletes: data files that carry deletes are rewritten without the deleted rows, and the deletes leave the table.
 
 A data file is worth it from `delete_compaction_min_deletes` delete files on, or when `delete_compaction_ratio` of its rows
-are known to be deleted. Where it is not, many small position-delete files are merged instead. Delete files that apply to
-nothing any more are dropped. Rows keep their order, so files that were written in an order stay in it.
+are known to be deleted. Where it is not, many small position-delete files are merged instead, or applied if Spark cannot merge
+those of the table. Delete files that apply to nothing any more are dropped. Rows keep their order, so files that were written
+in an order stay in it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -31,9 +33,12 @@ from lakewarden.jobs.packing import (
     units,
 )
 from lakewarden.jobs.sealed import sealed
-from lakewarden.model import FileSet, Job, Partition, TableView
+from lakewarden.model import DeleteFile, FileSet, Job, Partition, TableView
 from lakewarden.plan import Plan
 from lakewarden.policy.resolve import Policy
+
+# Iceberg's merge of delete files runs in Spark, which has no such type and refuses the whole table.
+_NOT_FOR_SPARK = re.compile(r'"type": ?"time"')
 
 
 def plan(
@@ -97,6 +102,8 @@ def _plan_partition(
         return [], [spare_all(members, open_reason)], []
     heavy = [each for each in members if _worth_it(each, counting, work.policy)]
     light = [each for each in members if not _worth_it(each, counting, work.policy)]
+    if _NOT_FOR_SPARK.search(work.view.schema_json) and len(_small(work, light)) >= _least(work.policy):
+        heavy, light = members, []
     few = (
         f"few deletes: {work.policy.explain('delete_compaction_min_deletes')}, "
         f"{work.policy.explain('delete_compaction_ratio')}"
@@ -138,20 +145,28 @@ def _merge_deletes(work: Work, light: Sequence[Candidate]) -> list[MergeDeletes]
     """Files that keep their deletes may still carry too many delete files; vectors are one per file already."""
     if work.policy.text("rewrite_branch") != "main":
         return []  # Iceberg's merge knows the main branch only
+    small = _small(work, light)
+    if len(small) < _least(work.policy) or _NOT_FOR_SPARK.search(work.view.schema_json):
+        return []
+    size = sum(each.bytes for each in small)
+    reason = f"{len(small)} small position-delete files are merged: {work.policy.explain('rewrite_min_input_files')}"
+    return [MergeDeletes(len(small), size, reason, work.policy.maybe_text("rewrite_where"))]
+
+
+def _small(work: Work, light: Sequence[Candidate]) -> list[DeleteFile]:
+    """What is about one data file merges with others about it, the rest with others of its partition."""
     limit = work.policy.int("rewrite_small_bytes")
-    # What is about one data file merges with others about it, the rest with others of its partition.
     together: dict[str, set[int]] = {}
     for each in light:
         for place in each.deletes:
             file = work.files.deletes[place]
             if file.kind == "position" and file.bytes < limit:
                 together.setdefault(file.referenced or f"partition {each.partition}", set()).add(place)
-    small = [work.files.deletes[place] for found in together.values() if len(found) > 1 for place in found]
-    if len(small) < max(2, work.policy.int("rewrite_min_input_files")):
-        return []
-    size = sum(each.bytes for each in small)
-    reason = f"{len(small)} small position-delete files are merged: {work.policy.explain('rewrite_min_input_files')}"
-    return [MergeDeletes(len(small), size, reason, work.policy.maybe_text("rewrite_where"))]
+    return [work.files.deletes[place] for found in together.values() if len(found) > 1 for place in found]
+
+
+def _least(policy: Policy) -> int:
+    return max(2, policy.int("rewrite_min_input_files"))
 
 
 def _drop(dangling: Sequence[str]) -> list[DropDeletes]:

@@ -32,7 +32,7 @@ from lakewarden.jobs.fsck_history import (
 )
 from lakewarden.jobs.fsck_presence import Presence, look_for, wanted
 from lakewarden.jobs.fsck_repairs import BACKUP
-from lakewarden.jobs.grounds import Grounds
+from lakewarden.jobs.grounds import Grounds, places_of
 from lakewarden.jobs.strays import read_strays, settled, unclaimed
 from lakewarden.jobs.sweep import Fate, Listing
 from lakewarden.jobs.sweeping import uncommitted
@@ -40,7 +40,7 @@ from lakewarden.location import normal, normals, shortest
 from lakewarden.model import TableRef, TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import gather
-from lakewarden.safety.ownership import MetadataFile, check_ownership, is_same, roots
+from lakewarden.safety.ownership import MetadataFile, Places, check_ownership, is_same
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.doomed_lookup import files_numbered
 from lakewarden.state.pins import Pins
@@ -104,7 +104,9 @@ class Examiner:
         )
         objects = Objects(self.format.write_properties(view.ref))
         sought = wanted(view, survey)
-        presence = look_for(objects, shortest(roots(view).values()), sought, survey.spell)
+        places = self._places(view)
+        elsewhere = shortest(places.not_own(view).values())
+        presence = look_for(objects, shortest(places.own(view).values()), elsewhere, sought, survey.spell)
         self.progress.note(f"listed {presence.listed:,} files, looked for {len(sought.numbers):,}")
         evidence = Evidence(view, survey, presence, self._known(view, presence.absent))
         footers, rows = self._rows(view, presence) if deep else (0, [])
@@ -216,7 +218,7 @@ class Examiner:
         now, policy = clock.now(), self.resolved(view)
         doomed = DoomedFiles(self.grounds.state)
         judged = sweep.judge(
-            Listing(presence.unnamed, now, tuple(shortest(roots(view).values()))),
+            Listing(presence.unnamed, now, tuple(shortest(self._places(view).own(view).values()))),
             named=np.zeros(presence.unnamed.num_rows, dtype=bool),
             restored=_among(doomed.restored_paths(view.uuid)),
             doomed=_among(doomed.doomed_paths(view.uuid)),
@@ -233,6 +235,9 @@ class Examiner:
             ),
         )
         yield from orphans(view, policy, judged)
+
+    def _places(self, view: TableView) -> Places:
+        return places_of(self.grounds, self.resolved(view))
 
     def _open_runs(self, table: TableRef) -> frozenset[str]:
         found = Journal(self.grounds.state).list(str(table), 1000)

@@ -17,6 +17,8 @@ from lakewarden.safety.reached import contains
 
 # Files outside of the table's folders are asked for one by one, so many at once.
 _ASKED_AT_ONCE = 1_000
+# A folder that only the table's writer names may hold anything: its listing ends after this many files more than the table has.
+_STRANGERS = 10_000
 _UNKNOWN = -1
 
 
@@ -33,7 +35,7 @@ class Wanted:
 class Presence:
     """What was looked for. `absent` is sorted; `odd` has the size found where it is another than the metadata tells.
 
-    `unnamed` are files of the table's folders that it does not name.
+    `unnamed` are files of the table's own folders that it does not name.
     """
 
     absent: Any
@@ -71,13 +73,26 @@ def own_files(view: TableView, survey: Survey) -> Iterable[str]:
 
 
 def look_for(
-    objects: Objects, folders: Sequence[str], wanted: Wanted, spell: Callable[[Any], pa.Array]
+    objects: Objects,
+    own: Sequence[str],
+    named: Sequence[str],
+    wanted: Wanted,
+    spell: Callable[[Any], pa.Array],
 ) -> Presence:
-    """`spell` gives paths to numbers of files that manifests name."""
+    """The table's own folders are listed whole. Those that only its writer names are listed for the table's files alone.
+
+    `spell` gives paths to numbers of files that manifests name.
+    """
     looking = _Looking(wanted)
-    for folder in folders:
+    for folder in own:
         for batch in objects.list(folder):
-            looking.saw(batch)
+            looking.saw(batch, unnamed=True)
+    for folder in named:
+        most = looking.listed + len(wanted.numbers) + _STRANGERS
+        for batch in objects.list(folder):
+            looking.saw(batch, unnamed=False)
+            if looking.listed > most:
+                break
     looking.ask(objects, spell)
     return looking.presence()
 
@@ -98,13 +113,13 @@ class _Looking:
     def __post_init__(self) -> None:
         self.seen = np.zeros(len(self.wanted.numbers), dtype=bool)
 
-    def saw(self, batch: pa.RecordBatch) -> None:
-        """Files of a listing."""
+    def saw(self, batch: pa.RecordBatch, *, unnamed: bool) -> None:
+        """Files of a listing. With `unnamed` those are kept that the table does not name."""
         numbers = hashes(batch.column("path"))
         named = contains(self.wanted.numbers, numbers)
         self.listed += batch.num_rows
         rest = batch.filter(pa.array(~named))
-        if rest.num_rows:
+        if unnamed and rest.num_rows:
             self.unnamed.append(rest)
         sizes = batch.column("size").to_numpy()
         places = np.searchsorted(self.wanted.numbers, numbers[named])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 
 from lakewarden import clock
 from lakewarden.engine.objects import Objects
@@ -120,7 +121,11 @@ def foreign_metadata(objects: Objects, view: TableView) -> list[MetadataFile]:
 
 
 def _first_foreign(objects: Objects, folder: str) -> MetadataFile | None:
-    for batch in objects.list(folder):
+    # Paimon keeps its first schema for good: it is found in a folder of that name that holds much else, too.
+    first = f"{folder}/schema-0"
+    if format_of(first) is not None and objects.stat([first])[0] is not None:
+        return _of_another_format(first)
+    for batch in islice(objects.list(folder), 1):
         for path in batch["path"].to_pylist():
             if format_of(path) is not None:
                 return _of_another_format(path)

@@ -17,6 +17,8 @@ from pyspark.sql import SparkSession
 
 from lakewarden.engine.objects import Objects
 from lakewarden.errors import PolicyError, Refused, UsageError
+from lakewarden.jobs import fsck_presence
+from lakewarden.jobs.checkup import Fault
 from lakewarden.location import normal
 from lakewarden.model import RunState
 from tests.support.lab import Lab, lakewarden
@@ -176,6 +178,35 @@ def test_a_data_path_that_names_another_folder_is_neither_listed_nor_swept(lab: 
     assert {normal(each.path) for each in confirmed.doomed} == before, (
         "the operator may say that it is the table's"
     )
+
+
+def test_fsck_of_a_data_path_with_much_else_in_it_stops_early(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder may be a whole bucket: what the table names there is looked for, the rest is neither listed nor reported."""
+    monkeypatch.setattr(fsck_presence, "_STRANGERS", 10)
+    place = tmp_path / "bucket"
+    (place / "schema").mkdir(parents=True)
+    for number in range(30_000):
+        (place / "schema" / f"a-{number}").touch()
+    table = lab.create(partition="")
+    set_properties(lab, table, **{"write.data.path": f"file:{place}"})
+    lab.append(table, 2)
+    seen: dict[str, int] = {}
+    real = Objects.list
+
+    def spied(self: Objects, folder: str) -> Any:
+        found = 0
+        for batch in real(self, folder):
+            found += batch.num_rows
+            seen[folder] = max(found, seen.get(folder, 0))
+            yield batch
+
+    with patch.object(Objects, "list", spied):
+        checkup = lab.lw.fsck(table)
+        assert lab.lw.run("compact", table).state in (RunState.DONE, RunState.NOTHING_TO_DO)
+    assert checkup.healthy and not any(each.fault is Fault.ORPHANS for each in checkup.findings)
+    assert max(seen.values()) < 30_000, f"whoever may set a property has a whole bucket listed: {seen}"
 
 
 def test_one_commit_does_not_make_another_folder_the_tables_own(lab: Lab, tmp_path: Path) -> None:

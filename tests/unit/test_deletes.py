@@ -99,10 +99,12 @@ class Lake:
         where = {"content_offset": len(before), "content_size": len(blob), "referenced": referenced}
         self.files.append(DeleteFile("vector", str(path), "puffin", len(blob), records, 2, **where))
 
-    def read_keys(self, target: int, ids: tuple[int, ...]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def read_keys(self, target: int, keys: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
         self.keys_read += 1
-        wanted = [i for i, field in enumerate(self.schema) if field_id(field) in ids]
-        yield from cut(self.tables[target].select(wanted))
+        ids = {field_id(field) for field in keys}
+        contents = self.tables[target]
+        wanted = [i for i, field in enumerate(contents.schema) if field_id(field) in ids]
+        yield from cut(contents.select(wanted))
 
     def eraser(self, budget: int = ROOMY) -> Eraser:
         every = tuple(range(len(self.files)))
@@ -589,6 +591,23 @@ def test_keys_of_an_older_schema(tmp_path: Path, budget: int) -> None:
     assert lake.erased(budget) == [[1]]
 
 
+@BOTH
+def test_keys_of_a_dropped_column_are_those_of_the_files(tmp_path: Path, budget: int) -> None:
+    """The table has no such column any more, and one delete file is from before it became a long."""
+    old = column("old", 9, pa.int64())
+    lake = Lake(tmp_path, pa.schema([*PEOPLE, old]))
+    lake.data([(n, "a", n % 5) for n in range(40)])
+    lake.data([(n, "b", n % 5) for n in range(40)], sequence=3)
+    lake.equality([(1,)], sequence=2, schema=pa.schema([column("old", 9, pa.int32())]))
+    lake.equality([(2,), (7,)], sequence=4, schema=pa.schema([old]))
+    lake.schema = PEOPLE
+    eraser = lake.eraser(budget)
+    assert run(eraser, [contents.drop_columns("old") for contents in lake.tables]) == [
+        [n for n in range(40) if n % 5 in (1, 2)],
+        [n for n in range(40) if n % 5 == 2],
+    ]
+
+
 NESTED = pa.struct([column("x", 5, pa.int64())])
 
 
@@ -596,7 +615,11 @@ NESTED = pa.struct([column("x", 5, pa.int64())])
     ("ids", "file", "why"),
     [
         ((5,), column("x", 5, pa.int64()), "by the value of a nested field, field 5"),
-        ((9,), column("old", 9, pa.int64()), "by the value of a column the table no longer has, field 9"),
+        (
+            (9,),
+            column("id", 1, pa.int64()),
+            "a column that neither the table nor the delete file has, field 9",
+        ),
         ((4,), column("s", 4, NESTED), "by the value of s, which is struct"),
         ((1,), column("id", 1, pa.string()), "id is string in the file and int64"),
         ((1,), column("id", 2, pa.int64()), "id is not in the file"),

@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 from lakewarden.engine.kernels.delete_files import DeleteFile, Target, batches, opened
 from lakewarden.engine.kernels.keyindex import KEY_BYTES, NO_ROWS, Audiences, Gathered, KeyIndex
 from lakewarden.engine.kernels.keys import BitFilter, Columns, Hashes, Rows, can_be_key, comparable, hash_keys
-from lakewarden.engine.kernels.project import Projection, Unfit, field_id, leaves, projection
+from lakewarden.engine.kernels.project import Projection, Unfit, field_id, leaves, projection, promotes
 from lakewarden.engine.kernels.sources import BATCH_ROWS
 from lakewarden.engine.kernels.storage import Store
 
-# Batches of some columns of a target, by field id, each with the position of its first row in the file.
-ReadKeys = Callable[[int, tuple[int, ...]], Iterator[tuple[int, pa.RecordBatch]]]
+# Batches of the columns of a key in a target, each with the position of its first row in the file.
+ReadKeys = Callable[[int, pa.Schema], Iterator[tuple[int, pa.RecordBatch]]]
 Mark = Callable[[int, Rows], None]
 
 # What a string may take; whether strings do fit shows when they are read.
@@ -52,7 +52,7 @@ class EqualityFilter:
         """`files` come with their audiences: bit n is set if the file applies to target n."""
         self._ids = ids
         self._targets = targets
-        self._schema = _key_schema(ids, schema, next(iter(files)).path)
+        self._table, self._schema = schema, pa.schema([])
         masks = sorted(set(files.values()), key=lambda mask: (-mask.bit_count(), mask))
         self._audiences = Audiences(masks, len(targets))
         numbers = {mask: number for number, mask in enumerate(masks)}
@@ -65,11 +65,16 @@ class EqualityFilter:
 
     def prepare(self, store: Store, budget: int, read_keys: ReadKeys, mark: Mark) -> None:
         """Read the delete files. Rows found deleted on the way are marked, by target and positions."""
+        self._schema = self._keys_as_they_are(store)
         gathered = Gathered(self._audiences, budget // 2)
         large = self._expected_bytes() > budget // 2 or not self._gather_all(gathered, store, budget)
         rounds = self._gather_known(gathered, store, budget, read_keys, mark) if large else 0
         self._index = gathered.take_index()
         self.way = Way(self._ids, large, rounds, len(self._index or ()))
+        if not set(self._ids) <= {field_id(field) for field in self._table}:
+            # The rows that stream by do not have a column that was dropped: they are marked now.
+            self._mark_all(self._index, read_keys, mark)
+            self._index = None
 
     def hits(self, target: int, batch: pa.RecordBatch) -> Rows:
         """Places of the deleted rows of a batch, which has at least the key columns."""
@@ -77,6 +82,19 @@ class EqualityFilter:
             return NO_ROWS
         columns = self._keys_of(batch)
         return self._index.hits(target, columns, hash_keys(columns))
+
+    def _keys_as_they_are(self, store: Store) -> pa.Schema:
+        """The key columns: as the table has them or, where it dropped one, as the delete files have it."""
+        files = [file for _, file in self._files]
+        found = {field_id(field): _plain(field) for field in self._table}
+        nested = {leaf.id for leaf in leaves(self._table)} - set(found)
+        dropped = set(self._ids) - set(found) - nested
+        for file in files if dropped else ():
+            for field in _schema_of(file, store):
+                known = found.get(field_id(field))
+                if field_id(field) in dropped and (known is None or promotes(known.type, field.type)):
+                    found[field_id(field)] = _plain(field)
+        return pa.schema([_key(id_, found.get(id_), id_ in nested, files[0].path) for id_ in self._ids])
 
     def _expected_bytes(self) -> int:
         records = sum(file.records for _, file in self._files)
@@ -126,7 +144,7 @@ class EqualityFilter:
         return (target for target in range(len(self._targets)) if self._audiences.reaching(target).any())
 
     def _rows(self, target: int, read_keys: ReadKeys) -> Iterator[tuple[int, Columns, Hashes]]:
-        for position, batch in read_keys(target, self._ids):
+        for position, batch in read_keys(target, self._schema):
             columns = self._keys_of(batch)
             yield position, columns, hash_keys(columns)
 
@@ -170,18 +188,19 @@ def _row_bytes(parquet: pq.ParquetFile, number: int, way: Projection) -> float:
     return float(stored / max(1, group.num_rows))
 
 
-def _key_schema(ids: tuple[int, ...], schema: pa.Schema, path: str) -> pa.Schema:
-    """The key columns as the table has them, or Unfit."""
-    found = {field_id(field): _plain(field) for field in schema}
-    nested = {leaf.id for leaf in leaves(schema)}
-    for id_ in ids:
-        if id_ not in found:
-            where = "a nested field" if id_ in nested else "a column the table no longer has"
-            raise Unfit(f"rows are deleted by the value of {where}, field {id_}", path)
-        name, kind = found[id_].name, found[id_].type
-        if not can_be_key(kind):
-            raise Unfit(f"rows are deleted by the value of {name}, which is {kind}", path)
-    return pa.schema([found[id_] for id_ in ids])
+def _schema_of(file: DeleteFile, store: Store) -> pa.Schema:
+    with opened(file, store) as parquet:
+        return parquet.schema_arrow
+
+
+def _key(id_: int, field: pa.Field | None, nested: bool, path: str) -> pa.Field:
+    """A column that rows are deleted by, or Unfit."""
+    if field is None:
+        where = "a nested field" if nested else "a column that neither the table nor the delete file has"
+        raise Unfit(f"rows are deleted by the value of {where}, field {id_}", path)
+    if not can_be_key(field.type):
+        raise Unfit(f"rows are deleted by the value of {field.name}, which is {field.type}", path)
+    return field
 
 
 def _plain(field: pa.Field) -> pa.Field:

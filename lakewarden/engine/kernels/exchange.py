@@ -99,12 +99,12 @@ def prepare(task: RewriteTask) -> Sampled:
     assert task.ordering is not None
     reading = Reading(replace(task, slices=_evenly(task.slices)))
     seen = max(1, reading.task.rows)
-    ids = tuple(key.field_id for key in task.ordering.keys)
+    keys = reading.columns({key.field_id for key in task.ordering.keys})
     share = min(1.0, _SAMPLE_ROWS / seen)
     samples = [
         sample(batch, task.ordering, share, seed=number * 1_000_003 + position)
         for number in range(len(reading.sources))
-        for position, batch in reading.keys(number, ids)
+        for position, batch in reading.keys(number, keys)
     ]
     ranges = _ranges(task, reading.row_bytes)
     edges = find_edges(pa.concat_tables(samples), task.ordering, ranges)

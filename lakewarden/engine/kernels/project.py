@@ -228,7 +228,7 @@ class Projection:
     @cached_property
     def dropped(self) -> frozenset[int]:
         """Ids of fields inside the file's columns that the table no longer has. They are read, and not carried over."""
-        return _ids(self.source.field(place) for place in self.wanted) - _ids(self.target)
+        return ids_of(self.source.field(place) for place in self.wanted) - ids_of(self.target)
 
     def apply(self, batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
         """The batch's rows as output columns; `schema` is the output's, dictionaries included."""
@@ -245,12 +245,12 @@ class Projection:
         return columns
 
 
-def _ids(fields: Iterable[pa.Field]) -> frozenset[int]:
+def ids_of(fields: Iterable[pa.Field]) -> frozenset[int]:
     """The ids of these fields, and of all fields below them."""
     found: set[int] = set()
     for field in fields:
         id_ = field_id(field)
-        found.update(_ids(children(field.type)), () if id_ is None else (id_,))
+        found.update(ids_of(children(field.type)), () if id_ is None else (id_,))
     return frozenset(found)
 
 
@@ -285,7 +285,7 @@ def _check(source: pa.Field | None, target: pa.Field, defaults: frozenset[int]) 
         return
     if is_nested(source.type) or is_nested(target.type):
         _check_nested(source, target, defaults)
-    elif not _promotes(_decoded(source.type), target.type):
+    elif not promotes(_decoded(source.type), target.type):
         raise Unfit(f"column {name} is {source.type} in the file and {target.type} in the table")
 
 
@@ -322,7 +322,7 @@ def _decoded(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pt.is_dictionary(kind) else kind
 
 
-def _promotes(source: pa.DataType, target: pa.DataType) -> bool:
+def promotes(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether every value of one plain type is the same value in the other."""
     if source.equals(target):
         return True

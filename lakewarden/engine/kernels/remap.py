@@ -51,9 +51,10 @@ def _struck(reading: Reading, number: int) -> NDArray[np.int64]:
     eraser = reading.eraser
     assert eraser is not None
     files = [reading.task.deletes[place] for place in reading.task.slices[number].deletes]
-    ids = tuple(sorted({id_ for file in files for id_ in file.equality_ids}))
-    if ids:
-        for position, batch in reading.keys(number, ids):
+    # Rows that are deleted by a column the table dropped are known already.
+    keys = reading.columns({id_ for file in files for id_ in file.equality_ids})
+    if keys.names:
+        for position, batch in reading.keys(number, keys):
             eraser.survivors(number, position, batch)
     return eraser.erased(number)
 

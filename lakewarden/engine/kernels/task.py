@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -20,12 +20,13 @@ from lakewarden.engine.kernels.pace import Pace, Throttle
 from lakewarden.engine.kernels.project import (
     LAST_UPDATED,
     ROW_ID,
-    Projection,
     Unfit,
     defaulted_ids,
     field_id,
+    ids_of,
     leaves,
     output_schema,
+    projection,
 )
 from lakewarden.engine.kernels.sortkeys import Ordering
 from lakewarden.engine.kernels.sources import (
@@ -138,8 +139,8 @@ class Reading:
         self.store = Store(task.io, self.throttle)
         self.target = output_schema(pa.ipc.read_schema(pa.py_buffer(task.schema)), task.row_lineage)
         # A column a file lacks may be known from its partition alone, as in files imported from Hive: not null there.
-        defaults = defaulted_ids(task.iceberg_schema_json) | task.partition_ids
-        self.sources = open_sources(task.slices, self.store, self.target, defaults, self.throttle)
+        self.defaults = defaulted_ids(task.iceberg_schema_json) | task.partition_ids
+        self.sources = open_sources(task.slices, self.store, self.target, self.defaults, self.throttle)
         self.seen = survey((source.footer, source.way.leaves) for source in self.sources)
         self.encodings = task.encodings or choose(leaves(self.target), self.seen, task.options)
         self.schema = self._with_dictionaries()
@@ -186,14 +187,23 @@ class Reading:
         budget = self.task.memory_budget // 2
         return Eraser(self.task.deletes, targets, self.target, self.store, budget, self.keys)
 
-    def keys(self, number: int, ids: tuple[int, ...]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def columns(self, ids: Collection[int]) -> pa.Schema:
+        """The output's columns with these field ids; a column that the table dropped is not among them."""
+        return pa.schema([column for column in self.target if field_id(column) in ids])
+
+    def keys(self, number: int, keys: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Only these columns of a source, plain, each batch with the position of its first row."""
-        source, wanted = self.sources[number], frozenset(ids)
-        narrow = pa.schema([column for column in self.target if field_id(column) in wanted])
+        source, wanted = self.sources[number], ids_of(keys)
         kept = [column for column in source.way.source if field_id(column) in wanted]
-        way = Projection(pa.schema(kept), narrow)
-        for position, batch in read_batches(source, self.store, narrow, BATCH_ROWS, self.throttle, wanted):
-            yield position, pa.RecordBatch.from_arrays(way.apply(batch, narrow), schema=narrow)
+        # From format version 3 on a column that was dropped may have had a default, which the newest schema no longer tells.
+        dropped = wanted - ids_of(self.target)
+        unknown = self.defaults | (dropped if self.task.row_lineage else frozenset())
+        try:
+            way = projection(pa.schema(kept), keys, unknown)
+        except Unfit as unfit:
+            raise Unfit(unfit.reason, source.slice.path) from unfit
+        for position, batch in read_batches(source, self.store, keys, BATCH_ROWS, self.throttle, wanted):
+            yield position, pa.RecordBatch.from_arrays(way.apply(batch, keys), schema=keys)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Every row of every slice that is not deleted, in order, as the output has it."""
