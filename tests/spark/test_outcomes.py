@@ -271,6 +271,19 @@ def test_outputs_stay_where_the_table_cannot_be_asked(lab: Lab, monkeypatch: pyt
     assert lab.rows(table) == before
 
 
+MERGE_ON_READ = {
+    "write.delete.mode": "merge-on-read",
+    "write.delete.granularity": "partition",
+    "write.distribution-mode": "none",
+}
+# Delete files are merged, and no data file is rewritten.
+MERGE_ONLY = {
+    "delete_compaction_min_deletes": 1000,
+    "delete_compaction_ratio": 1,
+    "rewrite_min_input_files": 2,
+}
+
+
 @contextmanager
 def lying_catalog(
     lab: Lab, status: int, *, passed: str = "first", others: str = "", answers_after_ms: int = 0
@@ -293,7 +306,7 @@ def assert_whole(lab: Lab, table: str, before: list[Any]) -> None:
     assert lab.lw.fsck(table).healthy
 
 
-@pytest.mark.parametrize("status", [409, 401, 403, 404, 400, 503])
+@pytest.mark.parametrize("status", [409, 401, 403, 404, 400, 422, 503])
 @pytest.mark.parametrize("job", ["compact", "rewrite-manifests"])
 def test_manifests_of_a_commit_that_was_told_lost_stay(lab: Lab, job: str, status: int) -> None:
     """Iceberg's library removes the manifests of a commit that the catalog says it refused, in whichever words."""
@@ -319,6 +332,33 @@ def test_manifests_stay_that_another_snapshot_took_over(lab: Lab, job: str, othe
     assert lab.strays(table) == set()
 
 
+@pytest.mark.parametrize("others", ["", "expire", "rewrite", "merge"])
+def test_delete_files_stay_that_were_merged_by_a_commit_that_was_told_lost(lab: Lab, others: str) -> None:
+    """Iceberg's own action erases the delete files it wrote. Another tool merged their manifests, and expired our snapshot."""
+    table = lab.create("id bigint, s string", "", **{"format-version": "2", **MERGE_ON_READ})
+    lab.sql(f"insert into {table} select id, 'x' from range(0, 80, 1, 1)")
+    for key in (0, 2, 4):
+        lab.sql(f"delete from {table} where id in ({key}, {key + 41})")
+    before = lab.rows(table)
+    with lying_catalog(lab, 409, others=others):
+        run = lab.lw.run("compact-deletes", table, MERGE_ONLY)
+    assert_whole(lab, table, before)
+    assert run.state is RunState.DONE, run.reason
+
+
+def test_delete_files_of_a_merge_that_really_lost_are_written_again(lab: Lab) -> None:
+    table = lab.create("id bigint, s string", "", **{"format-version": "2", **MERGE_ON_READ})
+    lab.sql(f"insert into {table} select id, 'x' from range(0, 80, 1, 1)")
+    for key in (0, 2, 4):
+        lab.sql(f"delete from {table} where id in ({key}, {key + 41})")
+    before = lab.rows(table)
+    with lying_catalog(lab, 409, passed="never"):
+        run = lab.lw.run("compact-deletes", table, MERGE_ONLY)
+    assert run.state is RunState.DONE, run.reason
+    assert_whole(lab, table, before)
+    assert len(lab.strays(table)) == 1, "what the lost try wrote stays until a sweep"
+
+
 @pytest.mark.parametrize("status", [409, 403, 400])
 def test_an_expiry_that_was_told_refused_is_believed_by_the_table_alone(lab: Lab, status: int) -> None:
     table = lab.messy(files=3, days=1)
@@ -330,7 +370,7 @@ def test_an_expiry_that_was_told_refused_is_believed_by_the_table_alone(lab: Lab
     assert_whole(lab, table, before)
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 400])
+@pytest.mark.parametrize("status", [401, 403, 404, 400, 422])
 def test_a_plain_refusal_fails_and_removes_nothing(lab: Lab, status: int) -> None:
     """A proxy repeats a request after milliseconds: the copy that was refused need not be the only one."""
     table = lab.messy(files=8, days=1)

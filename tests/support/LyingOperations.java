@@ -15,6 +15,7 @@ import org.apache.iceberg.exceptions.ForbiddenException;
 import org.apache.iceberg.exceptions.NoSuchTableException;
 import org.apache.iceberg.exceptions.NotAuthorizedException;
 import org.apache.iceberg.exceptions.ServiceUnavailableException;
+import org.apache.iceberg.exceptions.UnprocessableEntityException;
 import org.apache.iceberg.io.FileIO;
 import org.apache.iceberg.io.LocationProvider;
 
@@ -39,7 +40,7 @@ public final class LyingOperations implements TableOperations {
    * Answer the next commits with this HTTP status. `passed` says what becomes of each commit: "first" (it is made before the
    * answer), "never", or on its way while the answer is heard: "late" (made by `arrive`), "read" (made before the second
    * reading of the table) or "tried" (made before the next commit). `others`: what another tool does between a commit that was made and the answer: nothing, "expire" our
-   * snapshot behind one of its own, or "rewrite" the manifests before that.
+   * snapshot behind one of its own, "rewrite" the manifests before that, or "merge" them by the append itself.
    */
   public void reset(int lies, int status, String passed, String others, long answersAfter) {
     this.lies = lies;
@@ -81,7 +82,12 @@ public final class LyingOperations implements TableOperations {
   private void expire(long ours) {
     Table table = new BaseTable(real, "others");
     table.refresh();
-    table.newFastAppend().commit();
+    if (others.equals("merge")) {
+      table.updateProperties().set("commit.manifest.min-count-to-merge", "1").commit();
+      table.newAppend().commit();
+    } else {
+      table.newFastAppend().commit();
+    }
     if (others.equals("rewrite")) {
       table.rewriteManifests().clusterBy(new Function() {
         public Object apply(Object file) {
@@ -103,6 +109,8 @@ public final class LyingOperations implements TableOperations {
         return new ForbiddenException("answer 403", none);
       case 404:
         return new NoSuchTableException("answer 404", none);
+      case 422:
+        return new UnprocessableEntityException("answer 422", none);
       case 503:
         return new ServiceUnavailableException("answer 503", none);
       default:

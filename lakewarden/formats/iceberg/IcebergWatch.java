@@ -25,7 +25,15 @@ public final class IcebergWatch {
   private static final long AT_ONCE_NANOS = 1000000000L;
 
   public Watch watch(Table table) {
-    return new Watch(table);
+    return new Watch(table, false);
+  }
+
+  /**
+   * For actions of the library that erase the data or delete files they wrote when a commit fails. They hear of no failure
+   * that could make them do so once a commit was sent: what they wrote stays until a sweep.
+   */
+  public Watch watchKeepingFiles(Table table) {
+    return new Watch(table, true);
   }
 
   /**
@@ -42,14 +50,16 @@ public final class IcebergWatch {
   public static final class Watch implements TableOperations {
     private final Table table;
     private final TableOperations real;
+    private final boolean keepsFiles;
     private volatile boolean sent = false;
     private volatile long made = -1L;
     // Snapshots (id -> manifest list) of tries that were told lost, until a try is committed; and the last such answer.
     private final Map doubted = new HashMap();
     private RuntimeException doubt;
 
-    Watch(Table table) {
+    Watch(Table table, boolean keepsFiles) {
       this.table = table;
+      this.keepsFiles = keepsFiles;
       this.real = ((HasTableOperations) table).operations();
     }
 
@@ -95,6 +105,9 @@ public final class IcebergWatch {
 
     /** What the library hears of a commit that failed and that the table does not show. */
     private RuntimeException notShown(Map added, RuntimeException told, boolean atOnce) {
+      if (told instanceof CommitFailedException && keepsFiles) {
+        return new Refused(told); // Python tries again
+      }
       if (told instanceof CommitFailedException) {
         // Another commit came first, so no copy of this one can be taken any more. The library tries again.
         doubted.putAll(added);

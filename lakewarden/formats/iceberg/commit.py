@@ -35,8 +35,13 @@ _VALIDATION = ("ValidationException",)
 _CAME_FIRST = "another commit came first"
 # The catalog refused before it looked at the commit. Of errors heard through IcebergWatch, these are the cause of its
 # `Refused`: they came too soon to be the answer to a request that the client repeated. A proxy repeats sooner.
-REFUSED = ("ForbiddenException", "NotAuthorizedException", "NoSuchTableException", "BadRequestException")
-_LOST = (*_VALIDATION, "UnprocessableEntityException")
+REFUSED = (
+    "ForbiddenException",
+    "NotAuthorizedException",
+    "NoSuchTableException",
+    "BadRequestException",
+    "UnprocessableEntityException",
+)
 
 
 class Sending:
@@ -46,9 +51,10 @@ class Sending:
         self._catalogs = catalogs
         self._watches: list[Any] = []
 
-    def watched(self, table: Any) -> Any:
-        """The loaded table, to be committed through."""
-        watch = self._catalogs.watching.watch(table)
+    def watched(self, table: Any, *, keeps_files: bool = False) -> Any:
+        """The loaded table, to be committed through. `keeps_files` for actions that erase what they wrote when a commit fails."""
+        watching = self._catalogs.watching
+        watch = watching.watchKeepingFiles(table) if keeps_files else watching.watch(table)
         self._watches.append(watch)
         return watch.table()
 
@@ -124,7 +130,7 @@ def commit(
             if is_java(error, *REFUSED):
                 kind = CommitDeclined if sending.sent else CommitRefused
                 return _lost(catalogs, table, summary, java_reason(error), sending, kind)
-            if is_java(error, *_LOST):
+            if is_java(error, *_VALIDATION):
                 return _lost(catalogs, table, summary, java_reason(error), sending)
             if not sending.sent:
                 raise CommitNotSent(table=table, reason=_reason(error)) from error

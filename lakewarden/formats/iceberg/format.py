@@ -188,7 +188,7 @@ class Iceberg:
         def attempt(sending: Sending) -> bool:
             changed: bool = self._catalogs.deletes.mergeDeletes(
                 self._spark._jsparkSession,
-                sending.watched(self._catalogs.load(table)),
+                sending.watched(self._catalogs.load(table), keeps_files=True),
                 expression,
                 min_files,
                 json.dumps(dict(summary)),
