@@ -329,10 +329,12 @@ class _Rewriting:
             },
         )
         self.kept.add(written.group.number)
-        reason = (
-            f"the rows written are not the rows read (digest {written.written} instead of {written.read}); "
-            f"nothing was committed, and the outputs stay as evidence, the first of them {paths[0] if paths else 'none'}"
+        differing = (
+            f"the rows written are not the rows read (digest {written.written} instead of {written.read})"
         )
+        if str(written.read) == str(written.written):
+            differing = "rows were written with the row ids or sequence numbers of other rows"
+        reason = f"{differing}; nothing was committed, and the outputs stay as evidence, the first of them {paths[0] if paths else 'none'}"
         return self._spare(written.group, RunState.FAILED, reason)
 
     def _commit(self, written: Sequence[Written]) -> list[Result]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,33 @@ def test_row_ids_that_are_written_are_hashed_too(tmp_path: Path, monkeypatch: py
     )
     done = rewrite(type(work)(**{**{f: getattr(work, f) for f in work.__slots__}, "slices": slices}))
     assert done.copied and done.read != done.written
+
+
+@pytest.mark.parametrize("copy_pages", [True, False])
+def test_row_ids_that_go_to_other_rows_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy_pages: bool
+) -> None:
+    """A row's id is no part of its digest. It is bound to the row all the same, from the source file to the encoder."""
+    honest = Reading._output_batch
+
+    def mixed_up(self: Reading, source: Any, batch: pa.RecordBatch, *rest: Any) -> pa.RecordBatch:
+        made = honest(self, source, batch, *rest)
+        place = made.schema.get_field_index("_row_id")
+        ids = made.column(place).take(pa.array(range(made.num_rows - 1, -1, -1)))
+        return made.set_column(place, made.schema.field(place), ids)
+
+    work = task(
+        tmp_path / "out.parquet", wides(tmp_path), WIDE, digest=True, row_lineage=True, copy_pages=copy_pages
+    )
+    slices = tuple(
+        replace(each, data_sequence_number=7, first_row_id=1_000 * n) for n, each in enumerate(work.slices)
+    )
+    work = replace(work, slices=slices)
+    done = rewrite(work)
+    assert done.copied is copy_pages and done.read == done.written
+    monkeypatch.setattr(Reading, "_output_batch", mixed_up)
+    done = rewrite(replace(work, outputs=(str(tmp_path / "mixed.parquet"),)))
+    assert done.copied is copy_pages and done.read != done.written
 
 
 # --- rows of a nested column that changed since its file was written -------------------------------------------

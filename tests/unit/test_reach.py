@@ -356,3 +356,50 @@ def test_what_a_branch_or_its_tag_names_does_not_go_with_mains_snapshot(
 def test_a_tag_of_a_branch_stays_though_one_of_main_has_its_name(tmp_path: Path) -> None:
     roots = (*MAIN_PAST[1:], ("tag", "main", "then", 1), ("tag", "side", "then", 1))
     assert "/a" not in paimon_reach(tmp_path, *roots).unreached(set(), tags=["then"])["path"].to_pylist()
+
+
+def test_a_manifest_that_only_a_snapshot_between_names_must_be_there(tmp_path: Path) -> None:
+    """Its entries need not be read, for others tell the same. Whoever reads that snapshot needs the manifest."""
+    names = {
+        "none": [],
+        "d1": ["d1"],
+        "d2": ["d2"],
+        "d3": ["d3"],
+        "b3": ["m12"],
+        "d4": ["d4"],
+        "b4": ["m123"],
+    }
+    books = PaimonBooks(
+        {f"/t/manifest/{name}": [f"/{each}" for each in named] for name, named in names.items()},
+        {"/d1": ["/a"], "/d2": ["/b"], "/d3": ["/c"], "/d4": ["/d"], "/m12": ["/a", "/b"], "/m123": ["/a", "/b", "/c"]},
+    )  # fmt: skip
+    made = tuple(
+        Root(
+            "snapshot",
+            "main",
+            str(id_),
+            f"/t/snapshot/snapshot-{id_}",
+            {
+                "id": id_,
+                "baseManifestList": base,
+                "deltaManifestList": f"d{id_}",
+                "commitKind": "APPEND",
+                "timeMillis": id_,
+            },
+        )
+        for id_, base in enumerate(("none", "d1", "b3", "b4"), 1)
+    )
+    metadata = Metadata("/t", made, {}, (), {}, frozenset(), tuple(each.file for each in made), "1")
+    found = replace(view(), handle=Handle(metadata, False, False, False))
+
+    def asked() -> PaimonReach:
+        known = Remembered(found, books, {}, ReachCache(tmp_path, found.uuid))
+        return PaimonReach(found, known, lambda paths: set(paths))
+
+    assert all(asked().reached().names(["/a", "/b", "/c", "/d", "/m12"]))
+    assert "/m12" not in books.read
+    books.gone = {"/m12"}
+    with pytest.raises(LakewardenError, match=r"/m12 of .*it is not there"):
+        asked().reached()
+    with pytest.raises(LakewardenError, match=r"/m12 of .*it is not there"):
+        asked().unreached({1})

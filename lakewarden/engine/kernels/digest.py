@@ -86,15 +86,23 @@ _scratch = _Scratch()
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Sums over rows, so those of two halves add up to that of the whole. Two sums: 64 bits are few for ever."""
+    """Sums over rows, so those of two halves add up to that of the whole. Two sums: 64 bits are few for ever.
+
+    `beside` binds each row to values that are no part of what it says: its row id and its sequence number. It is compared
+    before a commit and never stored.
+    """
 
     rows: int = 0
     first: int = 0
     second: int = 0
+    beside: int = 0
 
     def __add__(self, other: Digest) -> Digest:
         return Digest(
-            self.rows + other.rows, (self.first + other.first) & _MASK, (self.second + other.second) & _MASK
+            self.rows + other.rows,
+            (self.first + other.first) & _MASK,
+            (self.second + other.second) & _MASK,
+            (self.beside + other.beside) & _MASK,
         )
 
     def __str__(self) -> str:
@@ -119,14 +127,27 @@ def digest(batch: pa.RecordBatch | pa.Table, leave_out: frozenset[int] = frozens
     return total
 
 
-def add_up(hashes: Words) -> Digest:
-    """The digest of the rows that have these hashes."""
+def add_up(hashes: Words, bound: Words | None = None) -> Digest:
+    """The digest of the rows that have these hashes; `bound` are those of `bind`."""
     first = second = 0
     for start in range(0, len(hashes), _BLOCK):
         part = hashes[start : start + _BLOCK]
         first += int(np.add.reduce(part))
         second += int(np.add.reduce(_mix(part, _AGAIN, _TWICE, _scratch.of(len(part))[0])))
-    return Digest(len(hashes), first & _MASK, second & _MASK)
+    beside = 0 if bound is None else int(np.add.reduce(bound))
+    return Digest(len(hashes), first & _MASK, second & _MASK, beside & _MASK)
+
+
+def bind(hashes: Words, beside: pa.RecordBatch) -> Words:
+    """A hash for each row, of these rows' hashes together with the values beside them."""
+    columns = Columns(beside.num_rows, frozenset())
+    for field, column in zip(beside.schema, beside.columns, strict=True):
+        columns.add(field, column)
+    bound = np.add(columns.sums(), hashes)
+    for start in range(0, len(bound), _BLOCK):
+        part = bound[start : start + _BLOCK]
+        _mix(part, _AGAIN, _SCATTER, part)
+    return bound
 
 
 def hash_rows(batch: pa.RecordBatch | pa.Table, leave_out: frozenset[int] = frozenset()) -> Words:

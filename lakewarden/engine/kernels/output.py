@@ -17,10 +17,9 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from lakewarden.engine.kernels.amend import HeldFooter, amended, has_int96, int96_paths
-from lakewarden.engine.kernels.digest import digest
 from lakewarden.engine.kernels.encoding import Encodings, settle, writer_settings
 from lakewarden.engine.kernels.project import children, field_id, leaves
-from lakewarden.engine.kernels.task import NOT_CONTENT, Reading, WrittenFile
+from lakewarden.engine.kernels.task import Reading, WrittenFile
 from lakewarden.engine.kernels.thrift import Struct
 
 
@@ -99,7 +98,7 @@ class Output:
             self._writer = self._start(settle(self._reading.encodings, table))
         reading = self._reading
         if reading.task.digest:
-            reading.written += digest(table, NOT_CONTENT)
+            reading.add_written(table)
         before = self._sink.tell()
         self._writer.write_table(table, row_group_size=table.num_rows)
         reading.throttle.wrote(self._sink.tell() - before)

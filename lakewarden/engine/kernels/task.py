@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lakewarden.engine.kernels.delete_files import DeleteFile, Target
-from lakewarden.engine.kernels.digest import Digest, Entries, add_up, hash_rows
+from lakewarden.engine.kernels.digest import Digest, Entries, add_up, bind, digest, hash_rows
 from lakewarden.engine.kernels.encoding import Encodings, WriteOptions, choose, survey
 from lakewarden.engine.kernels.in_place import digest_in_place
 from lakewarden.engine.kernels.pace import Pace, Throttle
@@ -216,9 +216,10 @@ class Reading:
                 rows += batch.num_rows
                 # Footers tell little of strings that repeat; the rows themselves do, from the first file on.
                 row_bytes = max(row_bytes, batch.nbytes / batch.num_rows)
-                output = self._output_batch(source, position, batch)
+                lineage = self._lineage(source, position, batch)
+                output = self._output_batch(source, batch, lineage)
                 kept = eraser.survivors(number, position, output) if eraser else None
-                self._add_digest(source, batch, output, kept)
+                self._add_digest(source, batch, lineage, kept)
                 if kept is not None:
                     output = output.filter(kept)
                     self.erased += batch.num_rows - output.num_rows
@@ -227,7 +228,7 @@ class Reading:
                 raise RowsDiffer(source.slice.path, source.slice.wanted, rows)
 
     def _add_digest(
-        self, source: Source, batch: pa.RecordBatch, output: pa.RecordBatch, kept: pa.Array | None
+        self, source: Source, batch: pa.RecordBatch, lineage: pa.RecordBatch | None, kept: pa.Array | None
     ) -> None:
         """Hash what the file says, before it is projected; fields that the table no longer has do not count.
 
@@ -238,42 +239,66 @@ class Reading:
             return
         leave_out = NOT_CONTENT | source.way.dropped
         if self.in_order:
-            self.read += self._in_place(batch, output, self.read.rows, leave_out)
+            self.read += self._in_place(batch, lineage, self.read.rows, leave_out)
             return
         hashes = hash_rows(batch, leave_out)
+        bound = None if lineage is None else bind(hashes, lineage)
         if kept is not None:
-            hashes = hashes[kept.to_numpy(zero_copy_only=False)]
-        self.read += add_up(hashes)
+            left = kept.to_numpy(zero_copy_only=False)
+            hashes, bound = hashes[left], None if bound is None else bound[left]
+        self.read += add_up(hashes, bound)
 
     def add_written(self, rows: pa.Table) -> None:
-        """Hash what is handed to the encoder; for digests that depend on order."""
+        """Hash what is handed to the encoder."""
         known: Entries = {}
         for batch in rows.to_batches():
-            self.written += self._in_place(batch, batch, self.written.rows, NOT_CONTENT, known)
+            lineage = self._lineage_of(batch) if self.task.row_lineage else None
+            if self.in_order:
+                self.written += self._in_place(batch, lineage, self.written.rows, NOT_CONTENT, known)
+                continue
+            if lineage is None:
+                self.written += digest(batch, NOT_CONTENT)
+                continue
+            hashes = hash_rows(batch, NOT_CONTENT)
+            self.written += add_up(hashes, bind(hashes, lineage))
 
     def _in_place(
         self,
         rows: pa.RecordBatch,
-        output: pa.RecordBatch,
+        lineage: pa.RecordBatch | None,
         place: int,
         leave_out: frozenset[int],
         known: Entries | None = None,
     ) -> Digest:
-        """The digest of values in their places. Row lineage, the last two columns, is made up here: no file is asked."""
+        """The digest of values in their places, those of the row lineage among them."""
         found = digest_in_place(rows, place, leave_out, known)
-        if not self.task.row_lineage:
-            return found
-        count = output.num_columns
-        return found + replace(digest_in_place(output.select([count - 2, count - 1]), place), rows=0)
+        return found if lineage is None else found + replace(digest_in_place(lineage, place), rows=0)
 
-    def _output_batch(self, source: Source, position: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _output_batch(
+        self, source: Source, batch: pa.RecordBatch, lineage: pa.RecordBatch | None
+    ) -> pa.RecordBatch:
         try:
             columns = source.way.apply(batch, self.schema)
         except Unfit as unfit:
             raise Unfit(unfit.reason, source.slice.path) from unfit
-        if self.task.row_lineage:
-            columns[-2:] = _lineage(columns[-2], columns[-1], source.slice, position)
+        if lineage is not None:
+            columns[-2:] = lineage.columns
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _lineage_of(self, output: pa.RecordBatch) -> pa.RecordBatch:
+        """The last two columns of the output."""
+        return output.select([output.num_columns - 2, output.num_columns - 1])
+
+    def _lineage(self, source: Source, position: int, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The row ids and sequence numbers of these rows, by what the file states; None for a table without them."""
+        if not self.task.row_lineage:
+            return None
+        stated = {field_id(field): column for field, column in zip(batch.schema, batch.columns, strict=True)}
+        nothing = pa.nulls(batch.num_rows, pa.int64())
+        columns = _lineage(
+            stated.get(ROW_ID, nothing), stated.get(LAST_UPDATED, nothing), source.slice, position
+        )
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(list(self.schema)[-2:]))
 
     def parts(self) -> tuple[Part, ...]:
         """Where each slice's rows are in one output that keeps their order; complete once all batches have passed."""

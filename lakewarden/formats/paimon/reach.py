@@ -117,6 +117,7 @@ class Reach:
         lists = list(dict.fromkeys(path for each in named for path in each.lists))
         place = {path: number for number, path in enumerate(lists)}
         listed = self.known.listed(lists, list_lengths(metadata, roots))
+        self.known.check_there(listed)
         indexes = list(dict.fromkeys(path for each in named for path in each.index))
         merged = [
             _Merged(root, *(frozenset(listed.of([place[path]]).tolist()) for path in each.merged))
