@@ -183,7 +183,7 @@ def _proof(catalog: CatalogConfig) -> Iterator[Check]:
     """What "no table names this file" rests on, as far as this catalog goes."""
     from lakewarden.report.doctor import Check
 
-    name = f"proof by {catalog.name}"
+    name = f"completeness of {catalog.name}"
     if not catalog.complete:
         yield Check(
             name, "ok", "complete=false: nothing outside a table's own folders is deleted, in any catalog"
@@ -193,8 +193,8 @@ def _proof(catalog: CatalogConfig) -> Iterator[Check]:
     yield Check(
         name,
         "ok",
-        f"no table names a file, if {listed or _LISTED_TO_US}",
-        f"a table that it does not list is in no proof: then set complete = false under [catalogs.{catalog.name}]",
+        f"before deleting, Lakewarden trusts that {listed or _LISTED_TO_US}",
+        f"files of a table that the catalog does not list are not protected: if there are such tables, set complete = false under [catalogs.{catalog.name}]",
     )
 
 

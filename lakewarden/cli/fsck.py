@@ -32,7 +32,7 @@ def fsck(
         typer.Option(
             "--adopt-folder",
             metavar="",
-            help="Instead, show the metadata that dropped tables left in this table's folder; with --yes claim it.",
+            help="Instead, show the metadata files that stop sweep and reap; with --yes mark them for deletion.",
         ),
     ] = False,
     yes: Annotated[
@@ -43,7 +43,7 @@ def fsck(
 ) -> int:
     """Check that everything the table names is there and whole: metadata, manifests, data files, deletes, statistics.
 
-    Never changes anything, but with --adopt-folder --yes; it goes on after what is broken, names all of it, and says how to repair it. The exit code is 0 when
+    Never changes anything, except with --adopt-folder --yes. It does not stop at the first error: it names each one and how to repair it. The exit code is 0 when
     nothing is wrong, 3 when there is an error or a warning.
 
     Example: `lakewarden fsck lake.db.events --deep`
@@ -53,7 +53,9 @@ def fsck(
 
     screen, ref = Screen(as_json), table_ref(table)
     if yes and not adopt_folder:
-        raise UsageError(reason="cannot use --yes: it needs --adopt-folder", hint="a check changes nothing")
+        raise UsageError(
+            reason="cannot use --yes: it needs --adopt-folder", hint="add --adopt-folder, or leave out --yes"
+        )
     if adopt_folder:
         with invocation(ctx).open(screen, spark=True) as lakewarden:
             claim = lakewarden.adopt_folder(ref, operator=operator or current_user(), confirm=yes)

@@ -27,10 +27,10 @@ def migrate(
 ) -> int:
     """Bring the state database's schema up to this version.
 
-    Never loses what is stored and never touches a table; doing it again changes nothing. SQLite needs it only after a restore,
-    with `--restored`: then every grace starts again, each time.
+    Never loses what is stored and never touches a table. Without `--restored`, running it again changes nothing. With `--restored`,
+    the grace of every doomed file starts again, each time: use it only after a restore from a backup, on SQLite too.
 
-    Example: `lakewarden migrate --restored`
+    Example: `lakewarden migrate`
     """
     from lakewarden import clock
     from lakewarden.report.migrate import MigrateReport

@@ -154,8 +154,8 @@ class Heavy:
             raise Denied(
                 504,
                 "TooSlow",
-                f"read a table: the call took longer than {self._seconds:g} seconds; what it does goes on without an answer",
-                "try again later; a larger deadline is spark_seconds in [console]",
+                f"cannot read the table: the call took longer than {self._seconds:g} seconds; it still runs in Spark, but its result is dropped",
+                "try again later, or raise spark_seconds in [console]",
                 retry_after=30,
             )
         return answer.result()
@@ -164,11 +164,11 @@ class Heavy:
         """Whether no other call is running."""
         with self._lock:
             if self._waited_for >= most or self._left_behind >= most_left:
-                slow = f", {self._left_behind} more do not come to an end" if self._left_behind else ""
+                slow = f", and {self._left_behind} older ones have not ended" if self._left_behind else ""
                 raise Denied(
                     503,
                     "TooMany",
-                    f"read a table: {self._waited_for} calls that need Spark are under way{slow}",
+                    f"cannot read the table: {self._waited_for} calls that need Spark are running{slow}",
                     "try again",
                     retry_after=5,
                 )

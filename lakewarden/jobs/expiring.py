@@ -108,7 +108,9 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
             return Outcome(RunState.LOST_RACE, error.message)
         except CommitUnknown as error:
             return Outcome(RunState.UNKNOWN, error.message)
-    return Outcome(RunState.LOST_RACE, f"refs were made for these snapshots {_ATTEMPTS} times")
+    return Outcome(
+        RunState.LOST_RACE, f"new refs, pins or streaming writers held these snapshots {_ATTEMPTS} times"
+    )
 
 
 def _attempt(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:

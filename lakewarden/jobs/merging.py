@@ -113,9 +113,7 @@ class _Merging:
             )
         if merged.rows_after > merged.rows_before:
             self._discard(unit, merged)
-            reason = (
-                f"Paimon merged {merged.rows_before} rows, and wrote {merged.rows_after}: a merge adds none"
-            )
+            reason = f"Paimon wrote {merged.rows_after:,} rows from {merged.rows_before:,}: a merge must not add rows"
             return self._spare(unit, RunState.FAILED, reason)
         # From here on nothing else is caught: an error around a commit must never lead to removing what it may have added.
         return self._commit(unit, merged)

@@ -238,6 +238,6 @@ def _told(commits: _Commits) -> str:
         )
     if commits.untold:
         parts.append(
-            f"{len(commits.untold)} had begun and the table cannot be read to tell whether it has it; its files stay"
+            f"commits with unknown outcome: {len(commits.untold)}, because the table cannot be read; their files stay"
         )
     return "; ".join(parts)

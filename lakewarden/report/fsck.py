@@ -77,11 +77,9 @@ class AdoptReport:
         if not claim.files:
             return "nothing to claim in the table's own metadata folders"
         if claim.verdict is None:
-            return (
-                f"{files} of dropped tables; nothing was changed. If no catalog has those tables, add --yes"
-            )
+            return f"{files} can be adopted; nothing was changed. If no catalog uses these files, add --yes: it marks them for deletion"
         return (
-            f"{files} claimed by {claim.operator}: sweep and reap go on; reap deletes them after orphan_grace_hours. "
+            f"{files} marked for deletion by {claim.operator}: sweep and reap work again; reap deletes the files after orphan_grace_hours. "
             f"`lakewarden restore '{claim.table}' --run {claim.verdict}` takes it back"
         )
 

@@ -65,7 +65,7 @@ class PolicyReport:
             for each in self.policy.ignored
         ]
         return [
-            Text("ignored, because the operator's word outranks the writer's"),
+            Text("ignored: table properties may not set these values"),
             look.lines(rows, look.left(4), wraps=(1, 3)),
         ]
 

@@ -209,7 +209,7 @@ def test_the_doctor_on_a_good_and_on_a_bad_configuration(shell: Shell) -> None:
         "spark",
         "state database",
     }
-    assert any("no table names a file, if" in check["found"] for check in good["checks"])
+    assert any("Lakewarden trusts that" in check["found"] for check in good["checks"])
     shell.config.write_text("[state]\nurl = 'sqlite:////proc/nowhere/state.db'\n")
     bad = {check["name"]: check for check in shell.document("doctor", code=1)["checks"]}
     assert bad["state database"]["state"] == "fail"

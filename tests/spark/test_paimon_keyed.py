@@ -225,6 +225,6 @@ def test_a_merge_that_adds_rows_is_not_committed(paimon: PaimonLab) -> None:
 
     with patch.object(keyed.Keyed, "merge", more):
         run = compact(paimon, table, rewrite_merge="full")
-    assert run.state is RunState.FAILED and "a merge adds none" in run.reason
+    assert run.state is RunState.FAILED and "a merge must not add rows" in run.reason
     assert paimon.lw.view(table).current_snapshot_id == before
     assert paimon.rows(table) == rows

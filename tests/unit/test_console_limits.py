@@ -136,7 +136,7 @@ def test_a_heavy_call_has_a_deadline_and_gives_its_place_back() -> None:
         with pytest.raises(Denied) as told:
             heavy.read(lambda: until.wait(30))
         assert told.value.status == 504 and "spark_seconds" in told.value.hint
-    with pytest.raises(Denied, match="8 more do not come to an end"):
+    with pytest.raises(Denied, match="8 older ones have not ended"):
         heavy.read(lambda: None)
     assert heavy.act(lambda: "pinned") == "pinned"
     until.set()

@@ -92,10 +92,20 @@ class Lookup:
         except ClientError as error:
             if code(error) in _MISSING:
                 return None
-            raise unreachable(self._bucket, error) from error
+            raise unreachable(self._bucket, self._with_reason(key, error)) from error
         except BotoCoreError as error:
             raise unreachable(self._bucket, error) from error
         return Stat(found["ContentLength"], parsedate_to_datetime(found["LastModified"]), stamp(found))
+
+    def _with_reason(self, key: str, error: ClientError) -> ClientError:
+        """An answer to HEAD has no body, so it does not say why it failed. The answer to GET does."""
+        try:
+            self._client.get_object(Bucket=self._bucket, Key=key, Range="bytes=0-0")["Body"].close()
+        except ClientError as said:
+            return said
+        except BotoCoreError:
+            pass  # the first answer is reported
+        return error
 
 
 def _stretches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
