@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import math
 import re
-import threading
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -36,28 +35,31 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
+from lakewarden.engine.kernels.mixing import (
+    AGAIN,
+    BEYOND,
+    BLOCK,
+    HALF,
+    LENGTH,
+    MASK,
+    MIX,
+    NAN,
+    ROW,
+    SCATTER,
+    SEQUENCE,
+    TWICE,
+    Words,
+    field_keys,
+    fold,
+    mix,
+    position_keys,
+    scratch,
+    spread,
+)
 from lakewarden.engine.kernels.project import Unfit, children, field_id, is_list
 
-Words = NDArray[np.uint64]
 Octets = NDArray[np.uint8]
 
-_MASK = (1 << 64) - 1
-
-
-def _root(number: int) -> np.uint64:
-    """The first 64 binary digits of a square root's fraction, made odd: constants nobody chose."""
-    return np.uint64(math.isqrt(number << 128) & _MASK | 1)
-
-
-_SCATTER, _MIX, _START, _SEQUENCE, _LENGTH, _BEYOND, _ROW, _AGAIN, _TWICE = map(
-    _root, (2, 3, 5, 7, 11, 13, 17, 19, 23)
-)
-_HALF = np.uint64(32)
-_NAN = np.uint64(0x7FF8 << 48)
-
-# Values mixed at a time, so that scratch memory and what is read stay in a core's second-level cache. Half or twice as many
-# cost a twentieth more, a quarter as many a fifth more; fresh memory for a whole batch would cost three times as much.
-_BLOCK = 49_152
 # Octets up to which it is cheaper to lay out the whole of every string than to go round again for the longer ones.
 _SHORT = 64
 # And up to which strings of one length are read word by word, where they lie.
@@ -69,19 +71,6 @@ _DAY = 86_400 * 1_000_000
 
 # Hashes of a dictionary's entries, by the column and where it is in memory.
 Entries = dict[tuple[Any, ...], Words]
-
-
-class _Scratch(threading.local):
-    """Memory that holds nothing between two calls: asking for it afresh would cost as much as the arithmetic."""
-
-    def __init__(self) -> None:
-        self._blocks = np.empty((2, _BLOCK), np.uint64)
-
-    def of(self, words: int) -> tuple[Words, Words]:
-        return self._blocks[0, :words], self._blocks[1, :words]
-
-
-_scratch = _Scratch()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +89,9 @@ class Digest:
     def __add__(self, other: Digest) -> Digest:
         return Digest(
             self.rows + other.rows,
-            (self.first + other.first) & _MASK,
-            (self.second + other.second) & _MASK,
-            (self.beside + other.beside) & _MASK,
+            (self.first + other.first) & MASK,
+            (self.second + other.second) & MASK,
+            (self.beside + other.beside) & MASK,
         )
 
     def __str__(self) -> str:
@@ -130,12 +119,12 @@ def digest(batch: pa.RecordBatch | pa.Table, leave_out: frozenset[int] = frozens
 def add_up(hashes: Words, bound: Words | None = None) -> Digest:
     """The digest of the rows that have these hashes; `bound` are those of `bind`."""
     first = second = 0
-    for start in range(0, len(hashes), _BLOCK):
-        part = hashes[start : start + _BLOCK]
+    for start in range(0, len(hashes), BLOCK):
+        part = hashes[start : start + BLOCK]
         first += int(np.add.reduce(part))
-        second += int(np.add.reduce(_mix(part, _AGAIN, _TWICE, _scratch.of(len(part))[0])))
+        second += int(np.add.reduce(mix(part, AGAIN, TWICE, scratch.of(len(part))[0])))
     beside = 0 if bound is None else int(np.add.reduce(bound))
-    return Digest(len(hashes), first & _MASK, second & _MASK, beside & _MASK)
+    return Digest(len(hashes), first & MASK, second & MASK, beside & MASK)
 
 
 def bind(hashes: Words, beside: pa.RecordBatch) -> Words:
@@ -144,9 +133,9 @@ def bind(hashes: Words, beside: pa.RecordBatch) -> Words:
     for field, column in zip(beside.schema, beside.columns, strict=True):
         columns.add(field, column)
     bound = np.add(columns.sums(), hashes)
-    for start in range(0, len(bound), _BLOCK):
-        part = bound[start : start + _BLOCK]
-        _mix(part, _AGAIN, _SCATTER, part)
+    for start in range(0, len(bound), BLOCK):
+        part = bound[start : start + BLOCK]
+        mix(part, AGAIN, SCATTER, part)
     return bound
 
 
@@ -158,52 +147,11 @@ def hash_rows(batch: pa.RecordBatch | pa.Table, leave_out: frozenset[int] = froz
     columns = Columns(batch.num_rows, leave_out)
     for field, column in zip(batch.schema, batch.columns, strict=True):
         columns.add(field, column)
-    hashes = columns.sums(int(_ROW))
-    for start in range(0, len(hashes), _BLOCK):
-        part = hashes[start : start + _BLOCK]
-        _mix(part, _SCATTER, _MIX, part)
+    hashes = columns.sums(int(ROW))
+    for start in range(0, len(hashes), BLOCK):
+        part = hashes[start : start + BLOCK]
+        mix(part, SCATTER, MIX, part)
     return hashes
-
-
-# --- arithmetic ---------------------------------------------------------------------------------------------
-
-
-def _fold(words: Words, spare: Words) -> Words:
-    return np.bitwise_xor(words, np.right_shift(words, _HALF, spare), words)
-
-
-def _spread(words: Words, first: np.uint64, second: np.uint64 | Words, out: Words, spare: Words) -> Words:
-    """One to one, zero to zero. Enough for values that are added up and folded again; a fold saved is a fifth of it all."""
-    np.multiply(words, first, out)
-    np.multiply(_fold(out, spare), second, out)
-    return out
-
-
-def _mix(words: Words, first: np.uint64, second: np.uint64, out: Words) -> Words:
-    """Spread and folded, so that no sum of these can be made up from parts. For a block at most."""
-    spare = _scratch.of(len(words))[1]
-    return _fold(_spread(words, first, second, out, spare), spare)
-
-
-def _keys(numbers: Words) -> Words:
-    started = numbers + _START
-    return _mix(started, _SCATTER, _MIX, started) | np.uint64(1)
-
-
-@lru_cache(maxsize=4096)
-def _field_keys(id_: int) -> tuple[np.uint64, np.uint64, np.uint64]:
-    first, second, here = _keys(np.arange(4 * id_, 4 * id_ + 3, dtype=np.uint64))
-    return first, second, here
-
-
-def _position_keys(first: int, count: int) -> Words:
-    """Keys of the words of a sequence; those of all but very long strings are known."""
-    if first + count <= len(_EARLY):
-        return _EARLY[first : first + count]
-    return _keys(np.arange(first, first + count, dtype=np.uint64) * np.uint64(4) + np.uint64(3))
-
-
-_EARLY = _keys(np.arange(_BLOCK, dtype=np.uint64) * np.uint64(4) + np.uint64(3))
 
 
 # --- columns ------------------------------------------------------------------------------------------------
@@ -219,7 +167,7 @@ class Columns:
         self._known = {} if known is None else known
 
     def sums(self, more: int = 0) -> Words:
-        return np.add(self._sums, np.uint64((self._every + more) & _MASK), self._sums)
+        return np.add(self._sums, np.uint64((self._every + more) & MASK), self._sums)
 
     def add(self, field: pa.Field, array: pa.Array) -> None:
         """Add a column's values; nulls add nothing."""
@@ -238,12 +186,12 @@ class Columns:
             self._add_dictionary(field.with_type(field.type.value_type), array)
 
     def _add_values(self, id_: int, field: pa.Field, array: pa.Array) -> None:
-        here = _field_keys(id_)[2]
+        here = field_keys(id_)[2]
         if _is_constant(array):
             self._every += int(here) + int(self._block(id_, field, array.slice(0, 1))[0])
             return
-        for start in range(0, len(array), _BLOCK):
-            part = array.slice(start, _BLOCK)
+        for start in range(0, len(array), BLOCK):
+            part = array.slice(start, BLOCK)
             hashes = self._block(id_, field, part)
             if array.null_count:
                 np.add(hashes, here, hashes)
@@ -261,11 +209,11 @@ class Columns:
             return
         indices = array.indices
         places = _fixed(indices, indices.type.to_pandas_dtype())
-        for start in range(0, len(array), _BLOCK):
-            part = places[start : start + _BLOCK]
+        for start in range(0, len(array), BLOCK):
+            part = places[start : start + BLOCK]
             # An index under a null may be any number; clipping makes it harmless, and costs less than checking.
-            hashes = np.take(entries, part, out=_scratch.of(len(part))[0], mode="clip")
-            self._add_present(start, hashes, indices.slice(start, _BLOCK))
+            hashes = np.take(entries, part, out=scratch.of(len(part))[0], mode="clip")
+            self._add_present(start, hashes, indices.slice(start, BLOCK))
 
     def _entries(self, field: pa.Field, dictionary: pa.Array) -> Words:
         where = tuple(None if each is None else each.address for each in dictionary.buffers())
@@ -290,8 +238,8 @@ class Columns:
             return self._children(len(array), children(kind), parts)
         nested = is_list(kind) or pt.is_map(kind)
         words = self._list_words(kind, array) if nested else _plain_words(field, array)
-        first, second, _ = _field_keys(id_)
-        return _spread(words, first, second, *_scratch.of(len(words)))
+        first, second, _ = field_keys(id_)
+        return spread(words, first, second, *scratch.of(len(words)))
 
     def _list_words(self, kind: pa.DataType, array: pa.Array) -> Words:
         offsets = array.offsets.to_numpy().astype(np.int64)
@@ -374,8 +322,8 @@ def _float_words(values: NDArray[Any]) -> Words:
         words: Words = values.view(np.uint64)
         # A maximum is NaN if any value is, and costs a fraction of looking at each of them.
         if math.isnan(values.max()):
-            words = np.where(np.isnan(values), _NAN, words)
-    folded: Words = words >> _HALF
+            words = np.where(np.isnan(values), NAN, words)
+    folded: Words = words >> HALF
     np.bitwise_xor(words, folded, folded)
     return folded
 
@@ -391,7 +339,7 @@ def _time_words(array: pa.Array) -> Words:
         return _integer_words(values)
     if unit == "ns":
         whole, rest = np.divmod(values, 1_000)
-        return _integer_words(whole) + _integer_words(rest) * _BEYOND
+        return _integer_words(whole) + _integer_words(rest) * BEYOND
     return _integer_words(values * np.int64(_MICROSECONDS[unit]))
 
 
@@ -404,7 +352,7 @@ def _decimal_words(array: pa.Array) -> Words:
     low, high = values[::2], values[1::2]
     beyond = low >> 63
     words = _integer_words(np.subtract(high, beyond, beyond))
-    np.multiply(words, _BEYOND, words)
+    np.multiply(words, BEYOND, words)
     np.add(words, low.view(np.uint64), words)
     return words
 
@@ -416,7 +364,7 @@ def _octet_words(data: Octets, offsets: NDArray[Any]) -> Words:
     """One word for each run of octets between two offsets."""
     sizes = offsets[1:] - offsets[:-1]
     words: Words = sizes.astype(np.uint64)
-    np.multiply(words, _LENGTH, words)
+    np.multiply(words, LENGTH, words)
     _add_runs(words, data, offsets[:-1], sizes)
     return words
 
@@ -434,7 +382,7 @@ def _add_runs(words: Words, data: Octets, starts: NDArray[Any], sizes: NDArray[A
     elif equal and count:
         _add_equal(words, data[start:end].reshape(-1, size))
     elif count:
-        rows = _BLOCK // min(max(1, (end - start) // count // 4), _SHORT // 8)
+        rows = BLOCK // min(max(1, (end - start) // count // 4), _SHORT // 8)
         for first in range(0, len(words), rows):
             part = slice(first, first + rows)
             _add_windows(words[part], data, starts[part].astype(np.int64), sizes[part].astype(np.int64))
@@ -442,12 +390,12 @@ def _add_runs(words: Words, data: Octets, starts: NDArray[Any], sizes: NDArray[A
 
 def _add_equal(words: Words, strings: Octets) -> None:
     """Strings of one length: each of their words is at the same place in all of them."""
-    out, spare = _scratch.of(len(words))
+    out, spare = scratch.of(len(words))
     size = strings.shape[1]
-    keys = _position_keys(0, -(-size // 8))
+    keys = position_keys(0, -(-size // 8))
     for place in range(0, size, 8):
         _load(strings[:, place : place + 8], out, spare)
-        np.add(words, _spread(out, _SEQUENCE, keys[place // 8], out, spare), words)
+        np.add(words, spread(out, SEQUENCE, keys[place // 8], out, spare), words)
 
 
 def _load(octets: Octets, out: Words, spare: Words) -> None:
@@ -481,7 +429,7 @@ def _add_windows(words: Words, data: Octets, at: NDArray[np.int64], left: NDArra
 def _window_width(longest: int, left: NDArray[np.int64]) -> int:
     """Whole words that hold most strings to their end: at most half of them are longer than twice the mean."""
     width = longest if longest <= _SHORT else min(longest, max(_SHORT, 2 * int(left.mean())))
-    return min(-(-width // 8), _BLOCK // len(left)) * 8
+    return min(-(-width // 8), BLOCK // len(left)) * 8
 
 
 @lru_cache(maxsize=8)
@@ -492,9 +440,9 @@ def _ones_then_zeros(width: int) -> Octets:
 def _sequence_sums(laid_out: Words, position: int) -> Words:
     """Sums over the words of each row, of which the first is the string's word at `position`. Uses them up."""
     rows, count = laid_out.shape
-    keys = _position_keys(position, count)
-    np.multiply(laid_out, _SEQUENCE, laid_out)
-    _fold(laid_out, _scratch.of(rows * count)[1].reshape(rows, count))
+    keys = position_keys(position, count)
+    np.multiply(laid_out, SEQUENCE, laid_out)
+    fold(laid_out, scratch.of(rows * count)[1].reshape(rows, count))
     # To multiply by the keys and add up along short rows is slow, unless it is done as one product.
     sums: Words = np.vecdot(laid_out, keys)
     return sums
