@@ -88,7 +88,7 @@ def case(spark: SparkSession, engine: Trino, folder: Path, location: str) -> str
 
 
 def vectors(spark: SparkSession, engine: Trino, folder: Path, location: str) -> str:
-    """Version 3 with deletion vectors: Trino 476 is asked before and after Lakewarden applied them."""
+    """Version 3 with deletion vectors: Trino 476 may fail to read them, but must read what Lakewarden made of them."""
     with place(location, folder) as where, lake(spark, folder, where.catalog_properties) as beside:
         table = f"{beside.catalog}.db.v3"
         spark.sql(f"create namespace {beside.catalog}.db")
@@ -103,25 +103,26 @@ def vectors(spark: SparkSession, engine: Trino, folder: Path, location: str) -> 
             before = _told_of_vectors(engine, table)
             run = beside.run("compact-deletes", table)
             assert run.state is RunState.DONE, f"compact-deletes had nothing to do: {run.reason}"
-            after = _told_of_vectors(engine, table)
+            after = _rows(engine, table)
         finally:
             engine.sql(f"drop catalog {beside.catalog}")
-    if after.startswith(_ERROR):
-        raise Limit(f"Trino's: with deletion vectors {before}; without {after}")
     assert after == _ROWS_LEFT, f"after compact-deletes {after}; right is {_ROWS_LEFT}"
     return f"after compact-deletes {after}; with deletion vectors {before}"
 
 
 _ROWS_LEFT = "90 rows, sum 4500"
-_ERROR = "an error"
 
 
 def _told_of_vectors(engine: Trino, table: str) -> str:
     """What Trino reads, or why it does not."""
     try:
-        rows, total = engine.sql(f"select count(*), sum(id) from {table}")[0]
+        return _rows(engine, table)
     except RuntimeError as error:
-        return f"{_ERROR} ({error})"
+        return f"an error ({error})"
+
+
+def _rows(engine: Trino, table: str) -> str:
+    rows, total = engine.sql(f"select count(*), sum(id) from {table}")[0]
     return f"{rows} rows, sum {total}"
 
 
