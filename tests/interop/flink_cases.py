@@ -7,6 +7,7 @@ its checkpoints, so the rows at the end are known exactly.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -211,12 +212,12 @@ def run(report: Report, spark: SparkSession, folder: Path) -> None:
         cases.append((name, location, _iceberg(spark, location, newer)))
     cases += [("paimon append, key; killed twice", each, _paimon(spark, each)) for each in (FILE, BARE)]
     for number, (name, location, case) in enumerate(cases):
-        with report.case("flink", name, location) as result:
+        with report.case("flink", name, location) as result, ExitStack() as stack:
             try:
-                with flink(folder / f"flink-{number}") as running:
-                    result.text = case(running, folder / f"lake-{number}")
+                running = stack.enter_context(flink(folder / f"flink-{number}"))
             except FileNotFoundError as error:
                 raise NotToBeHad(str(error)) from error
+            result.text = case(running, folder / f"lake-{number}")
 
 
 def _iceberg(spark: SparkSession, location: str, newer: bool) -> Callable[[Flink, Path], str]:
