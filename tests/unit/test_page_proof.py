@@ -7,15 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from lakewarden.engine.arrow import _trouble
 from lakewarden.engine.kernels import pages, thrift
-from lakewarden.engine.kernels.assembly import footer_of
-from lakewarden.engine.kernels.chunks import dictionary_statistics
+from lakewarden.engine.kernels.assembly import footer_of, octets
+from lakewarden.engine.kernels.chunks import CODECS, _looks_like, dictionary_statistics
 from lakewarden.engine.kernels.digest import Digest, Entries
+from lakewarden.engine.kernels.encoding import WriteOptions
 from lakewarden.engine.kernels.in_place import digest_in_place
 from lakewarden.engine.kernels.project import Projection
 from lakewarden.engine.kernels.rewrite import MissingSource, PagesDiffer, Rewritten, rewrite
@@ -135,6 +137,63 @@ def test_every_page_that_is_written_has_a_checksum(tmp_path: Path, checksums: bo
     assert done.copied == checksums
     assert [header for header in page_headers(out) if thrift.value_of(header, 4) is None] == []
     pq.read_table(out, page_checksum_verification=True)
+
+
+# The codecs of the page and, as a footer states them: one bit lies between most of them.
+FLIPS = [
+    ("snappy", "none", 0),
+    ("gzip", "none", 0),
+    ("gzip", "zstd", 6),
+    ("zstd", "gzip", 2),
+    ("none", "snappy", 1),
+]
+
+
+@pytest.mark.parametrize(("was", "stated", "number"), FLIPS)
+def test_a_damaged_codec_in_a_footer_stops_the_rewrite_by_name(
+    tmp_path: Path, was: str, stated: str, number: int
+) -> None:
+    """The footer has no checksum. Pages that were copied as pages of another codec made an output that nothing can read."""
+    beside = ["v", "s", "device"]
+    sources = [
+        source(tmp_path / f"in-{n}.parquet", wide(n * MANY, MANY), compression=stated) for n in range(3)
+    ]
+    mixed = {"n": was, **dict.fromkeys(beside, stated)}
+    source(sources[1], wide(MANY, MANY), compression=mixed, compression_level=None)
+    refoot(sources[1], lambda footer: metadata_of(footer, 0).update({4: thrift.i32(number)}))
+    options = WriteOptions.from_properties(
+        {"write.parquet.compression-codec": stated.replace("none", "uncompressed")}
+    )
+    with pytest.raises((DamagedSource, PagesDiffer)) as caught:
+        rewritten(tmp_path, sources, options=options)
+    assert caught.value.path == str(sources[1])
+    assert not (tmp_path / "out.parquet").exists()
+
+
+@pytest.mark.parametrize("codec", ["snappy", "gzip"])
+def test_compressed_bytes_are_not_taken_for_values(tmp_path: Path, codec: str) -> None:
+    """Values that do not compress: a codec that is lost leaves enough bytes for as many values, all of them wrong."""
+    schema = pa.schema([column("n", 1, pa.int64(), required=True)])
+    options = WriteOptions.from_properties({"write.parquet.compression-codec": "uncompressed"})
+    sources = []
+    for number in range(3):
+        values = np.random.default_rng(number).integers(-(2**62), 2**62, MANY)
+        how = "none" if number != 1 else codec
+        path = tmp_path / f"in-{number}.parquet"
+        sources.append(source(path, pa.table([values], schema=schema), compression=how))
+    refoot(sources[1], lambda footer: metadata_of(footer, 0).update({4: thrift.i32(0)}))
+    with pytest.raises(PagesDiffer, match="does not look like UNCOMPRESSED") as caught:
+        rewrite(task(tmp_path / "out.parquet", sources, schema, digest=True, options=options))
+    assert caught.value.path == str(sources[1])
+
+
+@pytest.mark.parametrize("codec", ["SNAPPY", "GZIP", "ZSTD"])
+@pytest.mark.parametrize("size", [1, 200, 255, 256, 700, 65_535, 65_792, 100_000, 20_000_000])
+def test_a_page_looks_like_its_own_codec_only(codec: str, size: int) -> None:
+    body = octets(pa.Codec(codec.lower()).compress(b"x" * size))
+    assert {each for each in CODECS if _looks_like(each, size, body)} == {codec, "UNCOMPRESSED"}
+    assert _looks_like(codec, size + 1, body) == (codec == "GZIP")
+    assert not _looks_like(codec, size, body[:0])
 
 
 # --- what is encoded again is hashed at the encoder ----------------------------------------------------------------------

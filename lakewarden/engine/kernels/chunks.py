@@ -2,7 +2,8 @@
 
 The body of a page is copied, so levels, values and compression stay as their writer made them. A page is copied only if it
 has a checksum, and the right one: damage would otherwise spread to the healthy rows beside it. The checksum does not cover
-the page's header, so no byte of a header is copied: it is written again from values that were checked.
+the page's header, so no byte of a header is copied: it is written again from values that were checked. Nor does it cover the
+footer: the codec that the footer states is compared with what the page looks like.
 What the chunk says of itself is added up from what its pages and the source footers say, and is left out in doubt.
 """
 
@@ -34,7 +35,8 @@ PHYSICAL = {
     "BYTE_ARRAY": 6,
     "FIXED_LEN_BYTE_ARRAY": 7,
 }
-CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "BROTLI": 4, "ZSTD": 6}
+# Codecs whose pages tell that they are of theirs. Brotli's do not: they are decoded.
+CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "ZSTD": 6}
 ENCODINGS = {
     "PLAIN": 0,
     "RLE": 3,
@@ -214,6 +216,7 @@ def _pages(part: SourceChunk, column: Column) -> Iterator[Page]:
             raise Doubtful(f"{part.path}, column {column.path}: a page that cannot be copied")
         data = part.data[body:at]
         checksum = _check_sum(part, column, header.checksum, data)
+        _check_codec(part, column, header.inflated, data)
         inflated += body - start + header.inflated
         yield Page(header.encoding, header.values, header.inflated, header.write(checksum), data, checksum)
     # Checksums cover bodies only. What headers say besides is in the footer too.
@@ -255,6 +258,49 @@ def _check_sum(part: SourceChunk, column: Column, stated: int | None, body: memo
     if zlib.crc32(body) != stated:
         raise PagesDiffer(part.path, column.path, "a page does not have the checksum its header says")
     return stated
+
+
+def _check_codec(part: SourceChunk, column: Column, inflated: int, body: memoryview) -> None:
+    """Only the footer states the codec, and no checksum covers a footer: the page itself must look like it."""
+    codec = part.chunk.compression
+    reason = f"a page does not look like {codec}, the codec that the footer says"
+    if codec == "UNCOMPRESSED" and len(body) != inflated:
+        # Decoding could take compressed bytes for values. No writer makes such a page.
+        raise PagesDiffer(part.path, column.path, reason)
+    if not _looks_like(codec, inflated, body):
+        raise Doubtful(f"{part.path}, column {column.path}: {reason}")
+
+
+def _looks_like(codec: str, inflated: int, body: memoryview) -> bool:
+    match codec:
+        case "SNAPPY":
+            return _leading_varint(body) == inflated
+        case "GZIP":
+            return body[:2] == b"\x1f\x8b"
+        case "ZSTD":
+            return body[:4] == b"\x28\xb5\x2f\xfd" and _zstd_size(body) in (None, inflated)
+        case _:
+            return codec == "UNCOMPRESSED"
+
+
+def _leading_varint(body: memoryview) -> int:
+    """Snappy begins with the size of what it holds. A size of Parquet takes at most five bytes."""
+    found = 0
+    for place, byte in enumerate(body[:5]):
+        found |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return found
+    return -1
+
+
+def _zstd_size(body: memoryview) -> int | None:
+    """The size of what a frame of zstd holds, None if its header does not state it (RFC 8878, 3.1.1.1)."""
+    flags = body[4] if len(body) > 4 else 0
+    single = flags >> 5 & 1
+    width = (single, 2, 4, 8)[flags >> 6]
+    start = 5 + (1 - single) + (0, 1, 2, 4)[flags & 3]
+    stated = int.from_bytes(body[start : start + width], "little")
+    return None if width == 0 else stated + (256 if width == 2 else 0)
 
 
 # --- statistics ---------------------------------------------------------------------------------------------
