@@ -238,7 +238,8 @@ def _gather(order: Order, group: RewriteGroup, results: Sequence[Outcome]) -> Wr
             for each in done
             for f in each.files
         ),
-        trouble=next((each for each in results if isinstance(each, Trouble)), None),
+        # Damage first: the group must not go to another engine because something else of it is unfit.
+        trouble=min((each for each in results if isinstance(each, Trouble)), key=_is_unfit, default=None),
         cpu_seconds=sum(f.cpu_seconds for f in done),
         peak_rss=max((f.peak_rss for f in done), default=0),
         erased=sum(f.erased for f in done),
@@ -248,6 +249,10 @@ def _gather(order: Order, group: RewriteGroup, results: Sequence[Outcome]) -> Wr
         waited=sum(f.waited for f in done),
         copied=any(each.copied for each in done),
     )
+
+
+def _is_unfit(trouble: Trouble) -> bool:
+    return trouble.unfit
 
 
 def _total(digests: Iterable[Digest | None]) -> Digest | None:

@@ -8,6 +8,7 @@ from lakewarden.actions import DropDeletes, MergeDeletes
 from lakewarden.errors import CommitLost, CommitUnknown
 from lakewarden.formats.seam import Rewrite
 from lakewarden.jobs.context import RunContext, StepName
+from lakewarden.jobs.damage import merge_trouble
 from lakewarden.jobs.discard import ending
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model import FileSet, RunState, TableView
@@ -45,6 +46,8 @@ def _do(
     files: FileSet,
     context: RunContext,
 ) -> Chore:
+    if isinstance(action, MergeDeletes) and (reason := merge_trouble(view, files, context)):
+        return Chore(RunState.PARTIAL, reason)
     lineage = Lineage(
         operation="compaction",
         run_id=context.run_id,

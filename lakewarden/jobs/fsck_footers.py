@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from lakewarden import clock
@@ -32,8 +32,8 @@ def check_rows(
 ) -> tuple[int, list[Finding]]:
     """How many files were decoded, delete files among them, and what was found. `gone` are files, in normal form, that are
     not there anyway."""
-    wanted, others = _footers(files, gone)
-    deletes, other_deletes = _deletes(files, gone)
+    wanted, others = data_footers(files, gone)
+    deletes, other_deletes = delete_footers(files, gone)
     wanted += deletes
     io = format_.write_properties(view.ref)
     wrong = _check(spark, wanted, io, f"fsck {view.ref}", progress)
@@ -76,7 +76,8 @@ def findings(view: TableView, wrong: Sequence[WrongFooter]) -> Iterator[Finding]
         )
 
 
-def _footers(files: FileSet, gone: set[str]) -> tuple[list[Footer], int]:
+def data_footers(files: FileSet, gone: Container[str] = ()) -> tuple[list[Footer], int]:
+    """Data files that can be read here, and how many cannot."""
     table = files.files
     columns = (table[name].to_pylist() for name in ("path", "format", "bytes", "records", "encrypted"))
     wanted, others = [], 0
@@ -88,7 +89,7 @@ def _footers(files: FileSet, gone: set[str]) -> tuple[list[Footer], int]:
     return wanted, others
 
 
-def _deletes(files: FileSet, gone: set[str]) -> tuple[list[Footer], int]:
+def delete_footers(files: FileSet, gone: Container[str] = ()) -> tuple[list[Footer], int]:
     """Delete files and deletion vectors that can be read here, and how many cannot."""
     wanted, others = [], 0
     for each in files.deletes:
@@ -105,12 +106,11 @@ def _check(
 ) -> list[WrongFooter]:
     if not files:
         return []
-    tasks = [FooterTask(tuple(part), dict(io)) for part in _shares(files, parallelism(spark))]
     meter, group = Meter(spark), f"fsck-{new_run_id(clock.now())}"
     progress.begin(what, sum(each.bytes for each in files))
     try:
         with ticking(meter, progress.advance):
-            found = fan_out(spark, _kernel(meter), tasks, group, what)
+            return decode(spark, files, io, meter, group, what)
     except JavaError as error:
         raise LakewardenError(reason=f"{what}: {task_reason(error)}") from error
     except KeyboardInterrupt:
@@ -118,6 +118,14 @@ def _check(
         raise
     finally:
         progress.end()
+
+
+def decode(
+    spark: Any, files: Sequence[Footer], io: Mapping[str, str], meter: Meter, group: str, what: str
+) -> list[WrongFooter]:
+    """What is wrong with these files, each read to its end in a Spark task."""
+    tasks = [FooterTask(tuple(part), dict(io)) for part in _shares(files, parallelism(spark))]
+    found = fan_out(spark, _kernel(meter), tasks, group, what) if tasks else []
     return [each for part in found for each in part]
 
 

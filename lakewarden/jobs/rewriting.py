@@ -29,6 +29,7 @@ from lakewarden.formats.seam import Rewrite
 from lakewarden.jobs.arrivals import Arrivals
 from lakewarden.jobs.clustering import clustering
 from lakewarden.jobs.context import Outcome, RunContext, StepName
+from lakewarden.jobs.damage import sound
 from lakewarden.jobs.delete_chores import Chore, do_chores, has_chores
 from lakewarden.jobs.discard import Fate, discard, discard_unnamed, ending
 from lakewarden.jobs.packing import output_name, settled_mark
@@ -285,7 +286,8 @@ class _Rewriting:
             ]
             written = [each for each in written if each.group.number not in unfit]
         if native:
-            written += self.native.write(self._order(native))
+            good, damaged = sound(native, self.view, self.files, self.context)
+            written += [*damaged, *(self.native.write(self._order(good)) if good else ())]
             self.context.progress.advance(sum(group.bytes for group in native))
         return written
 

@@ -79,6 +79,48 @@ def test_a_delete_file_with_a_wrong_checksum_stops_every_job_by_name(lab: Lab) -
     assert told.state is Verdict.CANNOT_TELL and told.file and normal(told.file) == str(path)
 
 
+def test_damaged_delete_files_are_not_merged(lab: Lab) -> None:
+    """Iceberg compares no checksums: its merge made a healthy delete file of other positions out of a damaged one."""
+    table = lab.create(partition="", **MERGE_ON_READ, **{"write.delete.granularity": "partition"})
+    lab.sql(f"insert into {table} select id, 'x', current_date() from range(0, 1000, 1, 1)")
+    for number in (3, 4):
+        lab.sql(f"delete from {table} where id % 100 = {number}")
+    named = {row.file_path for row in lab.sql(f"select file_path from {table}.delete_files")}
+    path = on_disk(min(named))
+    whole = path.read_bytes()
+    other_positions(path)
+    policy = {
+        "delete_compaction_min_deletes": 1000,
+        "delete_compaction_ratio": 1,
+        "rewrite_min_input_files": 2,
+    }
+    run = lab.lw.run("compact-deletes", table, policy=policy)
+    assert run.state is RunState.PARTIAL, run.reason
+    assert str(path) in run.reason and "CRC" in run.reason and "fsck" in run.reason
+    assert {row.file_path for row in lab.sql(f"select file_path from {table}.delete_files")} == named
+    path.write_bytes(whole)
+    assert lab.lw.run("compact-deletes", table, policy=policy).state is RunState.DONE
+    assert len(lab.sql(f"select * from {table}.delete_files")) == 1
+
+
+def test_a_damaged_file_is_not_rewritten_by_icebergs_own_writer(lab: Lab) -> None:
+    """It compares no checksums: what it decoded became the table's rows, and the run said `done`."""
+    table = lab.create("id bigint, pos bigint", partition="")
+    for _ in range(3):
+        lab.sql(f"insert into {table} select id, id from range(0, 900, 1, 1)")
+    before = set(lab.data_files(table))
+    path = on_disk(min(before))
+    whole = path.read_bytes()
+    other_positions(path)
+    policy = {"rewrite_engine": "iceberg", "rewrite_min_input_files": 2}
+    run = lab.lw.run("compact", table, policy=policy)
+    assert run.state is RunState.PARTIAL, run.reason
+    assert str(path) in run.reason and "CRC" in run.reason and "fsck" in run.reason
+    assert set(lab.data_files(table)) == before
+    path.write_bytes(whole)
+    assert lab.lw.run("compact", table, policy=policy).state is RunState.DONE
+
+
 def ends_arrow(path: Path) -> None:
     """Statistics of sizes that do not fit the column: Arrow ends the process when it is asked for the column."""
 

@@ -109,6 +109,8 @@ def test_a_store_that_does_not_answer_is_no_damage(lake: Lake) -> None:
 
     with patch.object(Store, "open", away), pytest.raises(MissingSource) as caught:
         lake.erased()
+    with patch.object(Store, "open", away):
+        assert [each.damaged for each in checked(lake.files[0])] == [False]
     assert not isinstance(caught.value, DamagedSource)
     error = OSError("AWS Error SLOW_DOWN during GetObject operation")
     assert not isinstance(trouble(error, "p"), DamagedSource)
@@ -252,7 +254,7 @@ def test_the_deep_check_decodes_delete_files(lake: Lake) -> None:
     assert checked(lake.files[0]) == []
     flip(path, "pos")
     (found,) = checked(lake.files[0])
-    assert found.path == str(path) and "CRC" in found.reason and found.delete
+    assert found.path == str(path) and "CRC" in found.reason and found.delete and found.damaged
     (counted,) = checked(replace(lake.files[0], path=str(position(lake)), records=7))
     assert (counted.expected, counted.found, counted.delete) == (7, 100, True)
 

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.engine.arrow import _trouble
+from lakewarden.engine.arrow import _gather, _trouble
 from lakewarden.engine.kernels import pages, thrift
 from lakewarden.engine.kernels.assembly import footer_of, octets
 from lakewarden.engine.kernels.chunks import CODECS, _looks_like, dictionary_statistics
@@ -20,7 +21,7 @@ from lakewarden.engine.kernels.digest import Digest, Entries
 from lakewarden.engine.kernels.encoding import WriteOptions
 from lakewarden.engine.kernels.in_place import digest_in_place
 from lakewarden.engine.kernels.project import Projection
-from lakewarden.engine.kernels.rewrite import MissingSource, PagesDiffer, Rewritten, rewrite
+from lakewarden.engine.kernels.rewrite import MissingSource, PagesDiffer, Rewritten, Unfit, rewrite
 from lakewarden.engine.kernels.storage import DamagedSource
 from lakewarden.engine.kernels.task import Reading
 from tests.unit.test_pages import (
@@ -117,6 +118,15 @@ def test_a_damaged_file_goes_to_no_other_engine() -> None:
     found = _trouble(DamagedSource("a.parquet", "bad page"))
     assert (found.unfit, found.path) == (False, "a.parquet") and "fsck" in found.reason
     assert _trouble(MissingSource("a.parquet", "no access")).unfit
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_group_with_a_damaged_file_goes_to_no_other_engine(backwards: bool) -> None:
+    """Another file of it is unfit for the kernel: whichever is found first, Iceberg's writer must not get the damaged one."""
+    found = [_trouble(Unfit("column x is an INT96 timestamp", "a")), _trouble(DamagedSource("b", "CRC"))]
+    order, group = Mock(sort_order_id=0), Mock(ordered=False, clustering="", partition_id=0)
+    trouble = _gather(order, group, found[::-1] if backwards else found).trouble
+    assert trouble is not None and (trouble.unfit, trouble.path) == (False, "b")
 
 
 @pytest.mark.parametrize("place", [0, 3])

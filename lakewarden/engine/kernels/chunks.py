@@ -276,9 +276,9 @@ def _looks_like(codec: str, inflated: int, body: memoryview) -> bool:
         case "SNAPPY":
             return _leading_varint(body) == inflated
         case "GZIP":
-            return body[:2] == b"\x1f\x8b"
+            return bytes(body[:2]) == b"\x1f\x8b"
         case "ZSTD":
-            return body[:4] == b"\x28\xb5\x2f\xfd" and _zstd_size(body) in (None, inflated)
+            return bytes(body[:4]) == b"\x28\xb5\x2f\xfd" and _zstd_size(body) in (None, inflated)
         case _:
             return codec == "UNCOMPRESSED"
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakewarden.engine.kernels.delete_files import DeleteFile
-from lakewarden.engine.kernels.footer import NO_SENSE
-from lakewarden.engine.kernels.storage import MissingSource, Store
+from lakewarden.engine.kernels.footer import NO_SENSE, trouble
+from lakewarden.engine.kernels.storage import DamagedSource, MissingSource, Store
 from lakewarden.engine.kernels.vectors import check_vector
 from lakewarden.location import is_local
 
@@ -42,7 +42,8 @@ class FooterTask:
 class WrongFooter:
     """A file that cannot be read (`found` None, and why), or that has another number of rows.
 
-    `unknown` means that Arrow has no decoder for it, which says nothing about the file.
+    `unknown` means that Arrow has no decoder for it, which says nothing about the file. `damaged` means that the file itself
+    is at fault, not its store.
     """
 
     path: str
@@ -51,6 +52,11 @@ class WrongFooter:
     reason: str = ""
     unknown: bool = False
     delete: bool = False
+    damaged: bool = False
+
+    def __str__(self) -> str:
+        reason = self.reason or f"it has {self.found:,} rows, the table says {self.expected:,}"
+        return f"{self.path}: {reason}"
 
 
 def check_footers(task: FooterTask) -> list[WrongFooter]:
@@ -66,8 +72,8 @@ def check_footers(task: FooterTask) -> list[WrongFooter]:
 
 
 def _check(file: Footer, store: Store) -> WrongFooter | None:
-    def wrong(reason: str, unknown: bool = False) -> WrongFooter:
-        return WrongFooter(file.path, file.rows, None, reason, unknown, file.delete is not None)
+    def wrong(reason: str, unknown: bool = False, damaged: bool = False) -> WrongFooter:
+        return WrongFooter(file.path, file.rows, None, reason, unknown, file.delete is not None, damaged)
 
     try:
         if file.delete is not None and file.delete.kind == "vector":
@@ -76,14 +82,15 @@ def _check(file: Footer, store: Store) -> WrongFooter | None:
         with store.open(file.path) as handle:
             rows = _decoded_rows(handle, pre_buffer=not is_local(file.path))
     except MissingSource as error:
-        return wrong(error.reason)
+        return wrong(error.reason, damaged=isinstance(error, DamagedSource))
     except pa.ArrowNotImplementedError as error:
         return wrong(str(error), unknown=True)
     except NO_SENSE as error:
-        return wrong(f"{type(error).__name__}: {error}".splitlines()[0])
+        damaged = isinstance(trouble(error, file.path), DamagedSource)
+        return wrong(f"{type(error).__name__}: {error}".splitlines()[0], damaged=damaged)
     if rows == file.rows:
         return None
-    return WrongFooter(file.path, file.rows, rows, delete=file.delete is not None)
+    return WrongFooter(file.path, file.rows, rows, delete=file.delete is not None, damaged=True)
 
 
 def _decoded_rows(handle: pa.NativeFile, *, pre_buffer: bool) -> int:
