@@ -587,6 +587,41 @@ def test_auto_keeps_an_encoding_that_every_source_has(tmp_path: Path, copy_pages
     assert set(found["v"]) == set(found["m"]) == {"PLAIN", "RLE"}, "one of two files is no agreement"
 
 
+def test_auto_looks_at_every_source(tmp_path: Path) -> None:
+    """Of many row groups only some are looked at for dictionaries: one file of three had the encoding, and the output too."""
+    schema = pa.schema([column("n", 1, pa.int64())])
+    slices = [
+        write(
+            tmp_path / f"{n}.parquet",
+            schema,
+            [(100 * n + i,) for i in range(100)],
+            use_dictionary=False,
+            column_encoding=None if n % 3 else {"n": "DELTA_BINARY_PACKED"},
+        )
+        for n in range(200)
+    ]
+    out = tmp_path / "out.parquet"
+    rewrite(task(out, slices, schema, options=replace(OPTIONS, encodings="auto")))
+    assert set(encodings_of(out)["n"]) == {"PLAIN", "RLE"}
+
+
+@pytest.mark.parametrize("every", [True, False])
+def test_auto_copies_strings_as_differences_only_where_every_source_has_them(
+    tmp_path: Path, every: bool
+) -> None:
+    schema = pa.schema([column("s", 1, pa.string())])
+    newer = {"use_dictionary": False, "column_encoding": {"s": "DELTA_BYTE_ARRAY"}}
+    plain = newer if every else {"use_dictionary": False}
+    rows = [(f"s-{i}",) for i in range(30_000)]
+    slices = [
+        write(tmp_path / f"{n}.parquet", schema, rows, compression="zstd", write_page_checksum=True, **how)
+        for n, how in enumerate([newer, plain])
+    ]
+    out = tmp_path / "out.parquet"
+    done = rewrite(task(out, slices, schema, options=replace(OPTIONS, encodings="auto")))
+    assert done.copied == every and ("DELTA_BYTE_ARRAY" in encodings_of(out)["s"]) == every
+
+
 def test_tiny_files_do_not_hide_a_dictionary(tmp_path: Path) -> None:
     """Ten rows, all different, never keep a dictionary; a thousand such files together want one."""
     schema = pa.schema([column("device", 1, pa.string()), column("n", 2, pa.int64())])

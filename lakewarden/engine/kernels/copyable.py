@@ -20,7 +20,7 @@ import pyarrow.types as pt
 from lakewarden.engine.kernels import thrift
 from lakewarden.engine.kernels.assembly import arrow_file, column_names, footer_of
 from lakewarden.engine.kernels.chunks import ENCODINGS, Column, Doubtful, checksum_of, loses_bounds
-from lakewarden.engine.kernels.encoding import Encodings, WriteOptions
+from lakewarden.engine.kernels.encoding import Encodings, WriteOptions, takes
 from lakewarden.engine.kernels.project import Leaf, Projection, children, field_id, is_list, leaves
 from lakewarden.engine.kernels.sources import Source
 from lakewarden.engine.kernels.storage import MissingSource
@@ -97,7 +97,7 @@ class Layout:
         kinds = pq.read_metadata(pa.BufferReader(empty)).schema
         found = leaves(reading.schema)
         columns = [
-            Column(names, kind, _allowed(leaf, kind, encodings, reading.task.options))
+            Column(names, kind, _allowed(leaf, kind, encodings, reading))
             for leaf, kind, names in zip(found, kinds, column_names(footer), strict=True)
         ]
         return cls(reading, encodings, footer, found, columns)
@@ -232,7 +232,7 @@ def strict(reading: Reading) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _allowed(leaf: Leaf, kind: Any, encodings: Encodings, options: WriteOptions) -> frozenset[int]:
+def _allowed(leaf: Leaf, kind: Any, encodings: Encodings, reading: Reading) -> frozenset[int]:
     """Encodings a data page may have: the one the output's writer would choose, or one as good. None beside a dictionary.
 
     None for a column that repeats within a row: pages with one row too many would shift the rows of the files after them,
@@ -243,9 +243,8 @@ def _allowed(leaf: Leaf, kind: Any, encodings: Encodings, options: WriteOptions)
         names = set()
     elif kind.physical_type == "BOOLEAN":
         names.add("RLE")
-    elif kind.physical_type == "BYTE_ARRAY" and options.encodings != "classic":
-        # In a table whose sources have them, they are no news to its readers.
-        names |= _OF_STRINGS
+    elif kind.physical_type == "BYTE_ARRAY":
+        names |= {name for name in _OF_STRINGS if takes(name, leaf, reading.seen, reading.task.options)}
     return frozenset(ENCODINGS[name] for name in names)
 
 

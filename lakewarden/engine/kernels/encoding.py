@@ -52,8 +52,12 @@ _TELLING_VALUES = 20_000
 _COUNTED = 65_536
 # Rows compressed to compare levels.
 _TRIED = 16_384
-# Row groups looked at to choose encodings. A choice is never wrong, only slower, so thousands of footers need not be walked.
+# Row groups looked at to choose a dictionary. A choice is never wrong, only slower, so thousands of footers need not be walked.
 _SAMPLE = 64
+# Encodings that not every reader knows.
+_NEWER = frozenset(
+    ("DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY", "BYTE_STREAM_SPLIT")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,7 @@ def unfit_properties(props: Mapping[str, str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """What the sampled footers show of one column, added up."""
+    """What the sampled footers show of one column, added up; `shared` comes from all of them."""
 
     rows: int = 0
     values: int = 0
@@ -172,7 +176,7 @@ class Chunks:
     dictionary_bytes: int = 0
     kept: int = 0
     chunks: int = 0
-    shared: frozenset[str] = frozenset()  # encodings that every chunk uses
+    shared: frozenset[str] = frozenset()  # newer encodings that every chunk uses
 
     def plus(self, chunk: Any, rows: int) -> Chunks:
         dictionary = _dictionary_bytes(chunk)
@@ -184,7 +188,6 @@ class Chunks:
             self.dictionary_bytes + dictionary,
             self.kept + (chunk.num_values if _kept_dictionary(chunk, dictionary) else 0),
             self.chunks + 1,
-            self.shared.intersection(chunk.encodings) if self.chunks else frozenset(chunk.encodings),
         )
 
     def suits_dictionary(self, limit: int) -> bool:
@@ -240,7 +243,22 @@ def survey(footers: Iterable[tuple[pq.FileMetaData, list[Leaf]]]) -> dict[int, C
         for leaf in found:
             if leaf.id is not None:
                 seen[leaf.id] = seen.get(leaf.id, Chunks()).plus(group.column(leaf.index), group.num_rows)
-    return seen
+    shared = _shared(groups)
+    return {each: replace(chunks, shared=shared[each]) for each, chunks in seen.items()}
+
+
+def _shared(groups: Iterable[tuple[pq.FileMetaData, int, list[Leaf]]]) -> dict[int, frozenset[str]]:
+    """The newer encodings that every chunk of a column has. A column is looked at no more once it has none."""
+    shared: dict[int, frozenset[str]] = {}
+    for footer, n, found in groups:
+        asked = [
+            (leaf.id, leaf.index) for leaf in found if leaf.id is not None and shared.get(leaf.id, _NEWER)
+        ]
+        if asked:
+            group = footer.row_group(n)
+            for id_, place in asked:
+                shared[id_] = shared.get(id_, _NEWER).intersection(group.column(place).encodings)
+    return shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,21 +282,19 @@ def choose(output: list[Leaf], seen: Mapping[int, Chunks], options: WriteOptions
     special = {
         leaf.path: name
         for leaf in output
-        if leaf.path not in paths
-        and (name := _special(leaf.field.type))
-        and _takes(name, leaf, seen, options.encodings)
+        if leaf.path not in paths and (name := _special(leaf.field.type)) and takes(name, leaf, seen, options)
     }
     carried = frozenset(leaf.id for leaf in kept if leaf.id is not None and _carries(leaf))
     questions = tuple(leaf.path for leaf in output if leaf.path not in paths and _is_open(leaf, seen))
     return Encodings(tuple(sorted(paths)), special, carried, questions, _levels(output, paths, options))
 
 
-def _takes(name: str, leaf: Leaf, seen: Mapping[int, Chunks], wanted: str) -> bool:
+def takes(name: str, leaf: Leaf, seen: Mapping[int, Chunks], options: WriteOptions) -> bool:
     """Whether a column may have one of the newer encodings."""
-    if wanted == "auto":
+    if options.encodings == "auto":
         chunks = None if leaf.id is None else seen.get(leaf.id)
         return chunks is not None and name in chunks.shared
-    return wanted == "modern"
+    return options.encodings == "modern"
 
 
 def _levels(output: list[Leaf], dictionary: set[str], options: WriteOptions) -> dict[str, int] | None:
