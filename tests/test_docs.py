@@ -494,10 +494,22 @@ def test_every_mutant_can_be_put_back_and_stands_on_the_safety_page() -> None:
 
 
 def test_two_mutants_never_make_the_same_change() -> None:
-    one, other, *_ = mutants.mutants()
-    again = replace(one, subject="other", name="the same under another name", test=other.test)
+    first, *rest = mutants.mutants()
+    one = next(each for each in rest if each.name == "a page with a wrong checksum is copied")
+    again = replace(one, subject="other", name="the same under another name", test=first.test)
     assert mutants.faults([one, again]) == [f"{again.name}: makes the same change as {one.name}"]
-    assert mutants.faults([one, replace(again, replace="")]) == []
+    assert mutants.faults([one, replace(again, replace="    if not body:")]) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [("if nothing_of_that_name:", "Undefined name"), ("if (:", "Expected")]
+)
+def test_a_mutant_that_only_crashes_is_refused(code: str, reason: str) -> None:
+    """A test that is red because of a NameError says nothing of what it asserts."""
+    one = next(each for each in mutants.mutants() if each.name == "a page with a wrong checksum is copied")
+    found = mutants.faults([replace(one, replace=f"    {code}")])
+    assert found and all(each.startswith(f"{one.name}: would only crash: ") for each in found)
+    assert reason in found[0]
 
 
 # ------------------------------------------------------------ promises

@@ -5,6 +5,10 @@ A mutant names one file of the product, a text that occurs in it exactly once, a
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import tempfile
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -52,8 +56,10 @@ def mutants() -> list[Mutant]:
 
 
 def faults(found: Iterable[Mutant], root: Path = ROOT) -> list[str]:
-    """What is wrong with the entries themselves: a text or a test that is gone, a name or a change given twice."""
+    """What is wrong with the entries themselves: a text or a test that is gone, a name or a change given twice, and code that
+    could only crash."""
     wrong: list[str] = []
+    applied: list[tuple[Mutant, str]] = []
     names: set[str] = set()
     changes: dict[tuple[str, str, str], str] = {}
     for each in found:
@@ -64,11 +70,41 @@ def faults(found: Iterable[Mutant], root: Path = ROOT) -> list[str]:
         if first != each.name:
             wrong.append(f"{each.name}: makes the same change as {first}")
         try:
-            each.applied((root / each.file).read_text("utf-8"))
+            applied.append((each, each.applied((root / each.file).read_text("utf-8"))))
         except (OSError, ValueError) as error:
             wrong.append(f"{each.name}: {error}")
         wrong += [f"{each.name}: no test {test}" for test in each.tests if not _exists(root, test)]
-    return wrong
+    return wrong + _crashes(applied)
+
+
+def _crashes(applied: Iterable[tuple[Mutant, str]]) -> list[str]:
+    """Mutants that name something undefined or do not parse: any test is red then, whatever it asserts."""
+    of: dict[str, Mutant] = {}
+    with tempfile.TemporaryDirectory(prefix="lakewarden-mutants-") as folder:
+        for mutant, text in applied:
+            if mutant.file.endswith(".py"):
+                file = Path(folder).resolve() / f"mutant_{len(of)}.py"
+                file.write_text(text, "utf-8")
+                of[str(file)] = mutant
+        if not of:
+            return []
+        command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--ignore-noqa"]
+        command += [
+            "--select",
+            "F821,F822,F823",
+            "--target-version",
+            "py311",
+            "--output-format",
+            "json",
+            folder,
+        ]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode not in (0, 1):
+        raise RuntimeError(f"cannot look for undefined names in mutants: {ended.stderr.strip()}")
+    return [
+        f"{of[str(Path(each['filename']).resolve())].name}: would only crash: {each['message']}"
+        for each in json.loads(ended.stdout)
+    ]
 
 
 def _exists(root: Path, node: str) -> bool:
