@@ -24,6 +24,8 @@ TYPES = {
     "big": "long",
     "f": "double",
     "price": "decimal(9, 2)",
+    "wide": "decimal(38, 6)",
+    "small": "float",
     "name": "string",
     "ok": "boolean",
     "day": "date",
@@ -126,6 +128,9 @@ def test_length_depth_and_terms_are_bounded(where: str) -> None:
         ("ID == '1'", {"type": "eq", "term": "id", "value": 1}),
         ("`place`.`CITY` = 'it''s'", {"type": "eq", "term": "Place.city", "value": "it's"}),
         ("f in (1, -2.5, 1e3)", {"type": "in", "term": "f", "values": [1.0, -2.5, 1000.0]}),
+        ("wide = 12345678901234567890123456789012.3456", {"type": "eq", "term": "wide", "value": "12345678901234567890123456789012.345600"}),
+        ("f = 1.7976931348623158e308", {"type": "eq", "term": "f", "value": 1.7976931348623157e308}),
+        ("small = -3.4028235e38", {"type": "eq", "term": "small", "value": -3.4028235e38}),
         ("price = 1.5", {"type": "eq", "term": "price", "value": "1.50"}),
         ("ok = true", {"type": "eq", "term": "ok", "value": True}),
         ("day = '2024-03-01'", {"type": "eq", "term": "day", "value": "2024-03-01"}),
@@ -155,6 +160,7 @@ def test_a_timestamp_without_a_zone_is_read_in_the_sessions() -> None:
         "nosuch = 1", "id = 'x'", "id = 1.5", "id = 3000000000", "day = 5", "day = '2024-13-01'", "name = 5",
         "day = timestamp '2024-03-01 12:00:00'", "at = '2024-03-01 12:00:00+02:00'", "ok = 'maybe'", "id = true",
         "raw = 'x'", "Place = 'x'", "key = 'x'", "price = 1.555", "id like 'a%'", "f = 1e999999999",
+        "f = 1e400", "f > -1.8e308", "small in (1, 3.5e38)", f"wide = {'9' * 60}",
     ],
 )  # fmt: skip
 def test_what_does_not_fit_the_column_is_refused(where: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
+from math import inf
 from typing import Any as Json
 from typing import assert_never
 from uuid import UUID
@@ -29,6 +30,10 @@ from lakewarden.policy.filters import (
 _OPERATORS = {"=": "eq", "<>": "not-eq", "<": "lt", "<=": "lt-eq", ">": "gt", ">=": "gt-eq"}
 _OPPOSITES = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _WHOLE = {"int": 31, "long": 63}
+# What is rounded to infinity, as a double has it.
+_INFINITE = {"float": 2.0**128 - 2.0**103, "double": inf}
+# A decimal column has up to 38 digits, Python's own arithmetic 28.
+_DIGITS = Context(prec=50)
 
 
 def expression(where: str, schema_json: str, zone: str) -> str:
@@ -141,10 +146,13 @@ def _number(type_: str, literal: Literal, text: str) -> Json:
         if number != number.to_integral_value() or not -(2 ** _WHOLE[type_]) <= number < 2 ** _WHOLE[type_]:
             raise ValueError
         return int(number)
-    if type_ in ("float", "double"):
-        return float(number)
+    if type_ in _INFINITE:
+        value = float(number)
+        if abs(value) >= _INFINITE[type_]:  # it is no JSON
+            raise ValueError
+        return value
     scale = int(type_.rstrip(")").rpartition(",")[2])
-    fitted = number.quantize(Decimal(1).scaleb(-scale))
+    fitted = number.quantize(Decimal(1).scaleb(-scale), context=_DIGITS)
     if fitted != number:
         raise ValueError
     return f"{fitted:f}"
