@@ -57,6 +57,9 @@ class MetadataFile:
     uuid: str | None
     location: str | None = None
     format: str = "iceberg"
+# What catalogs add to a table's name to have a folder that no table had: Trino, Iceberg's own and Nessie a uuid. dbt creates
+# tables under a name of its own and renames them. Any other end of a name may be a sibling's.
+_UNIQUE = re.compile(r"(?i)(__dbt_tmp)?[-_][0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}")
     updated_ms: int | None = None
     sequence_number: int = 0
     forked: bool = False
@@ -144,8 +147,8 @@ def _home(location: str, earlier: Sequence[str], name: str) -> str:
     """Where a table that is first seen at a location is at home, by the homes of earlier tables of its name.
 
     Whoever writes a table can give it a new uuid and another location in one commit. A table that was dropped and created
-    again lies at the same place, or beside it in a folder of its own that is called like the table (Trino and Nessie add a
-    number). Anywhere else the operator is asked.
+    again lies at the same place, or beside it in a folder of its own that is called like the table (catalogs add a uuid).
+    Anywhere else the operator is asked.
     """
     called = _called(location, name)
     if not earlier or any(inside(location, each) or (called and _beside(location, each)) for each in earlier):
@@ -156,7 +159,8 @@ def _home(location: str, earlier: Sequence[str], name: str) -> str:
 def _called(location: str, table: str) -> bool:
     """Whether a folder bears the name of a table, alone or with something that sets it apart from earlier ones."""
     folder = name_of(location.rstrip("/"))
-    return folder == table or folder.startswith(tuple(f"{table}{sign}" for sign in "-_."))
+    rest = folder.removeprefix(table)
+    return folder.startswith(table) and (not rest or _UNIQUE.fullmatch(rest) is not None)
 
 
 def _beside(one: str, other: str) -> bool:

@@ -181,10 +181,17 @@ FIRST = later(MINE.location, MINE.uuid, days=0)
 
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize(
-    "place", ["s3://victim", "s3://lake", "s3://lake/db", "s3://lake/other/payroll", "s3://lake/db/payroll"]
-)
+    "place",
+    [
+        "s3://victim", "s3://lake", "s3://lake/db", "s3://lake/other/payroll", "s3://lake/db/payroll",
+        "s3://lake/db/events_archive", "s3://lake/db/events-old", "s3://lake/db/events.bak", "s3://lake/db/events-2024",
+        f"s3://lake/db/events_archive-{HEX}", f"s3://lake/db/events-{HEX}-old", f"s3://lake/db/events{HEX}",
+    ],
+)  # fmt: skip
 def test_a_new_uuid_does_not_make_another_folder_the_tables_own(place: str, seen: bool) -> None:
     """One commit can change both. Before it is recorded that the table was seen, and after that."""
+# As Trino and Iceberg's own catalogs set a table's folder apart; Nessie does it with an underscore and a uuid.
+HEX = "0f9e2d4c8b7a46559433221100ffeedd"
     view = replace(MINE, uuid="new", location=place)
     rows = [FIRST, *([later(place)] if seen else [])]
     places = Places.of(rows)
@@ -197,14 +204,18 @@ def test_a_new_uuid_does_not_make_another_folder_the_tables_own(place: str, seen
 
 
 @pytest.mark.parametrize(
-    "place", [MINE.location, "s3a://lake/db/events/", "s3://lake/db/events-4f2a", "s3://lake/db/events/v2"]
-)
+    "place",
+    [
+        MINE.location, "s3a://lake/db/events/", "s3://lake/db/events/v2", f"s3://lake/db/events-{HEX}",
+        "s3://lake/db/events_0f9e2d4c-8b7a-4655-9433-221100ffeedd", f"s3://lake/db/events__dbt_tmp-{HEX}",
+    ],
+)  # fmt: skip
 def test_a_table_that_was_dropped_and_created_again_lies_where_it_lies(place: str) -> None:
     """At the same place, or, where the catalog names a folder after each table, beside it: dbt does so every day."""
     view = replace(MINE, uuid="new", location=place)
     for rows in ([FIRST], [FIRST, later(place)]):
         assert "location" in Places.of(rows).own(view)
-    again = replace(view, uuid="again", location="s3://lake/db/events-77aa")
+    again = replace(view, uuid="again", location=f"s3://lake/db/events-{HEX[::-1]}")
     assert "location" in Places.of([FIRST, later(place), later(again.location, "again", days=2)]).own(again)
 
 
