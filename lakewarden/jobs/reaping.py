@@ -31,7 +31,7 @@ from lakewarden.jobs.strays import settled, strays_in_metadata_folders, unclaime
 from lakewarden.location import Location, all_inside, is_local, join, parent
 from lakewarden.model import Hold, HoldKind, RunState, TableView, cold_source
 from lakewarden.safety.holds import Holds, gather
-from lakewarden.safety.ownership import Places, roots
+from lakewarden.safety.ownership import Places, led_out, roots
 from lakewarden.safety.permit import Condemned, for_doomed
 from lakewarden.safety.proof import Proof, Term
 from lakewarden.safety.reached import Reached
@@ -279,6 +279,7 @@ class Reaper:
             *([metadata] if self._places.is_own(view, metadata) else []),
         ]
         ours = all_inside(found["path"], [name for each in folders for name in aliases.spellings(each)])
+        ours = pc.and_not(ours, led_out(found["path"], [*folders, *self._places.confirmed], aliases))
         why = f"catalog {', '.join(incomplete)} has complete=false"
         if not incomplete:
             verdicts = pc.unique(found["verdict"]).to_pylist()

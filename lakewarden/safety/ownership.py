@@ -10,12 +10,26 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from lakewarden.aliases import Aliases, Disk
 from lakewarden.errors import Refused
-from lakewarden.location import Location, inside, is_generated, name_of, parent, real, same
+from lakewarden.location import (
+    Location,
+    inside,
+    is_generated,
+    is_local,
+    name_of,
+    numbered_parents,
+    parent,
+    real,
+    same,
+)
 from lakewarden.model import TableRef, TableView
 from lakewarden.state.tables import FirstSeen
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Where a table may put files outside of its location.
 ELSEWHERE = (
@@ -43,6 +57,9 @@ MARKS = {
 }
 # A Paimon table with this option writes Iceberg metadata about itself, so that readers of Iceberg can read it.
 PUBLISHES = "metadata.iceberg.storage"
+# What catalogs add to a table's name to have a folder that no table had: Trino, Iceberg's own and Nessie a uuid. dbt creates
+# tables under a name of its own and renames them. Any other end of a name may be a sibling's.
+_UNIQUE = re.compile(r"(?i)(__dbt_tmp)?[-_][0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +74,6 @@ class MetadataFile:
     uuid: str | None
     location: str | None = None
     format: str = "iceberg"
-# What catalogs add to a table's name to have a folder that no table had: Trino, Iceberg's own and Nessie a uuid. dbt creates
-# tables under a name of its own and renames them. Any other end of a name may be a sibling's.
-_UNIQUE = re.compile(r"(?i)(__dbt_tmp)?[-_][0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}")
     updated_ms: int | None = None
     sequence_number: int = 0
     forked: bool = False
@@ -143,6 +157,20 @@ class Places:
 NO_HOMES = Places()
 
 
+def led_out(paths: pa.ChunkedArray, own: Iterable[str], aliases: Aliases) -> pa.Array:
+    """For each path whether a link in its folders leads out of all these places: who writes to a table can leave one there."""
+    import pyarrow as pa
+
+    folders, numbers = numbered_parents(paths)
+    places = [real(each) for each in own]
+    out = [
+        is_local(each)
+        and not any(inside(name, place) for name in aliases.spellings(real(each)) for place in places)
+        for each in folders
+    ]
+    return pa.array([out[number] for number in numbers.tolist()], pa.bool_())
+
+
 def _home(location: str, earlier: Sequence[str], name: str) -> str:
     """Where a table that is first seen at a location is at home, by the homes of earlier tables of its name.
 
@@ -157,7 +185,7 @@ def _home(location: str, earlier: Sequence[str], name: str) -> str:
 
 
 def _called(location: str, table: str) -> bool:
-    """Whether a folder bears the name of a table, alone or with something that sets it apart from earlier ones."""
+    """Whether a folder bears the name of a table, alone or with what a catalog sets it apart from earlier ones by."""
     folder = name_of(location.rstrip("/"))
     rest = folder.removeprefix(table)
     return folder.startswith(table) and (not rest or _UNIQUE.fullmatch(rest) is not None)

@@ -226,6 +226,26 @@ def test_one_commit_does_not_make_another_folder_the_tables_own(lab: Lab, tmp_pa
     assert "outside the table's own places" in run.reason
 
 
+def test_a_link_in_the_tables_folder_makes_no_other_folder_its_own(lab: Lab, tmp_path: Path) -> None:
+    """The paths that the table names lie in its folder, and what they lead to does not."""
+    place = victim(lab, tmp_path)
+    before = files_in(place)
+    table = lab.create(partition="")
+    set_properties(lab, table, **EAGER)
+    lab.append(table, 1)
+    link = Path(normal(lab.data_files(table)[0])).with_name("evil")
+    link.symlink_to(place)
+    lab.sql(
+        f"call {lab.catalog}.system.add_files(table => 'db.events', source_table => '`parquet`.`{link}`')"
+    )
+    lab.sql(f"delete from {table}")
+    lab.lw.run("expire", table, AT_ONCE)
+    assert any("/evil/" in each for each in lab.doomed(table))
+    run = lab.lw.run("reap", table, AT_ONCE)
+    assert before <= files_in(place), "files of others were erased"
+    assert run.counters["files_erased"] > 0 and "outside the table's own places" in run.reason
+
+
 def take_in(lab: Lab, files: set[str], table: str = "events") -> None:
     """The table names files of others, which stay where they are."""
     for path in sorted(files):

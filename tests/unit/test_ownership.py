@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from lakewarden import clock
+from lakewarden.aliases import Aliases
 from lakewarden.engine.objects import Objects
 from lakewarden.errors import Refused
 from lakewarden.jobs.frozen import refuse_frozen
@@ -29,7 +30,15 @@ from lakewarden.jobs.strays import (
     whose,
 )
 from lakewarden.model import Snapshot, TableRef, TableView
-from lakewarden.safety.ownership import ELSEWHERE, MetadataFile, Places, check_ownership, forks, shared
+from lakewarden.safety.ownership import (
+    ELSEWHERE,
+    MetadataFile,
+    Places,
+    check_ownership,
+    forks,
+    led_out,
+    shared,
+)
 from lakewarden.state.cold_files import ColdFile, ColdFiles
 from lakewarden.state.cold_tables import ColdTables
 from lakewarden.state.database import State
@@ -176,6 +185,8 @@ def later(location: str, uuid: str = "new", ref: str = str(TABLE), days: int = 1
     return FirstSeen(uuid, ref, location, NOW + timedelta(days=days))
 
 
+# As Trino and Iceberg's own catalogs set a table's folder apart; Nessie does it with an underscore and a uuid.
+HEX = "0f9e2d4c8b7a46559433221100ffeedd"
 FIRST = later(MINE.location, MINE.uuid, days=0)
 
 
@@ -190,8 +201,6 @@ FIRST = later(MINE.location, MINE.uuid, days=0)
 )  # fmt: skip
 def test_a_new_uuid_does_not_make_another_folder_the_tables_own(place: str, seen: bool) -> None:
     """One commit can change both. Before it is recorded that the table was seen, and after that."""
-# As Trino and Iceberg's own catalogs set a table's folder apart; Nessie does it with an underscore and a uuid.
-HEX = "0f9e2d4c8b7a46559433221100ffeedd"
     view = replace(MINE, uuid="new", location=place)
     rows = [FIRST, *([later(place)] if seen else [])]
     places = Places.of(rows)
@@ -240,6 +249,25 @@ def test_a_table_of_another_name_or_of_a_known_uuid_is_not_asked_for_the_earlier
     renamed = replace(MINE, ref=TableRef.parse("lake.db.old"))
     rows = [FIRST, later("s3://lake/db/old", "old", "lake.db.old")]
     assert Places.of(rows).home(renamed) == MINE.location
+
+
+def test_a_link_that_leads_out_of_the_tables_places(tmp_path: Path) -> None:
+    """Whoever may write to the table's folder can leave a link there, and name files through it."""
+    (tmp_path / "real/t/data/day=1").mkdir(parents=True)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "real/t/data/evil").symlink_to("../../../etc")
+    (tmp_path / "real/t/data/day=01").symlink_to("day=1")
+    for root in (f"{tmp_path}/link/t", f"file:{tmp_path}/real/t"):
+        names = ("data/day=1/a", "metadata/b", "data/day=01/c", "data/evil/secret.conf", "data/evil/../d")
+        paths = pa.chunked_array([[f"{root}/{each}" for each in names]])
+        out = [False, False, False, True, True]
+        assert led_out(paths, [root], Aliases()).to_pylist() == out
+        assert not any(led_out(paths, [root, str(tmp_path)], Aliases()).to_pylist()), "the operator's word"
+        known = Aliases.of([f"{tmp_path}/etc = {tmp_path}/real/t/x"])
+        assert led_out(paths, [root], known).to_pylist() == [False, False, False, False, True]
+    remote = pa.chunked_array([["s3://lake/db/events/data/x", "s3://other/x"]])
+    assert led_out(remote, [MINE.location], Aliases()).to_pylist() == [False, False]
 
 
 def test_one_table_under_two_names_is_one_table() -> None:
