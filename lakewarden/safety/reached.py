@@ -83,7 +83,7 @@ class Reached:
     numbers: Any
     hints: Any = None  # of those, hashes of files that need not be there
     roots: tuple[str, ...] = ()  # the table's own folders
-    # What the table names outside of them: nearly always nothing. These may be files of another table.
+    # What the table names outside of its location: nearly always nothing. These may be files of another table.
     outside: Files = Files()
     # Parts of the own folders that are links to another place: what lies there has a second name.
     linked: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class Needed:
         self._add_outside(paths, plain)
 
     def add_known(self, numbers: Any, outside: Iterable[pa.Array]) -> None:
-        """Files by their sorted hashes. Of those outside the table's own folders the paths are among `outside`."""
+        """Files by their sorted hashes. Of those outside the table's location the paths are among `outside`."""
         self._numbers.append(numbers)
         for paths in outside:
             plain = normals(paths)
@@ -155,8 +155,8 @@ class Needed:
 
 
 def own_folders(view: TableView) -> list[Location]:
-    """The folders that a table writes to."""
-    return [Location.of(each) for each in roots(view).values()]
+    """Where a table's files are its own for sure. A place that its properties name may be any other's, by another name."""
+    return [Location.of(view.location)]
 
 
 def _leading_out(own: Iterable[str]) -> list[str]:

@@ -109,7 +109,7 @@ class Spellings:
             )
 
     def _called_like(self, candidates: _Paths, others: Iterable[Reached]) -> dict[str, str]:
-        """Files that are called like one that another table names outside its own folders."""
+        """Files that are called like one that another table names outside its location."""
         import numpy as np
 
         tables = [each for each in others if len(each.outside.names)]  # nearly never any

@@ -248,9 +248,24 @@ def test_another_table_that_names_the_file_on_another_path() -> None:
 
 def test_another_table_s_own_folder_is_not_compared_by_name() -> None:
     """Copies keep their names: those of the colder tier, and those of `rewrite_table_path`."""
-    candidate = f"s3://b/a/data/{MADE}"
-    copy = other("s3://cold/a", f"s3://cold/a/data/{MADE}", f"s3://files/a/{MADE}", **{"write.data.path": "s3://files/a"})  # fmt: skip
-    goes(table("s3://b/a"), [copy], [candidate])
+    copy = other("s3://cold/a", f"s3://cold/a/data/{MADE}")
+    goes(table("s3://b/a"), [copy], [f"s3://b/a/data/{MADE}"])
+
+
+def test_a_place_that_another_table_s_properties_name_is_compared_by_name() -> None:
+    """It may be this table's folder by another name, such as an access point."""
+    view, candidate = table("s3://b/a"), f"s3://b/a/data/{MADE}"
+    theirs = other("s3://b/o", f"s3://point/a/data/{MADE}", **{"write.data.path": "s3://point/a/data"})  # fmt: skip
+    assert f"s3://point/a/data/{MADE}" in stays(view, [theirs], [candidate])
+    goes(view, [theirs], [candidate.replace("ff4a", "ff4b")])
+    goes(view, [theirs], [candidate], "s3://b != s3://point")
+
+
+def test_a_place_that_another_table_s_properties_name_through_a_link(linked: tuple[Path, Path]) -> None:
+    real, link = linked
+    place = f"{link}/t/data"
+    theirs = other("/lake/o", f"{place}/live.parquet", **{"write.data.path": place})
+    assert place in stays(table(f"{real}/t"), [theirs], [f"{real}/t/data/orphan.parquet"])
 
 
 def test_another_table_that_names_files_here_by_the_same_path() -> None:

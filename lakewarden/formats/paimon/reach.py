@@ -217,7 +217,7 @@ class _Book:
         self._live = [*listed.live[list(manifests)].tolist(), *(-1 for _ in indexes)]
         self._places = {each: place for place, each in enumerate(manifests)}
         own, parts = own_folders(known.view), []
-        self.outside: list[pa.Array] = []  # paths of files that lie in none of the table's folders
+        self.outside: list[pa.Array] = []  # paths of files that do not lie in the table's location
         for each in self.tables():
             plain = normals(each["path"])
             parts.append((plain_hashes(plain), each["kind"].to_numpy(), each["of"].to_numpy()))
