@@ -33,7 +33,7 @@ from lakewarden.jobs.moved_on import moved_on
 from lakewarden.jobs.neighbours import Neighbours, named_files
 from lakewarden.jobs.strays import METADATA, read_strays, settled, unclaimed
 from lakewarden.jobs.sweep import Fate, Judged, Listing
-from lakewarden.location import Location, all_inside, inside, normal, normals, shortest
+from lakewarden.location import Location, all_inside, inside, normal, normals, parents, shortest
 from lakewarden.model import RunState, TableRef, TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import gather, known_age
@@ -251,7 +251,8 @@ def _without_doubtful(
     numbers = proof.reached[0].numbers
     if len(shortest(roots(view).values())) == 1:  # what was listed in the only folder is named in it
         numbers = np.setdiff1d(numbers, listing.numbers)
-    made = Spellings("sweep", view, lambda: named_files(format_, view, numbers), aliases)
+    listed = parents(listing.files["path"])
+    made = Spellings("sweep", view, lambda: named_files(format_, view, numbers), aliases, listed)
     made.check(judged.orphans["path"])
     doubtful = made.doubtful(judged.orphans["path"], proof.reached[1:])
     if not doubtful:

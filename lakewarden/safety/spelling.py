@@ -50,20 +50,32 @@ class Spellings:
     """The names that the metadata of one state of a table uses, to hold files that are to be deleted against."""
 
     def __init__(
-        self, action: str, view: TableView, named: Callable[[], Iterable[pa.Array]], aliases: Aliases
+        self,
+        action: str,
+        view: TableView,
+        named: Callable[[], Iterable[pa.Array]],
+        aliases: Aliases,
+        listed: Iterable[str] = (),
     ) -> None:
-        """`named` reads the paths that the metadata has, from the beginning each time it is called."""
+        """`named` reads the paths that the metadata has, from the beginning each time it is called.
+
+        `listed` are folders inside the table, for who leaves out of `named` what lies in them under its own name.
+        """
         self._action, self._view, self._read, self._aliases = action, view, named, aliases
         self._disk = Disk()
         self._roots = [_Root(each, aliases) for each in shortest(roots(view).values())]
         self._names = [name for root in self._roots for name in root.names]
+        self._folders = {each: None for each in listed if is_local(each)}  # inside the table
         # In other tables' files a link that is a folder of this table is known to every proof under both names.
         self._linked = aliases.and_links(root.path for root in self._roots)
         self._linked_roots = [_Root(root.path, self._linked) for root in self._roots]
         self._strangers = _strangers(_Paths.of(roots(view).values()), view.location, aliases)
         for paths in self._named():
-            outside = paths.where(~paths.may_be_in(self._names))
+            within = paths.may_be_in(self._names)
+            outside = paths.where(~within)
             self._strangers |= _strangers(outside, view.location, aliases)
+            if any(each.is_local for each in self._names):
+                self._folders |= dict.fromkeys(filter(is_local, parents(paths.where(within).written)))
             # What lies in none of the folders is elsewhere for each of them; and of several, each is elsewhere for the others.
             for root in self._roots:
                 root.add(outside if len(self._roots) == 1 else paths)
@@ -79,13 +91,14 @@ class Spellings:
                 raise self._one_file(candidate, other)
 
     def doubtful(self, candidates: pa.Array | pa.ChunkedArray, others: Iterable[Reached]) -> dict[str, str]:
-        """Of these files those that another table may need by another path, each with the reason.
+        """Of these files those that may be needed by another path, by another table or through a link to the file; and why.
 
         `others` is what was read of all other tables. It is no refusal: their writers chose the paths, and one path must not
         stop the deletion of other tables' files.
         """
         files, tables = _Paths.of(candidates.to_pylist()), list(others)
-        return {**self._called_like(files, tables), **self._in_one_folder(files, tables)}
+        found = self._linked_to(files)
+        return {**self._called_like(files, tables), **self._in_one_folder(files, tables)} | found
 
     def _named(self) -> Iterator[_Paths]:
         return (_Paths(each, normals(each)) for each in self._read())
@@ -155,6 +168,24 @@ class Spellings:
             if place in why
         }
 
+    def _linked_to(self, candidates: _Paths) -> dict[str, str]:
+        """Files that a link in the table's folders leads to: who reads the link needs the file."""
+        links = self._links if len(candidates) else {}
+        if not links:
+            return {}
+        # A candidate that is a link itself is deleted as a link: what it leads to stays.
+        own = {each: join(real(parent(each)), name_of(each)) for each in candidates.texts() if is_local(each)}
+        return {
+            each: f"{links[place]}, a link in the table's folders, leads to it; remove the link if nobody reads it"
+            for each, place in own.items()
+            if place in links
+        }
+
+    @cached_property
+    def _links(self) -> dict[str, str]:
+        """Links in the table's folders, by what they lead to."""
+        return {real(each): each for folder in self._folders for each in self._disk.links(folder)}
+
     def _is_spelled(self, folder: str, other: str) -> bool:
         """Whether a folder is, or lies in, another one by its name: then every proof knows its files by that name."""
         mine = [Location.of(each) for each in self._linked.spellings(folder)]
@@ -179,18 +210,25 @@ class Spellings:
                 around = self._disk.around(other)
                 if own in around:
                     raise self._one_folder(root.path, other, around[own])
-        self._check_one_of([path for root in self._roots for path in root.elsewhere.folders], asked.texts())
+        self._check_one_of(asked.texts())
 
-    def _check_one_of(self, folders: Iterable[str], asked: Iterable[str]) -> None:
-        """Refused where a folder of files to be deleted is one of these, and is not spelled so."""
-        named: dict[tuple[int, int], list[str]] = {}
-        for each in dict.fromkeys(folders):
+    @cached_property
+    def _used(self) -> dict[tuple[int, int], list[str]]:
+        """Folders that the metadata names, by device and inode. A link inside the table, such as `day=1` to `day=01`, gives
+        what is behind it a second name there."""
+        elsewhere = [path for root in self._roots for path in root.elsewhere.folders]
+        found: dict[tuple[int, int], list[str]] = {}
+        for each in dict.fromkeys([*elsewhere, *self._folders]):
             identity = self._disk.identity(each)
             if identity is not None:
-                named.setdefault(identity, []).append(each)
-        for folder in asked if named else ():
+                found.setdefault(identity, []).append(each)
+        return found
+
+    def _check_one_of(self, asked: Iterable[str]) -> None:
+        """Refused where a folder of files to be deleted is one that the metadata names, and is not spelled so."""
+        for folder in asked:
             identity = self._disk.identity(folder)
-            for other in named.get(identity, ()) if identity is not None else ():
+            for other in self._used.get(identity, ()) if identity is not None else ():
                 known = (Location.of(each) for each in self._aliases.spellings(other))
                 if not any(Location.of(folder).may_be(each) for each in known):
                     raise self._one_folder(folder, other, other)

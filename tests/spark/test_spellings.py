@@ -158,6 +158,33 @@ def test_a_doomed_file_that_is_named_again_through_a_link(lab: Lab, tmp_path: Pa
     assert orphan.exists()
 
 
+def test_links_inside_a_table(lab: Lab) -> None:
+    """An administrator renamed a folder or a file and left a link: what the metadata names is there under two names."""
+    table = lab.messy(files=2, days=1)
+    live = Path(normal(lab.data_files(table)[0]))
+    renamed = live.rename(live.with_name("renamed.parquet"))
+    live.symlink_to(renamed)
+    with later(days=10):
+        swept = lab.lw.plan("sweep", table, any_of(lab))
+    assert swept.empty and str(live) in str(swept.to_dict())
+    live.unlink()
+    renamed.rename(live)
+
+    day = live.parent
+    moved = day.rename(day.with_name(f"{day.name}-moved"))
+    day.symlink_to(moved.name)
+    refused(lab, "sweep", table, str(day), str(moved))
+    lab.sql(f"insert overwrite {table} select * from {table} where id < 10")
+    with later(days=10):
+        lab.lw.run("expire", table, EXPIRE)
+    rows = lab.rows(table)
+    with later(days=10):
+        assert lab.lw.run("reap", table, REAP).state is RunState.DONE, (
+            "one name is used, whatever it leads to"
+        )
+    assert lab.rows(table) == rows
+
+
 def test_another_table_whose_data_folder_is_a_link_into_this_one(lab: Lab, tmp_path: Path) -> None:
     """Its metadata is elsewhere, so that no file in this table's folder tells of it."""
     table = lab.messy(files=2, days=1)

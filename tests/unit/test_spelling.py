@@ -362,6 +362,52 @@ def test_a_link_inside_a_table(linked: tuple[Path, Path], tmp_path: Path) -> Non
     check(table(f"{real}/t"), [f"{tmp_path}/more/live.parquet"], [f"{real}/t/data/orphan.parquet"])
 
 
+@pytest.mark.parametrize(("link", "folder"), [("data", "data-2025"), ("data/day=1", "data/day=01")])
+def test_a_link_inside_a_table_to_a_folder_inside_it(link: str, folder: str, tmp_path: Path) -> None:
+    """An administrator renamed a folder and left a link: the metadata names its files through that."""
+    root = tmp_path / "t"
+    (root / folder).mkdir(parents=True)
+    (root / link).symlink_to(root / folder)
+    view, live, listed = table(f"{root}"), f"file:{root}/{link}/{MADE}", f"{root}/{folder}/{MADE}"
+    for one, other in (
+        (live, listed),
+        (listed, live),
+    ):  # sweep lists the folder; reap may have the link's name
+        error = refused(view, [f"{root}/metadata/m.avro", one], [other])
+        assert f"{root}/{link}" in error.message and f"{root}/{folder}" in error.message
+        refused(view, [one], [f"{other}2"])
+    assert f"`{root}/{folder} = " in refused(view, [live], [listed]).hint
+    check(view, [live], [listed], f"{root}/{folder} = {root}/{link}")
+    check(view, [live], [f"{root}/metadata/orphan.avro"])
+    # A link that the metadata names nothing through is none of its names.
+    check(view, [f"{root}/{folder}/live.parquet"], [listed])
+
+
+def test_a_table_below_a_linked_warehouse_has_one_name(linked: tuple[Path, Path]) -> None:
+    _, link = linked
+    view, folder = table(f"{link}/t"), f"{link}/t/data"
+    check(
+        view, [f"{folder}/live.parquet", f"file:{folder}/more.parquet"], [f"file://{folder}/orphan.parquet"]
+    )
+    goes(view, [], [f"{folder}/orphan.parquet"])
+
+
+def test_a_link_inside_a_table_to_a_file_in_it_keeps_that_file(tmp_path: Path) -> None:
+    data = tmp_path / "t/data"
+    data.mkdir(parents=True)
+    for name in ("real.parquet", "orphan.parquet"):
+        (data / name).write_bytes(b"x")
+    (data / "link.parquet").symlink_to("real.parquet")
+    view = table(f"{tmp_path}/t")
+    both = pa.array([f"{data}/real.parquet", f"{data}/orphan.parquet", f"{data}/link.parquet"])
+    swept = Spellings("sweep", view, list, Aliases(), [str(data)])
+    reaped = Spellings("reap", view, lambda: [pa.array([f"{data}/link.parquet"])], Aliases())
+    for each in (swept, reaped):
+        each.check(both)
+        assert list(each.doubtful(both, [])) == [f"{data}/real.parquet"]
+        assert f"{data}/link.parquet" in each.doubtful(both, [])[f"{data}/real.parquet"]
+
+
 def test_another_table_that_names_files_through_a_link(linked: tuple[Path, Path]) -> None:
     """Whatever the files are called: one folder is enough."""
     real, link = linked
