@@ -107,7 +107,11 @@ class Disk:
     def _raise_unless_gone(self, path: str, error: OSError | ValueError) -> None:
         """ValueError: no file can have such a name."""
         if self._strict and isinstance(error, OSError) and error.errno not in _NOT_THERE:
-            raise Unreachable(what=path, reason=error.strerror or str(error)) from error
+            reason, hint = (
+                error.strerror or str(error),
+                f"let the user that runs Lakewarden read it; see `ls -ld {path}`",
+            )
+            raise Unreachable(what=path, reason=reason, hint=hint) from error
 
     def around(self, path: str) -> dict[tuple[int, int], str]:
         """The folder and all it lies in, as it is written and without links: by identity, under which name."""

@@ -47,8 +47,8 @@ def without_foreign(
     return judged.spare(
         earlier,
         Fate.EARLIER,
-        f"older than the table, of which nothing here is from before {since:%Y-%m-%d %H:%M}, and not named as its writers name "
-        f"files; if they are the table's: `lakewarden policy '{view.ref}' --set own_places={view.location}`",
+        f"older than the table (its oldest known file is from {since:%Y-%m-%d %H:%M}), and named differently from files of its writers; "
+        f"if they are the table's: `lakewarden policy '{view.ref}' --set own_places={view.location}` (also list the places that own_places has now)",
     )
 
 

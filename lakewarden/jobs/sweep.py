@@ -221,7 +221,7 @@ def plan(
 def _not_looked_at(view: TableView, name: str, place: str) -> str:
     return (
         f"{place} is named by {name}, which whoever writes the table can set; "
-        f"if it is the table's own: `lakewarden policy '{view.ref}' --set own_places={place}`"
+        f"if it is the table's own: `lakewarden policy '{view.ref}' --set own_places={place}` (also list the places that own_places has now: a new list replaces it)"
     )
 
 

@@ -142,7 +142,7 @@ def _refuse_moved(view: TableView, places: Places) -> None:
         target=view.ref,
         reason=f"its location was {places.home(view)} when it was first seen and is {view.location} now; "
         "whoever writes the table can change it, so files there are not known to be the table's",
-        hint=f"if that place is the table's own, say so: `lakewarden policy '{view.ref}' --set own_places={view.location}`",
+        hint=f"if that place is the table's own, confirm it: `lakewarden policy '{view.ref}' --set own_places={view.location}` (also list the places that own_places has now: a new list replaces it)",
     )
 
 
@@ -240,7 +240,7 @@ def _check_lived_in(listing: Listing, view: TableView, own: Reached, places: Pla
             raise _contradiction(
                 view,
                 f"{root} holds no file of the table",
-                f"if that place is the table's own, say so: `lakewarden policy '{view.ref}' --set own_places={root}`",
+                f"if that place is the table's own, confirm it: `lakewarden policy '{view.ref}' --set own_places={root}` (also list the places that own_places has now)",
             )
 
 

@@ -232,9 +232,9 @@ def check_one_history(action: str, view: TableView, found: Sequence[MetadataFile
         raise Refused(
             action=action,
             target=view.ref,
-            reason=f"{each.path} is {newer}metadata of this very table (uuid {view.uuid}), and not an earlier state of "
-            f"{view.metadata_location}, to which catalog {view.ref.catalog} leads",
-            hint="nothing was changed; if another catalog has this table, drop one of the two registrations, keeping the files; "
+            reason=f"{each.path} is {newer}metadata of this very table (uuid {view.uuid}), but not an earlier state of "
+            f"{view.metadata_location}, its current metadata file in catalog {view.ref.catalog}",
+            hint="nothing was changed; if another catalog has this table, remove the table from one of the two catalogs and keep its files; "
             f"if a commit failed and left the file, or the table was set back, and no catalog uses the file, {_adopt(view)}",
         )
 
@@ -412,7 +412,7 @@ def _is_published(view: TableView, found: MetadataFile) -> bool:
 
 
 def _adopt(view: TableView) -> str:
-    return f"`lakewarden fsck '{view.ref}' --adopt-folder` shows what it left here; `--yes` claims it"
+    return f"`lakewarden fsck '{view.ref}' --adopt-folder` lists these files; with `--yes` it marks them for deletion"
 
 
 def _foreign(action: str, view: TableView, found: MetadataFile) -> Refused:

@@ -116,7 +116,7 @@ class Spellings:
         home = self._view.location
         for path in self._strangers | _strangers(candidates, home, self._aliases):
             raise self._refused(
-                f"it is at {home} and has {path} on another store; whether both stores are one cannot be told",
+                f"its location is {home}, but it names {path} on another store; Lakewarden cannot know whether both are the same store",
                 f"{_store(home)}/FOLDER = {_store(path)}/FOLDER",
                 f"{_store(home)} != {_store(path)}",
             )
@@ -260,8 +260,8 @@ class Spellings:
 
     def _one_file(self, candidate: str, other: str) -> Refused:
         return self._refused(
-            f"{candidate} is to be deleted, and {other}, which its metadata names, ends in the same way;"
-            " whether both are one file cannot be told",
+            f"{candidate} would be deleted, but its path ends like {other}, which the table needs;"
+            " Lakewarden cannot know whether both are the same file",
             *self._lines(candidate, other),
         )
 
