@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.lake import Lake
     from lakewarden.lineage.gateway.server import Listening
     from lakewarden.plan import Plan
+    from lakewarden.safety.ownership import Places
     from lakewarden.state.database import State
     from lakewarden.state.doomed import DoomedFiles
     from lakewarden.state.locks import Lock
@@ -422,7 +423,7 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
             if self._lake is None:
                 from lakewarden.lake import Lake
 
-                self._lake = Lake(self.config, self._spark, self._locked)
+                self._lake = Lake(self.config, self._spark, self._locked, self._places)
             found = self._lake
         found.attend()
         return found
@@ -461,6 +462,11 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
         from lakewarden.state.owner import current_owner
 
         return Locks(self.state, current_owner()).held(table, place)
+
+    def _places(self, view: TableView) -> Places:
+        from lakewarden.jobs.grounds import Grounds, places_of
+
+        return places_of(Grounds(self.state, self.lake), self._resolve(view.ref, view.properties, None))
 
 
 def _ref(table: str | TableRef) -> TableRef:

@@ -15,6 +15,7 @@
     │   ├── CommitRefused           1    it is not allowed; nothing changed
     │   │   └── CommitDeclined      1    the catalog said so of a commit that was sent; nothing is removed
     │   └── CommitNotSent           1    something failed before the commit was sent; nothing changed
+    │       └── CommitForbidden    12    the catalog's own library would delete a file that is not the table's; nothing changed
     ├── CommitUnknown              14    the catalog did not say whether the commit happened
     ├── Stopped                   130    the run was told to stop, and did
     └── NotSetUp                    1    Java, jars or Spark are not ready on this machine
@@ -163,6 +164,17 @@ class CommitNotSent(CommitLost):
 
     exit_code = 1
     hint = "nothing changed; `lakewarden fsck {table}` tells whether the table's metadata is whole"
+
+
+class CommitForbidden(CommitNotSent):
+    """commit to {table}: {reason}"""
+
+    exit_code = 12
+    retry = False
+    hint = (
+        "nothing changed; ALTER TABLE {table} SET TBLPROPERTIES ('write.metadata.delete-after-commit.enabled'='false'), and ask who wrote "
+        "that log; where the file is the table's, name its folder in policy key own_places"
+    )
 
 
 class CommitUnknown(LakewardenError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,21 +24,28 @@ from lakewarden.formats.seam import TableFormat
 from lakewarden.formats.timeouts import with_timeouts
 from lakewarden.jobs.strays import KnownStrays
 from lakewarden.location import S3, scheme_of
-from lakewarden.model import TableRef
+from lakewarden.model import TableRef, TableView
+from lakewarden.safety.ownership import NO_HOMES, Places
 
 PAIMON = "paimon"
 
 
 class Lake:
-    def __init__(self, config: Config, spark: Any = None, guard: Guard = unguarded) -> None:
-        """`guard` locks a table while it is changed, where its store has no lock."""
+    def __init__(
+        self,
+        config: Config,
+        spark: Any = None,
+        guard: Guard = unguarded,
+        places: Callable[[TableView], Places] = lambda _: NO_HOMES,
+    ) -> None:
+        """`guard` locks a table while it is changed, where its store has no lock; `places` says which places are a table's own."""
         self._config = config
         self._guard = guard
         self._given = spark is not None
         self.spark = self._adopt(spark) if spark is not None else self._open()
         cache = default_cache(os.environ).parent
         ship_kernels(self.spark, cache / "kernels")
-        self._iceberg = Iceberg(self.spark, MetadataFiles(self.spark), cache / "reach")
+        self._iceberg = Iceberg(self.spark, MetadataFiles(self.spark), cache / "reach", places)
         self.strays = KnownStrays()
         self.aliases = config.paths.aliases
         self.incomplete = tuple(each.name for each in config.catalogs.values() if not each.complete)

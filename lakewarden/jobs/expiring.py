@@ -27,6 +27,7 @@ from lakewarden.formats.seam import HeldByRef, MovedOn, TableFormat
 from lakewarden.jobs import expire
 from lakewarden.jobs.backups import confirm_state
 from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
+from lakewarden.jobs.discard import ending
 from lakewarden.jobs.grounds import Grounds, places_of
 from lakewarden.jobs.handoff import handed_off
 from lakewarden.jobs.moved_on import moved_on
@@ -105,7 +106,7 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
                 return Outcome(RunState.NOTHING_TO_DO, f"{error} since the plan was made")
         except CommitLost as error:
             DoomedFiles(grounds.state).void(context.run_id)
-            return Outcome(RunState.LOST_RACE, error.message)
+            return Outcome(ending(error), error.message)
         except CommitUnknown as error:
             return Outcome(RunState.UNKNOWN, error.message)
     return Outcome(

@@ -19,6 +19,7 @@ from lakewarden.location import (
     inside,
     is_generated,
     is_local,
+    join,
     name_of,
     numbered_parents,
     parent,
@@ -146,6 +147,13 @@ class Places:
     def is_own(self, view: TableView, place: str) -> bool:
         own = (self.home(view), *self.confirmed)
         return any(inside(name, each) for name in self.aliases.spellings(place) for each in own)
+
+    def metadata_folders(self, view: TableView) -> list[str]:
+        """The folders in which metadata files of the table may lie directly, and nothing else is meant to."""
+        named = view.properties.get("write.metadata.path")
+        places = (view.location, self.home(view), *self.confirmed)
+        found = [*(join(each, "metadata") for each in places), *self.confirmed, *([named] if named else [])]
+        return [each for each in found if self.is_own(view, each)]
 
     def own(self, view: TableView) -> dict[str, str]:
         return {name: place for name, place in roots(view).items() if self.is_own(view, place)}

@@ -1,6 +1,7 @@
 // Snapshots leave a table's metadata, inside the driver's JVM. Compiled by Janino like IcebergBridge.java; the same rules hold.
 // Iceberg's own expireSnapshots() also drops what the table's properties call old, whatever it was asked for: so the
-// library's metadata builder is used, which removes exactly what it is told, and its commit, which never touches a file.
+// library's metadata builder is used, which removes exactly what it is told, and its commit, which deletes no file but the
+// metadata files that IcebergWatch let it delete.
 package lakewarden;
 
 import com.fasterxml.jackson.databind.JsonNode;

@@ -1,10 +1,15 @@
 // Watches a commit on its way to the catalog, inside the driver's JVM. Compiled by Janino like IcebergBridge.java.
 package lakewarden;
 
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.Collections;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.regex.Pattern;
 import org.apache.iceberg.BaseTable;
 import org.apache.iceberg.HasTableOperations;
 import org.apache.iceberg.ManifestFile;
@@ -12,10 +17,14 @@ import org.apache.iceberg.MetadataUpdate;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.TableMetadata;
+import org.apache.iceberg.TableMetadataParser;
 import org.apache.iceberg.TableOperations;
+import org.apache.iceberg.TableProperties;
 import org.apache.iceberg.encryption.EncryptionManager;
+import org.apache.iceberg.exceptions.CleanableFailure;
 import org.apache.iceberg.exceptions.CommitFailedException;
 import org.apache.iceberg.exceptions.CommitStateUnknownException;
+import org.apache.iceberg.exceptions.NotFoundException;
 import org.apache.iceberg.io.FileIO;
 import org.apache.iceberg.io.LocationProvider;
 
@@ -23,6 +32,7 @@ public final class IcebergWatch {
   // Iceberg's HTTP client waits at least this long before it repeats a request. An answer that came sooner is the answer to the
   // only copy that the client sent.
   private static final long AT_ONCE_NANOS = 1000000000L;
+  private static final Pattern METADATA = Pattern.compile("[^/]+\\.metadata\\.json(\\.gz)?|[^/]+\\.gz\\.metadata\\.json");
 
   public Watch watch(Table table) {
     return new Watch(table, false);
@@ -46,6 +56,14 @@ public final class IcebergWatch {
     }
   }
 
+  /** The commit was not sent: after it, the library would delete a file that the metadata log names and that is not the table's. */
+  public static final class ForeignLog extends RuntimeException implements CleanableFailure {
+    ForeignLog(String file) {
+      super("the metadata log names " + file + ", which is not a metadata file of the table in a folder of its own, and the property "
+          + TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED + " would delete it: switch that property off");
+    }
+  }
+
   /** The operations of one table, which know whether a commit was handed to the catalog. */
   public static final class Watch implements TableOperations {
     private final Table table;
@@ -56,6 +74,8 @@ public final class IcebergWatch {
     // Snapshots (id -> manifest list) of tries that were told lost, until a try is committed; and the last such answer.
     private final Map doubted = new HashMap();
     private RuntimeException doubt;
+    // Folders, spelled as in the table's metadata, in which the library may delete old metadata files.
+    private Set folders = Collections.emptySet();
 
     Watch(Table table, boolean keepsFiles) {
       this.table = table;
@@ -70,6 +90,10 @@ public final class IcebergWatch {
           : new BaseTable(this, table.name());
     }
 
+    public void letDeleteIn(String foldersJson) throws Exception {
+      folders = new HashSet((List) new ObjectMapper().readValue(foldersJson, List.class));
+    }
+
     public boolean sent() {
       return sent;
     }
@@ -80,6 +104,7 @@ public final class IcebergWatch {
     }
 
     public void commit(TableMetadata base, TableMetadata metadata) {
+      checkLog(base, metadata);
       sent = true;
       Map added = added(metadata);
       long begun = System.nanoTime();
@@ -101,6 +126,37 @@ public final class IcebergWatch {
       }
       doubted.clear();
       made = added.isEmpty() ? -1L : ((Long) added.keySet().iterator().next()).longValue();
+    }
+
+    /** Once a commit is done, the library deletes what fell off the metadata log. Whoever commits to the table writes that log. */
+    private void checkLog(TableMetadata base, TableMetadata metadata) {
+      boolean deletes = base != null
+          && (base.propertyAsBoolean(TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED, false)
+              || metadata.propertyAsBoolean(TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED, false));
+      if (!deletes || real.getClass().getName().contains(".rest.")) {
+        return; // a REST catalog's server commits, and deletes
+      }
+      Set leaving = new HashSet(base.previousFiles());
+      leaving.removeAll(metadata.previousFiles());
+      Iterator each = leaving.iterator();
+      while (each.hasNext()) {
+        String file = ((TableMetadata.MetadataLogEntry) each.next()).file();
+        int end = file.lastIndexOf('/');
+        boolean here = end > 0 && folders.contains(file.substring(0, end));
+        if (!here || !METADATA.matcher(file.substring(end + 1)).matches() || ofAnother(file, base)) {
+          throw new ForeignLog(file);
+        }
+      }
+    }
+
+    /** Whether it is metadata of another table, which lies in the same folder. */
+    private boolean ofAnother(String file, TableMetadata base) {
+      try {
+        String uuid = TableMetadataParser.read(real.io(), file).uuid();
+        return uuid != null && !uuid.equals(base.uuid());
+      } catch (NotFoundException gone) {
+        return false;
+      }
     }
 
     /** What the library hears of a commit that failed and that the table does not show. */

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from lakewarden.formats.jvm import JavaError, bridge, file_columns, is_java, jav
 from lakewarden.formats.refusals import no_warehouse
 from lakewarden.formats.timeouts import with_timeouts
 from lakewarden.location import normal
-from lakewarden.model import TableRef
+from lakewarden.model import TableRef, TableView
+from lakewarden.safety.ownership import NO_HOMES, Places
 
 _PREFIX = "spark.sql.catalog."
 _IMPLEMENTATION = "org.apache.iceberg.spark.SparkCatalog"
@@ -51,8 +52,9 @@ def session_catalogs(spark: Any) -> list[str]:
 class Catalogs:
     """The Iceberg catalogs of one session, reached through the bridge."""
 
-    def __init__(self, spark: Any) -> None:
-        self.spark = spark
+    def __init__(self, spark: Any, places: Callable[[TableView], Places] = lambda _: NO_HOMES) -> None:
+        """`places` says which of the places that a table names are its own."""
+        self.spark, self.places = spark, places
         self.bridge = bridge(
             spark, _HERE / "IcebergBridge.java", "lakewarden.IcebergBridge", beside=file_columns(spark)
         )

@@ -10,6 +10,7 @@ from typing import Any
 from lakewarden import clock
 from lakewarden.errors import (
     CommitDeclined,
+    CommitForbidden,
     CommitLost,
     CommitNotSent,
     CommitRefused,
@@ -17,9 +18,12 @@ from lakewarden.errors import (
     LakewardenError,
 )
 from lakewarden.formats.iceberg.catalog import Catalogs
-from lakewarden.formats.jvm import JavaError, is_java, java_reason
+from lakewarden.formats.iceberg.view import view_of
+from lakewarden.formats.jvm import JavaError, is_java, java_causes, java_reason
 from lakewarden.formats.seam import Rewrite
-from lakewarden.model import TableRef
+from lakewarden.location import Location, parent
+from lakewarden.model import TableRef, TableView
+from lakewarden.safety.ownership import Places
 
 _FIRST_WAIT = 0.05
 _LONGEST_WAIT = 5.0
@@ -43,18 +47,22 @@ REFUSED = (
     "UnprocessableEntityException",
 )
 
+# With it, the library deletes what falls off a table's metadata log after each commit.
+_DELETES = "write.metadata.delete-after-commit.enabled"
+# The watch did not send a commit after which the library would delete a file that is not the table's.
+_FOREIGN_LOG = "ForeignLog"
+
 
 class Sending:
     """Knows whether a commit left for the catalog: before that, nothing can have changed."""
 
-    def __init__(self, catalogs: Catalogs) -> None:
-        self._catalogs = catalogs
+    def __init__(self, catalogs: Catalogs, table: TableRef) -> None:
+        self._catalogs, self._table = catalogs, table
         self._watches: list[Any] = []
 
     def watched(self, table: Any, *, keeps_files: bool = False) -> Any:
         """The loaded table, to be committed through. `keeps_files` for actions that erase what they wrote when a commit fails."""
-        watching = self._catalogs.watching
-        watch = watching.watchKeepingFiles(table) if keeps_files else watching.watch(table)
+        watch = watched(self._catalogs, self._table, table, keeps_files=keeps_files)
         self._watches.append(watch)
         return watch.table()
 
@@ -74,6 +82,34 @@ class Sending:
 
 
 Attempt = Callable[[Sending], bool]
+
+
+def watched(catalogs: Catalogs, ref: TableRef, table: Any, *, keeps_files: bool = False) -> Any:
+    """The watch over a loaded table's commits. Every commit of ours goes through one."""
+    watching = catalogs.watching
+    watch = watching.watchKeepingFiles(table) if keeps_files else watching.watch(table)
+    if str(table.properties().get(_DELETES)).lower() == "true":
+        metadata = json.loads(catalogs.bridge.metadata(table))
+        view = view_of(ref, metadata, catalogs.bridge.metadataLocation(table))
+        watch.letDeleteIn(json.dumps(_own_folders(view, catalogs.places(view))))
+    return watch
+
+
+def _own_folders(view: TableView, places: Places) -> list[str]:
+    """Where the table's metadata files lie, spelled as its metadata does. What its writers say counts only inside its own places."""
+    own = {Location.of(each) for each in places.metadata_folders(view)}
+    named = {parent(each) for each in (view.metadata_location, *view.metadata_log)}
+    return sorted(each for each in named if Location.of(each) in own)
+
+
+def refuse_foreign_log(table: TableRef, error: BaseException) -> None:
+    """CommitForbidden where the watch did not send the commit because of what the table's metadata log names."""
+    if is_java(error, _FOREIGN_LOG):
+        raise CommitForbidden(table=table, reason=_foreign(error)) from error
+
+
+def _foreign(error: BaseException) -> str:
+    return next(message for name, message in java_causes(error) if name.endswith(_FOREIGN_LOG))
 
 
 def prepare_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> None:
@@ -107,7 +143,7 @@ def commit(
     anything was sent is CommitNotSent, never unknown. `adjust` is asked when the library finds that the
     table changed under the commit: True when the next attempt takes the change into account.
     """
-    sending = Sending(catalogs)
+    sending = Sending(catalogs, table)
     for number in range(attempts):
         try:
             changed = attempt(sending)
@@ -116,6 +152,8 @@ def commit(
         ) as error:  # whatever went wrong, only the table can say whether it was before or after
             if is_java(error, *UNKNOWN):
                 return _settle(catalogs, table, summary, error)
+            if is_java(error, _FOREIGN_LOG):
+                return _lost(catalogs, table, summary, _foreign(error), sending, CommitForbidden)
             if is_java(error, *CONFLICT) or _CAME_FIRST in java_reason(error):
                 clock.sleep(backoff(number))
                 continue

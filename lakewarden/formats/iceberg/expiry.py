@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 from lakewarden import clock
 from lakewarden.errors import CommitLost, CommitRefused, CommitUnknown, LakewardenError
 from lakewarden.formats.iceberg.catalog import Catalogs
-from lakewarden.formats.iceberg.commit import CONFLICT, REFUSED, SETTLE_WAITS, UNKNOWN
+from lakewarden.formats.iceberg.commit import (
+    CONFLICT,
+    REFUSED,
+    SETTLE_WAITS,
+    UNKNOWN,
+    refuse_foreign_log,
+    watched,
+)
 from lakewarden.formats.jvm import JavaError, is_java, java_reason
 from lakewarden.formats.seam import HeldByRef, MovedOn
 from lakewarden.model import TableView
@@ -18,9 +25,10 @@ def expire(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], ref
     """One commit on top of exactly the view that was judged; MovedOn where others came first. HeldByRef: a ref names one of them now."""
     ids, names = json.dumps(sorted(snapshot_ids)), json.dumps(dict(refs))
     try:
-        table = catalogs.load(view.ref)
+        table = watched(catalogs, view.ref, catalogs.load(view.ref)).table()
         told = catalogs.expiry.expire(table, view.uuid, view.metadata_location, ids, names)
     except JavaError as error:
+        refuse_foreign_log(view.ref, error)
         if is_java(error, *CONFLICT) and not is_java(error, *UNKNOWN):
             raise MovedOn from error
         if is_java(error, "IllegalStateException", "ValidationException"):

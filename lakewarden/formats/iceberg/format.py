@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from lakewarden.formats.seam import (
 )
 from lakewarden.formats.survey import Survey
 from lakewarden.model import Counters, FileSet, Manifest, TableRef, TableView
+from lakewarden.safety.ownership import NO_HOMES, Places
 from lakewarden.safety.reached import Reached
 
 # What all tables together may take of the cache folder: about 100 million files.
@@ -52,9 +53,15 @@ _CACHE_BYTES = 2 << 30
 class Iceberg:
     """Every promise of TableFormat, kept by Iceberg's own library."""
 
-    def __init__(self, spark: Any, reader: MetadataReader, cache: Path) -> None:
+    def __init__(
+        self,
+        spark: Any,
+        reader: MetadataReader,
+        cache: Path,
+        places: Callable[[TableView], Places] = lambda _: NO_HOMES,
+    ) -> None:
         """`reader` decodes metadata files in bulk; what it read is remembered under `cache`."""
-        self._catalogs = Catalogs(spark)
+        self._catalogs = Catalogs(spark, places)
         self._spark = spark
         self._reader = reader
         self._cache = cache

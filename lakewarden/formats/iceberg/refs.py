@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, UsageError
 from lakewarden.formats.iceberg.catalog import Catalogs
+from lakewarden.formats.iceberg.commit import refuse_foreign_log, watched
 from lakewarden.formats.iceberg.view import read_view
 from lakewarden.formats.jvm import JavaError, is_java, java_reason
 from lakewarden.model import Ref, TableRef, TableView
@@ -33,9 +35,7 @@ def create_tag(
         ref = _ref(now, name)
         return ref is not None and ref.kind == "tag" and ref.snapshot_id == snapshot_id
 
-    _commit(
-        catalogs, table, lambda: catalogs.refs.createTag(catalogs.load(table), name, snapshot_id, age), made
-    )
+    _commit(catalogs, table, lambda loaded: catalogs.refs.createTag(loaded, name, snapshot_id, age), made)
 
 
 def retain_tag(catalogs: Catalogs, table: TableRef, name: str, until: datetime | None) -> None:
@@ -46,7 +46,7 @@ def retain_tag(catalogs: Catalogs, table: TableRef, name: str, until: datetime |
         ref = _ref(now, name)
         return ref is not None and ref.max_age_ms == age
 
-    _commit(catalogs, table, lambda: catalogs.refs.retainTag(catalogs.load(table), name, age), longer)
+    _commit(catalogs, table, lambda loaded: catalogs.refs.retainTag(loaded, name, age), longer)
 
 
 def drop_tag(catalogs: Catalogs, table: TableRef, name: str) -> None:
@@ -54,7 +54,7 @@ def drop_tag(catalogs: Catalogs, table: TableRef, name: str) -> None:
     _commit(
         catalogs,
         table,
-        lambda: catalogs.refs.dropTag(catalogs.load(table), name),
+        lambda loaded: catalogs.refs.dropTag(loaded, name),
         lambda now: _ref(now, name) is None,
     )
 
@@ -89,12 +89,13 @@ def _age(view: TableView, snapshot_id: int, until: datetime | None) -> int:
 
 
 def _commit(
-    catalogs: Catalogs, table: TableRef, change: Callable[[], None], held: Callable[[TableView], bool]
+    catalogs: Catalogs, table: TableRef, change: Callable[[Any], None], held: Callable[[TableView], bool]
 ) -> None:
     """The library retries conflicts itself. Whatever it says went wrong, the table tells whether it happened."""
     try:
-        change()
+        change(watched(catalogs, table, catalogs.load(table)).table())
     except JavaError as error:
+        refuse_foreign_log(table, error)
         try:
             if held(read_view(catalogs, table)):
                 return
