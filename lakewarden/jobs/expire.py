@@ -19,6 +19,7 @@ from lakewarden.errors import Refused
 from lakewarden.jobs.changelogs import Outlived, outlived_changelogs
 from lakewarden.model import Hold, HoldKind, Job, Ref, Snapshot, TableView
 from lakewarden.plan import Bounds, Plan, count_spared
+from lakewarden.policy.options import REF_AGE
 from lakewarden.policy.resolve import Policy
 from lakewarden.safety.holds import Holds
 
@@ -27,12 +28,11 @@ _CLOCKS_AGREE = timedelta(minutes=5)
 _MAIN = "main"
 _GC = "gc.enabled"
 _NESSIE = "nessie.commit.id"  # Nessie's catalog adds it to the properties of each table it loads
-_REF_AGE = "history.expire.max-ref-age-ms"
 # What the table itself asks to keep is kept, whatever the policy allows to drop.
 _MIN_KEPT = "history.expire.min-snapshots-to-keep"
 _MAX_AGE = "history.expire.max-snapshot-age-ms"
 # What each may be. A ref age of zero would drop every tag.
-_RETENTION = {_MIN_KEPT: (0, INT), _MAX_AGE: (0, LONG), _REF_AGE: (1, LONG)}
+_RETENTION = {_MIN_KEPT: (0, INT), _MAX_AGE: (0, LONG), REF_AGE: (1, LONG)}
 # Longer than any table is old, and short enough to be counted back from now.
 _LONGEST = timedelta(days=365 * 2000)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -149,7 +149,7 @@ def plan(
     kept |= {each.id: f"left for the next run: {left}" for each in rest}
     actions: list[ExpireRefs | ExpireSnapshots | ExpireChangelogs] = []
     if outlived:
-        actions.append(ExpireRefs(tuple(ref.name for ref in outlived), "older than the ref's own retention"))
+        actions.append(ExpireRefs(tuple(ref.name for ref in outlived), _why_dropped(outlived, policy)))
     if chosen:
         why = f"older than {policy.explain('snapshot_retention_hours')}"
         if policy.ids("snapshot_ids"):
@@ -171,6 +171,12 @@ def plan(
         reason=_summary(chosen, outlived, len(view.snapshots), changelogs.gone),
         cut_short=f"{len(rest)} more would expire: {left}" if rest else "",
     )
+
+
+def _why_dropped(outlived: Sequence[Ref], policy: Policy) -> str:
+    own = all(ref.max_age_ms is not None or ref.ends_at is not None for ref in outlived)
+    other = "" if own else f", or than {policy.explain('snapshot_ref_retention_hours')}"
+    return f"older than the ref's own retention{other}"
 
 
 def waits_for_pins(until: datetime) -> str:
@@ -255,21 +261,21 @@ def _behind_the_first_kept(view: TableView, kept: dict[int, str]) -> dict[int, s
 
 
 def _split_refs(view: TableView, policy: Policy, holds: Holds, now: datetime) -> tuple[list[Ref], list[Ref]]:
-    """Refs that stay, and those whose own retention is over. Iceberg counts it from the moment the snapshot was committed.
+    """Refs that stay, and those whose retention is over. Iceberg counts it from the moment the snapshot was committed.
 
+    Its property for refs that say none of their own would drop every tag: it is one of the policy's, which the operator decides.
     A protected tag stays whatever its age: anyone who may write to the table may shorten that.
     """
     protected = policy.columns("protected_tags")
     ages = {each.id: now - each.committed_at for each in view.snapshots}
-    default = _ref_age(view)
+    default = policy.maybe_hours("snapshot_ref_retention_hours") if view.format == "iceberg" else None
     # The copy a tag has may be all that is left of a pinned snapshot.
     pinned = {hold.snapshot_id for hold in holds.holds if hold.kind is HoldKind.PIN}
     stay: list[Ref] = []
     outlived: list[Ref] = []
     for ref in view.refs:
-        most = ref.max_age_ms if ref.max_age_ms is not None else default
         age = ages.get(ref.snapshot_id)
-        over = most is not None and age is not None and age.total_seconds() * 1000 > most
+        over = age is not None and _outlived(ref, age, default)
         over = over or (ref.ends_at is not None and now > ref.ends_at)
         over = over and not (ref.has_copy and ref.snapshot_id in pinned)
         over = over and not (ref.kind == "tag" and any(fnmatchcase(ref.name, each) for each in protected))
@@ -277,12 +283,10 @@ def _split_refs(view: TableView, policy: Policy, holds: Holds, now: datetime) ->
     return stay, outlived
 
 
-def _ref_age(view: TableView) -> int | None:
-    """The age after which refs go that say none themselves; None, for never, where nobody can read it."""
-    try:
-        return _retention(view, _REF_AGE)
-    except OddProperty:
-        return None
+def _outlived(ref: Ref, age: timedelta, default: timedelta | None) -> bool:
+    if ref.max_age_ms is None:
+        return default is not None and age > default
+    return age.total_seconds() * 1000 > ref.max_age_ms
 
 
 def _not_asked_for(view: TableView, policy: Policy) -> dict[int, str]:

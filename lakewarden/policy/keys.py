@@ -267,6 +267,7 @@ _ROWS: tuple[Key, ...] = (
     _count("snapshot_max_retained", None, "the window keeps at most this many snapshots, the newest"),
     _count("snapshot_expire_limit", None, "expire at most this many snapshots in one run"),
     _hours("snapshot_restart_hours", 720, "how long after its last commit a streaming writer (Flink, Spark, Kafka Connect, Paimon) may come back: until then the snapshots stay by which it finds that commit"),
+    Key("snapshot_ref_retention_hours", Kind.HOURS, None, "tags and branches of Iceberg tables that say no age of their own are dropped so long after the commit of their snapshot; never when not set", above=0, most=_MANY_HOURS, example="90d"),
     Key("snapshot_ids", Kind.IDS, None, "for one call only: expire just these; holds still win", call_only=True),
     # expire-partitions
     _switch("partition_expiry_enabled", False, "whether old partitions expire"),
@@ -328,6 +329,7 @@ _BY_PROPERTY: dict[Say, tuple[str, ...]] = {
         "snapshot_min_retained",
         "snapshot_max_retained",
         "snapshot_restart_hours",
+        "snapshot_ref_retention_hours",
         "partition_ttl_hours",
         "orphan_grace_hours",
         "delete_grace_hours",

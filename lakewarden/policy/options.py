@@ -1,4 +1,7 @@
-"""What a Paimon table's own options ask for, in the words of the policy. Every layer of ours wins over them."""
+"""What a table's native options ask for, in the words of the policy. Every layer of ours wins over them.
+
+They are Paimon's, and the one of Iceberg that lets something go; its others only keep more, and expire asks for them itself.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from collections.abc import Iterator, Mapping
 
 from lakewarden.errors import PolicyError
 
+REF_AGE = "history.expire.max-ref-age-ms"
 _KEYS = {
+    REF_AGE: "snapshot_ref_retention_hours",
     "snapshot.time-retained": "snapshot_retention_hours",
     "snapshot.num-retained.min": "snapshot_min_retained",
     "snapshot.num-retained.max": "snapshot_max_retained",
@@ -20,7 +25,9 @@ _KEYS = {
 }
 _DURATIONS = ("snapshot.time-retained", "partition.expiration-time")
 # A shorter time than the policy knows becomes the shortest one: nothing goes before the table would have it go.
-_LEAST = {"partition.expiration-time": 1.0}
+_LEAST = {"partition.expiration-time": 1.0, REF_AGE: 1 / 60}
+_MILLIS_OF_AN_HOUR = 3_600_000
+_MANY_HOURS = 24 * 365 * 1000
 _DURATION = re.compile(r"^\s*(\d+)\s*([a-zµ]*)\s*$")
 _HOURS = {
     **dict.fromkeys(("d", "day", "days"), 24.0),
@@ -38,7 +45,18 @@ def from_options(properties: Mapping[str, str]) -> Iterator[tuple[str, str, obje
     for option, key in _KEYS.items():
         if option in properties:
             found = properties[option]
+            if option == REF_AGE:
+                yield from _ref_age(found)
+                continue
             yield option, key, _hours(option, found) if option in _DURATIONS else found
+
+
+def _ref_age(found: str) -> Iterator[tuple[str, str, object]]:
+    """Longer than a policy can say is never. One that cannot be read says nothing: expire refuses it by its name."""
+    if not found.isdecimal() or not found.isascii() or not int(found):
+        return
+    hours = max(int(found) / _MILLIS_OF_AN_HOUR, _LEAST[REF_AGE])
+    yield REF_AGE, _KEYS[REF_AGE], "none" if hours > _MANY_HOURS else hours
 
 
 def _hours(option: str, found: str) -> float:

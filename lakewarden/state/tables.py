@@ -9,14 +9,15 @@ from datetime import datetime
 from sqlalchemy import Connection, select
 
 from lakewarden.model import TableRef, TableView, cold_properties
+from lakewarden.policy.options import REF_AGE
 from lakewarden.state.database import State
 from lakewarden.state.schema import homes, seen_tables
 from lakewarden.state.upsert import keep_first, upsert
 
 # Rows that one statement inserts.
 _AT_ONCE = 500
-# Ours, and the options by which a Paimon table says what it keeps.
-_OF_A_POLICY = ("lakewarden.", "snapshot.", "partition.")
+# Ours, and the options by which a table says what it keeps.
+_OF_A_POLICY = ("lakewarden.", "snapshot.", "partition.", REF_AGE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from lakewarden.errors import Refused
 from lakewarden.formats.paimon.schema import parquet_properties
 from lakewarden.jobs import expire
 from lakewarden.model import Ref
+from lakewarden.policy.resolve import Layers, Policy, resolve
 from lakewarden.safety.holds import Holds
-from tests.support.tables import NOW, policy
+from tests.support.tables import NOW, TABLE, policy
 from tests.unit.test_expire_plan import DAY, expired, snapshots, table
 from tests.unit.test_pages import WIDE, source, task, wide
 
@@ -96,6 +98,11 @@ def old(**properties: str) -> Any:
     return table(snapshots(20, DAY, newest=400 * DAY), Ref("t", "tag", 3), properties=properties)
 
 
+def told(**properties: str) -> Policy:
+    """The policy of a table with these properties; its operator said nothing."""
+    return resolve(TABLE, Layers(table_properties=properties))
+
+
 @pytest.mark.parametrize("key", [KEPT, AGE, REFS])
 @pytest.mark.parametrize("text", [each for each in ODD if each != "0"])
 def test_expire_refuses_a_retention_that_it_cannot_read(key: str, text: str) -> None:
@@ -105,7 +112,7 @@ def test_expire_refuses_a_retention_that_it_cannot_read(key: str, text: str) -> 
     said = caught.value.message
     assert f"its property {key} must be" in said and repr(text) in said and "expire" in said
     # Whoever plans without asking first keeps more, never less.
-    made = expire.plan(odd, policy(), Holds(), NOW)
+    made = expire.plan(odd, told(**{key: text}), Holds(), NOW)
     assert expired(made) <= expired(expire.plan(old(), policy(), Holds(), NOW))
     if key == REFS:
         assert not expire.refs_to_drop(made, odd)
@@ -120,7 +127,11 @@ def test_an_age_that_no_calendar_has_keeps_everything() -> None:
     assert not expired(expire.plan(never, policy(), Holds(), NOW))
     kept = old(**{REFS: str(2**63 - 1)})
     expire.check(kept, NOW)
-    assert not expire.refs_to_drop(expire.plan(kept, policy(), Holds(), NOW), kept)
+    trusted = resolve(
+        TABLE, Layers(table_properties=kept.properties, trusted=[("*", ["snapshot_ref_retention_hours"])])
+    )
+    assert not trusted.ignored
+    assert not expire.refs_to_drop(expire.plan(kept, trusted, Holds(), NOW), kept)
 
 
 def test_a_ref_age_of_nothing_is_refused() -> None:
@@ -131,3 +142,36 @@ def test_a_ref_age_of_nothing_is_refused() -> None:
 def test_properties_that_make_sense_are_followed() -> None:
     expire.check(old(**{KEPT: "12", AGE: "0", REFS: "1"}), NOW)
     assert len(expired(expire.plan(old(**{KEPT: "12"}), policy(), Holds(), NOW))) == 7
+
+
+def test_a_ref_age_of_the_table_drops_no_tag_unless_the_operator_says_so() -> None:
+    """Anyone who writes the table can set it, and tags are the backups of the operator."""
+    found = old(**{REFS: "1"})
+    made = told(**found.properties)
+    assert not expire.refs_to_drop(expire.plan(found, made, Holds(), NOW), found)
+    assert 3 not in expired(expire.plan(found, made, Holds(), NOW))
+    (ignored,) = made.ignored
+    assert (ignored.key, str(ignored.origin)) == ("snapshot_ref_retention_hours", f"table option {REFS}")
+    assert (
+        "only more than the operator's value" in ignored.reason and "trust_table_properties" in ignored.reason
+    )
+
+    trusted = Layers(table_properties=found.properties, trusted=[("*", ["snapshot_ref_retention_hours"])])
+    for rules in (resolve(TABLE, trusted), policy(snapshot_ref_retention_hours=24)):
+        dropped = expire.plan(found, rules, Holds(), NOW)
+        assert expire.refs_to_drop(dropped, found) == {"t": 3} and 3 in expired(dropped)
+        assert "snapshot_ref_retention_hours=" in str(dropped.actions[0])
+
+
+def test_a_ref_age_of_the_refs_own_counts_whatever_the_policy_says() -> None:
+    chain = snapshots(20, DAY, newest=400 * DAY)
+    ends = table(chain, Ref("t", "tag", 3, max_age_ms=1), Ref("u", "tag", 4, max_age_ms=2**63 - 1))
+    for rules in (policy(), policy(snapshot_ref_retention_hours=24)):
+        assert expire.refs_to_drop(expire.plan(ends, rules, Holds(), NOW), ends) == {"t": 3}
+
+
+def test_what_the_operator_says_about_refs_is_about_tags_and_branches_of_iceberg() -> None:
+    chain = snapshots(20, DAY, newest=400 * DAY)
+    paimon = replace(table(chain, Ref("t", "tag", 3), Ref("job", "consumer", 3)), format="paimon")
+    made = expire.plan(paimon, policy(snapshot_ref_retention_hours=24), Holds(), NOW)
+    assert not expire.refs_to_drop(made, paimon)
