@@ -52,9 +52,10 @@ def session_catalogs(spark: Any) -> list[str]:
 class Catalogs:
     """The Iceberg catalogs of one session, reached through the bridge."""
 
-    def __init__(self, spark: Any, places: Callable[[TableView], Places] = lambda _: NO_HOMES) -> None:
-        """`places` says which of the places that a table names are its own."""
-        self.spark, self.places = spark, places
+    def __init__(self, spark: Any) -> None:
+        self.spark = spark
+        # Which of the places that a table names are its own.
+        self.places: Callable[[TableView], Places] = lambda _: NO_HOMES
         self.bridge = bridge(
             spark, _HERE / "IcebergBridge.java", "lakewarden.IcebergBridge", beside=file_columns(spark)
         )

@@ -61,7 +61,8 @@ class Iceberg:
         places: Callable[[TableView], Places] = lambda _: NO_HOMES,
     ) -> None:
         """`reader` decodes metadata files in bulk; what it read is remembered under `cache`."""
-        self._catalogs = Catalogs(spark, places)
+        self._catalogs = Catalogs(spark)
+        self._catalogs.places = places
         self._spark = spark
         self._reader = reader
         self._cache = cache
