@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from lakewarden.errors import PolicyError
 from lakewarden.policy.origin import Ignored, Layer, Value
@@ -27,32 +28,43 @@ NEEDS = (
 _OWN_LAYERS = frozenset({Layer.TABLE_PROPERTY, Layer.TABLE, Layer.CALL})
 
 
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Two values that cannot both count. `short` says why, `advice` what to do about it."""
+
+    values: tuple[Value, Value]
+    short: str
+    advice: str
+
+
 def check(values: Values, ignored: Sequence[Ignored] = ()) -> None:
     """Raises PolicyError for the first pair that disagrees."""
-    for lower, upper in ORDERED:
-        _check_order(values[lower], values[upper])
-    for name, wanted, needed in NEEDS:
-        _check_need(values[name], wanted, values[needed], ignored)
-    _check_grace(values["delete_grace_hours"])
-
-
-def _check_order(lower: Value, upper: Value) -> None:
-    low, high = lower.value, upper.value
-    if isinstance(low, int) and isinstance(high, int) and low > high:
-        raise PolicyError(
-            key=lower.key, reason=f"{lower} is more than {upper}; lower the first or raise the second"
-        )
-
-
-def _check_need(value: Value, wanted: object, needed: Value, ignored: Sequence[Ignored]) -> None:
-    if value.value == wanted and needed.value is None:
+    for found in disagreements(values):
+        first, second = found.values
         unheard = (
             f"; {each.origin}={each.value} is ignored: {each.reason}"
             for each in ignored
-            if each.key == needed.key
+            if each.key == second.key
         )
-        reason = f"{value} needs {needed.key}, and that is {needed}; set both{next(unheard, '')}"
-        raise PolicyError(key=value.key, reason=reason)
+        reason = f"{found.short}; {found.advice}{next(unheard, '')}"
+        raise PolicyError(key=first.key, reason=reason)
+    _check_grace(values["delete_grace_hours"])
+
+
+def disagreements(values: Values) -> Iterator[Disagreement]:
+    for name, other in ORDERED:
+        lower, upper = values[name], values[other]
+        low, high = lower.value, upper.value
+        if isinstance(low, int) and isinstance(high, int) and low > high:
+            yield Disagreement(
+                (lower, upper), f"{lower} is more than {upper}", "lower the first or raise the second"
+            )
+    for name, wanted, other in NEEDS:
+        value, needed = values[name], values[other]
+        if value.value == wanted and needed.value is None:
+            yield Disagreement(
+                (value, needed), f"{value} needs {needed.key}, and that is {needed}", "set both"
+            )
 
 
 def _check_grace(grace: Value) -> None:

@@ -24,12 +24,12 @@ from typing import Any, TypeVar
 from lakewarden.config import PolicyConfig
 from lakewarden.errors import PolicyError
 from lakewarden.model import TableRef
-from lakewarden.policy.checks import check
+from lakewarden.policy.checks import check, disagreements
 from lakewarden.policy.keys import KEYS, Key, Say, key
 from lakewarden.policy.options import from_options
 from lakewarden.policy.origin import Ignored, Layer, Origin, Value
 from lakewarden.policy.patterns import matches
-from lakewarden.policy.values import PolicyValue
+from lakewarden.policy.values import PolicyValue, show
 
 PROPERTY_PREFIX = "lakewarden."
 TRUST = "trust_table_properties"
@@ -138,14 +138,32 @@ class Policy:
 def resolve(table: TableRef, layers: Layers) -> Policy:
     """The effective policy. A value that is wrong in any layer is refused, even where a later layer covers it."""
     values = {each.name: Value(each.name, each.default, Origin(Layer.DEFAULT)) for each in KEYS}
+    operators = dict(values)
     ignored: list[Ignored] = []
     for origin, found in _stack(table, layers):
         if origin.layer in _WRITERS:
             ignored += _read_writers(table, found, origin, values, _trusted(table, layers))
         else:
-            values.update(read_layer(found, origin))
+            read = read_layer(found, origin)
+            values.update(read)
+            operators.update(read)
+    ignored += _settle(values, operators)
     check(values, ignored)
     return Policy(table, values, tuple(ignored))
+
+
+def _settle(values: dict[str, Value], operators: Mapping[str, Value]) -> Iterator[Ignored]:
+    """Takes out of `values` what the writer says and what cannot count together with another value; yields it."""
+    while theirs := [
+        (each, found.short)
+        for found in disagreements(values)
+        for each in found.values
+        if each.origin.layer in _WRITERS
+    ]:
+        for each, why in theirs:
+            if values[each.key] is each:
+                values[each.key] = operators[each.key]
+                yield Ignored(each.key, show(each.value), each.origin, f"{why}; {operators[each.key]} counts")
 
 
 def _trusted(table: TableRef, layers: Layers) -> frozenset[str]:

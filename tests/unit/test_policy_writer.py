@@ -324,3 +324,37 @@ def test_what_was_ignored_is_shown() -> None:
     text = printed(report)
     assert "ignored" in text and "delete_grace_hours=24 (default)" in text
     assert "ignored" not in printed(PolicyReport(by_properties()))
+
+
+@pytest.mark.parametrize(
+    ("own", "file", "counts"),
+    [
+        ({"snapshot_min_retained": "100"}, {"snapshot_max_retained": 10}, {"snapshot_min_retained": 5}),
+        ({"rewrite_target_bytes": "8GiB"}, {}, {"rewrite_target_bytes": 128 << 20}),
+        ({"rewrite_max_bytes": "2MiB"}, {}, {"rewrite_max_bytes": 1 << 30}),
+        (
+            {"rewrite_small_bytes": "8GiB", "rewrite_max_bytes": "4GiB"},
+            {},
+            {"rewrite_small_bytes": 32 << 20, "rewrite_max_bytes": 1 << 30},
+        ),
+        ({"rewrite_strategy": "zorder"}, {}, {"rewrite_strategy": "auto"}),
+        (
+            {"rewrite_zorder_columns": "none"},
+            {"rewrite_strategy": "zorder", "rewrite_zorder_columns": ["id", "a"]},
+            {"rewrite_zorder_columns": ("id", "a")},
+        ),
+    ],
+)
+def test_a_property_that_cannot_go_with_another_value_is_ignored(
+    own: dict[str, str], file: dict[str, object], counts: dict[str, object]
+) -> None:
+    """It would stop every job of the table."""
+    found = by_properties(file, **own)
+    assert {name: found[name] for name in counts} == counts
+    assert {each.key for each in found.ignored} == set(counts)
+    assert all(" counts" in each.reason and "table property" in each.reason for each in found.ignored)
+
+
+def test_an_operators_own_values_that_disagree_are_still_refused() -> None:
+    with pytest.raises(PolicyError, match="snapshot_min_retained"):
+        by_properties({"snapshot_max_retained": 3}, snapshot_min_retained="100")
