@@ -176,16 +176,17 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
 
         ref = self._known(table)
         seen = self._seen.get(ref)
-        return restore(
-            self._doomed,
-            str(ref),
-            seen.uuid if seen else None,
-            clock.now(),
-            path=path,
-            run=run,
-            everything=everything,
-            operator=operator or current_user(),
-        )
+        with self._keeping(ref):
+            return restore(
+                self._doomed,
+                str(ref),
+                seen.uuid if seen else None,
+                clock.now(),
+                path=path,
+                run=run,
+                everything=everything,
+                operator=operator or current_user(),
+            )
 
     # ------------------------------------------------------------ policy
 

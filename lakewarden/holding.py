@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from lakewarden.model import Hold, Run, TableRef, TableView, Trigger
 from lakewarden.policy.duration import duration
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
+    from lakewarden.config import Config
     from lakewarden.formats.seam import TableFormat
     from lakewarden.jobs.adopting import Adopting
     from lakewarden.jobs.claiming import Claim
@@ -26,6 +27,7 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.state.loads import Load
     from lakewarden.state.pins import Pin
     from lakewarden.state.runs import Journal
+    from lakewarden.state.tables import SeenTables
 
 # Longer than any commit of a tag takes; a process that dies meanwhile keeps its snapshot no longer than this.
 _TAGGING = timedelta(minutes=10)
@@ -43,6 +45,7 @@ class Holding:
     """Calls about holds. What they stand on, `Lakewarden` itself has."""
 
     if TYPE_CHECKING:
+        config: Config
 
         @property
         def state(self) -> State: ...
@@ -52,6 +55,9 @@ class Holding:
 
         @property
         def lake(self) -> Lake: ...
+
+        @property
+        def _seen(self) -> SeenTables: ...
 
         def view(self, table: str | TableRef) -> TableView: ...
 
@@ -214,7 +220,9 @@ class Holding:
         from lakewarden.jobs.staging import begin
 
         who, length = _named(holder, "holder"), duration(ttl, "ttl")
-        return begin(self.state, _ref(table), who, paths, prefixes, purpose, length)
+        ref = _ref(table)
+        with self._keeping(ref):
+            return begin(self.state, ref, who, paths, prefixes, purpose, length)
 
     def stage_adopt(
         self,
@@ -239,6 +247,16 @@ class Holding:
         name = _named(operator, "operator")
         grounds, format_ = Grounds(self.state, self.lake), self.lake.format_for(ref)
         return claim(grounds, format_, ref, self._policy_of, name, do=confirm)
+
+    def _keeping(self, ref: TableRef) -> AbstractContextManager[None]:
+        """Around what keeps files of the table from being deleted, for calls that start no Spark."""
+        from lakewarden.formats.paimon.stores import io_properties
+        from lakewarden.jobs.backups import keeping
+
+        seen, catalog = self._seen.get(ref), self.config.catalogs.get(ref.catalog)
+        properties = catalog.properties if catalog else {}
+        io = io_properties(properties) if catalog and catalog.format == "paimon" else properties
+        return keeping(self._seen.home(seen.uuid) if seen else None, io, self.state)
 
     def _policy_of(self, view: TableView) -> Policy:
         return self._resolve(view.ref, view.properties, None)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 
 from lakewarden import clock
 from lakewarden.errors import LakewardenError, NoSuchTable, Refused, UsageError
+from lakewarden.location import same
 from lakewarden.model import TableRef, TableView
 from lakewarden.policy.duration import duration
 from lakewarden.state.database import State
@@ -28,6 +29,7 @@ from lakewarden.state.locks import Locks, removal
 from lakewarden.state.owner import current_owner
 from lakewarden.state.pins import MIRROR, Pin, Pins
 from lakewarden.state.runs import Journal
+from lakewarden.state.tables import SeenTables
 
 if TYPE_CHECKING:  # listing pins and most unpinning load no Spark
     from lakewarden.formats.seam import TableFormat
@@ -49,15 +51,21 @@ class Pinning:
     """`format_for` is asked only where the table itself must be looked at: listing and most unpinning need no Spark."""
 
     def __init__(self, state: State, format_for: Callable[[TableRef], TableFormat]) -> None:
-        self.pins = Pins(state)
+        self.pins, self._state = Pins(state), state
         self._journal = Journal(state)
         self._locks = Locks(state, current_owner())
         self._format_for = format_for
 
     def pin(self, wish: Wish) -> PinHandle:
+        from lakewarden.jobs.backups import keeping
+
         format_ = self._format_for(wish.table)
-        pin = _asked(wish, format_.view(wish.table), clock.now())
-        self.pins.add(pin)  # from here on it counts, whatever happens to this process
+        view = format_.view(wish.table)
+        pin = _asked(wish, view, clock.now())
+        home = SeenTables(self._state).home(view.uuid) or view.location
+        # Nothing is written where only the table's writer says that it lies.
+        with keeping(home if same(home, view.location) else None, view.io, self._state):
+            self.pins.add(pin)  # from here on it counts, whatever happens to this process
         try:
             self._check(pin, format_)
             if pin.tag is not None:

@@ -5,7 +5,8 @@ database counts its generation, in the same transaction as whatever keeps a file
 The number is also kept outside of the database, by two witnesses:
 
     beside a SQLite file     `<database>-generation`, written after every such transaction
-    in each table's folder   `metadata/_lakewarden-generation.json`, written before a run deletes files of the table
+    in each table's folder   `metadata/_lakewarden-generation.json`, written before a run deletes files of the table, and after
+                             each pin, restored file and staged load of it
 
 and PostgreSQL tells by itself which server, timeline and database it is: another one was made from a backup, or took over and may
 lack the last transactions. A witness that knows a later generation, or another place, means: the grace of every doomed file
@@ -109,6 +110,12 @@ class Generations:
                 _start_again(connection, now)
         _note_beside(self._state, reached)
         return Confirmed(reached, why)
+
+    def now(self) -> Generation:
+        """As it was committed last."""
+        with self._state.read() as connection:
+            row = connection.execute(select(generations)).one()
+        return Generation(row.database, row.number)
 
     def restored_at(self) -> datetime | None:
         """When it was last found restored from a backup; None where it never was."""

@@ -9,7 +9,6 @@ from datetime import datetime
 from sqlalchemy import Connection, select
 
 from lakewarden.model import TableRef, TableView, cold_properties
-from lakewarden.policy.options import REF_AGE
 from lakewarden.state.database import State
 from lakewarden.state.schema import homes, seen_tables
 from lakewarden.state.upsert import keep_first, upsert
@@ -17,7 +16,7 @@ from lakewarden.state.upsert import keep_first, upsert
 # Rows that one statement inserts.
 _AT_ONCE = 500
 # Ours, and the options by which a table says what it keeps.
-_OF_A_POLICY = ("lakewarden.", "snapshot.", "partition.", REF_AGE)
+_OF_A_POLICY = ("lakewarden.", "snapshot.", "partition.", "history.expire.max-ref-age-ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +71,14 @@ class SeenTables:
         with self._state.read() as connection:
             rows = connection.execute(select(seen_tables).order_by(seen_tables.c.table_name)).all()
         return {row.table_name: Seen(row.uuid, row.properties, row.seen_at) for row in rows}
+
+    def home(self, uuid: str) -> str | None:
+        """Where the table lay when it was first read."""
+        with self._state.read() as connection:
+            found: str | None = connection.execute(
+                select(homes.c.location).where(homes.c.table_uuid == uuid)
+            ).scalar_one_or_none()
+        return found
 
     def first_seen(self) -> list[FirstSeen]:
         """Every table that was ever read, the one that was seen earliest first."""

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from lakewarden.engine.objects import Objects
 from lakewarden.errors import Refused
 from lakewarden.jobs.backups import WITNESS
 from lakewarden.location import local_path
 from lakewarden.model import RunState
+from lakewarden.state.generation import Generations
 from tests.support.lab import Lab
 from tests.support.paimon import PaimonLab
 
@@ -34,7 +40,7 @@ def database(lab: Lab | PaimonLab) -> Path:
 def backed_up(lab: Lab | PaimonLab) -> Path:
     """As SQLite's own backup makes it, beside a running process."""
     copy = database(lab).with_suffix(".backup")
-    with sqlite3.connect(database(lab)) as source, sqlite3.connect(copy) as target:
+    with closing(sqlite3.connect(database(lab))) as source, closing(sqlite3.connect(copy)) as target:
         source.backup(target)
     return copy
 
@@ -43,6 +49,19 @@ def put_back(lab: Lab | PaimonLab, backup: Path) -> None:
     for suffix in ("-wal", "-shm"):
         Path(f"{database(lab)}{suffix}").unlink(missing_ok=True)
     shutil.copy(backup, database(lab))
+
+
+@contextmanager
+def put_back_whole(lab: Lab | PaimonLab) -> Iterator[None]:
+    """What happens inside is forgotten: the folder of the database goes back, with the witness beside it."""
+    backup, beside = backed_up(lab), Path(f"{database(lab)}-generation")
+    content = beside.read_bytes() if beside.exists() else None
+    yield
+    lab.lw.state.engine.dispose()  # nobody has the file open that is replaced
+    put_back(lab, backup)
+    beside.unlink(missing_ok=True)
+    if content is not None:
+        beside.write_bytes(content)
 
 
 def wanted(lab: Lab | PaimonLab, table: str) -> str:
@@ -117,3 +136,89 @@ def test_the_witness_costs_one_file_and_is_nobodys_orphan(lab: Lab) -> None:
     assert witness.exists()
     run = lab.lw.run("sweep", table, {"orphan_sweep_enabled": True, "orphan_grace_hours": 24})
     assert run.state in (RunState.DONE, RunState.NOTHING_TO_DO) and str(witness) not in lab.doomed(table)
+
+
+@pytest.fixture
+def either(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
+
+
+def doomed_table(lab: Any) -> str:
+    if isinstance(lab, Lab):
+        return expired(lab)
+    table = str(lab.busy())
+    assert lab.lw.run("expire", table, EXPIRE).state is RunState.DONE
+    return table
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("either", ["lab", "paimon"], indirect=True)
+def test_a_file_restored_before_the_whole_folder_goes_back_is_not_deleted(either: Any, before: bool) -> None:
+    """No run deleted anything since: only the restore itself can have told the table's folder."""
+    lab, table = either, doomed_table(either)
+    if before:  # the folder knows a number of before the backup
+        assert lab.lw.restore(table, wanted(lab, table)).files == 1
+        assert (Path(str(local_path(lab.lw.view(table).location))) / WITNESS).exists()
+    with put_back_whole(lab):
+        path = wanted(lab, table)
+        assert lab.lw.restore(table, path).files == 1
+    with pytest.raises(Refused, match="the table's folder knows generation"):
+        lab.lw.run("reap", table, AT_ONCE)
+    assert Path(str(local_path(path))).exists()
+    assert lab.lw.restore(table, path).files == 1, "again"
+    assert lab.lw.run("reap", table, AT_ONCE).state is RunState.DONE
+    assert Path(str(local_path(path))).exists()
+
+
+@pytest.mark.parametrize("next_call", ["pin", "restore", "stage"])
+def test_a_forgotten_number_that_is_counted_again_hides_nothing(lab: Lab, next_call: str) -> None:
+    """After the folder went back, keeping something reaches the very number of what was forgotten."""
+    table = expired(lab)
+    with put_back_whole(lab):
+        path = wanted(lab, table)
+        lab.lw.restore(table, path)
+    if next_call == "pin":
+        lab.lw.pin(table, holder="bi")
+    elif next_call == "restore":
+        other = next(e.path for e in lab.lw.doomed(table, 1000).files if e.kind == "data" and e.path != path)
+        lab.lw.restore(table, other)
+    else:
+        lab.lw.stage_begin(table, "etl", paths=[str(lab.warehouse / "staged.parquet")])
+    assert Generations(lab.lw.state).restored_at() is not None
+    run = lab.lw.run("reap", table)
+    assert run.state is RunState.NOTHING_TO_DO, "every grace started again"
+    assert Path(str(local_path(path))).exists()
+
+
+@pytest.mark.parametrize("kept", ["pin", "stage"])
+def test_pins_and_staged_loads_tell_the_tables_folder_too(lab: Lab, kept: str) -> None:
+    table = lab.messy(files=2, days=1)
+    lab.append(table, 1)
+    lab.lw.view(table)
+    first = lab.snapshots(table)[0].snapshot_id
+    with put_back_whole(lab):
+        if kept == "pin":
+            lab.lw.pin(table, snapshot_id=first, holder="report", ttl="2h")
+        else:
+            lab.lw.stage_begin(table, "etl", paths=[str(lab.warehouse / "staged.parquet")])
+    with pytest.raises(Refused, match="the table's folder knows generation"):
+        lab.lw.run("expire", table, EXPIRE)
+    assert first in {each.snapshot_id for each in lab.snapshots(table)}
+
+
+def test_a_folder_that_cannot_be_written_keeps_nobody_from_keeping(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = expired(lab)
+    with patch.object(Objects, "write", side_effect=PermissionError("read only")):
+        assert lab.lw.pin(table, holder="bi").id
+        assert lab.lw.restore(table, wanted(lab, table)).files == 1
+    assert caplog.text.count("lakewarden migrate --restored") == 2 and "read only" in caplog.text
+
+
+def test_no_folder_is_made_for_a_table_that_is_gone(lab: Lab) -> None:
+    table = expired(lab)
+    folder = lab.warehouse / "db" / "events"
+    shutil.rmtree(folder)
+    assert lab.lw.restore(table, everything=True).files
+    assert not folder.exists()
