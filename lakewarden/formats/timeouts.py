@@ -10,6 +10,8 @@ ANSWER_SECONDS = 120
 _MILLIS = 1000
 # By the driver of the address: its units of a second.
 _JDBC = {"jdbc:postgresql:": 1, "jdbc:mysql:": _MILLIS, "jdbc:mariadb:": _MILLIS}
+# A metastore's client waits ten minutes by itself, for each answer and again after a new connection.
+_HIVE = "hive.metastore.client.socket.timeout"
 
 
 def with_timeouts(properties: Mapping[str, str]) -> dict[str, str]:
@@ -25,6 +27,10 @@ def _limits(properties: Mapping[str, str]) -> dict[str, str]:
             "rest.client.socket-timeout-ms": str(ANSWER_SECONDS * _MILLIS),
         }
     address = properties.get("uri", "")
+    if properties.get("metastore", "").lower() == "hive":  # Paimon's
+        return {_HIVE: f"{ANSWER_SECONDS}s"}
+    if kind == "hive" or made_by.endswith(".HiveCatalog") or address.startswith("thrift:"):
+        return {f"hadoop.{_HIVE}": f"{ANSWER_SECONDS}s"}  # Iceberg's name for what it hands to the client
     unit = next((unit for driver, unit in _JDBC.items() if address.startswith(driver)), None)
     if unit is None:
         return {}

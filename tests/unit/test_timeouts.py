@@ -1,4 +1,7 @@
-"""Every catalog that is asked over a network has a limit for its answers, and what the operator says stays."""
+"""REST, JDBC (PostgreSQL, MySQL, MariaDB) and Hive catalogs have a limit for their answers, and what the operator says stays.
+
+Others (Glue, Nessie, classes of one's own) have the limits of their clients.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,18 @@ ANSWER = "rest.client.socket-timeout-ms"
         ),
         ({"type": "jdbc", "uri": "jdbc:sqlite:/x.db"}, {}),
         ({"type": "hadoop", "warehouse": "/w"}, {}),
+        ({"type": "hive", "uri": "thrift://h:9083"}, {"hadoop.hive.metastore.client.socket.timeout": "120s"}),
+        (
+            {"catalog-impl": "org.apache.iceberg.hive.HiveCatalog"},
+            {"hadoop.hive.metastore.client.socket.timeout": "120s"},
+        ),
+        ({"type": "hive", "hadoop.hive.metastore.client.socket.timeout": "9s"}, {}),
+        (
+            {"metastore": "hive", "uri": "thrift://h:9083"},
+            {"hive.metastore.client.socket.timeout": "120s"},
+        ),
+        ({"uri": "thrift://h:9083"}, {"hadoop.hive.metastore.client.socket.timeout": "120s"}),
+        ({"type": "nessie", "uri": "http://h"}, {}),
     ],
 )
 def test_limits_are_added_where_there_are_none(properties: dict[str, str], added: dict[str, str]) -> None:
