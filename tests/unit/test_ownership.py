@@ -312,7 +312,7 @@ def test_newer_metadata_of_this_table_that_its_catalog_does_not_lead_to() -> Non
             Refused, match=r"8\.metadata\.json is newer metadata of this very table"
         ) as refused:
             check_ownership("reap", view, [], [newer])
-        assert "drop one of the two registrations" in refused.value.hint
+        assert "remove the table from one of the two catalogs" in refused.value.hint
         assert "--adopt-folder" in refused.value.hint and "next commit" not in refused.value.hint
         check_ownership("reap", view, [], [replace(newer, path="s3a://lake/db/events/metadata/2.json")])
     lost = MetadataFile(path, "mine", MINE.location, updated_ms=1000, sequence_number=4)
@@ -375,7 +375,7 @@ def test_a_fork_is_seen_after_our_own_catalog_committed_again(tmp_path: Path) ->
     view = replace(MINE, location=str(tmp_path), log_since_ms=200, updated_ms=400)
     with pytest.raises(Refused, match=r"fork\.metadata\.json is metadata of this very table") as refused:
         check_ownership("reap", view, [], [MetadataFile(path, "mine", updated_ms=250)])
-    for words in ("drop one of the two registrations", "--adopt-folder", "--yes"):
+    for words in ("remove the table from one of the two catalogs", "--adopt-folder", "--yes"):
         assert words in refused.value.hint
     check_ownership("reap", view, [], [MetadataFile(path, "mine", updated_ms=199)])
 
