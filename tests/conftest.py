@@ -24,6 +24,8 @@ _QUICK_JAVA = "-XX:TieredStopAtLevel=1"
 _NO_PROGRAMS = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{_QUICK_JAVA} {_NO_PROGRAMS}")
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", f"{_QUICK_JAVA} -XX:+UseSerialGC")
+# Tables of tests are small: for polars, to wake a second thread takes longer than the work.
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 # Databases and tables of tests are thrown away, yet each of their many small writes waits for the disk: in memory, where there
 # is room for them. `TMPDIR` names another place.
