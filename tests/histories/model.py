@@ -38,6 +38,11 @@ def respelled(path: str, rng: Random) -> str:
     return rng.choice([name, name, f"file:{name}", f"file://{name}", f"{folder}//{last}"])
 
 
+def generated(number: int, stem: str = "") -> str:
+    """A name as Iceberg's library gives it: a file of any other name may be older than its table, and then nobody deletes it."""
+    return f"00000-{number}-{stem}{uuids.UUID(int=number)}"
+
+
 def there(name: str) -> bool:
     return Path(name).exists()
 
@@ -213,13 +218,13 @@ class Table:
         made = []
         for _ in range(count):
             self.ids += 1
-            path = self.data_path(f"{stem}{self.ids}.{suffix}", rng)
+            path = self.data_path(f"{generated(self.ids, stem)}.{suffix}", rng)
             made.append(File(path, self.disk.write(path, b"x" * rng.randrange(1, 9)), kind))
         return made
 
     def manifest(self, entries: Iterable[tuple[int, File]], rng: Random) -> Manifest:
         self.ids += 1
-        path = respelled(f"{self.folder}/metadata/{self.ids}-m0.avro", rng)
+        path = respelled(f"{self.folder}/metadata/{uuids.UUID(int=self.ids)}-m0.avro", rng)
         found = tuple(entries)
         made = Manifest(path, self.disk.write(path, b"m" * (len(found) + 1)), found)
         self.manifests[plain(path)] = made
@@ -240,7 +245,7 @@ class Table:
         head = self.meta.head(branch or MAIN)
         self.ids += 1
         self.sequence += 1
-        path = respelled(f"{self.folder}/metadata/snap-{self.ids}.avro", rng)
+        path = respelled(f"{self.folder}/metadata/snap-{self.ids}-1-{uuids.UUID(int=self.ids)}.avro", rng)
         self.disk.write(path, b"l")
         above = (None if head is None else head.id) if parent == -1 else parent
         named = tuple((_sometimes(each.path, rng), each) for each in manifests)

@@ -10,7 +10,7 @@ from typing import Any
 from lakewarden.errors import LakewardenError, Refused
 from tests.histories import writers
 from tests.histories.format import file_on_disk
-from tests.histories.model import Table, plain, respelled
+from tests.histories.model import Table, generated, plain, respelled
 from tests.histories.process import Crash
 from tests.histories.world import Promise, Settings, World
 from tests.histories.writers import a_snapshot, a_table
@@ -180,7 +180,7 @@ def write_along(world: World, rng: Random) -> None:
     if known is None or not known.live(beat.beat_at):
         known = world.writers[name] = Promise(table, None)
     known.until, known.prefixes = beat.until, prefixes
-    path = f"{folder}{rng.getrandbits(40):x}.parquet"
+    path = f"{folder}{generated(rng.getrandbits(40))}.parquet"
     world.disk.write(path, b"w" * rng.randrange(1, 9))
     if prefixes:
         known.files = set()
@@ -209,8 +209,9 @@ def load_begin(world: World, rng: Random) -> None:
     """Files wait to be adopted; they are registered before or after they are written, by name or by prefix."""
     table = a_table(world, rng)
     # Where they lie says nothing about which table they are for.
-    folder = f"{a_table(world, rng).folder}/data/load-{rng.getrandbits(40):x}/"
-    names = [f"{folder}{number}.parquet" for number in range(rng.randrange(1, 3))]
+    first = rng.getrandbits(40)
+    folder = f"{a_table(world, rng).folder}/data/load-{first:x}/"
+    names = [f"{folder}{generated(first + number)}.parquet" for number in range(rng.randrange(1, 3))]
     early = rng.random() < 0.5
     for name in names if early else ():
         world.disk.write(name, b"a" * rng.randrange(1, 9))
