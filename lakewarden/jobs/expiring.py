@@ -30,7 +30,7 @@ from lakewarden.jobs.context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.jobs.discard import ending
 from lakewarden.jobs.grounds import Grounds, places_of
 from lakewarden.jobs.handoff import handed_off
-from lakewarden.jobs.moved_on import moved_on
+from lakewarden.jobs.moved_on import read_again
 from lakewarden.jobs.strays import refuse_forked
 from lakewarden.model import HoldKind, RunState, TableView
 from lakewarden.plan import ManyDoomed, Plan
@@ -57,17 +57,15 @@ def prepare(
     Another tool may expire what was about to be read, and delete it: then the table as it is now is planned for.
     """
     ref = view.ref
-    for _ in range(_ATTEMPTS - 1):
+    for left in reversed(range(_ATTEMPTS)):
         try:
-            return _prepared(grounds, format_, view, policy, now)
+            made = _prepared(grounds, format_, view, policy, now)
+            break
         except (Refused, PolicyError):
             raise
-        except LakewardenError:
-            fresh = moved_on(view, lambda: format_.view(ref))
-            if fresh is None:
-                raise
-            view = fresh
-    return _prepared(grounds, format_, view, policy, now)
+        except LakewardenError as error:
+            view = read_again("expire", view, lambda: format_.view(ref), error, last=not left)
+    return made
 
 
 def _prepared(
@@ -122,8 +120,6 @@ def _attempt(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outco
     context.progress.begin(f"{plan.job} {view.ref}", 0)
     try:
         _write_down(grounds, context, view, files, ids, refs, changelogs)
-        detail = {"snapshot_ids": list(ids), "refs": refs, "changelogs": list(changelogs)}
-        context.step(DeletingStep.EXPIRING, detail)
         _commit(prepared, grounds, context)
         verdict = DoomedFiles(grounds.state).enforce(context.run_id, clock.now())
         context.step(DeletingStep.DOOMED, {"verdict": verdict.id, "files": files.num_rows})
@@ -136,14 +132,17 @@ def _commit(prepared: Prepared, grounds: Grounds, context: RunContext) -> None:
     """Expire on top of exactly the table on which the holds were asked for the last time, so often until none came between."""
     ref, plan = prepared.view.ref, prepared.plan
     ids, refs = expire.snapshots_to_drop(plan), expire.refs_to_drop(plan, prepared.view)
+    changelogs = expire.changelogs_to_drop(plan)
+    detail = {"snapshot_ids": list(ids), "refs": refs, "changelogs": list(changelogs)}
     for number in range(_COMMITS):
+        context.step(DeletingStep.EXPIRING, detail)  # each time: the run may have been taken over since
         now = context.format.view(ref)
         # A pin made since the plan is seen here, because it was written before its maker looked at the step that was
         # journaled; one made later sees that step, and its maker hears that the snapshot is going.
         _refuse_held(grounds, now, prepared.policy, ids)
         try:
             judged = replace(prepared.view, metadata_location=now.metadata_location)
-            context.format.expire(judged, ids, refs, expire.changelogs_to_drop(plan))
+            context.format.expire(judged, ids, refs, changelogs)
             return
         except MovedOn:
             clock.sleep(min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**number))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lakewarden import clock
+from lakewarden.errors import LakewardenError, Refused
 from lakewarden.model import TableView
 
 # Where snapshots leave one by one, what they need is deleted first, and they themselves a moment later.
@@ -19,3 +20,20 @@ def moved_on(view: TableView, look: Callable[[], TableView]) -> TableView | None
         if (fresh.metadata_location, fresh.version) != (view.metadata_location, view.version):
             return fresh
     return None
+
+
+def read_again(
+    action: str, view: TableView, look: Callable[[], TableView], error: LakewardenError, *, last: bool
+) -> TableView:
+    """The table as it is now, where it changed while it was read; else `error`. Refused if that was the last try."""
+    fresh = moved_on(view, look)
+    if fresh is None:
+        raise error
+    if last:
+        raise Refused(
+            action=action,
+            target=view.ref,
+            reason=f"the table changed each time it was read, and other tools deleted what was to be read ({error.message})",
+            hint="nothing was changed; run it again when other tools expire fewer snapshots",
+        ) from error
+    return fresh

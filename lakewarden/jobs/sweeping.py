@@ -29,7 +29,7 @@ from lakewarden.jobs.expire import refuse_without_gc
 from lakewarden.jobs.foreign import began, without_foreign
 from lakewarden.jobs.grounds import Grounds, places_of
 from lakewarden.jobs.inventory import read_inventory
-from lakewarden.jobs.moved_on import moved_on
+from lakewarden.jobs.moved_on import read_again
 from lakewarden.jobs.neighbours import Neighbours, named_files
 from lakewarden.jobs.strays import METADATA, read_strays, settled, unclaimed
 from lakewarden.jobs.sweep import Fate, Judged, Listing
@@ -81,9 +81,8 @@ def prepare(
             break
         except Refused:
             raise
-        except LakewardenError:  # somebody expired what was about to be read: the table as it is now counts
-            if not left or moved_on(fresh, lambda: format_.view(view.ref)) is None:
-                raise
+        except LakewardenError as error:  # others may have expired what was about to be read
+            read_again("sweep", fresh, lambda: format_.view(view.ref), error, last=not left)
     if policy.maybe_text("sweep_inventory") is not None:
         judged = _as_they_are_now(objects, judged, now - policy.hours("orphan_grace_hours"))
     made = sweep.plan(fresh, policy, judged, now, places.not_own(view))
@@ -175,16 +174,13 @@ def _proven(
 ) -> tuple[TableView, Proof]:
     """What every table needs, and that it is there. What somebody else expired while we looked is no damage: asked again."""
     ref = neighbours.view.ref
-    for _ in range(_ATTEMPTS - 1):
+    for left in reversed(range(_ATTEMPTS)):
         fresh, proof = neighbours.prove()
         try:
             _check_listing(listing, fresh, proof, format_, objects, neighbours.places)
-            return fresh, proof
-        except Refused:
-            if moved_on(fresh, lambda: format_.view(ref)) is None:
-                raise
-    fresh, proof = neighbours.prove()
-    _check_listing(listing, fresh, proof, format_, objects, neighbours.places)
+            break
+        except LakewardenError as error:
+            read_again("sweep", fresh, lambda: format_.view(ref), error, last=not left)
     return fresh, proof
 
 
