@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,9 @@ from tests.mutants.catalogue import PAGE, ROOT, Mutant, faults, filled, mutants
 # A mutant may make a test wait for something that no longer happens.
 _DEADLINE_SECONDS = 420
 _WHOLE_SECONDS = 3600
-_FAILED = 1  # pytest's exit code where tests ran and some failed; any other means that they did not run
+# pytest's exit code where tests ran and some failed, and that of a process which read memory that is not its own, as a
+# mutant may make it do. Any other means that the tests did not run.
+_FAILED = (1, -signal.SIGSEGV)
 
 
 def main() -> int:
@@ -97,10 +100,11 @@ def _is_killed(mutant: Mutant, copy: Path) -> bool:
         code = None
     finally:
         file.write_text(whole, "utf-8")
-    state = {_FAILED: "killed", 0: "SURVIVED", None: "NO ANSWER"}.get(code, f"DID NOT RUN ({code})")
+    killed = code in _FAILED
+    state = "killed" if killed else {0: "SURVIVED", None: "NO ANSWER"}.get(code, f"DID NOT RUN ({code})")
     seconds = f"{time.monotonic() - began:.0f} s"
     print(f"{state:9} {mutant.subject:10} {mutant.name}  [{mutant.test}]  {seconds}", flush=True)
-    return code == _FAILED
+    return killed
 
 
 def _pytest(copy: Path, tests: list[str], seconds: float) -> subprocess.CompletedProcess[str]:

@@ -55,6 +55,9 @@ def page_headers(path: Path) -> list[thrift.Struct]:
     return found
 
 
+CODEC = "write.parquet.compression-codec"
+
+
 def rewritten(tmp_path: Path, sources: list[Path], **more: Any) -> tuple[Path, Rewritten]:
     out = tmp_path / "out.parquet"
     return out, rewrite(task(out, sources, WIDE, digest=True, **more))
@@ -98,9 +101,12 @@ def test_a_damaged_page_without_a_checksum_stops_the_rewrite_by_name(tmp_path: P
     assert not (tmp_path / "out.parquet").exists()
 
 
-def test_a_damaged_page_header_stops_the_rewrite_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("codec", ["zstd", "gzip"])  # a frame of zstd says how long its content is
+def test_a_damaged_page_header_stops_the_rewrite_by_name(tmp_path: Path, codec: str) -> None:
     """A page's checksum covers its body. One bit of the size that its header states, and nobody can read the page."""
-    sources = [source(tmp_path / f"in-{n}.parquet", wide(n * MANY, MANY)) for n in range(4)]
+    sources = [
+        source(tmp_path / f"in-{n}.parquet", wide(n * MANY, MANY), compression=codec) for n in range(4)
+    ]
     at = pq.read_metadata(sources[1]).row_group(0).column(0).data_page_offset
     data = bytearray(sources[1].read_bytes())
     header, body = thrift.read(data, at)
@@ -109,7 +115,7 @@ def test_a_damaged_page_header_stops_the_rewrite_by_name(tmp_path: Path) -> None
     data[at:body] = wrong
     sources[1].write_bytes(bytes(data))
     with pytest.raises(DamagedSource) as caught:
-        rewritten(tmp_path, sources)
+        rewritten(tmp_path, sources, options=WriteOptions.from_properties({CODEC: codec}))
     assert caught.value.path == str(sources[1])
 
 
