@@ -493,7 +493,7 @@ def test_an_abandoned_run_is_unknown_while_the_table_cannot_be_read(
         lab.lw.run("compact", table)
     first = min(lab.lw.runs(table), key=lambda run: run.id)
     assert first.state is RunState.UNKNOWN, first.reason
-    assert "the table cannot be read to tell" in first.reason
+    assert "because the table cannot be read" in first.reason
     lab.lw.run("compact", table)
     first = min(lab.lw.runs(table), key=lambda run: run.id)
     assert first.state is RunState.DONE, first.reason
