@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakewarden import clock
 from lakewarden.errors import UsageError
-from lakewarden.model import Run, TableRef, cold_source
+from lakewarden.model import Run, TableRef
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.lineage.audit import Downstream
@@ -60,9 +60,11 @@ class Browsing:
         return self._seen.get(TableRef.parse(table)) is not None
 
     def cold_of(self, table: str) -> str:
-        """The table whose colder tier this one is, as it was last read; empty for a table of its own."""
+        """The table whose colder tier this one is, as hand-off recorded it; empty for a table of its own."""
+        from lakewarden.state.cold_tables import ColdTables
+
         seen = self._seen.get(TableRef.parse(table))
-        return cold_source(seen.properties) if seen else ""
+        return ColdTables(self.state).source(seen.properties, seen.uuid) if seen else ""
 
     # ------------------------------------------------------------ runs
 

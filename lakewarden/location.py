@@ -373,16 +373,10 @@ def numbered_parents(paths: pa.Array | pa.ChunkedArray) -> tuple[list[str], Any]
     return list(found.dictionary.to_pylist()), found.indices.to_numpy()
 
 
-def spellings(folder: str) -> tuple[str, ...]:
-    """How paths below a folder may begin, its own spelling first: writers of one table do not all agree."""
-    own, place = folder.rstrip("/") + "/", Location.of(folder)
-    found = [own]
-    if place.is_local:
-        plain = place.normal.rstrip("/") + "/"
-        found += [plain, f"file:{plain}", f"file://{plain}"]
-    elif place.scheme == "s3":
-        found += [f"{scheme}://{place.authority}{place.path.rstrip('/')}/" for scheme in S3]
-    return tuple(dict.fromkeys(found))
+def elsewhere(path: str, folder: Location, other: str) -> str | None:
+    """The same name below another folder, in that folder's spelling; None for a path that is not surely below the first."""
+    below = Location.of(path).below(folder)
+    return join(other, below) if below else None
 
 
 def shortest(paths: Iterable[str]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from lakewarden.errors import Refused
 from lakewarden.formats.seam import ColdHome
-from lakewarden.location import Location, join
+from lakewarden.location import Location, elsewhere
 from lakewarden.model import TableRef, TableView
 
 
@@ -27,9 +27,8 @@ def rehome(view: TableView, home: ColdHome) -> Callable[[str], str]:
     live = Location.of(view.location)
 
     def moved(path: str) -> str:
-        below = Location.of(path).below(live)
-        if below:
-            return join(home.location, below)
+        if (place := elsewhere(path, live, home.location)) is not None:
+            return place
         raise Refused(
             action="hand off",
             target=view.ref,

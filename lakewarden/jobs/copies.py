@@ -25,7 +25,7 @@ from lakewarden.engine.spark import fan_out, parallelism
 from lakewarden.errors import LakewardenError, Refused
 from lakewarden.formats.seam import ColdHome, ColdTier, Copying
 from lakewarden.jobs.context import RunContext
-from lakewarden.location import same, spellings
+from lakewarden.location import same
 from lakewarden.model import TableView
 from lakewarden.state.cold_files import ColdFile, ColdFiles
 from lakewarden.state.database import State
@@ -69,11 +69,6 @@ def _still_there(home: ColdHome, copies: Mapping[str, ColdFile]) -> dict[str, Co
 
 def without(files: pa.Table, paths: Collection[str]) -> pa.Table:
     return files.filter(pc.invert(pc.is_in(files["path"], pa.array(list(paths), pa.string()))))
-
-
-def prefixes(view: TableView, home: ColdHome) -> tuple[tuple[str, str], ...]:
-    """What paths of the table's files begin with, and in the colder tier."""
-    return tuple((each, f"{home.location}/") for each in spellings(view.location))
 
 
 def place(move: Callable[[str], str], path: str) -> str | None:
@@ -143,7 +138,7 @@ class Copier:
             self.move(path),
             self.view.io,
             self.home.io,
-            rehome=prefixes(self.view, self.home) if step.change == "deletes" else (),
+            rehome=(self.view.location, self.home.location) if step.change == "deletes" else None,
             storage_class=None if step.instant else self.storage_class,
         )
 

@@ -48,7 +48,7 @@ def discard(
     table: TableRef,
     uuid: str,
     run_id: str,
-    begun: Set[int],
+    begun: Set[int] | None,
     groups: Collection[int],
     *,
     prefixes: Iterable[str] = (),
@@ -56,16 +56,17 @@ def discard(
 ) -> Fate:
     """The only way to remove outputs of a run: what lies under the prefixes it journaled, and files that others named for it.
 
-    `begun` are the groups whose commit was journaled as begun. Where one of these groups is among them, the table is asked.
+    `begun` are the groups whose commit this very process began. Where one of these groups is among them, the table is asked. It
+    is always asked for the run of another process (None): a journal that was restored from a backup may lack the commit.
     """
-    sent = not begun.isdisjoint(groups)
+    sent = begun is None or not begun.isdisjoint(groups)
     try:
         io = format_.write_properties(table)
         planned = _under(prefixes, io)
         wanted = [*planned, *native]
         if not wanted:
             return Fate.GONE
-        if sent:
+        if begun is None or sent:
             unnamed, named = ask_table(format_, table, uuid, wanted)
         else:
             unnamed, named = never_sent(wanted, groups, begun), ()

@@ -47,7 +47,7 @@ class Ended:
 
 def execute(plan: Plan, view: TableView, policy: Policy, context: RunContext) -> Outcome:
     """Do what the plan says. Ctrl-C stops the merging and lets a commit that has begun finish."""
-    context.step(StepName.WRITING, {"outputs": {}})
+    context.step(StepName.WRITING, {"outputs": {}, "table_uuid": view.uuid})
     units = commit_units(plan.merges(), policy.maybe_int("rewrite_max_commits"))
     context.progress.begin(f"{plan.job} {view.ref}", sum(each.bytes for each in plan.merges()))
     merging = _Merging(plan, view, policy, context)

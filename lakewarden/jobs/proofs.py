@@ -19,7 +19,7 @@ from lakewarden.engine.kernels.copying import NEVER, Copied, CopyTask, copy, mea
 from lakewarden.formats.seam import ColdHome
 from lakewarden.jobs.archived import changed, in_archive
 from lakewarden.jobs.context import RunContext
-from lakewarden.jobs.copies import in_tasks, place, prefixes, record
+from lakewarden.jobs.copies import in_tasks, place, record
 from lakewarden.jobs.grounds import Grounds
 from lakewarden.location import inside
 from lakewarden.model import TableView
@@ -150,6 +150,6 @@ class _Proof:
         whole = {each.source for each in plain}
         # Some were not copied as they are. What is neither is told from them by its checksum, and left alone.
         rest = [each for each in tasks if each.source not in whole and self.tier.may_name(each.source)]
-        moves = prefixes(self.view, self.home)
+        moves = (self.view.location, self.home.location)
         again = in_tasks(self.context, [replace(each, rehome=moves) for each in rest], copy)
         return plain + [each for each in again if not each.trouble]

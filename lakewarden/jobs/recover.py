@@ -1,7 +1,7 @@
 """Settling what an earlier run left open: what it committed stands, what it only wrote is removed, and the journal says so.
 
-Each journaled step leaves one question open. After WRITING: outputs may lie under the journaled prefixes, and no commit
-can have happened; they are removed. After COMMITTING: the table knows, by run id and group. If it has the snapshot the
+Each journaled step leaves one question open. After WRITING: outputs may lie under the journaled prefixes; those that the
+table does not name are removed, and it is asked, because a state database from a backup may lack later steps. After COMMITTING: the table knows, by run id and group. If it has the snapshot the
 commit happened; if not, the outputs stay as orphans, because a commit on its way to a slow catalog may still come.
 """
 
@@ -17,7 +17,7 @@ from lakewarden import clock
 from lakewarden.errors import Busy, LakewardenError, Refused
 from lakewarden.formats.seam import TableFormat
 from lakewarden.jobs.context import StepName
-from lakewarden.jobs.discard import discard, names_any
+from lakewarden.jobs.discard import Fate, discard, names_any
 from lakewarden.model import Owner, Run, RunState, Step, TableRef
 from lakewarden.state.runs import Journal, is_gone
 
@@ -203,18 +203,22 @@ def _planned(steps: Sequence[Step]) -> Mapping[str, Any]:
 
 
 def _remove_uncommitted(format_: TableFormat, table: TableRef, run: Run, steps: Sequence[Step]) -> int:
-    """Outputs of groups whose commit was never tried; how many groups. Gone already is fine."""
+    """Outputs of groups whose commit was never tried, as far as the journal knows, and that the table does not name; how
+    many groups. Gone already is fine."""
     begun = {number for s in steps if s.name == StepName.COMMITTING for number in s.detail["groups"]}
+    uuid = next((str(s.detail.get("table_uuid", "")) for s in steps if s.name == StepName.WRITING), "")
     evidence = {s.detail["group"] for s in steps if s.name == StepName.EVIDENCE}
     stay = begun | evidence
     prefixes = {number: paths for number, paths in _planned(steps).items() if int(number) not in stay}
+    removed = 0
     try:
         for number, paths in prefixes.items():
-            discard(format_, table, "", run.id, begun, [int(number)], prefixes=paths)
+            fate = discard(format_, table, uuid, run.id, None, [int(number)], prefixes=paths)
+            removed += fate is Fate.GONE
     except (OSError, Refused) as error:
         # Keeping a file too long cannot damage the table.
         log.warning("outputs of run %s stay as orphans: %s", run.id, error)
-    return len(prefixes)
+    return removed
 
 
 def _state(run: Run, commits: _Commits) -> RunState:

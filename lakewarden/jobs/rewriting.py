@@ -108,9 +108,8 @@ def _round(plan: Plan, view: TableView, files: FileSet, policy: Policy, context:
     for said in odd_properties(context.format.parquet_properties(view)) if prefixes else ():
         log.warning("%s: %s", view.ref, said)
         context.progress.note(f"{view.ref}: {said}")
-    context.step(
-        StepName.WRITING, {"outputs": {str(number): list(paths) for number, paths in prefixes.items()}}
-    )
+    outputs = {str(number): list(paths) for number, paths in prefixes.items()}
+    context.step(StepName.WRITING, {"outputs": outputs, "table_uuid": view.uuid})
     rewriting = _Rewriting(plan, view, files, policy, context, prefixes)
     units = commit_units(groups, policy.maybe_int("rewrite_max_commits"))
     context.progress.begin(f"{plan.job} {view.ref}", sum(group.bytes for group in groups))

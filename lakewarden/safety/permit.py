@@ -70,7 +70,7 @@ class Unnamed:
 
 
 def never_sent(paths: Iterable[str], groups: Iterable[int], begun: Set[int]) -> Unnamed:
-    """Outputs of groups for which no commit was begun: nothing can name them. `begun` is what the journal says."""
+    """Outputs of groups for which this process began no commit: nothing can name them. A journal is no evidence of that."""
     tried = sorted(begun & set(groups))
     if tried:
         raise Refused(

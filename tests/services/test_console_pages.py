@@ -15,10 +15,12 @@ from playwright.sync_api import Browser, Page, expect
 from lakewarden import Lakewarden, clock
 from lakewarden.health.portrait import DueLine, HoldLine, PartLine, Portrait, RefLine, SnapshotLine
 from lakewarden.model import Job, RunState, Trigger
+from lakewarden.state.cold_files import ColdFile, ColdFiles
 from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.owner import current_owner
 from lakewarden.state.run_progress import Moment, RunProgress
+from lakewarden.state.schema import homes
 from lakewarden.state.standings import PASS, SEEN, Standing, Standings
 from tests.support.browser import PHONE, WIDE, chromium, page, widest
 from tests.support.console import OPERATE, READ, TABLE, Running, console, end_run, see
@@ -436,10 +438,28 @@ def test_a_table_that_cannot_be_read_says_since_when_and_how_old_its_numbers_are
     expect(opened.locator(".title")).not_to_contain_text("just now")
 
 
+def copied(warden: Lakewarden, cold: str) -> None:
+    """As hand-off records a copy in the cold table's folder."""
+    home = {
+        "table_uuid": f"uuid-{cold}",
+        "table_name": cold,
+        "location": "/cold/events",
+        "since": clock.now(),
+    }
+    with warden.state.write() as connection:
+        connection.execute(homes.insert().values(home))
+    ColdFiles(warden.state).add(
+        f"uuid-{TABLE}", [ColdFile("/lake/a", "/cold/events/a", 1, "x")], "run-1", clock.now()
+    )
+
+
 def test_a_cold_table_is_shown_as_what_it_is(plain: tuple[Lakewarden, Page]) -> None:
     warden, opened = plain
-    see(warden, "cold.db.events", **{"cold-tier.source": TABLE})
+    cold = "cold.db.events"
+    see(warden, cold, **{"cold-tier.source": TABLE})
     see(warden, TABLE)
+    assert warden.cold_of(cold) == "", "whoever writes a table can say so"
+    copied(warden, cold)
     due = (DueLine("expire", False, "refusing to expire: gc.enabled=false", error=True),)
     for table in (TABLE, "cold.db.events"):
         found = look(table, 80)

@@ -15,9 +15,11 @@ import pytest
 from lakewarden.engine.objects import Objects
 from lakewarden.errors import Refused
 from lakewarden.jobs.backups import WITNESS
+from lakewarden.jobs.context import StepName
 from lakewarden.location import local_path
-from lakewarden.model import RunState
+from lakewarden.model import Owner, RunState
 from lakewarden.state.generation import Generations
+from lakewarden.state.runs import Journal
 from tests.support.lab import Lab
 from tests.support.paimon import PaimonLab
 
@@ -66,6 +68,29 @@ def put_back_whole(lab: Lab | PaimonLab) -> Iterator[None]:
 
 def wanted(lab: Lab | PaimonLab, table: str) -> str:
     return next(each.path for each in lab.lw.doomed(table, 1000).files if each.kind == "data")
+
+
+def test_outputs_stay_whose_commit_a_restored_journal_forgot(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backup was taken while the compaction wrote its files. The table, not the journal, knows that they were committed."""
+    table = lab.messy(files=4)
+    before, backups, journaled = lab.rows(table), [], Journal.step
+
+    def step(journal: Journal, run_id: str, owner: Owner, name: str, *more: Any, **options: Any) -> Any:
+        made = journaled(journal, run_id, owner, name, *more, **options)
+        if name == StepName.WRITING and not backups:
+            backups.append(backed_up(lab))
+        return made
+
+    monkeypatch.setattr(Journal, "step", step)
+    small = {"rewrite_min_input_files": 2}
+    assert lab.lw.run("compact", table, small).state is RunState.DONE
+    lab.lw.state.engine.dispose()
+    put_back(lab, backups[0])
+    outputs = lab.on_disk()
+    assert lab.lw.run("compact", table, small).state is RunState.NOTHING_TO_DO
+    assert outputs.keys() <= lab.on_disk().keys() and lab.rows(table) == before
 
 
 def test_a_file_restored_after_the_backup_is_not_deleted(lab: Lab) -> None:

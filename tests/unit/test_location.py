@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lakewarden.location import (
     Location,
     all_inside,
+    elsewhere,
     hashes,
     inside,
     local_path,
@@ -18,7 +19,6 @@ from lakewarden.location import (
     same,
     scheme_of,
     shortest,
-    spellings,
 )
 
 SURE = [
@@ -142,4 +142,16 @@ def test_two_dots_lead_out_of_a_folder(head: str) -> None:
 def test_names_to_open() -> None:
     assert local_path("file:///lake/a%20b") == "/lake/a%20b" and local_path("s3://b/x") is None
     assert scheme_of("S3A://b/x") == "s3a" and scheme_of("/lake/dt=12:30") == "file"
-    assert spellings("s3://b/t")[1:] == ("s3a://b/t/", "s3n://b/t/")
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("s3n://b/t/d/x", "s3://cold/t/d/x"),
+        ("s3a://b/t/x", "s3://cold/t/x"),
+        ("s3://b/t2/x", None),
+        ("s3://b/t", None),
+    ],
+)
+def test_the_same_name_below_another_folder(path: str, place: str | None) -> None:
+    assert elsewhere(path, Location.of("s3://b/t/"), "s3://cold/t/") == place

@@ -33,7 +33,7 @@ _TROUBLE = (MissingSource, Stray, OSError, ValueError, pa.ArrowException, BotoCo
 
 @dataclass(frozen=True, slots=True)
 class CopyTask:
-    """`rehome` is of files that name others inside: what a path begins with, and in the copy. Without it bytes stay as they are.
+    """`rehome` is of files that name others inside: the table's folder, and the copy's. Without it bytes stay as they are.
 
     `known` is what the copy was when it was made: one that has become something else is written again, if it will be that.
     """
@@ -43,7 +43,7 @@ class CopyTask:
     source_io: Mapping[str, str]
     target_io: Mapping[str, str]
     pace: Pace | None = None
-    rehome: tuple[tuple[str, str], ...] = ()
+    rehome: tuple[str, str] | None = None
     storage_class: str | None = None  # on S3
     known: tuple[int, str] | None = None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakewarden.engine.kernels.storage import Store
+from lakewarden.location import Location, elsewhere
 
-# What a path begins with, and what it begins with in the copy.
-Prefixes = Sequence[tuple[str, str]]
+# The table's folder, and the copy's.
+Move = tuple[str, str]
 
 # The column of a position delete file that has the path of a data file.
 _PATH = "file_path"
@@ -32,23 +33,24 @@ class Stray(Exception):
     """A delete file cannot follow its data files: one lies elsewhere, or the file is not what it should be."""
 
 
-def moved(path: str, prefixes: Prefixes) -> str:
-    for old, new in prefixes:
-        if path.startswith(old):
-            return new + path[len(old) :]
-    raise Stray(f"it deletes rows of {path}, which lies outside the table")
+def moved(path: str, move: Move) -> str:
+    """Where the data file lies in the copy. It must be spelled as the copy's manifests spell it: readers compare texts."""
+    live, copy = move
+    if (place := elsewhere(path, Location.of(live), copy)) is None:
+        raise Stray(f"it deletes rows of {path}, which lies outside the table")
+    return place
 
 
 @contextmanager
-def rehomed(store: Store, path: str, prefixes: Prefixes) -> Iterator[IO[bytes]]:
+def rehomed(store: Store, path: str, move: Move) -> Iterator[IO[bytes]]:
     """The file as its copy shall be, to be read from the start."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY, prefix="lakewarden-") as made:
         with store.open(path) as file:
             store.throttle.read(file.size())
             if path.endswith(".puffin"):
-                _puffin(file, made, prefixes)
+                _puffin(file, made, move)
             else:
-                _parquet(file, made, prefixes)
+                _parquet(file, made, move)
         made.seek(0)
         yield made
 
@@ -67,7 +69,7 @@ def same_deletes(store: Store, path: str, made: IO[bytes]) -> bool:
         return all(one.equals(other) for one, other in pairs)
 
 
-def _parquet(file: pa.NativeFile, made: Any, prefixes: Prefixes) -> None:
+def _parquet(file: pa.NativeFile, made: Any, move: Move) -> None:
     if _PATH not in pq.ParquetFile(file).schema_arrow.names:
         raise Stray("it is no position delete file: it has no column file_path")
     # A delete that is read wrongly would be written again as a right one.
@@ -83,7 +85,7 @@ def _parquet(file: pa.NativeFile, made: Any, prefixes: Prefixes) -> None:
         for number in range(source.num_row_groups):
             group = source.read_row_group(number)
             paths = pa.chunked_array(
-                [_moved_column(each, prefixes) for each in group.column(place).chunks], pa.string()
+                [_moved_column(each, move) for each in group.column(place).chunks], pa.string()
             )
             writer.write_table(group.set_column(place, field, paths), row_group_size=max(1, group.num_rows))
 
@@ -94,13 +96,13 @@ def _own_words(source: pq.ParquetFile) -> dict[bytes, bytes]:
     return {key: value for key, value in found.items() if key != b"ARROW:schema"}
 
 
-def _moved_column(column: pa.DictionaryArray, prefixes: Prefixes) -> pa.Array:
+def _moved_column(column: pa.DictionaryArray, move: Move) -> pa.Array:
     """Each path once, however many rows have it."""
-    names = [None if each is None else moved(each, prefixes) for each in column.dictionary.to_pylist()]
+    names = [None if each is None else moved(each, move) for each in column.dictionary.to_pylist()]
     return pa.DictionaryArray.from_arrays(column.indices, pa.array(names, pa.string())).cast(pa.string())
 
 
-def _puffin(file: pa.NativeFile, made: Any, prefixes: Prefixes) -> None:
+def _puffin(file: pa.NativeFile, made: Any, move: Move) -> None:
     size = file.size()
     file.seek(max(0, size - 12))
     tail = file.read(12)
@@ -115,7 +117,7 @@ def _puffin(file: pa.NativeFile, made: Any, prefixes: Prefixes) -> None:
     footer = json.loads(payload)
     for blob in footer["blobs"]:
         if _REFERENCED in blob.get("properties", {}):
-            blob["properties"][_REFERENCED] = moved(blob["properties"][_REFERENCED], prefixes)
+            blob["properties"][_REFERENCED] = moved(blob["properties"][_REFERENCED], move)
     file.seek(0)
     left = start
     while left:
