@@ -265,7 +265,7 @@ class Holding:
     def _adopting(self) -> Adopting:
         from lakewarden.jobs.adopting import Adopting
 
-        return Adopting(self.state, self.journal, self._format_for, self._policy_of)
+        return Adopting(self.state, self.journal, self._format_for, self._policy_of, lambda: self.lake.spark)
 
 
 def _ref(table: str | TableRef) -> TableRef:

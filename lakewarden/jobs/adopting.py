@@ -17,7 +17,10 @@ from datetime import datetime
 from typing import Any
 
 from lakewarden import clock
+from lakewarden.engine.kernels.bounds import BoundsTask, check_bounds
+from lakewarden.engine.spark import fan_out, parallelism
 from lakewarden.errors import Busy, CommitLost, CommitUnknown, LakewardenError, Refused, UsageError
+from lakewarden.formats.refusals import not_adopted
 from lakewarden.formats.seam import Adoption, TableFormat
 from lakewarden.jobs.context import DeletingStep, Outcome
 from lakewarden.jobs.discard import ending
@@ -49,6 +52,7 @@ class Adopting:
     journal: Journal
     format_for: Callable[[TableRef], TableFormat]
     policy_of: Callable[[TableView], Policy]
+    spark: Callable[[], Any]
 
     @property
     def loads(self) -> Loads:
@@ -97,6 +101,7 @@ class Adopting:
         foresee(view.ref, OPERATION, run.id, policy, run.trigger, self.state)
         format_ = lineaged(self.format_for(view.ref), policy, self.state)
         adoption = format_.check_adoption(view.ref, paths)
+        self._refuse_wrong_bounds(view, paths, format_.write_properties(view.ref), run.id)
         # Only now: a path that cannot be adopted does not become one of the load's.
         if not self.loads.claim(load, run.id, paths):
             raise _meanwhile("adopt", load)
@@ -107,6 +112,17 @@ class Adopting:
         self.journal.step(run.id, owner, DeletingStep.ADOPTED, {"snapshot_id": snapshot_id}, clock.now())
         self.loads.end(replace(load, run_id=run.id), LoadState.ADOPTED, clock.now())
         return Outcome(RunState.DONE, "", _counters(adoption), (snapshot_id,))
+
+    def _refuse_wrong_bounds(
+        self, view: TableView, paths: Sequence[str], io: Mapping[str, str], run_id: str
+    ) -> None:
+        """Footers become the table's bounds, and tell the partition. Files of unknown writers are decoded for that."""
+        share = max(1, -(-len(paths) // parallelism(self.spark())))
+        tasks = [BoundsTask(tuple(paths[at : at + share]), dict(io)) for at in range(0, len(paths), share)]
+        what = f"lakewarden {view.ref}: statistics of {len(paths)} files"
+        wrong = [each for part in fan_out(self.spark(), check_bounds, tasks, run_id, what) for each in part]
+        if wrong:
+            raise not_adopted(view.ref, *wrong[0], len(wrong) - 1)
 
     def _refuse_unfit(self, load: Load, paths: tuple[str, ...], view: TableView) -> None:
         if load.state is LoadState.FAILED:

@@ -286,6 +286,35 @@ def test_a_load_becomes_part_of_the_table_in_one_snapshot(lab: Lab) -> None:
     assert lab.rows(table) == sorted([*before, *added], key=repr), "a rewrite reads them as they are"
 
 
+def by_an_unknown_writer(path: str, least: int | None = None, stated: int | None = None) -> str:
+    """The file's footer with another writer's name and, instead of one bound of `id`, another."""
+    file = Path(path)
+    content = file.read_bytes()
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    footer = content[start:].replace(b"parquet-cpp-arrow version", b"parquet-someone version  ")
+    if least is not None and stated is not None:
+        assert least.to_bytes(8, "little") in footer
+        footer = footer.replace(least.to_bytes(8, "little"), stated.to_bytes(8, "little"))
+    file.write_bytes(content[:start] + footer)
+    assert pq.read_metadata(path).created_by.startswith("parquet-someone")
+    return path
+
+
+def test_what_an_unknown_writer_says_of_its_values_is_compared_with_them(lab: Lab) -> None:
+    """Bounds in footers become the table's: by a wrong one readers do not find rows, and deletes drop whole files."""
+    table = lab.create()
+    right = by_an_unknown_writer(day(lab, "a.parquet", FIRST, 100))
+    wrong = by_an_unknown_writer(day(lab, "b.parquet", FIRST, 200), 200, 201)
+    load = begun(lab, table, right, wrong)
+    with pytest.raises(
+        Refused, match=r"b\.parquet.*column id that it goes from 201 to 202.*200 to 202.*someone"
+    ) as told:
+        lab.lw.stage_adopt(load)
+    assert told.value.exit_code == 12 and not lab.snapshots(table)
+    assert lab.lw.stage_adopt(begun(lab, table, right)).counters["files_added"] == 1
+    assert len(lab.rows(table)) == 3
+
+
 def test_adopting_twice_changes_nothing_and_says_so(lab: Lab) -> None:
     table = lab.create()
     load = begun(lab, table, day(lab, "a.parquet", FIRST))
