@@ -99,6 +99,9 @@ def execute(plan: Plan, view: TableView, context: RunContext) -> Outcome:
         return _ended(RunState.UNKNOWN, error.message, plan, view, snapshots, context)
     finally:
         context.progress.end()
+    if not snapshots:
+        reason = "the format's library folded none of these manifests"
+        return _ended(RunState.NOTHING_TO_DO, reason, plan, view, snapshots, context)
     return _ended(RunState.DONE, "", plan, view, snapshots, context)
 
 

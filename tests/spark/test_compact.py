@@ -454,3 +454,23 @@ def test_manifests_of_a_table_with_a_time_column_are_rewritten(lab: Lab) -> None
     loaded.refresh()
     loaded.updateSchema().deleteColumn("t").commit()
     assert lab.rows(table) == before
+
+
+def test_manifests_of_deletes_that_are_not_folded_are_no_success(lab: Lab) -> None:
+    """Without Spark's action the library folds manifests of data files only. A run that folds none is no progress."""
+    merging = {"format-version": "2", "write.delete.mode": "merge-on-read"}
+    table = lab.create("id bigint, s string", "", **merging)
+    lab.sql(f"insert into {table} select id, 'x' from range(0, 80, 1, 8)")
+    for key in range(8):
+        lab.sql(f"delete from {table} where id = {key * 10}")
+    loaded = _loaded(lab, table)
+    loaded.updateSchema().addColumn(
+        "t", lab.spark._jvm.org.apache.iceberg.types.Types.TimeType.get()
+    ).commit()
+    snapshots = len(lab.snapshots(table))
+    run = lab.lw.run("rewrite-manifests", table, {"manifest_rewrite_min_manifests": 2})
+    assert (run.state, run.reason) == (
+        RunState.NOTHING_TO_DO,
+        "the format's library folded none of these manifests",
+    )
+    assert len(lab.snapshots(table)) == snapshots

@@ -499,6 +499,19 @@ def test_an_abandoned_run_is_unknown_while_the_table_cannot_be_read(
     assert first.state is RunState.DONE, first.reason
 
 
+def test_an_expiry_that_was_not_sent_is_no_unknown_outcome(lab: Lab) -> None:
+    table = lab.messy(files=4, days=1)
+
+    class Fails:
+        def expire(self, *_: Any) -> str:
+            return str(lab.spark._jvm.java.lang.Long.parseLong("the answer is not JSON"))
+
+    with patch.object(Catalogs, "expiry", Fails()):
+        run = lab.lw.run("expire", table, EXPIRE)
+    assert run.state is RunState.FAILED, run.reason
+    assert "before it was sent" in run.reason and len(lab.snapshots(table)) == 4
+
+
 def test_an_error_before_the_commit_was_sent_is_no_unknown_outcome(lab: Lab) -> None:
     table = lab.messy(files=8, days=1)
     manifest = Path(normal(lab.sql(f"select path from {table}.manifests")[0].path))

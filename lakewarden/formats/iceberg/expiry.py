@@ -6,15 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 
 from lakewarden import clock
-from lakewarden.errors import CommitLost, CommitRefused, CommitUnknown, LakewardenError
+from lakewarden.errors import CommitLost, CommitNotSent, CommitRefused, CommitUnknown, LakewardenError
 from lakewarden.formats.iceberg.catalog import Catalogs
 from lakewarden.formats.iceberg.commit import (
     CONFLICT,
     REFUSED,
     SETTLE_WAITS,
     UNKNOWN,
+    Sending,
     refuse_foreign_log,
-    watched,
 )
 from lakewarden.formats.jvm import JavaError, is_java, java_reason
 from lakewarden.formats.seam import HeldByRef, MovedOn
@@ -24,8 +24,9 @@ from lakewarden.model import TableView
 def expire(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], refs: Mapping[str, int]) -> None:
     """One commit on top of exactly the view that was judged; MovedOn where others came first. HeldByRef: a ref names one of them now."""
     ids, names = json.dumps(sorted(snapshot_ids)), json.dumps(dict(refs))
+    sending = Sending(catalogs, view.ref)
     try:
-        table = watched(catalogs, view.ref, catalogs.load(view.ref)).table()
+        table = sending.watched(catalogs.load(view.ref))
         told = catalogs.expiry.expire(table, view.uuid, view.metadata_location, ids, names)
     except JavaError as error:
         refuse_foreign_log(view.ref, error)
@@ -37,6 +38,8 @@ def expire(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], ref
             if _remaining(catalogs, view, ids, names):
                 raise CommitRefused(table=view.ref, reason=java_reason(error)) from error
             return  # the refusal was the answer to a repeated request: the first copy was taken
+        if not sending.sent:
+            raise CommitNotSent(table=view.ref, reason=java_reason(error)) from error
         _settle(catalogs, view, ids, names, error)
         return
     answer = json.loads(told)
