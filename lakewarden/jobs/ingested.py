@@ -16,7 +16,7 @@ from lakewarden.errors import PolicyError, UsageError
 from lakewarden.formats.seam import TableFormat
 from lakewarden.lineage.audit import MANIFESTS, Commit, Ingested, Node, recorded_origins, rewrites
 from lakewarden.lineage.history import Entry, Source
-from lakewarden.location import name_of, normal
+from lakewarden.location import Location, name_of
 from lakewarden.model import TableView
 from lakewarden.policy.filters import wrong_filter
 
@@ -48,7 +48,8 @@ class Asking:
         """The commits that added the file, and those that removed it."""
         format_, view = self._table()
         rows = format_.additions(view, None, name_of(path)).to_pylist()
-        own = [row for row in rows if normal(row["path"]) == normal(path)]
+        place = Location.of(path)
+        own = [row for row in rows if Location.of(row["path"]).may_be(place)]
         if not own:
             raise UsageError(
                 reason=f"find {path} in {self.table}: no snapshot that the table still has names it as a data file",

@@ -445,12 +445,13 @@ def _chosen(
     chosen = doomed.c.verdict_id.in_(mine)
     if path is None:
         return chosen
-    from lakewarden.location import name_of, normal
+    from lakewarden.location import Location, name_of
 
-    # All spellings of a path end in the same name; which of these are the same file, the normal form decides.
+    # All spellings of a path end in the same name.
+    place = Location.of(path)
     named = doomed.c.path.endswith(name_of(path), autoescape=True)
     alike = connection.execute(select(doomed.c.id, doomed.c.path).where(chosen, named))
-    return among(connection, [row.id for row in alike if normal(row.path) == normal(path)])
+    return among(connection, [row.id for row in alike if Location.of(row.path).may_be(place)])
 
 
 def _tally(connection: Connection, verdict_id: str, states: Sequence[FileState]) -> Tally:

@@ -83,6 +83,27 @@ def test_copied_pages_are_read_and_proven(lab: Lab) -> None:
     assert (done.state, done.stored_agrees, done.added.rows) == (Verdict.PROVEN, None, 400_000), done.reason
 
 
+@pytest.mark.parametrize(
+    ("rows", "policy", "proof"),
+    [
+        (100, {}, "rows"),
+        (100, {"rewrite_digest": "off"}, "count"),
+        (100, {"rewrite_engine": "iceberg"}, "count"),
+        (100, {"rewrite_engine": "iceberg", "rewrite_digest": "rows"}, "count"),
+        (200_000, {"rewrite_digest": "off"}, "count+pages"),
+        (200_000, {"rewrite_digest": "rows"}, "rows"),
+    ],
+)
+def test_a_commit_claims_no_more_than_was_proven(
+    lab: Lab, rows: int, policy: dict[str, Any], proof: str
+) -> None:
+    table = lab.messy(files=2, rows=rows, days=1)
+    compacted(lab, table, **policy)
+    summary = newest(lab, table).summary
+    assert summary["lineage.proof"] == proof
+    assert ("lineage.digest" in summary) is (proof == "rows")
+
+
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_a_compaction_of_deletes_is_proven(lab: Lab, version: str) -> None:
     table = lab.messy(files=3, days=1, **MERGE_ON_READ, **{"format-version": version})

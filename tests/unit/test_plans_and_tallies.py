@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from lakewarden.actions import Bin, DropDeletes, RewriteGroup, Source
 from lakewarden.config import BudgetsConfig
+from lakewarden.engine.native import _rows_differ
 from lakewarden.errors import UsageError
 from lakewarden.jobs import compact, manifests
 from lakewarden.jobs.rewriting import _chores, commit_units
@@ -76,6 +77,14 @@ def test_when_a_period_ends(transform: str, value: int | None, end: datetime | N
 def group(number: int, size: int = 100) -> RewriteGroup:
     source = Source(f"/f{number}", size, 10, 0, 10, 1, None)
     return RewriteGroup(number, 0, f"day={number}", 0, 0, (Bin((source,)),), "small")
+
+
+@pytest.mark.parametrize(("rows", "wrong"), [(10, False), (9, True), (11, True)])
+def test_rows_that_the_formats_own_writer_wrote_are_counted(rows: int, wrong: bool) -> None:
+    trouble = _rows_differ(group(0), rows, "Iceberg")
+    assert (trouble is not None) is wrong
+    if trouble is not None:
+        assert str(trouble) == f"expected 10 rows, Iceberg's own writer gave {rows}"
 
 
 def ended(*states: RunState, interrupted: bool = False, cut_short: str = "") -> RunState:

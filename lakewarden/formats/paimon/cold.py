@@ -32,6 +32,7 @@ from lakewarden.formats.paimon.metadata import GAP, NOTHING, Files, Root, main_s
 from lakewarden.formats.paimon.reach import Reach
 from lakewarden.formats.paimon.reader import PaimonReader
 from lakewarden.formats.seam import ColdHome, Copying
+from lakewarden.location import Location, join
 from lakewarden.model import COLD_SOURCE, COLD_SOURCE_UUID, Ref, TableRef, TableView
 
 _DATA = pa.array(["data", "index"])
@@ -223,19 +224,16 @@ class PaimonCold:
 
     def _filled(self, cold: TableView) -> dict[str, Mapping[str, Any]]:
         """What stands in for snapshots, by path below the table's folder."""
-        folder = f"{cold.location.rstrip('/')}/"
         known = {each.file for each in _roots(cold)}
         return {
-            path.removeprefix(folder): json.loads(self.store(cold.ref.catalog).read(path))
-            for path in cold.handle.metadata.files
-            if path.startswith(f"{folder}snapshot/") and path not in known
+            f"snapshot/{name}": json.loads(self.store(cold.ref.catalog).read(path))
+            for name, path in _metadata_files(cold, "snapshot")
+            if path not in known
         }
 
     def _schemas(self, view: TableView) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        folder = f"{view.location.rstrip('/')}/schema/"
-        for path in view.handle.metadata.files:
-            if path.startswith(folder):
-                yield f"schema/{path.removeprefix(folder)}", self._schema(view, path)
+        for name, path in _metadata_files(view, "schema"):
+            yield f"schema/{name}", self._schema(view, path)
 
     def _schema(self, view: TableView, path: str) -> Mapping[str, Any]:
         """As the live table has it, but that nothing leaves, and that it says whose it is."""
@@ -243,6 +241,14 @@ class PaimonCold:
         kept = {key: value for key, value in schema["options"].items() if not key.startswith(_NOT_THERE)}
         marks = {COLD_SOURCE: str(view.ref), COLD_SOURCE_UUID: view.uuid}
         return {**schema, "options": {**kept, **_FOR_EVER, **marks}}
+
+
+def _metadata_files(view: TableView, folder: str) -> Iterator[tuple[str, str]]:
+    """Files of one of the table's own folders: their names below it, and their paths."""
+    place = Location.of(join(view.location, folder))
+    for path in view.handle.metadata.files:
+        if name := Location.of(path).below(place):
+            yield name, path
 
 
 def gaps(snapshots: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
