@@ -72,12 +72,12 @@ java: $(STAMP)
 	@sh scripts/java.sh $(PY)
 
 jars: java
-	@$(PY) -m lakewarden.engine.jars --quiet base jdbc
+	@$(PY) -m lakewarden.spark.jars --quiet base jdbc
 
 # The tests start many short-lived sessions, which repays the archive of classes.
 test-jars: java
-	@$(PY) -m lakewarden.engine.jars --quiet base jdbc s3 paimon paimon-s3 rest-server
-	@$(PY) -m lakewarden.engine.session
+	@$(PY) -m lakewarden.spark.jars --quiet base jdbc s3 paimon paimon-s3 rest-server
+	@$(PY) -m lakewarden.spark.session
 
 # A real S3 server, built once where there is Go.
 test-s3:

@@ -21,8 +21,8 @@ from bench.findings import Report
 from bench.lab import Lab, add_catalog
 from bench.report import chart, markdown, text, to_json, with_figures
 from bench.scale import Scale
-from lakewarden.engine.jars import ensure_jars
-from lakewarden.engine.session import close_session, open_session
+from lakewarden.spark.jars import ensure_jars
+from lakewarden.spark.session import close_session, open_session
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

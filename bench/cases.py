@@ -32,7 +32,7 @@ from bench.telemetry import (
     with_position_deletes,
 )
 from bench.tools import MODERN, Goal, Iceberg, Ours
-from lakewarden.engine.jars import Group
+from lakewarden.spark.jars import Group
 
 BINPACK = Ours({"rewrite_strategy": "binpack", "rewrite_encodings": "classic"})
 SORT = Ours({"rewrite_strategy": "sort", "rewrite_sort_columns": ["device_id", "event_time"]})

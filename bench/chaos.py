@@ -21,10 +21,10 @@ import psutil
 from bench.findings import Check
 from bench.workers import Worker, lake_folder, settings, start, tell
 from lakewarden import Lakewarden, clock
-from lakewarden.engine.jars import ensure_jars
-from lakewarden.engine.session import close_session, open_session
 from lakewarden.errors import LakewardenError
-from lakewarden.jobs.checkup import Severity
+from lakewarden.jobs.fsck.findings import Severity
+from lakewarden.spark.jars import ensure_jars
+from lakewarden.spark.session import close_session, open_session
 from lakewarden.state.database import migrate
 from tests.support.ports import wait_until
 from tests.support.postgres import Postgres, postgres

@@ -28,7 +28,7 @@ from lakewarden import Lakewarden, clock
 from lakewarden.console.app import create_app
 from lakewarden.console.pages import router
 from lakewarden.console.server import ConsoleServer
-from lakewarden.health.portrait import (
+from lakewarden.health.table_details import (
     ColumnLine,
     DueLine,
     HoldLine,
@@ -38,11 +38,11 @@ from lakewarden.health.portrait import (
     RefLine,
     SnapshotLine,
 )
-from lakewarden.model import Job
+from lakewarden.model.run import Job
 from lakewarden.policy.keys import KEYS
 from lakewarden.state import schema
 from lakewarden.state.health import Numbers
-from lakewarden.state.painted import hold_rows, input_rows
+from lakewarden.state.table_details_rows import hold_rows, input_rows
 
 GOAL_MS = 200
 # They read a table itself.

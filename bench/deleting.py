@@ -22,9 +22,9 @@ from bench.report import line
 from bench.telemetry import CATALOG, Totals
 from bench.tools import OURS, PEER
 from lakewarden import Lakewarden, clock
-from lakewarden.engine.jars import default_cache
-from lakewarden.location import normal
-from lakewarden.model import TableRef
+from lakewarden.model.location import normal
+from lakewarden.model.table_name import TableRef
+from lakewarden.spark.jars import default_cache
 
 SECOND_OURS, SECOND_PEER = f"{OURS}, again", f"{PEER}, again"
 NOW = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}

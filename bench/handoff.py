@@ -17,8 +17,8 @@ from bench.lab import Lab
 from bench.meter import measure
 from bench.telemetry import CATALOG, Totals
 from lakewarden import Lakewarden, clock
-from lakewarden.engine.kernels.storage import Store
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
+from lakewarden.rewrite.read.store import Store
 from tests.support.hourly import Hourly, digest
 
 COLD = "bench_cold"

@@ -18,8 +18,8 @@ from bench.meter import measure
 from bench.telemetry import CATALOG, Totals
 from lakewarden import Lakewarden
 from lakewarden.health.metrics import Exposition
-from lakewarden.location import local_path
-from lakewarden.model import TableRef
+from lakewarden.model.location import local_path
+from lakewarden.model.table_name import TableRef
 
 _NAMESPACE = "fleet"
 _COMMITS = 10

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.telemetry import CATALOG
-from lakewarden.formats.jvm import bridge
+from lakewarden.tables.jvm import bridge
 
 FILES_PER_COMMIT = 100
 COLUMNS = 11

@@ -17,7 +17,7 @@ from bench.telemetry import CATALOG, Totals
 from lakewarden import Lakewarden, clock
 from lakewarden.lineage.audit import Node, downstream
 from lakewarden.lineage.history import Entry, Source
-from lakewarden.model import Snapshot
+from lakewarden.model.table import Snapshot
 from lakewarden.state.schema import archived_snapshots, history_details, history_ranges
 from tests.support.past import Told, below, commit_all
 

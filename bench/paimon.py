@@ -21,9 +21,9 @@ from bench.report import line
 from bench.telemetry import Totals
 from bench.tools import OURS
 from lakewarden import Lakewarden
-from lakewarden.formats.jvm import bridge
-from lakewarden.jobs.backups import WITNESS
-from lakewarden.location import normal
+from lakewarden.deletion.restored_state import WITNESS
+from lakewarden.model.location import normal
+from lakewarden.tables.jvm import bridge
 
 PEER = "Paimon"
 SECOND_OURS = f"{OURS}, again"

@@ -24,11 +24,11 @@ from bench.meter import measure
 from bench.report import line
 from bench.telemetry import Totals
 from lakewarden import Lakewarden
-from lakewarden.engine.objects import Objects
-from lakewarden.jobs.backups import WITNESS
-from lakewarden.location import normal
-from lakewarden.model import Run, RunState
-from lakewarden.state.doomed import DoomedFiles
+from lakewarden.deletion.restored_state import WITNESS
+from lakewarden.model.location import normal
+from lakewarden.model.run import Run, RunState
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.storage.objects import Objects
 from tests.support.ports import wait_until
 from tests.support.s3 import Bucket, s3_server
 

@@ -20,8 +20,8 @@ from typing import Any
 from bench.findings import Check
 from bench.workers import Worker, lake_folder, leading, settings, tell
 from lakewarden import Lakewarden, clock
-from lakewarden.engine.jars import ensure_jars
-from lakewarden.engine.session import close_session, open_session
+from lakewarden.spark.jars import ensure_jars
+from lakewarden.spark.session import close_session, open_session
 from tests.support.spark import add_catalog
 
 _CATALOG = "lake"

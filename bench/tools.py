@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from lakewarden import Lakewarden
 from lakewarden.clock import now
-from lakewarden.model import Run, RunState, Step
+from lakewarden.model.run import Run, RunState, Step
 
 PEER, OURS, MODERN = "iceberg", "lakewarden", "modern"
 

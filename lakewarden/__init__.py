@@ -6,20 +6,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lakewarden.api import Lakewarden
+    from lakewarden.client import Lakewarden
     from lakewarden.errors import LakewardenError
     from lakewarden.lineage.writing import lineage
-    from lakewarden.model import Run, RunState, TableRef, Trigger
+    from lakewarden.model.run import Run, RunState, Trigger
+    from lakewarden.model.table_name import TableRef
 
 __all__ = ["Lakewarden", "LakewardenError", "Run", "RunState", "TableRef", "Trigger", "lineage"]
 
 _HOME = {
-    "Lakewarden": "lakewarden.api",
+    "Lakewarden": "lakewarden.client",
     "LakewardenError": "lakewarden.errors",
-    "Run": "lakewarden.model",
-    "RunState": "lakewarden.model",
-    "TableRef": "lakewarden.model",
-    "Trigger": "lakewarden.model",
+    "Run": "lakewarden.model.run",
+    "RunState": "lakewarden.model.run",
+    "TableRef": "lakewarden.model.table_name",
+    "Trigger": "lakewarden.model.run",
 }
 
 

@@ -9,12 +9,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from lakewarden.errors import LakewardenError, UsageError
-from lakewarden.model import TableRef, TableView
+from lakewarden.model.table import TableView
+from lakewarden.model.table_name import TableRef
 from lakewarden.policy.duration import moment
 from lakewarden.policy.filters import check
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
-    from lakewarden.jobs.ingested import Asking
+    from lakewarden.jobs.loads.ingested import Asking
     from lakewarden.lake import Lake
     from lakewarden.lineage.audit import Downstream, Gaps, Ingested, Who
     from lakewarden.lineage.history import Entry, History, Wanted
@@ -201,7 +202,7 @@ class Auditing:
         return _Past(ref, seen.uuid, seen.properties, None, History(self.state))
 
     def _past_of(self, view: TableView) -> _Past:
-        from lakewarden.jobs.compact_history import history_of
+        from lakewarden.jobs.history import history_of
 
         return _Past(view.ref, view.uuid, view.properties, view, history_of(self.state, view))
 
@@ -272,14 +273,14 @@ class Auditing:
                 unread[f"{catalog}.*"] = error.message
 
     def _asking(self, past: _Past) -> Asking:
-        from lakewarden.jobs.ingested import Asking
+        from lakewarden.jobs.loads.ingested import Asking
 
         format_ = None if past.view is None else self.lake.format_for(past.ref)
         return Asking(str(past.ref), past.known, format_, past.view)
 
 
 def _is_same(one: TableView | None, other: TableView | None) -> bool:
-    from lakewarden.safety.ownership import is_same
+    from lakewarden.deletion.ownership import is_same
 
     return one is not None and other is not None and is_same(one, other)
 

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from lakewarden import clock
 from lakewarden.errors import UsageError
-from lakewarden.model import Run, TableRef
+from lakewarden.model.run import Run
+from lakewarden.model.table_name import TableRef
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.lineage.audit import Downstream
     from lakewarden.lineage.history import Entry, Wanted
     from lakewarden.state.database import State
-    from lakewarden.state.doomed import DoomedFiles
     from lakewarden.state.heartbeats import Heartbeat
-    from lakewarden.state.loads import Load
-    from lakewarden.state.painted import PaintedInput
     from lakewarden.state.run_search import RunSearch
+    from lakewarden.state.staged_loads import Load
+    from lakewarden.state.table_details_rows import PaintedInput
     from lakewarden.state.tables import SeenTables
-    from lakewarden.state.verdicts import DoomedFile
+    from lakewarden.state.trash import DoomedFiles
+    from lakewarden.state.trash_batches import DoomedFile
 
 
 class Browsing:
@@ -51,7 +52,7 @@ class Browsing:
 
     def known_tables(self) -> tuple[str, ...]:
         """Names of every table that was ever read or looked at, also those that are gone."""
-        from lakewarden.state.portraits import Portraits
+        from lakewarden.state.table_details import Portraits
 
         return tuple(sorted({*self._seen.names(), *Portraits(self.state).names()}))
 
@@ -109,19 +110,19 @@ class Browsing:
 
     def portraits(self, tables: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         """What the health collector painted of these tables: see `Portrait.read`."""
-        from lakewarden.state.portraits import Portraits
+        from lakewarden.state.table_details import Portraits
 
         return Portraits(self.state).of(tables)
 
     def painted_holds(self) -> tuple[tuple[str, Mapping[str, Any]], ...]:
         """What keeps something in any table, as portraits have it: table, and a stored `HoldLine`."""
-        from lakewarden.state.painted import Painted
+        from lakewarden.state.table_details_rows import Painted
 
         return Painted(self.state).holds()
 
     def inputs_naming(self, text: str) -> tuple[PaintedInput, ...]:
         """Live commits of any table that name the text as what they were made from."""
-        from lakewarden.state.painted import Painted
+        from lakewarden.state.table_details_rows import Painted
 
         return Painted(self.state).inputs_naming(text)
 
@@ -134,7 +135,7 @@ class Browsing:
 
     def loads(self) -> tuple[Load, ...]:
         """Staged loads of every table whose files are held now."""
-        from lakewarden.state.loads import Loads
+        from lakewarden.state.staged_loads import Loads
 
         return Loads(self.state).live(clock.now())
 
@@ -148,7 +149,7 @@ class Browsing:
         """
         from lakewarden.lineage.audit import Node, downstream
         from lakewarden.lineage.history import Wanted
-        from lakewarden.state.painted import Painted
+        from lakewarden.state.table_details_rows import Painted
 
         unread: dict[str, str] = {}
         ref = TableRef.parse(table)
@@ -178,7 +179,7 @@ class Browsing:
 
     def _start(self, table: str, snapshot_id: int) -> list[PaintedInput]:
         """The snapshot itself, where its table's portrait has it: it need not say what it was made from."""
-        from lakewarden.state.painted import PaintedInput
+        from lakewarden.state.table_details_rows import PaintedInput
 
         lines = self.portraits([table]).get(table, {}).get("snapshots", ())
         return [
@@ -198,7 +199,7 @@ def _painted(table: str, found: PaintedInput) -> Entry:
     """A live snapshot of a portrait as an entry of history, with as much of its summary as it has."""
     from lakewarden.lineage.audit import INPUTS
     from lakewarden.lineage.history import Entry, Source
-    from lakewarden.model import Snapshot
+    from lakewarden.model.table import Snapshot
 
     summary = {INPUTS: found.inputs} if found.inputs else {}
     return Entry(table, Snapshot(found.snapshot_id, None, 0, found.at, found.operation, summary), Source.LIVE)

@@ -10,24 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 from lakewarden import clock
 from lakewarden.errors import UsageError
-from lakewarden.model import Hold, Run, TableRef, TableView, Trigger
+from lakewarden.model.hold import Hold
+from lakewarden.model.run import Run, Trigger
+from lakewarden.model.table import TableView
+from lakewarden.model.table_name import TableRef
 from lakewarden.policy.duration import duration
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
-    from lakewarden.config import Config
-    from lakewarden.formats.seam import TableFormat
-    from lakewarden.jobs.adopting import Adopting
-    from lakewarden.jobs.claiming import Claim
-    from lakewarden.jobs.pinning import PinHandle, Pinning
+    from lakewarden.config.schema import Config
+    from lakewarden.deletion.holds import Holds
+    from lakewarden.jobs.fsck.adopt_folder import Claim
+    from lakewarden.jobs.loads.adopt import Adopting
+    from lakewarden.jobs.pins import PinHandle, Pinning
     from lakewarden.lake import Lake
     from lakewarden.policy.resolve import Policy
-    from lakewarden.safety.holds import Holds
     from lakewarden.state.database import State
     from lakewarden.state.heartbeats import Heartbeat
-    from lakewarden.state.loads import Load
     from lakewarden.state.pins import Pin
     from lakewarden.state.runs import Journal
+    from lakewarden.state.staged_loads import Load
     from lakewarden.state.tables import SeenTables
+    from lakewarden.tables.interface import TableFormat
 
 # Longer than any commit of a tag takes; a process that dies meanwhile keeps its snapshot no longer than this.
 _TAGGING = timedelta(minutes=10)
@@ -69,7 +72,7 @@ class Holding:
 
     def holds(self, table: str | TableRef) -> Holds:
         """Everything that keeps a snapshot or a file of the table at this moment, and who asked for it."""
-        from lakewarden.safety.holds import gather
+        from lakewarden.deletion.holds import gather
 
         view = self.view(table)
         policy = self._resolve(view.ref, view.properties, None)
@@ -77,8 +80,8 @@ class Holding:
 
     def hold_costs(self, table: str | TableRef) -> tuple[tuple[Hold, int | None], ...]:
         """Every hold with the bytes that stay only because of it; None where that cannot be known."""
+        from lakewarden.deletion.holds import gather
         from lakewarden.jobs.hold_costs import hold_costs
-        from lakewarden.safety.holds import gather
 
         view, now = self.view(table), clock.now()
         whole = {"snapshot_expire_limit": None, "snapshot_expiry_enabled": True}
@@ -105,7 +108,7 @@ class Holding:
         Refused where the snapshot is gone or going: then it must not be read. `with lw.pin(...) as pin:` unpins on leaving.
         `mirror` makes a tag of it too, for tools that know nothing of pins.
         """
-        from lakewarden.jobs.pinning import Wish
+        from lakewarden.jobs.pins import Wish
 
         name = _named(holder, "holder")
         wish = Wish(_ref(table), snapshot_id, name, purpose, duration(ttl, "ttl"), mirror)
@@ -121,7 +124,7 @@ class Holding:
 
     @property
     def _pinning(self) -> Pinning:
-        from lakewarden.jobs.pinning import Pinning
+        from lakewarden.jobs.pins import Pinning
 
         return Pinning(self.state, self._format_for)
 
@@ -140,8 +143,8 @@ class Holding:
         forever: bool = False,
     ) -> TableView:
         """Give a snapshot (the current one, when not said) a name that keeps it: for `retain` from now, or `forever`."""
-        from lakewarden.jobs.frozen import refuse_frozen
-        from lakewarden.jobs.pinning import Wish
+        from lakewarden.jobs.cold.read_only import refuse_frozen
+        from lakewarden.jobs.pins import Wish
 
         ref = _ref(table)
         check_stay(ref, retain, forever)
@@ -159,7 +162,7 @@ class Holding:
 
     def untag(self, table: str | TableRef, name: str) -> TableView:
         """Take a tag away; its snapshot stays until it expires."""
-        from lakewarden.jobs.frozen import refuse_frozen
+        from lakewarden.jobs.cold.read_only import refuse_frozen
 
         ref = _ref(table)
         refuse_frozen("untag", self.view(ref), self.state)
@@ -181,7 +184,7 @@ class Holding:
 
         With prefixes everything whose path begins with one is left alone; without, everything since the writer started.
         """
-        from lakewarden.jobs.staging import absolute
+        from lakewarden.jobs.loads.begin import absolute
         from lakewarden.state.heartbeats import Heartbeats
 
         length = duration(ttl, "ttl")
@@ -217,7 +220,7 @@ class Holding:
         ttl: str | timedelta | None = None,
     ) -> Load:
         """Hold files that are about to be written and will become part of the table. Call it before writing them."""
-        from lakewarden.jobs.staging import begin
+        from lakewarden.jobs.loads.begin import begin
 
         who, length = _named(holder, "holder"), duration(ttl, "ttl")
         ref = _ref(table)
@@ -240,8 +243,8 @@ class Holding:
     def adopt_folder(self, table: str | TableRef, *, operator: str, confirm: bool = False) -> Claim:
         """Metadata that dropped tables left in the table's folder, and that stops sweep and reap; with `confirm` it is claimed:
         doomed in the operator's name. `restore` takes that back. Refused where a table of any catalog is there."""
-        from lakewarden.jobs.claiming import claim
-        from lakewarden.jobs.grounds import Grounds
+        from lakewarden.jobs.deps import Grounds
+        from lakewarden.jobs.fsck.adopt_folder import claim
 
         ref = _ref(table)
         name = _named(operator, "operator")
@@ -250,8 +253,8 @@ class Holding:
 
     def _keeping(self, ref: TableRef) -> AbstractContextManager[None]:
         """Around what keeps files of the table from being deleted, for calls that start no Spark."""
-        from lakewarden.formats.paimon.stores import io_properties
-        from lakewarden.jobs.backups import keeping
+        from lakewarden.deletion.restored_state import keeping
+        from lakewarden.tables.paimon.stores import io_properties
 
         seen, catalog = self._seen.get(ref), self.config.catalogs.get(ref.catalog)
         properties = catalog.properties if catalog else {}
@@ -263,7 +266,7 @@ class Holding:
 
     @property
     def _adopting(self) -> Adopting:
-        from lakewarden.jobs.adopting import Adopting
+        from lakewarden.jobs.loads.adopt import Adopting
 
         return Adopting(self.state, self.journal, self._format_for, self._policy_of, lambda: self.lake.spark)
 

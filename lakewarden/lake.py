@@ -8,24 +8,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from lakewarden.config import CatalogConfig, Config
-from lakewarden.engine.jars import GROUPS, Group, default_cache, ensure_jars
-from lakewarden.engine.metadata import MetadataFiles
-from lakewarden.engine.objects import Objects
-from lakewarden.engine.session import close_session, open_session, use_in_this_thread
-from lakewarden.engine.spark import ship_kernels
+from lakewarden.config.schema import CatalogConfig, Config
+from lakewarden.deletion.foreign_metadata import KnownStrays
 from lakewarden.errors import NoSuchTable
-from lakewarden.formats.iceberg.catalog import session_catalogs, spark_settings
-from lakewarden.formats.iceberg.format import Iceberg
-from lakewarden.formats.paimon.format import Paimon
-from lakewarden.formats.paimon.guard import Guard, unguarded
-from lakewarden.formats.paimon.stores import on_s3
-from lakewarden.formats.seam import TableFormat
-from lakewarden.formats.timeouts import with_timeouts
-from lakewarden.jobs.strays import KnownStrays
-from lakewarden.location import S3, scheme_of
-from lakewarden.model import TableRef, TableView
-from lakewarden.safety.ownership import NO_HOMES, Places
+from lakewarden.model.location import S3, scheme_of
+from lakewarden.model.table import TableView
+from lakewarden.model.table_name import TableRef
+from lakewarden.rewrite.metadata.bulk import MetadataFiles
+from lakewarden.spark.jars import GROUPS, Group, default_cache, ensure_jars
+from lakewarden.spark.session import close_session, open_session, use_in_this_thread
+from lakewarden.spark.tasks import ship_kernels
+from lakewarden.storage.objects import Objects
+from lakewarden.tables.iceberg.catalog import session_catalogs, spark_settings
+from lakewarden.tables.iceberg.format import Iceberg
+from lakewarden.tables.interface import TableFormat
+from lakewarden.tables.paimon.commit_lock import Guard, unguarded
+from lakewarden.tables.paimon.format import Paimon
+from lakewarden.tables.paimon.stores import on_s3
+from lakewarden.tables.places import NO_HOMES, Places
+from lakewarden.tables.timeouts import with_timeouts
 
 PAIMON = "paimon"
 

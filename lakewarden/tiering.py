@@ -7,19 +7,20 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from lakewarden import clock
-from lakewarden.model import TableRef, TableView
+from lakewarden.model.table import TableView
+from lakewarden.model.table_name import TableRef
 from lakewarden.policy.duration import moment
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
-    from lakewarden.config import Config
-    from lakewarden.engine.progress import Progress
-    from lakewarden.formats.seam import ColdTier
-    from lakewarden.jobs.cost import TableCost
-    from lakewarden.jobs.recall import Recall, Shelf
-    from lakewarden.jobs.where import Whereabouts
+    from lakewarden.config.schema import Config
+    from lakewarden.jobs.cold.cost import TableCost
+    from lakewarden.jobs.cold.locate import Whereabouts
+    from lakewarden.jobs.cold.recall import Recall, Shelf
     from lakewarden.lake import Lake
+    from lakewarden.model.progress import Progress
     from lakewarden.policy.resolve import Policy
     from lakewarden.state.database import State
+    from lakewarden.tables.interface import ColdTier
 
 
 def _sizes(tier: ColdTier, view: TableView) -> list[int]:
@@ -59,7 +60,7 @@ class Tiering:
 
         Where an archive has its files, whether they can be read now is asked of the store.
         """
-        from lakewarden.jobs.recall import shelved
+        from lakewarden.jobs.cold.recall import shelved
 
         live, cold = self._both(table)
         found = self._found(live, cold, snapshot_id, as_of, tag)
@@ -81,9 +82,9 @@ class Tiering:
 
         Idempotent: what is readable or on its way is not asked for again. Nothing of either table changes.
         """
-        from lakewarden.engine.archive import Archive
-        from lakewarden.engine.progress import Silent
-        from lakewarden.jobs.recall import SPEEDS, recall
+        from lakewarden.jobs.cold.recall import SPEEDS, recall
+        from lakewarden.model.progress import Silent
+        from lakewarden.storage.archive import Archive
 
         live, cold = self._both(table)
         found = self._found(live, cold, snapshot_id, as_of, tag)
@@ -101,11 +102,11 @@ class Tiering:
 
     def cost(self, table: str | TableRef) -> TableCost:
         """What the table costs a month in each of its tiers, and what handing off what expires next would cost and save."""
-        from lakewarden.jobs.cold_table import lying
-        from lakewarden.jobs.cost import TableCost, hand_off_cost, tier_cost, tiers_of
-        from lakewarden.jobs.expire import plan, snapshots_to_drop
-        from lakewarden.location import is_local
-        from lakewarden.safety.holds import gather
+        from lakewarden.deletion.holds import gather
+        from lakewarden.jobs.cold.cost import TableCost, hand_off_cost, tier_cost, tiers_of
+        from lakewarden.jobs.cold.table import lying
+        from lakewarden.jobs.expire.plan import plan, snapshots_to_drop
+        from lakewarden.model.location import is_local
         from lakewarden.state.cold_files import ColdFile, ColdFiles
 
         (live, cold), now, prices = self._both(table), clock.now(), self.config.prices
@@ -132,7 +133,7 @@ class Tiering:
 
     def _doomed_cold(self, ref: TableRef) -> TableRef | None:
         """The table's colder tier, where it has files that its retention doomed."""
-        from lakewarden.state.doomed import DoomedFiles
+        from lakewarden.state.trash import DoomedFiles
 
         if not self._resolve(ref, self.view(ref).properties, None).bool("handoff_enabled"):
             return None
@@ -160,7 +161,7 @@ class Tiering:
         as_of: str | datetime | None,
         tag: str | None,
     ) -> Whereabouts:
-        from lakewarden.jobs.where import Asked, where
+        from lakewarden.jobs.cold.locate import Asked, where
         from lakewarden.state.cold_snapshots import ColdSnapshots
 
         asked = Asked(snapshot_id, moment(as_of, "as-of"), tag)
@@ -174,10 +175,10 @@ class Tiering:
 
         `thorough` believes no record: a rule of the bucket may have moved a copy that we know elsewhere.
         """
-        from lakewarden.engine.archive import Archive
-        from lakewarden.jobs.recall import Shelf, shelf
-        from lakewarden.jobs.where import COLD
+        from lakewarden.jobs.cold.locate import COLD
+        from lakewarden.jobs.cold.recall import Shelf, shelf
         from lakewarden.state.cold_files import ColdFiles
+        from lakewarden.storage.archive import Archive
 
         if cold is None or found.tier != COLD or found.snapshot_id is None:
             return Shelf(0)

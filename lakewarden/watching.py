@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 from lakewarden import clock
 from lakewarden.errors import UsageError
-from lakewarden.model import TableRef
+from lakewarden.model.table_name import TableRef
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
-    from lakewarden.config import Config
-    from lakewarden.formats.seam import TableFormat
+    from lakewarden.config.schema import Config
     from lakewarden.health.collect import Collector
+    from lakewarden.health.look import Sweep
     from lakewarden.health.metrics import Exposition
-    from lakewarden.health.portrait import Portrait
     from lakewarden.health.score import Score
-    from lakewarden.health.sweep import Sweep
+    from lakewarden.health.table_details import Portrait
     from lakewarden.health.what_if import WhatIf
     from lakewarden.lake import Lake
     from lakewarden.policy.resolve import Policy
     from lakewarden.state.database import State
     from lakewarden.state.health import HealthRecords, Point, TableHealth, Warned
+    from lakewarden.tables.interface import TableFormat
 
 
 class Watching:
@@ -94,7 +94,7 @@ class Watching:
 
     def portrait_of(self, table: str | TableRef) -> Portrait | None:
         """What the table's page shows, as it was last looked at. Needs no Spark."""
-        from lakewarden.health.portrait import Portrait
+        from lakewarden.health.table_details import Portrait
 
         found = self.health_of(table)
         return None if found is None else Portrait.read(found.portrait)

@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from lakewarden import clock
 from lakewarden.errors import LakewardenError, NoSuchTable, Refused, Stopped, UsageError
-from lakewarden.model import Job, Run, RunState, Step, TableRef, Trigger
+from lakewarden.model.run import Job, Run, RunState, Step, Trigger
+from lakewarden.model.table_name import TableRef
 from lakewarden.policy.asked import WHERE_ASKED as WHERE_ASKED
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
-    from lakewarden.engine.progress import Progress
-    from lakewarden.jobs.stopping import Stop
+    from lakewarden.jobs.cancel import Stop
+    from lakewarden.model.progress import Progress
     from lakewarden.policy.resolve import Policy
     from lakewarden.state.database import State
     from lakewarden.state.leases import Lease
     from lakewarden.state.requests import Request
     from lakewarden.state.run_progress import Cancel, Moment
     from lakewarden.state.runs import Journal
-    from lakewarden.state.standings import Standing, Suspension
+    from lakewarden.state.schedule import Standing, Suspension
 
 # Each needs that the one before it has ended well, where the schedule says so.
 STAGES = (Job.HANDOFF, Job.EXPIRE, Job.REAP, Job.SWEEP)
@@ -273,20 +274,20 @@ class Working:
 
     def standings(self, table: str | TableRef | None = None) -> tuple[Standing, ...]:
         """How tables, or this one, stand with the schedule."""
-        from lakewarden.state.standings import Standings
+        from lakewarden.state.schedule import Standings
 
         found = Standings(self.state)
         return tuple(found.all().values()) if table is None else found.of(str(self._named(table)))
 
     def suspended(self) -> Mapping[str, Suspension]:
         """Tables that the schedule leaves alone, by name, with the reason."""
-        from lakewarden.state.standings import Standings
+        from lakewarden.state.schedule import Standings
 
         return Standings(self.state).suspended()
 
     def suspend(self, table: str | TableRef, reason: str, operator: str) -> Suspension:
         """Leave the table out of the schedule until it is resumed. Requests and runs by hand still work."""
-        from lakewarden.state.standings import Standings, Suspension
+        from lakewarden.state.schedule import Standings, Suspension
 
         ref = self._known(
             table
@@ -305,7 +306,7 @@ class Working:
     def knows(self, table: str | TableRef) -> bool:
         """Whether the database has ever heard of the table: no catalog is asked."""
         from lakewarden.state.health import HealthRecords
-        from lakewarden.state.standings import SEEN, Standings
+        from lakewarden.state.schedule import SEEN, Standings
 
         ref = self._named(table)
         # That a pass was asked for says nothing: whoever asked may have mistyped it.
@@ -315,7 +316,7 @@ class Working:
 
     def resume(self, table: str | TableRef) -> bool:
         """Back into the schedule, its failures forgotten; whether it was suspended."""
-        from lakewarden.state.standings import Standings
+        from lakewarden.state.schedule import Standings
 
         ref, book = self._named(table), Standings(self.state)
         if not book.of(str(ref)):  # there may be failures to forget under a name that was only asked for
@@ -350,6 +351,6 @@ class Working:
 
     def operator_actions(self, target: str | None = None, limit: int = 100) -> tuple[Any, ...]:
         """What operators did through the console and the REST API, the newest first."""
-        from lakewarden.state.operators import OperatorActions
+        from lakewarden.state.audit_log import OperatorActions
 
         return OperatorActions(self.state).list(target, limit)

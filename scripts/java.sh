@@ -4,7 +4,7 @@
 set -eu
 python=$1
 
-"$python" -m lakewarden.engine.java >/dev/null 2>&1 && exit 0
+"$python" -m lakewarden.spark.java >/dev/null 2>&1 && exit 0
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "installing Java 17 ..."
@@ -14,4 +14,4 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 fi
 
 # Says in one line what is missing if there still is none.
-"$python" -m lakewarden.engine.java >/dev/null
+"$python" -m lakewarden.spark.java >/dev/null

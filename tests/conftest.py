@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One real Spark session for the whole run."""
-    from lakewarden.engine.session import close_session
+    from lakewarden.spark.session import close_session
     from tests.support.spark import shared_session
 
     session = shared_session()

@@ -14,7 +14,11 @@ from typing import Any
 
 import pytest
 
-from lakewarden.actions import (
+from lakewarden.cli import docs
+from lakewarden.config.schema import Config
+from lakewarden.config.settings import SETTINGS
+from lakewarden.errors import UsageError
+from lakewarden.model.actions import (
     AgeFiles,
     Bin,
     DropPartition,
@@ -25,30 +29,15 @@ from lakewarden.actions import (
     RewriteGroup,
     Source,
 )
-from lakewarden.cli import docs
-from lakewarden.config import Config
-from lakewarden.errors import UsageError
-from lakewarden.model import (
-    Bucket,
-    Counters,
-    Job,
-    Manifest,
-    Owner,
-    Ref,
-    Run,
-    RunState,
-    Snapshot,
-    Spared,
-    Step,
-    TableRef,
-    TableView,
-    Trigger,
-)
-from lakewarden.plan import Bounds, Plan
+from lakewarden.model.files import Bucket, Manifest
+from lakewarden.model.plan import Bounds, Plan
+from lakewarden.model.prices import PRICES, AgeCost, HandOffCost
+from lakewarden.model.run import Job, Owner, Run, RunState, Step, Trigger
+from lakewarden.model.skipped import Spared
+from lakewarden.model.table import Counters, Ref, Snapshot, TableView
+from lakewarden.model.table_name import TableRef
 from lakewarden.policy.keys import KEYS
 from lakewarden.policy.resolve import Layers, resolve, validate
-from lakewarden.prices import PRICES, AgeCost, HandOffCost
-from lakewarden.settings import SETTINGS
 from tests.mutants import catalogue as mutants
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -192,8 +181,8 @@ def plans() -> Iterator[Plan]:
 
 
 def documents() -> Iterator[dict[str, Any]]:
-    from lakewarden.jobs.checkup import Checkup, Fault, Finding, Looked, Severity
-    from lakewarden.jobs.claiming import Claim
+    from lakewarden.jobs.fsck.adopt_folder import Claim
+    from lakewarden.jobs.fsck.findings import Checkup, Fault, Finding, Looked, Severity
     from lakewarden.report.demo import DemoReport, Picture, Proof
     from lakewarden.report.doctor import Check, DoctorReport
     from lakewarden.report.doomed import DoomedReport, ReceiptsReport, RestoreReport
@@ -203,9 +192,8 @@ def documents() -> Iterator[dict[str, Any]]:
     from lakewarden.report.policy import PolicyReport
     from lakewarden.report.run import PassReport, RunReport, RunsReport
     from lakewarden.report.table import Due, TableReport, TableRow, TablesReport
-    from lakewarden.safety.ownership import MetadataFile
     from lakewarden.state.database import Migrated
-    from lakewarden.state.verdicts import (
+    from lakewarden.state.trash_batches import (
         DoomedFile,
         DoomedList,
         FileState,
@@ -215,6 +203,7 @@ def documents() -> Iterator[dict[str, Any]]:
         Verdict,
         VerdictState,
     )
+    from lakewarden.tables.places import MetadataFile
 
     run = Run("r", str(TABLE), "compact", RunState.DONE, "", MOMENT, MOMENT, Owner("h", 1, 1.0), Trigger())
     plan = next(plans())
@@ -249,9 +238,9 @@ def documents() -> Iterator[dict[str, Any]]:
 
 
 def tiering() -> Iterator[dict[str, Any]]:
-    from lakewarden.jobs.cost import TableCost, hand_off_cost, tier_cost
-    from lakewarden.jobs.recall import Recall
-    from lakewarden.jobs.where import DEEP, Asked, Whereabouts
+    from lakewarden.jobs.cold.cost import TableCost, hand_off_cost, tier_cost
+    from lakewarden.jobs.cold.locate import DEEP, Asked, Whereabouts
+    from lakewarden.jobs.cold.recall import Recall
     from lakewarden.report.cost import CostReport
     from lakewarden.report.recall import RecallReport
     from lakewarden.report.where import WhereReport
@@ -267,12 +256,12 @@ def tiering() -> Iterator[dict[str, Any]]:
 def watching() -> Iterator[dict[str, Any]]:
     from datetime import timedelta
 
-    from lakewarden.health import portrait
+    from lakewarden.config.serving import HealthConfig
+    from lakewarden.health import table_details as portrait
+    from lakewarden.health.look import Sweep
     from lakewarden.health.score import judge
-    from lakewarden.health.sweep import Sweep
     from lakewarden.health.what_if import replay
     from lakewarden.report.health import FleetHealth, TableHealthReport, WhatIfReport
-    from lakewarden.serving import HealthConfig
     from lakewarden.state.health import Numbers, Point, TableHealth, Warned
 
     health = TableHealth(str(TABLE), "u", MOMENT, "v", 90, 1.0, Numbers())
@@ -301,12 +290,12 @@ def watching() -> Iterator[dict[str, Any]]:
 def over_http() -> Iterator[dict[str, Any]]:
     from lakewarden.console.server import Listening
     from lakewarden.report.console import ConsoleReport
+    from lakewarden.state.audit_log import OperatorAction
     from lakewarden.state.health import Numbers, TableHealth, Warned
     from lakewarden.state.leases import Lease
-    from lakewarden.state.operators import OperatorAction
     from lakewarden.state.requests import Request, RequestState
     from lakewarden.state.run_progress import Moment
-    from lakewarden.state.standings import Standing, Suspension
+    from lakewarden.state.schedule import Standing, Suspension
 
     yield ConsoleReport(Listening("a", True).to_dict()).to_dict()
     yield {**TableHealth(str(TABLE), "u", MOMENT, "1", 9, 0.1, Numbers()).to_dict(), "numbers": {}}
@@ -325,8 +314,8 @@ def over_http() -> Iterator[dict[str, Any]]:
 def holding() -> Iterator[dict[str, Any]]:
     from datetime import timedelta
 
-    from lakewarden.lineage.gateway.server import Listening
-    from lakewarden.model import Hold, HoldKind
+    from lakewarden.gateway.server import Listening
+    from lakewarden.model.hold import Hold, HoldKind
     from lakewarden.report.gateway import GatewayReport
     from lakewarden.report.holds import (
         HeartbeatsReport,
@@ -337,8 +326,8 @@ def holding() -> Iterator[dict[str, Any]]:
         TagReport,
     )
     from lakewarden.state.heartbeats import Heartbeat
-    from lakewarden.state.loads import Load, LoadState
     from lakewarden.state.pins import Pin
+    from lakewarden.state.staged_loads import Load, LoadState
 
     pin = Pin("p", str(TABLE), "u", 2, "h", "", MOMENT)
     yield HoldsReport(str(TABLE), (Hold(HoldKind.PIN, "p", "h"),), MOMENT).to_dict()
@@ -368,8 +357,8 @@ def test_every_field_of_json_is_in_the_contract() -> None:
 
 
 def test_every_counter_is_in_the_contract() -> None:
-    from lakewarden.jobs.reaping import Count
-    from lakewarden.jobs.tally import _counters
+    from lakewarden.jobs.compact.result import _counters
+    from lakewarden.jobs.purge.execute import Count
 
     told = set(re.findall(r"`([a-z_]+)`", page("json.md")))
     assert set(_counters([])) <= told

@@ -26,12 +26,12 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from lakewarden import Lakewarden, clock
 from lakewarden.console.server import ConsoleServer
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from lakewarden.state.health import HealthRecords
 from lakewarden.state.leases import Leases
-from lakewarden.state.owner import current_owner
+from lakewarden.state.process import current_owner
 from lakewarden.state.run_progress import Moment, RunProgress
-from lakewarden.state.standings import PASS, SEEN, Standing, Standings
+from lakewarden.state.schedule import PASS, SEEN, Standing, Standings
 
 HERE = Path(__file__).parent
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 375, "height": 740}

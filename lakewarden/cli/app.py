@@ -15,7 +15,6 @@ from lakewarden.cli import (
     cost,
     demo,
     doctor,
-    doomed,
     fsck,
     gateway,
     health,
@@ -28,11 +27,12 @@ from lakewarden.cli import (
     runs,
     stage,
     tables,
-    upkeep,
     verify,
     where,
     worker,
 )
+from lakewarden.cli import schedule as upkeep
+from lakewarden.cli import trash as doomed
 from lakewarden.cli.invocation import VARIABLE, invocation
 from lakewarden.cli.screen import Interrupted
 

@@ -8,9 +8,9 @@ from lakewarden import clock
 from lakewarden.errors import NoWorker
 
 if TYPE_CHECKING:
-    from lakewarden.api import Lakewarden
-    from lakewarden.engine.progress import Progress
-    from lakewarden.model import Run
+    from lakewarden.client import Lakewarden
+    from lakewarden.model.progress import Progress
+    from lakewarden.model.run import Run
     from lakewarden.state.requests import Request
 
 POLL_SECONDS = 0.5

@@ -44,7 +44,7 @@ def console(
     """
     from lakewarden.console.server import ConsoleServer
     from lakewarden.report.console import ConsoleReport
-    from lakewarden.worker.session import Session
+    from lakewarden.worker.spark_session import Session
 
     screen = Screen(as_json)
 

@@ -13,10 +13,10 @@ import typer
 from lakewarden.cli.invocation import Invocation, invocation
 from lakewarden.cli.options import JsonFlag, current_trigger
 from lakewarden.cli.screen import Screen
-from lakewarden.model import Run, RunState
+from lakewarden.model.run import Run, RunState
 
 if TYPE_CHECKING:
-    from lakewarden.api import Lakewarden
+    from lakewarden.client import Lakewarden
     from lakewarden.demo.telemetry import Telemetry
     from lakewarden.report.demo import DemoReport, Picture, Proof
 
@@ -96,7 +96,7 @@ def _picture(lakewarden: Lakewarden, telemetry: Telemetry) -> Picture:
 
 
 def _mess(before: Picture) -> str:
-    from lakewarden.words import average, counted, duration, number
+    from lakewarden.formatting import average, counted, duration, number
 
     small = average(before.bytes, before.files)
     return (
@@ -106,8 +106,8 @@ def _mess(before: Picture) -> str:
 
 
 def _proofs(telemetry: Telemetry, before: Picture, after: Picture, run: Run, again: Run) -> tuple[Proof, ...]:
+    from lakewarden.formatting import counted
     from lakewarden.report.demo import Proof
-    from lakewarden.words import counted
 
     old = telemetry.content(before.snapshot_id)
     same = (before.rows, before.checksum) == (after.rows, after.checksum)

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import lakewarden
+from lakewarden.config.settings import SETTINGS, Setting
 from lakewarden.errors import LakewardenError, UsageError
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from lakewarden.policy.keys import KEYS, Key
-from lakewarden.settings import SETTINGS, Setting
 
 PACKAGE = Path(lakewarden.__file__).parent
 DOCS = PACKAGE.parent / "docs"
@@ -150,11 +150,11 @@ def _policy_default(key: Key) -> str:
 
 @cache
 def keys_in_use() -> frozenset[str]:
-    """Keys the code that does the work asks for by name: in jobs/, lineage/, api.py and working.py, policy/asked.py and policy/graces.py, and nowhere else."""
+    """Keys the code that does the work asks for by name: in jobs/, lineage/, gateway/, client.py and working.py, policy/asked.py and policy/graces.py, and nowhere else."""
     names = {key.name for key in KEYS}
-    doing = [*(PACKAGE / "jobs").rglob("*.py"), *(PACKAGE / "lineage").rglob("*.py")]
+    doing = [*(PACKAGE / "jobs").rglob("*.py"), *(PACKAGE / "lineage").rglob("*.py"), *(PACKAGE / "gateway").rglob("*.py")]
     asking = [PACKAGE / "policy" / name for name in ("asked.py", "graces.py")]
-    files = [*sorted(doing), PACKAGE / "api.py", PACKAGE / "working.py", *asking]
+    files = [*sorted(doing), PACKAGE / "client.py", PACKAGE / "working.py", *asking]
     return frozenset(names & {text for path in files for text in _strings(path)})
 
 
@@ -282,7 +282,7 @@ def api() -> str:
     """Signatures and docstrings of `Lakewarden`, in the order of the source."""
     parts = []
     sources = (
-        ("api", "Lakewarden"),
+        ("client", "Lakewarden"),
         ("holding", "Holding"),
         ("auditing", "Auditing"),
         ("watching", "Watching"),
@@ -297,20 +297,20 @@ def api() -> str:
 def values() -> str:
     """The fields of the values the API hands out."""
     shown = (
-        ("model", "Run"),
-        ("plan", "Plan"),
-        ("naming", "TableRef"),
-        ("model", "Trigger"),
-        ("model", "TableView"),
-        ("jobs/verdict", "Verification"),
-        ("jobs/verdict", "Side"),
-        ("jobs/checkup", "Checkup"),
-        ("jobs/checkup", "Finding"),
+        ("model/run", "Run"),
+        ("model/plan", "Plan"),
+        ("model/table_name", "TableRef"),
+        ("model/run", "Trigger"),
+        ("model/table", "TableView"),
+        ("jobs/verify/result", "Verification"),
+        ("jobs/verify/result", "Side"),
+        ("jobs/fsck/findings", "Checkup"),
+        ("jobs/fsck/findings", "Finding"),
         ("state/health", "TableHealth"),
         ("state/health", "Numbers"),
         ("state/health", "Warned"),
-        ("health/portrait", "Portrait"),
-        ("health/sweep", "Sweep"),
+        ("health/table_details", "Portrait"),
+        ("health/look", "Sweep"),
         ("health/what_if", "WhatIf"),
         ("health/what_if", "Side"),
     )
@@ -378,7 +378,7 @@ def metrics() -> str:
 
 
 def rest_calls() -> str:
-    from lakewarden.api import Lakewarden
+    from lakewarden.client import Lakewarden
     from lakewarden.console.app import create_app
     from lakewarden.console.manual import routes
 

@@ -18,8 +18,8 @@ from lakewarden.cli.screen import Screen
 from lakewarden.errors import LakewardenError
 
 if TYPE_CHECKING:
-    from lakewarden.api import Lakewarden
-    from lakewarden.config import CatalogConfig, Config
+    from lakewarden.client import Lakewarden
+    from lakewarden.config.schema import CatalogConfig, Config
     from lakewarden.report.doctor import Check
 
 OLDEST_PYTHON = (3, 11)
@@ -107,13 +107,13 @@ class Examination:
         return f"{found}, {sys.executable}"
 
     def _java(self) -> str:
-        from lakewarden.engine.java import find_java
+        from lakewarden.spark.java import find_java
 
         java = find_java(os.environ)
         return f"{java.major}, {java.path}"
 
     def _configuration(self) -> str:
-        from lakewarden.api import Lakewarden
+        from lakewarden.client import Lakewarden
 
         path = self.call.config_file()
         if path is None:
@@ -125,8 +125,8 @@ class Examination:
         return f"{path}, catalogs: {catalogs}"
 
     def _jars(self) -> str:
-        from lakewarden.engine.jars import default_cache, ensure_jars, missing_from, pinned
         from lakewarden.lake import jar_groups
+        from lakewarden.spark.jars import default_cache, ensure_jars, missing_from, pinned
 
         if self.config is not None and self.config.spark.jars:
             return _own_jars(self.config.spark.jars)
@@ -155,7 +155,7 @@ class Examination:
         return f"{spark.version} on {spark.sparkContext.master}; a task ran Python with pyarrow {found}"
 
     def _catalog(self, name: str) -> str:
-        from lakewarden.words import counted
+        from lakewarden.formatting import counted
 
         return counted(len(self._opened().tables(name)), "table")
 
@@ -167,8 +167,8 @@ class Examination:
 
 def _writers(catalog: CatalogConfig) -> Iterator[Check]:
     """Nothing is wrong with such a catalog while one program writes; who has several must hear of it."""
-    from lakewarden.formats.paimon.guard import commit_risk
     from lakewarden.report.doctor import Check
+    from lakewarden.tables.paimon.commit_lock import commit_risk
 
     risk = commit_risk(catalog.properties) if catalog.format == "paimon" else ""
     if risk:

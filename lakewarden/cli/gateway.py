@@ -13,7 +13,7 @@ from lakewarden.cli.options import JsonFlag
 from lakewarden.cli.screen import Screen
 
 if TYPE_CHECKING:
-    from lakewarden.lineage.gateway.server import Listening
+    from lakewarden.gateway.server import Listening
 
 
 def register(app: typer.Typer) -> None:

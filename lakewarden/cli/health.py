@@ -14,8 +14,8 @@ from lakewarden.cli.screen import Screen
 from lakewarden.errors import UsageError
 
 if TYPE_CHECKING:
-    from lakewarden.api import Lakewarden
-    from lakewarden.health.sweep import Sweep
+    from lakewarden.client import Lakewarden
+    from lakewarden.health.look import Sweep
     from lakewarden.report.seam import Report
 
 _CHARTED = timedelta(days=7)

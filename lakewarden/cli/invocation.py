@@ -15,8 +15,8 @@ import typer
 from lakewarden.errors import UsageError
 
 if TYPE_CHECKING:  # loaded when a command opens it: `--help` needs no database
-    from lakewarden.api import Lakewarden
     from lakewarden.cli.screen import Screen
+    from lakewarden.client import Lakewarden
 
 DEFAULT_FILE = Path("lakewarden.toml")
 VARIABLE = "LAKEWARDEN_CONFIG"
@@ -51,7 +51,7 @@ class Invocation:
     @contextmanager
     def open(self, screen: Screen, *, spark: bool) -> Iterator[Lakewarden]:
         """Lakewarden for the time of a command. `spark`: the command surely touches a table."""
-        from lakewarden.api import Lakewarden
+        from lakewarden.client import Lakewarden
 
         path = self.config_file()
         if path is None:

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from lakewarden.errors import UsageError
-from lakewarden.model import Job, TableRef, Trigger
+from lakewarden.model.run import Job, Trigger
+from lakewarden.model.table_name import TableRef
 
 TriggerType = Literal["manual", "schedule", "incident-response"]
 

@@ -13,8 +13,8 @@ from lakewarden.cli.screen import Screen
 from lakewarden.errors import UsageError
 
 if TYPE_CHECKING:
-    from lakewarden.api import Lakewarden
-    from lakewarden.model import TableRef
+    from lakewarden.client import Lakewarden
+    from lakewarden.model.table_name import TableRef
     from lakewarden.report.policy import PolicyReport
 
 

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from lakewarden import clock
-from lakewarden.engine.progress import Progress, Silent
-from lakewarden.words import duration, percent, size
+from lakewarden.formatting import duration, percent, size
+from lakewarden.model.progress import Progress, Silent
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress

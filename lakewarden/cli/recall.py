@@ -36,7 +36,7 @@ def recall(
     Example: `lakewarden recall lake.db.events --as-of 2024-01-31T12:00 --days 3 --wait`
     """
     from lakewarden import clock
-    from lakewarden.jobs.where import GONE, Asked
+    from lakewarden.jobs.cold.locate import GONE, Asked
     from lakewarden.policy.duration import moment
     from lakewarden.report.recall import RecallReport
     from lakewarden.report.where import WhereReport

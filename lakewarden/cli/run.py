@@ -21,8 +21,9 @@ from lakewarden.cli.options import (
 from lakewarden.cli.screen import Interrupted, Screen
 
 if TYPE_CHECKING:
-    from lakewarden.api import Lakewarden
-    from lakewarden.model import TableRef, Trigger
+    from lakewarden.client import Lakewarden
+    from lakewarden.model.run import Trigger
+    from lakewarden.model.table_name import TableRef
 
 
 def register(app: typer.Typer) -> None:

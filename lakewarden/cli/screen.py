@@ -16,7 +16,7 @@ from rich.text import Text
 from lakewarden.errors import LakewardenError
 
 if TYPE_CHECKING:
-    from lakewarden.engine.progress import Progress
+    from lakewarden.model.progress import Progress
     from lakewarden.report.seam import Report
 
 # Into a file or a pipe a line is not cut at the width of a terminal that is not there.

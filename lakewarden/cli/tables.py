@@ -11,10 +11,11 @@ from lakewarden.cli.invocation import invocation
 from lakewarden.cli.options import JsonFlag, TableName, table_ref
 from lakewarden.cli.screen import Screen
 from lakewarden.errors import LakewardenError
-from lakewarden.model import Job, RunState, TableRef
+from lakewarden.model.run import Job, RunState
+from lakewarden.model.table_name import TableRef
 
 if TYPE_CHECKING:
-    from lakewarden.api import Lakewarden
+    from lakewarden.client import Lakewarden
     from lakewarden.report.table import Due, TableRow
 
 

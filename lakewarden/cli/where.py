@@ -27,7 +27,7 @@ def where(
 
     Example: `lakewarden where lake.db.events --as-of 2026-01-31T12:00`
     """
-    from lakewarden.jobs.where import GONE, Asked
+    from lakewarden.jobs.cold.locate import GONE, Asked
     from lakewarden.policy.duration import moment
     from lakewarden.report.where import WhereReport
 

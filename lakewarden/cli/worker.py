@@ -17,9 +17,9 @@ from lakewarden.cli.options import JsonFlag
 from lakewarden.cli.screen import Screen
 
 if TYPE_CHECKING:
-    from lakewarden.api import Lakewarden
-    from lakewarden.worker.chores import Chore
+    from lakewarden.client import Lakewarden
     from lakewarden.worker.daemon import Attendant
+    from lakewarden.worker.periodic import Chore
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +35,7 @@ def worker(ctx: typer.Context, as_json: JsonFlag = False) -> int:
     Example: `lakewarden worker`
     """
     from lakewarden.worker.daemon import Worker
-    from lakewarden.worker.events import tell
+    from lakewarden.worker.log import tell
 
     screen = Screen(as_json)
     _log_to_stderr(as_json)
@@ -65,7 +65,7 @@ def company(
     `revive` is for servers that need Spark: see `Worker.revive_spark`.
     """
     from lakewarden.console.server import ConsoleServer
-    from lakewarden.worker.chores import Chore
+    from lakewarden.worker.periodic import Chore
 
     config = lakewarden.config
 

@@ -9,21 +9,21 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from lakewarden import clock
-from lakewarden.api import Lakewarden
+from lakewarden.client import Lakewarden
 from lakewarden.console.answers import log, one_line
 from lakewarden.console.auth import Identity
 from lakewarden.errors import LakewardenError, UsageError
-from lakewarden.model import Run, Trigger
-from lakewarden.naming import printed
+from lakewarden.model.run import Run, Trigger
+from lakewarden.model.table_name import printed
 from lakewarden.redact import redact_text
-from lakewarden.state.operators import OperatorAction, OperatorActions
+from lakewarden.state.audit_log import OperatorAction, OperatorActions
 
 if TYPE_CHECKING:
     from lakewarden.policy.resolve import Policy
     from lakewarden.state.pins import Pin
     from lakewarden.state.requests import Request
-    from lakewarden.state.standings import Suspension
-    from lakewarden.state.verdicts import Restored
+    from lakewarden.state.schedule import Suspension
+    from lakewarden.state.trash_batches import Restored
 
 # `begun` stays where the process stopped, or the database went away, before the end could be written.
 BEGUN, DONE, REFUSED, FAILED = "begun", "done", "refused", "failed"

@@ -16,15 +16,15 @@ from pydantic import AfterValidator
 from starlette.responses import JSONResponse
 
 from lakewarden import clock
-from lakewarden.api import Lakewarden
+from lakewarden.client import Lakewarden
 from lakewarden.console import reads
 from lakewarden.console.answers import API, named
 from lakewarden.console.auth import Identity, reader
 from lakewarden.console.limits import Heavy, with_policy
 from lakewarden.errors import LakewardenError
 from lakewarden.lineage.audit import Downstream
-from lakewarden.model import Job
-from lakewarden.naming import printed
+from lakewarden.model.run import Job
+from lakewarden.model.table_name import printed
 from lakewarden.policy.keys import KEYS
 from lakewarden.report.audit import DownstreamReport, GapsReport, HistoryReport, IngestedReport, WhoReport
 from lakewarden.report.cost import CostReport

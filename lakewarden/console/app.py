@@ -14,7 +14,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from lakewarden.api import Lakewarden
+from lakewarden.client import Lakewarden
+from lakewarden.config.serving import ConsoleConfig
 from lakewarden.console.answers import API, Answered, Denied, answer, on_error
 from lakewarden.console.api import api_router
 from lakewarden.console.auth import Auth, check
@@ -24,7 +25,6 @@ from lakewarden.console.login import login_router
 from lakewarden.console.manual import manual_router
 from lakewarden.console.refusals import Refusals
 from lakewarden.errors import LakewardenError
-from lakewarden.serving import ConsoleConfig
 from lakewarden.version import build
 
 PAGES = "lakewarden.console.pages"

@@ -18,9 +18,9 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.requests import Request
 
 from lakewarden import clock
+from lakewarden.config.serving import ConsoleConfig, Token
 from lakewarden.console.answers import API, Denied
 from lakewarden.errors import ConfigError
-from lakewarden.serving import ConsoleConfig, Token
 
 READ, OPERATE = "read", "operate"
 SESSION_SECONDS = 12 * 3600

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from markupsafe import Markup, escape
 
-from lakewarden.words import number
+from lakewarden.formatting import number
 
 _WIDTH, _HEIGHT = 320, 112
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 8, 18

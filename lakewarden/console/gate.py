@@ -28,7 +28,7 @@ from lakewarden.console.auth import (
 )
 from lakewarden.console.limits import Rates, read_body
 from lakewarden.console.refusals import Refusals, stranger
-from lakewarden.lineage.gateway.connection import neighbourhood
+from lakewarden.gateway.connection import neighbourhood
 
 LOGIN, LOGOUT, STATIC = "/login", "/logout", "/static/"
 # Without a token only where none but this machine can ask, and by a name of this machine: web pages may have others for it.

@@ -8,13 +8,13 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from lakewarden.api import Lakewarden
+from lakewarden.client import Lakewarden
 from lakewarden.console.actions import DONE, record
 from lakewarden.console.auth import SESSION_SECONDS, Auth, Identity, form_of
 from lakewarden.console.gate import LOGIN, LOGOUT, client_of
 from lakewarden.console.limits import Failures
 from lakewarden.console.refusals import Refusals, stranger
-from lakewarden.lineage.gateway.connection import neighbourhood
+from lakewarden.gateway.connection import neighbourhood
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">

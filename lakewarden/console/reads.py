@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from lakewarden import clock
-from lakewarden.api import Lakewarden
+from lakewarden.client import Lakewarden
 from lakewarden.errors import NoSuchTable, UsageError
-from lakewarden.model import TableRef
+from lakewarden.model.table_name import TableRef
 from lakewarden.report.run import RunReport
 from lakewarden.state.fleet import Fleet
 from lakewarden.state.tables import SeenTables

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from lakewarden.api import Lakewarden
+from lakewarden.client import Lakewarden
 from lakewarden.console.actions import REFUSED, record
 from lakewarden.console.answers import log
 from lakewarden.console.auth import Identity
 from lakewarden.console.limits import Notes
 from lakewarden.errors import LakewardenError
-from lakewarden.lineage.gateway.connection import neighbourhood
-from lakewarden.state.operators import OperatorActions
+from lakewarden.gateway.connection import neighbourhood
+from lakewarden.state.audit_log import OperatorActions
 
 UNKNOWN = "unknown"
 _NONE = "none"

@@ -10,13 +10,13 @@ from typing import Any
 
 import uvicorn
 
-from lakewarden.api import Lakewarden
+from lakewarden.client import Lakewarden
 from lakewarden.console.answers import API, log
 from lakewarden.console.app import create_app, with_address
 from lakewarden.console.refusals import stranger
 from lakewarden.errors import LakewardenError, UsageError
-from lakewarden.lineage.gateway.connection import STUCK_SECONDS, Connection
-from lakewarden.lineage.gateway.listener import Server, bind, check_tls, shown
+from lakewarden.gateway.connection import STUCK_SECONDS, Connection
+from lakewarden.gateway.listener import Server, bind, check_tls, shown
 
 _IDLE_SECONDS = 15
 _CONNECTIONS = 512

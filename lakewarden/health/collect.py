@@ -16,29 +16,31 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from lakewarden import clock
-from lakewarden.config import PolicyConfig
+from lakewarden.config.schema import PolicyConfig
+from lakewarden.config.serving import HealthConfig
+from lakewarden.deletion.holds import Holds, gather
 from lakewarden.errors import LakewardenError
-from lakewarden.formats.seam import TableFormat
 from lakewarden.health import warnings
-from lakewarden.health.held import Held, is_main
+from lakewarden.health.build_details import Sitting, paint, with_score
+from lakewarden.health.hold_costs import Held, is_main
+from lakewarden.health.look import Sweep
 from lakewarden.health.numbers import count_files, of_table
-from lakewarden.health.painting import Sitting, paint, with_score
-from lakewarden.health.portrait import Portrait
 from lakewarden.health.score import Trouble, judge
-from lakewarden.health.sweep import Sweep
-from lakewarden.jobs import expire
-from lakewarden.jobs.grounds import Catalogs
-from lakewarden.model import Hold, TableRef, TableView
+from lakewarden.health.table_details import Portrait
+from lakewarden.jobs.expire import plan as expire
+from lakewarden.model.hold import Hold
+from lakewarden.model.table import TableView
+from lakewarden.model.table_name import TableRef
 from lakewarden.policy.graces import due_at
 from lakewarden.policy.resolve import Layers, Policy, resolve
 from lakewarden.redact import redact_url
-from lakewarden.safety.holds import Holds, gather
-from lakewarden.serving import HealthConfig
 from lakewarden.state.database import State
 from lakewarden.state.fleet import ORPHANED, Fleet, Waiting
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
+from lakewarden.state.retention import tidy
 from lakewarden.state.tables import SeenTables
-from lakewarden.state.tidying import tidy
+from lakewarden.tables.every_table import Catalogs
+from lakewarden.tables.interface import TableFormat
 
 log = logging.getLogger(__name__)
 

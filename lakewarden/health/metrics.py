@@ -14,8 +14,8 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 
 from lakewarden import clock
-from lakewarden.config import Config
-from lakewarden.health.duties import Duties
+from lakewarden.config.schema import Config
+from lakewarden.health.expected_jobs import Duties
 from lakewarden.health.totals import BUCKETS, Totals
 from lakewarden.state.database import State
 from lakewarden.state.fleet import Fleet

@@ -9,12 +9,13 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakewarden.health.portrait import PARTITIONS, PartitionLine, short
-from lakewarden.jobs.fsck_checks import check_log_bound
+from lakewarden.health.table_details import PARTITIONS, PartitionLine, short
+from lakewarden.jobs.fsck.manifests import check_log_bound
 from lakewarden.lineage.hook import requirements
 from lakewarden.lineage.summary import told_number
 from lakewarden.lineage.validate import LIBRARY, validate
-from lakewarden.model import FileSet, Manifest, Snapshot, TableView
+from lakewarden.model.files import FileSet, Manifest
+from lakewarden.model.table import Snapshot, TableView
 from lakewarden.policy.origin import Layer
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.health import Numbers

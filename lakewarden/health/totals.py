@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from lakewarden.model import Job, RunState
+from lakewarden.model.run import Job, RunState
 from lakewarden.state.database import State
 from lakewarden.state.fleet import Fleet
 from lakewarden.state.run_totals import RunSum, RunTotals

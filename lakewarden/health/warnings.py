@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from lakewarden.config.serving import HealthConfig
+from lakewarden.formatting import size
 from lakewarden.health.score import Trouble
-from lakewarden.serving import HealthConfig
 from lakewarden.state.health import HealthRecords, Numbers, Warned
 from lakewarden.state.leases import Lease
-from lakewarden.words import size
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from math import ceil
 from typing import Any
 
-from lakewarden.health.portrait import Portrait
+from lakewarden.health.table_details import Portrait
 from lakewarden.lineage.summary import told_number
 from lakewarden.policy.resolve import Policy
 from lakewarden.policy.values import show

@@ -8,12 +8,13 @@ from datetime import datetime
 
 import pyarrow.compute as pc
 
-from lakewarden.engine.objects import Objects
-from lakewarden.formats.seam import TableFormat
-from lakewarden.jobs import expire
-from lakewarden.model import Hold, TableView
+from lakewarden.deletion.holds import Holds
+from lakewarden.jobs.expire import plan as expire
+from lakewarden.model.hold import Hold
+from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
-from lakewarden.safety.holds import Holds
+from lakewarden.storage.objects import Objects
+from lakewarden.tables.interface import TableFormat
 
 
 def hold_costs(

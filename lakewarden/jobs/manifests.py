@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from lakewarden.actions import ManifestRewrite
 from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError
-from lakewarden.jobs.context import Outcome, RunContext, StepName
-from lakewarden.jobs.discard import ending
-from lakewarden.jobs.packing import outputs_for
+from lakewarden.jobs.compact.binpack import outputs_for
+from lakewarden.jobs.compact.cleanup import ending
+from lakewarden.jobs.run_context import Outcome, RunContext, StepName
 from lakewarden.lineage.summary import Lineage
-from lakewarden.model import Job, Manifest, RunState, TableView
-from lakewarden.plan import Bounds, Plan, count_spared
+from lakewarden.model.actions import ManifestRewrite
+from lakewarden.model.files import Manifest
+from lakewarden.model.plan import Bounds, Plan, count_spared
+from lakewarden.model.run import Job, RunState
+from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from typing import Any
 
 from lakewarden.lineage.history import Entry
 from lakewarden.lineage.validate import Requirements, Violation, validate
-from lakewarden.naming import printed
+from lakewarden.model.table_name import printed
 from lakewarden.state.rejections import Rejected
 
 INPUTS = "input.snapshot_ids"

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakewarden.errors import LakewardenError
-from lakewarden.model import Snapshot
+from lakewarden.model.table import Snapshot
 from lakewarden.state.archive import Archived
 from lakewarden.state.history import Detail, Range
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from lakewarden.errors import LakewardenError
 from lakewarden.lineage import detail as details
-from lakewarden.model import Snapshot, TableView
+from lakewarden.model.table import Snapshot, TableView
 from lakewarden.state.archive import Archive, Archived
 from lakewarden.state.database import State
 from lakewarden.state.history import Detail, FoldLost, HistoryIndex, Range

@@ -15,8 +15,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakewarden import clock
-from lakewarden.config import LineageConfig
-from lakewarden.model import Run, RunState, TableRef
+from lakewarden.config.schema import LineageConfig
+from lakewarden.model.run import Run, RunState
+from lakewarden.model.table_name import TableRef
 from lakewarden.redact import redact_url
 from lakewarden.version import build
 

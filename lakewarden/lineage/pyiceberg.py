@@ -24,11 +24,11 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table.snapshots import Summary
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
 
-from lakewarden.config import Config
+from lakewarden.config.schema import Config
 from lakewarden.errors import ConfigError, UsageError
 from lakewarden.lineage.hook import Hook, requirements
 from lakewarden.lineage.writing import said
-from lakewarden.model import TableRef
+from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Layers, resolve
 from lakewarden.state.database import State
 from lakewarden.state.policies import Policies

@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lakewarden.errors import UsageError
-from lakewarden.model import Snapshot, Trigger
+from lakewarden.model.run import Trigger
+from lakewarden.model.table import Snapshot
 from lakewarden.version import build
 
 WRITER = "lakewarden"

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from lakewarden.errors import UsageError
 from lakewarden.lineage.summary import checked
-from lakewarden.model import Trigger
+from lakewarden.model.run import Trigger
 
 # Where build systems leave the commit that is being run.
 _COMMIT_VARIABLES = ("LAKEWARDEN_COMMIT_HASH", "GIT_COMMIT", "GITHUB_SHA", "CI_COMMIT_SHA")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lakewarden.model import Job
+from lakewarden.model.run import Job
 
 if TYPE_CHECKING:  # names alone are asked for when a command starts
     from lakewarden.policy.resolve import Policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from lakewarden.policy.resolve import Policy
-from lakewarden.state.verdicts import CLAIMED, FAILED_LOAD, Verdict
+from lakewarden.state.trash_batches import CLAIMED, FAILED_LOAD, Verdict
 
 _GRACE = "delete_grace_hours"
 _LOAD_GRACE = "orphan_grace_hours"

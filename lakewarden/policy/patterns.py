@@ -6,7 +6,7 @@ import re
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from lakewarden.model import TableRef
+from lakewarden.model.table_name import TableRef
 
 _QUOTED = re.compile(r"`(?:[^`]|``)+`")
 

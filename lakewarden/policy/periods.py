@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 
-from lakewarden.model import KeyKind, PartitionKey
+from lakewarden.model.files import KeyKind, PartitionKey
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Where the calendar ends: a partition such as 9999-12-31 is never over.

@@ -21,9 +21,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lakewarden.config import PolicyConfig
+from lakewarden.config.schema import PolicyConfig
 from lakewarden.errors import PolicyError
-from lakewarden.model import TableRef
+from lakewarden.model.table_name import TableRef
 from lakewarden.policy.checks import check, disagreements
 from lakewarden.policy.keys import KEYS, Key, Say, key
 from lakewarden.policy.options import from_options

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from lakewarden.jobs.cost import TableCost
+from lakewarden.formatting import counted, number, size
+from lakewarden.jobs.cold.cost import TableCost
 from lakewarden.report import look
-from lakewarden.words import counted, number, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

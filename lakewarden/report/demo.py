@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from lakewarden.model import Run
+from lakewarden.formatting import average, counted, duration, number, percent, size
+from lakewarden.model.run import Run
 from lakewarden.report import look
 from lakewarden.report.run import RunReport, seconds
-from lakewarden.words import average, counted, duration, number, percent, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from lakewarden.formatting import age, counted, known_size, moment, number, size
 from lakewarden.report import look
-from lakewarden.state.verdicts import DoomedFile, DoomedList, FileState, Restored, Standing, VerdictState
-from lakewarden.words import age, counted, known_size, moment, number, size
+from lakewarden.state.trash_batches import DoomedFile, DoomedList, FileState, Restored, Standing, VerdictState
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

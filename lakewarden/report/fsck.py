@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from lakewarden.jobs.checkup import Checkup, Finding, Severity
-from lakewarden.jobs.claiming import Claim
+from lakewarden.formatting import counted, duration, number
+from lakewarden.jobs.fsck.adopt_folder import Claim
+from lakewarden.jobs.fsck.findings import Checkup, Finding, Severity
 from lakewarden.report import look
-from lakewarden.words import counted, duration, number
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

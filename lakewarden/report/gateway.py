@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from lakewarden.lineage.gateway.server import Listening
+from lakewarden.gateway.server import Listening
 
 
 @dataclass(frozen=True, slots=True)

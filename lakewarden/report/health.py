@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from lakewarden.health.portrait import Portrait
+from lakewarden.formatting import age, average, counted, duration, number, percent, size
+from lakewarden.health.look import Sweep
 from lakewarden.health.score import Score
-from lakewarden.health.sweep import Sweep
+from lakewarden.health.table_details import Portrait
 from lakewarden.health.what_if import Side, WhatIf
 from lakewarden.report import look
 from lakewarden.state.health import Point, TableHealth, Warned
-from lakewarden.words import age, average, counted, duration, number, percent, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

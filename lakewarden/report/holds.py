@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from lakewarden.model import Hold, Ref
+from lakewarden.formatting import age, counted, moment, size, some
+from lakewarden.model.hold import Hold
+from lakewarden.model.table import Ref
 from lakewarden.report import look
 from lakewarden.state.heartbeats import Heartbeat
-from lakewarden.state.loads import Load, LoadState
 from lakewarden.state.pins import Pin
-from lakewarden.words import age, counted, moment, size, some
+from lakewarden.state.staged_loads import Load, LoadState
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from rich.text import Text
 
-from lakewarden.actions import (
+from lakewarden.formatting import counted, known_size, number, size, some
+from lakewarden.model.actions import (
     Action,
     AgeFiles,
     DoomFiles,
@@ -25,12 +26,12 @@ from lakewarden.actions import (
     ReleaseSnapshots,
     RewriteGroup,
 )
-from lakewarden.model import Job, Spared
-from lakewarden.plan import Plan, ReadCost
-from lakewarden.prices import HandOffCost
+from lakewarden.model.plan import Plan, ReadCost
+from lakewarden.model.prices import HandOffCost
+from lakewarden.model.run import Job
+from lakewarden.model.skipped import Spared
 from lakewarden.report import look
 from lakewarden.report.cost import dollars
-from lakewarden.words import counted, known_size, number, size, some
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

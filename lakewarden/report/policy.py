@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from lakewarden.formatting import exact_hours, exact_size
 from lakewarden.policy.keys import KEYS, key
 from lakewarden.policy.origin import Layer, Value
 from lakewarden.policy.resolve import Policy
 from lakewarden.policy.values import Kind, show
 from lakewarden.report import look
-from lakewarden.words import exact_hours, exact_size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

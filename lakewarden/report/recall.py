@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from lakewarden.jobs.recall import Recall
+from lakewarden.formatting import counted, duration, moment, size
+from lakewarden.jobs.cold.recall import Recall
 from lakewarden.report import look
 from lakewarden.report.cost import dollars
-from lakewarden.words import counted, duration, moment, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

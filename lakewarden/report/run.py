@@ -9,9 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from lakewarden.model import Job, Run, RunState, Step
+from lakewarden.formatting import (
+    age,
+    average,
+    counted,
+    duration,
+    known_size,
+    moment,
+    number,
+    percent,
+    size,
+    some,
+)
+from lakewarden.model.run import Job, Run, RunState, Step
 from lakewarden.report import look
-from lakewarden.words import age, average, counted, duration, known_size, moment, number, percent, size, some
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from lakewarden.errors import LakewardenError
+from lakewarden.formatting import age, average, counted, number, size
 from lakewarden.lineage.summary import origin
-from lakewarden.model import Counters, Manifest, Snapshot, TableView
-from lakewarden.plan import Plan
+from lakewarden.model.files import Manifest
+from lakewarden.model.plan import Plan
+from lakewarden.model.table import Counters, Snapshot, TableView
 from lakewarden.report import look
-from lakewarden.words import age, average, counted, number, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

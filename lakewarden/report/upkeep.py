@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from lakewarden.model import Run
+from lakewarden.formatting import age, counted, duration
+from lakewarden.model.run import Run
 from lakewarden.report import look
 from lakewarden.state.leases import Lease
 from lakewarden.state.requests import Request, RequestState
-from lakewarden.state.standings import Suspension
-from lakewarden.words import age, counted, duration
+from lakewarden.state.schedule import Suspension
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

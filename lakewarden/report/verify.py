@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from lakewarden.jobs.verdict import Side, Verdict, Verification
+from lakewarden.formatting import counted, duration, moment, size
+from lakewarden.jobs.verify.result import Side, Verdict, Verification
 from lakewarden.lineage.summary import origin
 from lakewarden.report import look
-from lakewarden.words import counted, duration, moment, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

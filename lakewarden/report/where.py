@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from lakewarden.jobs.where import GONE, Whereabouts
+from lakewarden.formatting import moment
+from lakewarden.jobs.cold.locate import GONE, Whereabouts
 from lakewarden.report import look
-from lakewarden.words import moment
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

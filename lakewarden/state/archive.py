@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Row, Text, cast, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from lakewarden.model import Snapshot, TableView
+from lakewarden.model.table import Snapshot, TableView
 from lakewarden.state.database import State
 from lakewarden.state.schema import archived_snapshots
 

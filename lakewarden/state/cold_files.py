@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, select, update
 
-from lakewarden.location import normal
+from lakewarden.model.location import normal
 from lakewarden.state.database import State
 from lakewarden.state.schema import cold_files
 from lakewarden.state.upsert import upsert

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from sqlalchemy import Connection, func, select
 
-from lakewarden.location import Location
-from lakewarden.model import COLD_SOURCE, COLD_SOURCE_UUID, cold_source
+from lakewarden.model.location import Location
+from lakewarden.model.table import COLD_SOURCE, COLD_SOURCE_UUID, cold_source
 from lakewarden.state.database import State
 from lakewarden.state.schema import cold_files, homes, seen_tables
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lakewarden.model import Job, Run, Step
+from lakewarden.model.run import Job, Run, Step
 from lakewarden.state.runs import Journal
 
 # The journaled moments an expiry's commit lies between.

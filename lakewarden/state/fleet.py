@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import exists, func, select, text
 
 from lakewarden.state.database import State
+from lakewarden.state.schedule import GONE, PASS, SEEN, Suspension
 from lakewarden.state.schema import (
     STILL_THERE,
     doomed,
@@ -23,8 +24,7 @@ from lakewarden.state.schema import (
     table_policies,
     verdicts,
 )
-from lakewarden.state.standings import GONE, PASS, SEEN, Suspension
-from lakewarden.state.verdicts import FileState, Tally, Verdict, VerdictState
+from lakewarden.state.trash_batches import FileState, Tally, Verdict, VerdictState
 
 # Files that were in a table's folder without being part of it.
 ORPHANED = ("sweep", "failed-load")

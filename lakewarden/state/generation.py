@@ -31,7 +31,7 @@ from sqlalchemy.exc import DBAPIError
 
 from lakewarden.state.database import State
 from lakewarden.state.schema import generations, verdicts
-from lakewarden.state.verdicts import VerdictState
+from lakewarden.state.trash_batches import VerdictState
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
+from lakewarden.state.batches import take_out
 from lakewarden.state.database import State
-from lakewarden.state.painted import paint, wipe
 from lakewarden.state.schema import health_history, table_health, warnings
-from lakewarden.state.slices import take_out
+from lakewarden.state.table_details_rows import paint, wipe
 from lakewarden.state.upsert import upsert
 
 _AT_ONCE = 500
@@ -78,7 +78,7 @@ class TableHealth:
     """One look at one table. `error`: why it could not be looked at; the numbers are then the last known ones.
 
     `score` is 0 (in trouble) to 100 (nothing to do), `debt` orders tables by how urgently they need work (0: not at all).
-    `portrait` is what a table's page shows without asking the table: see `health/portrait.py`.
+    `portrait` is what a table's page shows without asking the table: see `health/table_details.py`.
     """
 
     table: str

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from lakewarden.model import Owner
+from lakewarden.model.run import Owner
 from lakewarden.state.database import State, now_of
 from lakewarden.state.schema import leases
 

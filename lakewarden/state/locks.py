@@ -25,7 +25,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from lakewarden import clock
 from lakewarden.errors import CommitLost, Unreachable
-from lakewarden.model import Owner, TableRef
+from lakewarden.model.run import Owner
+from lakewarden.model.table_name import TableRef
 from lakewarden.state.database import State, now_of
 from lakewarden.state.schema import commit_locks
 

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, and_, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from lakewarden.model import Trigger
+from lakewarden.model.run import Trigger
 from lakewarden.state.database import State
 from lakewarden.state.schema import requests
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Select, select
 
-from lakewarden.model import Run
+from lakewarden.model.run import Run
 from lakewarden.state.database import State
 from lakewarden.state.runs import read_run
 from lakewarden.state.schema import runs

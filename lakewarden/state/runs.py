@@ -11,10 +11,10 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, insert, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from lakewarden.errors import Busy, RunTaken
-from lakewarden.model import Job, Owner, Run, RunState, Step, Trigger
+from lakewarden.model.run import Job, Owner, Run, RunState, Step, Trigger
 from lakewarden.state.database import State, now_of
 from lakewarden.state.leases import WORKER, newest_term
-from lakewarden.state.owner import BEAT_TTL, current_owner, is_gone
+from lakewarden.state.process import BEAT_TTL, current_owner, is_gone
 from lakewarden.state.schema import leases, run_steps, runs
 
 __all__ = ["BEAT_TTL", "Journal", "current_owner", "is_gone", "new_run_id"]

@@ -21,7 +21,7 @@ from sqlalchemy import (
     text,
 )
 
-from lakewarden.state.moments import UtcTime
+from lakewarden.state.types import UtcTime
 
 VERSION_TABLE = "lakewarden_version"
 

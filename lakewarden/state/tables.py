@@ -8,7 +8,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection, select
 
-from lakewarden.model import TableRef, TableView, cold_properties
+from lakewarden.model.table import TableView, cold_properties
+from lakewarden.model.table_name import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.schema import homes, seen_tables
 from lakewarden.state.upsert import keep_first, upsert

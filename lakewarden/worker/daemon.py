@@ -14,24 +14,24 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from lakewarden import clock
-from lakewarden.api import Lakewarden
+from lakewarden.client import Lakewarden
 from lakewarden.errors import LakewardenError, Unreachable
-from lakewarden.model import TableRef
+from lakewarden.model.table_name import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.leases import Leases
-from lakewarden.state.owner import current_owner
+from lakewarden.state.process import current_owner
 from lakewarden.state.requests import Request, Requests, RequestState
-from lakewarden.state.standings import Standings, Suspension
+from lakewarden.state.schedule import Standings, Suspension
 from lakewarden.version import build
-from lakewarden.worker import pass_
-from lakewarden.worker.chores import Chore, Chores
-from lakewarden.worker.events import Told, tell, warn
-from lakewarden.worker.lead import Lead
-from lakewarden.worker.pass_ import Ended, Turn
-from lakewarden.worker.roster import LEFT_OPEN, NOT_KEPT, Roster
+from lakewarden.worker import passes as pass_
+from lakewarden.worker.leader import Lead
+from lakewarden.worker.log import Told, tell, warn
+from lakewarden.worker.passes import Ended, Turn
+from lakewarden.worker.periodic import Chore, Chores
 from lakewarden.worker.schedule import Due, Rules, decide, places_for_requests
-from lakewarden.worker.session import Session
 from lakewarden.worker.signals import Wish, wishes
+from lakewarden.worker.spark_session import Session
+from lakewarden.worker.tables import LEFT_OPEN, NOT_KEPT, Roster
 from lakewarden.worker.times import INTERVAL
 
 # How long the worker waits for runs it told to stop: a commit that has begun is seen to its end.

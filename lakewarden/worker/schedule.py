@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from lakewarden.config import BudgetsConfig
-from lakewarden.jobs.pauses import Windows
-from lakewarden.model import Job
-from lakewarden.serving import ScheduleConfig, WorkerConfig
-from lakewarden.state.standings import PASS, Standing, Suspension
-from lakewarden.words import duration
+from lakewarden.config.schema import BudgetsConfig
+from lakewarden.config.serving import ScheduleConfig, WorkerConfig
+from lakewarden.formatting import duration
+from lakewarden.jobs.quiet_windows import Windows
+from lakewarden.model.run import Job
+from lakewarden.state.schedule import PASS, Standing, Suspension
 from lakewarden.worker.times import INTERVAL, Times, times_of
 
 COMPACTING = frozenset({Job.COMPACT, Job.COMPACT_DELETES})

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from cronsim import CronSim
 
-from lakewarden.model import Job
-from lakewarden.serving import CONTINUOUS, NEVER, ScheduleConfig
+from lakewarden.config.serving import CONTINUOUS, NEVER, ScheduleConfig
+from lakewarden.model.run import Job
 
 INTERVAL = "interval"
 

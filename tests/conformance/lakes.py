@@ -17,12 +17,13 @@ from unittest.mock import patch
 
 from lakewarden import Lakewarden, TableRef, clock
 from lakewarden.errors import CommitUnknown
-from lakewarden.formats.iceberg.format import Iceberg
-from lakewarden.formats.paimon.format import Paimon
-from lakewarden.formats.paimon.keyed import Keyed
-from lakewarden.formats.seam import TableFormat
-from lakewarden.location import normal
-from lakewarden.model import Run, RunState, TableView
+from lakewarden.model.location import normal
+from lakewarden.model.run import Run, RunState
+from lakewarden.model.table import TableView
+from lakewarden.tables.iceberg.format import Iceberg
+from lakewarden.tables.interface import TableFormat
+from lakewarden.tables.paimon.format import Paimon
+from lakewarden.tables.paimon.primary_key import Keyed
 from tests.support.lab import Lab
 from tests.support.paimon import COLD, PaimonLab, files_below
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lakewarden.location import normal
+from lakewarden.model.location import normal
 from tests.conformance.lakes import Lake
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakewarden.errors import Refused
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.conformance.lakes import DAYS, Lake
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from lakewarden.errors import LakewardenError, Refused
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.conformance.lakes import DAYS, Lake
 
 SOME = {"orphan_max_percent": 90}

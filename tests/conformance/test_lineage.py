@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakewarden.errors import LineageRejected
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from lakewarden.policy.keys import key
 from lakewarden.state.rejections import Rejections
 from tests.conformance.lakes import Lake

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lakewarden.errors import NoSuchTable, UsageError
-from lakewarden.location import normal
-from lakewarden.model import TableRef
+from lakewarden.model.location import normal
+from lakewarden.model.table_name import TableRef
 from tests.conformance.lakes import DAYS, Lake
 
 

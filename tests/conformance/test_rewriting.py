@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.conformance.lakes import DAYS, Lake
 
 REWRITES = ["compact", "rewrite-manifests", "expire-partitions"]

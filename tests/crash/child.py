@@ -11,9 +11,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from lakewarden import Lakewarden
-from lakewarden.engine.seam import Written
-from lakewarden.formats.iceberg.format import Iceberg
+from lakewarden.rewrite.interface import Written
 from lakewarden.state.runs import Journal
+from lakewarden.tables.iceberg.format import Iceberg
 
 
 def die() -> None:

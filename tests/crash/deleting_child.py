@@ -20,20 +20,21 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from sqlalchemy import Engine, event
 
 from lakewarden import Lakewarden
-from lakewarden.engine.archive import Archive
-from lakewarden.engine.stores import local
-from lakewarden.formats.iceberg.cold import IcebergCold
-from lakewarden.formats.iceberg.format import Iceberg
-from lakewarden.formats.paimon.cold import PaimonCold
-from lakewarden.formats.paimon.format import Paimon
-from lakewarden.jobs import copies, reaping
-from lakewarden.safety import permit
+from lakewarden.deletion import permit
+from lakewarden.jobs.cold import copies
+from lakewarden.jobs.purge import execute as reaping
 from lakewarden.state.cold_files import ColdFiles
 from lakewarden.state.cold_snapshots import ColdSnapshots
-from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.history import HistoryIndex
-from lakewarden.state.loads import Loads
 from lakewarden.state.runs import Journal
+from lakewarden.state.staged_loads import Loads
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.storage import local
+from lakewarden.storage.archive import Archive
+from lakewarden.tables.iceberg.cold import IcebergCold
+from lakewarden.tables.iceberg.format import Iceberg
+from lakewarden.tables.paimon.cold import PaimonCold
+from lakewarden.tables.paimon.format import Paimon
 
 BATCH = 3
 # Half a minute for users; no test waits for that long.

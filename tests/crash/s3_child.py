@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from lakewarden import Lakewarden
-from lakewarden.engine.stores.s3 import S3Files
+from lakewarden.storage.s3 import S3Files
 
 
 def die_in_the_middle_of(batch: int) -> None:

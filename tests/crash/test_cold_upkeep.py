@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 from sqlalchemy import update
 
 from lakewarden import clock
-from lakewarden.jobs.context import ColdStep, DeletingStep
-from lakewarden.model import RunState
+from lakewarden.jobs.run_context import ColdStep, DeletingStep
+from lakewarden.model.run import RunState
 from lakewarden.state.cold_snapshots import ColdSnapshots
 from lakewarden.state.schema import cold_snapshots
-from lakewarden.state.verdicts import FileState
+from lakewarden.state.trash_batches import FileState
 from tests.services.test_s3_cold import data
 from tests.services.test_s3_tables import catalog_properties
 from tests.support.lab import Lab, lakewarden

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakewarden.jobs.context import StepName
-from lakewarden.model import RunState
+from lakewarden.jobs.run_context import StepName
+from lakewarden.model.run import RunState
 from tests.support.lab import Lab, lakewarden
 from tests.support.spark import add_catalog, remove_catalog
 

@@ -24,12 +24,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakewarden.errors import Busy, Refused
-from lakewarden.jobs.context import DeletingStep
-from lakewarden.jobs.recover import IN_FLIGHT
-from lakewarden.location import normal
-from lakewarden.model import Job, Run, RunState
-from lakewarden.state.loads import LoadState
-from lakewarden.state.verdicts import FileState
+from lakewarden.jobs.recovery import IN_FLIGHT
+from lakewarden.jobs.run_context import DeletingStep
+from lakewarden.model.location import normal
+from lakewarden.model.run import Job, Run, RunState
+from lakewarden.state.staged_loads import LoadState
+from lakewarden.state.trash_batches import FileState
 from tests.crash.deleting_child import PERMIT_SECONDS
 from tests.crash.test_handoff import DEATHS
 from tests.support.lab import Lab, lakewarden
@@ -377,8 +377,8 @@ def wake(child: subprocess.Popen[str]) -> str:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process counts as another host's, so that it goes by a run's beats, and as if those had stopped long ago."""
-    monkeypatch.setattr("lakewarden.state.owner._host", lambda: "elsewhere")
-    monkeypatch.setattr("lakewarden.jobs.recover.is_gone", lambda run, now: True)
+    monkeypatch.setattr("lakewarden.state.process._host", lambda: "elsewhere")
+    monkeypatch.setattr("lakewarden.jobs.recovery.is_gone", lambda run, now: True)
 
 
 STALLS = [

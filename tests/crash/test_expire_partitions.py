@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakewarden import clock
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.crash.test_crash import kill_at
 from tests.crash.test_crash import lab as lab
 from tests.support.lab import Lab

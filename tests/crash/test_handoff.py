@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakewarden.jobs.context import DeletingStep
-from lakewarden.model import RunState
+from lakewarden.jobs.run_context import DeletingStep
+from lakewarden.model.run import RunState
 from tests.support.lab import Lab, lakewarden
 from tests.support.paimon import COLD, PaimonLab, paimon_lab
 from tests.support.spark import add_catalog, remove_catalog

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from lakewarden.jobs.compact_history import PREFIX
-from lakewarden.jobs.context import HistoryStep
+from lakewarden.jobs.history import PREFIX
+from lakewarden.jobs.run_context import HistoryStep
 from lakewarden.lineage.history import Source
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.crash.test_deleting import CHILD
 from tests.crash.test_deleting import lab as lab
 from tests.support.lab import Lab

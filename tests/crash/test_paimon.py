@@ -16,7 +16,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.crash.test_deleting import CHILD, EXPIRES, REAPS, Death, chosen
 from tests.support.paimon import PaimonLab, paimon_lab
 from tests.support.undisturbed import EXPIRE, REAP, Original, both

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench.reap_s3 import AT_ONCE, CATALOG, doomed_table, site
-from lakewarden.model import RunState
-from lakewarden.state.doomed import DoomedFiles
-from lakewarden.state.verdicts import FileState
+from lakewarden.model.run import RunState
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash_batches import FileState
 from tests.support.s3 import Bucket
 
 pytestmark = [pytest.mark.crash, pytest.mark.services]

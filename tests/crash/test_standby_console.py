@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from lakewarden import Lakewarden
-from lakewarden.model import Owner
+from lakewarden.model.run import Owner
 from lakewarden.state.leases import Leases
 from tests.support.ports import answers, free_port, wait_until
 

@@ -22,10 +22,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakewarden import clock
-from lakewarden.jobs.context import DeletingStep, HistoryStep, StepName
-from lakewarden.model import Job, RunState
+from lakewarden.jobs.run_context import DeletingStep, HistoryStep, StepName
+from lakewarden.model.run import Job, RunState
 from lakewarden.state.requests import RequestState
-from lakewarden.state.standings import PASS
+from lakewarden.state.schedule import PASS
 from tests.crash.worker_child import WORKER
 from tests.support.lab import Lab, lakewarden
 from tests.support.ports import wait_until

@@ -10,15 +10,16 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from lakewarden.aliases import Aliases
-from lakewarden.engine.kernels.manifests import LISTED, NAMED
+from lakewarden.config.aliases import Aliases
+from lakewarden.deletion.foreign_metadata import KnownStrays
 from lakewarden.errors import CommitLost, CommitUnknown, NoSuchTable, Refused, UsageError
-from lakewarden.formats.iceberg.reach import Reach
-from lakewarden.formats.reach_cache import ReachCache
-from lakewarden.formats.remembered import Remembered
-from lakewarden.formats.seam import Adoption, HeldByRef
-from lakewarden.jobs.strays import KnownStrays
-from lakewarden.model import Counters, PartitionSpec, Ref, Snapshot, SortOrder, TableRef, TableView
+from lakewarden.model.table import Counters, PartitionSpec, Ref, Snapshot, SortOrder, TableView
+from lakewarden.model.table_name import TableRef
+from lakewarden.rewrite.metadata.iceberg_manifests import LISTED, NAMED
+from lakewarden.tables.iceberg.reachability import Reach
+from lakewarden.tables.interface import Adoption, HeldByRef
+from lakewarden.tables.manifest_cache import ReachCache
+from lakewarden.tables.metadata_cache import Remembered
 from tests.histories.model import File, Meta, Snap, Table, plain, there
 
 CATALOGS = ["lake", "other"]

@@ -17,7 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from random import Random
 
-from lakewarden.model import Ref, TableRef
+from lakewarden.model.table import Ref
+from lakewarden.model.table_name import TableRef
 
 EXISTING, ADDED, DELETED = 0, 1, 2
 DATA, POSITIONS, EQUALITY = 0, 1, 2

@@ -18,11 +18,11 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from lakewarden import Lakewarden
-from lakewarden.engine.stores.local import LocalFiles
+from lakewarden.deletion.restored_state import WITNESS
 from lakewarden.errors import LakewardenError, Refused, Unreachable
-from lakewarden.jobs.backups import WITNESS
-from lakewarden.model import Owner
+from lakewarden.model.run import Owner
 from lakewarden.state.runs import Journal
+from lakewarden.storage.local import LocalFiles
 from tests.histories import own
 from tests.histories.model import plain
 from tests.histories.process import Database
@@ -89,8 +89,8 @@ class Stage:
         replaced: list[tuple[str, Callable[..., Any]]] = [
             ("lakewarden.clock.now", self._now),
             ("lakewarden.clock.sleep", self._sleep),
-            ("lakewarden.jobs.dispatch.current_owner", self._owner),
-            ("lakewarden.jobs.adopting.current_owner", self._owner),
+            ("lakewarden.jobs.runner.current_owner", self._owner),
+            ("lakewarden.jobs.loads.adopt.current_owner", self._owner),
         ]
         with ExitStack() as stack:
             for name, do in replaced:
@@ -101,8 +101,8 @@ class Stage:
             stack.enter_context(patch.object(LocalFiles, "delete", partialmethod(_of, self._delete)))
             stack.enter_context(patch.object(LocalFiles, "write", partialmethod(_of, self._write)))
             stack.enter_context(patch.object(Journal, "right", partialmethod(_of, self._asking)))
-            stack.enter_context(patch("lakewarden.jobs.driving.TICK_SECONDS", 3600.0))
-            stack.enter_context(patch("lakewarden.jobs.reaping.LOCAL_BATCH", 6))
+            stack.enter_context(patch("lakewarden.jobs.heartbeat.TICK_SECONDS", 3600.0))
+            stack.enter_context(patch("lakewarden.jobs.purge.execute.LOCAL_BATCH", 6))
             yield
 
     def play(self, history: History) -> Counter[str]:

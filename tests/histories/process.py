@@ -18,8 +18,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
 
 from lakewarden import Lakewarden
-from lakewarden.config import Config
-from lakewarden.model import Owner
+from lakewarden.config.schema import Config
+from lakewarden.model.run import Owner
 from lakewarden.state import database
 from lakewarden.state.database import State
 

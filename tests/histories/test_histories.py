@@ -21,15 +21,17 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import update
 
-from lakewarden.jobs import expiring, reaping
-from lakewarden.jobs.neighbours import Neighbours
-from lakewarden.model import Owner, TableView
+from lakewarden.deletion.holds import Holds
+from lakewarden.deletion.lake_index import Neighbours
+from lakewarden.deletion.proof import Proof
+from lakewarden.jobs.expire import execute as expiring
+from lakewarden.jobs.purge import execute as reaping
+from lakewarden.model.run import Owner
+from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
-from lakewarden.safety.holds import Holds
-from lakewarden.safety.proof import Proof
-from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.schema import doomed
-from lakewarden.state.verdicts import Verdict
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash_batches import Verdict
 from tests.histories.play import History, Stage, failing, shortened
 from tests.histories.world import Violated
 
@@ -142,7 +144,7 @@ def hasty() -> list[Any]:
     def due_at(verdict: Verdict, policy: Policy) -> datetime | None:
         return verdict.doomed_at
 
-    return [patch.object(DoomedFiles, "due", due), patch("lakewarden.jobs.reap.due_at", due_at)]
+    return [patch.object(DoomedFiles, "due", due), patch("lakewarden.jobs.purge.plan.due_at", due_at)]
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from unittest.mock import patch
 
 import pytest
 
-from lakewarden.engine.objects import Objects
 from lakewarden.errors import Unreachable
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
+from lakewarden.storage.objects import Objects
 from tests.histories.format import file_on_disk
 from tests.histories.model import Table, plain
 from tests.histories.play import EVERYTHING, Stage

@@ -8,7 +8,7 @@ from datetime import timedelta
 from random import Random
 
 from lakewarden.errors import Refused
-from lakewarden.model import Ref
+from lakewarden.model.table import Ref
 from tests.histories.format import file_on_disk
 from tests.histories.model import DATA, EQUALITY, MAIN, POSITIONS, File, Snap, Table, plain, respelled
 from tests.histories.world import Promise, World

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_all(report: Report, folder: Path, engines: Sequence[str]) -> None:
-    from lakewarden.engine.session import close_session
+    from lakewarden.spark.session import close_session
     from tests.support.spark import shared_session
 
     spark = shared_session()

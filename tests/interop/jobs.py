@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.interop.lake import Lake
 
 Step = tuple[str, str, dict[str, object]]

@@ -14,8 +14,8 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from lakewarden import Lakewarden
-from lakewarden.location import local_path, split_url
-from lakewarden.model import Run, RunState
+from lakewarden.model.location import local_path, split_url
+from lakewarden.model.run import Run, RunState
 from tests.support.spark import add_catalog, remove_catalog
 
 # Every file is a candidate, every snapshot that nothing holds expires, and what is doomed is deleted at once.

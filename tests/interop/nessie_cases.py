@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from lakewarden.errors import LakewardenError
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.interop import parts
 from tests.interop.lake import EAGER, Lake, lake
 from tests.interop.process import QUICK_JAVA, Server

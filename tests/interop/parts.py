@@ -21,9 +21,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lakewarden.engine.jars import IVY_SETTINGS, default_cache
-from lakewarden.engine.java import SYSTEM_FOLDERS, find_java, inspect, use_java
 from lakewarden.errors import NotSetUp
+from lakewarden.spark.jars import IVY_SETTINGS, default_cache
+from lakewarden.spark.java import SYSTEM_FOLDERS, find_java, inspect, use_java
 
 
 class NotToBeHad(Exception):

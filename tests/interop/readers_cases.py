@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.interop.jobs import MUST_WORK, STEPS
 from tests.interop.lake import Lake, lake
 from tests.interop.places import BARE, EVERYWHERE, FILE, S3, Place, place

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.interop.jobs import through_every_job
 from tests.interop.lake import lake
 from tests.interop.places import BARE, EVERYWHERE, Place, place

@@ -12,9 +12,9 @@ from lakewarden.state import database
 from lakewarden.state.cold_files import ColdFile, ColdFiles
 from lakewarden.state.cold_snapshots import ColdSnapshots
 from lakewarden.state.database import State, migrate
-from lakewarden.state.doomed import DoomedFiles
-from lakewarden.state.taking_back import take_back
-from lakewarden.state.verdicts import FileState
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash_batches import FileState
+from lakewarden.state.trash_restore import take_back
 from tests.services.test_doomed_state import ME, start
 from tests.services.test_state import to_revision
 

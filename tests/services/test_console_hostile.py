@@ -17,8 +17,8 @@ import pytest
 from lakewarden.console import auth, limits, refusals
 from lakewarden.console.app import create_app
 from lakewarden.errors import Unreachable
-from lakewarden.lineage.gateway import connection as connections
-from lakewarden.state.operators import OperatorActions
+from lakewarden.gateway import connection as connections
+from lakewarden.state.audit_log import OperatorActions
 from lakewarden.state.schema import suspensions
 from tests.support import tls
 from tests.support.console import AT, OPERATE, READ, TABLE, Running, console, said, see

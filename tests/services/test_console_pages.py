@@ -13,15 +13,15 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from lakewarden import Lakewarden, clock
-from lakewarden.health.portrait import DueLine, HoldLine, PartLine, Portrait, RefLine, SnapshotLine
-from lakewarden.model import Job, RunState, Trigger
+from lakewarden.health.table_details import DueLine, HoldLine, PartLine, Portrait, RefLine, SnapshotLine
+from lakewarden.model.run import Job, RunState, Trigger
 from lakewarden.state.cold_files import ColdFile, ColdFiles
-from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
-from lakewarden.state.owner import current_owner
+from lakewarden.state.process import current_owner
 from lakewarden.state.run_progress import Moment, RunProgress
+from lakewarden.state.schedule import PASS, SEEN, Standing, Standings
 from lakewarden.state.schema import homes
-from lakewarden.state.standings import PASS, SEEN, Standing, Standings
+from lakewarden.state.trash import DoomedFiles
 from tests.support.browser import PHONE, WIDE, chromium, page, widest
 from tests.support.console import OPERATE, READ, TABLE, Running, console, end_run, see
 

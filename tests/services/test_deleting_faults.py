@@ -23,14 +23,14 @@ from sqlalchemy import Connection
 
 from lakewarden import Lakewarden, clock
 from lakewarden.errors import Busy, LakewardenError, Unreachable
-from lakewarden.formats.iceberg.catalog import Catalogs
-from lakewarden.formats.iceberg.format import Iceberg
-from lakewarden.jobs import reaping
-from lakewarden.jobs.context import DeletingStep
-from lakewarden.model import Job, Owner, RunState
+from lakewarden.jobs.purge import execute as reaping
+from lakewarden.jobs.run_context import DeletingStep
+from lakewarden.model.run import Job, Owner, RunState
 from lakewarden.state.database import State
 from lakewarden.state.runs import Journal
-from lakewarden.state.verdicts import FileState
+from lakewarden.state.trash_batches import FileState
+from lakewarden.tables.iceberg.catalog import Catalogs
+from lakewarden.tables.iceberg.format import Iceberg
 from tests.services.test_s3_deleting import new_lab
 from tests.support.faults import Faults, proxy
 from tests.support.lab import Lab, lakewarden, told_to_tables

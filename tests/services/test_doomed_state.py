@@ -14,12 +14,12 @@ from sqlalchemy import select, update
 
 from lakewarden import clock
 from lakewarden.errors import Refused, RunTaken
-from lakewarden.model import Owner, RunState, Trigger
+from lakewarden.model.run import Owner, RunState, Trigger
 from lakewarden.state.database import State
-from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.runs import Journal
 from lakewarden.state.schema import doomed, verdicts
-from lakewarden.state.verdicts import FAILED_LOAD, FileState, VerdictState
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash_batches import FAILED_LOAD, FileState, VerdictState
 
 pytestmark = pytest.mark.services
 
@@ -114,7 +114,7 @@ def test_the_grace_runs_from_the_moment_the_verdict_is_in_force(files: DoomedFil
 def test_many_files_are_written_in_parts(
     files: DoomedFiles, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakewarden.state.doomed.PAGE", 2)
+    monkeypatch.setattr("lakewarden.state.trash.PAGE", 2)
     five = rows(*(f"/t/{each}" for each in "abcda"))
     tally = files.doom("v1", TABLE, UUID, "expire", "because", five, {}, NOW)
     assert (tally.files, tally.bytes) == (4, 40), "one of them was told twice"

@@ -10,11 +10,12 @@ from datetime import timedelta
 import pytest
 
 from lakewarden.errors import CommitLost, Unreachable
-from lakewarden.model import Owner, TableRef
+from lakewarden.model.run import Owner
+from lakewarden.model.table_name import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.leases import Leases
 from lakewarden.state.locks import Lock, Locks
-from lakewarden.worker.lead import Lead
+from lakewarden.worker.leader import Lead
 from tests.support.ports import wait_until
 from tests.support.postgres import Database, Postgres
 

@@ -30,7 +30,7 @@ from sqlalchemy import select
 import bench.gateway
 from lakewarden import Lakewarden, clock
 from lakewarden.errors import Refused
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from lakewarden.state.locks import removal
 from lakewarden.state.policies import Policies
 from lakewarden.state.rejections import Rejections

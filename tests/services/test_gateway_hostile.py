@@ -15,7 +15,7 @@ import pytest
 from pyiceberg.exceptions import ForbiddenError
 
 from lakewarden import clock
-from lakewarden.lineage.gateway.counts import NEW
+from lakewarden.gateway.metrics import NEW
 from lakewarden.state.cold_files import ColdFile, ColdFiles
 from lakewarden.state.pins import Pin, Pins
 from lakewarden.state.policies import Policies

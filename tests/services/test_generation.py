@@ -12,11 +12,11 @@ import pytest
 
 from lakewarden import clock
 from lakewarden.state.database import State
-from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.generation import Generation, Generations
-from lakewarden.state.loads import Load, Loads, LoadState
 from lakewarden.state.pins import Pin, Pins
 from lakewarden.state.policies import Policies
+from lakewarden.state.staged_loads import Load, Loads, LoadState
+from lakewarden.state.trash import DoomedFiles
 from tests.support.postgres import Database, Postgres
 
 pytestmark = pytest.mark.services

@@ -17,7 +17,8 @@ from sqlalchemy import func, select, text
 from lakewarden.errors import LakewardenError
 from lakewarden.lineage.detail import month_of
 from lakewarden.lineage.history import History, Source, Wanted
-from lakewarden.model import Snapshot, TableRef
+from lakewarden.model.table import Snapshot
+from lakewarden.model.table_name import TableRef
 from lakewarden.state.archive import Archive
 from lakewarden.state.database import State, _engine, migrate
 from lakewarden.state.history import Detail, FoldLost, HistoryIndex

@@ -12,8 +12,8 @@ import pytest
 
 from lakewarden.state.database import State
 from lakewarden.state.heartbeats import Heartbeats
-from lakewarden.state.loads import Load, Loads, LoadState
 from lakewarden.state.pins import Pin, Pins
+from lakewarden.state.staged_loads import Load, Loads, LoadState
 
 pytestmark = pytest.mark.services
 

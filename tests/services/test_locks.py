@@ -15,7 +15,8 @@ from sqlalchemy import select, update
 
 from lakewarden import clock
 from lakewarden.errors import CommitLost
-from lakewarden.model import Owner, TableRef
+from lakewarden.model.run import Owner
+from lakewarden.model.table_name import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.locks import Lock, Locks
 from lakewarden.state.schema import commit_locks
@@ -120,10 +121,10 @@ COUNTING = """
 import sys
 from datetime import timedelta
 from pathlib import Path
-from lakewarden.model import TableRef
+from lakewarden.model.table_name import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.locks import Locks
-from lakewarden.state.owner import current_owner
+from lakewarden.state.process import current_owner
 
 state, file = State.open(sys.argv[1]), Path(sys.argv[2])
 print("ready", flush=True)
@@ -137,10 +138,10 @@ for _ in range(10):
 HOLDING = """
 import sys, time
 from datetime import timedelta
-from lakewarden.model import TableRef
+from lakewarden.model.table_name import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.locks import Locks
-from lakewarden.state.owner import current_owner
+from lakewarden.state.process import current_owner
 
 ttl = timedelta(seconds=1)
 with Locks(State.open(sys.argv[1]), current_owner(), ttl).held(TableRef("pm", ("db",), "events"), sys.argv[2]):

@@ -25,11 +25,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import event
 
 from lakewarden import Lakewarden, clock
-from lakewarden.config import PolicyConfig
+from lakewarden.config.schema import PolicyConfig
+from lakewarden.config.serving import NEVER, ScheduleConfig
 from lakewarden.health.metrics import METRICS, Exposition, StateMetrics
-from lakewarden.model import Job, Owner, RunState, Trigger
-from lakewarden.serving import NEVER, ScheduleConfig
-from lakewarden.state.doomed import DoomedFiles
+from lakewarden.model.run import Job, Owner, RunState, Trigger
 from lakewarden.state.fleet import BY_WORKER, Fleet
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.leases import Leases
@@ -37,8 +36,9 @@ from lakewarden.state.policies import Policies
 from lakewarden.state.rejections import Rejections
 from lakewarden.state.requests import Requests
 from lakewarden.state.runs import Journal, current_owner
-from lakewarden.state.standings import GONE, PASS, SEEN, Standing, Standings, Suspension
-from lakewarden.state.verdicts import Tally
+from lakewarden.state.schedule import GONE, PASS, SEEN, Standing, Standings, Suspension
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash_batches import Tally
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lakewarden.engine.objects import Objects
 from lakewarden.errors import Unreachable
+from lakewarden.storage.objects import Objects
 from tests.support.faults import Faults, proxy
 from tests.support.s3 import MOTO_PAGE, S3, Bucket
 

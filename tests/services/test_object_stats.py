@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from lakewarden.engine.objects import Objects
 from lakewarden.errors import Unreachable
+from lakewarden.storage.objects import Objects
 from tests.services.test_objects import Place, fill, in_bucket
 from tests.support.faults import proxy
 from tests.support.s3 import MOTO_PAGE, S3

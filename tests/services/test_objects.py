@@ -16,9 +16,9 @@ import pytest
 from obstore.store import MemoryStore
 
 from lakewarden import clock
-from lakewarden.engine.objects import LISTING, Objects
-from lakewarden.engine.stores.cloud import CloudFiles
 from lakewarden.errors import Unreachable
+from lakewarden.storage.cloud import CloudFiles
+from lakewarden.storage.objects import LISTING, Objects
 from tests.support.s3 import MOTO_PAGE, S3, s3_server
 
 pytestmark = pytest.mark.services

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lakewarden.cli import main
 from lakewarden.errors import Unreachable
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.support.paimon import PaimonLab, lakewarden, paimon_lab
 from tests.support.paimon_s3 import bucket_lab
 from tests.support.ports import free_port, wait_until

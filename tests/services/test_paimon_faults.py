@@ -21,16 +21,17 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from sqlalchemy import Connection
 
-from lakewarden.engine.metadata import MetadataFiles
-from lakewarden.engine.objects import Objects
 from lakewarden.errors import LakewardenError, Unreachable
-from lakewarden.formats.jvm import JavaError, bridge
-from lakewarden.formats.paimon.catalog import Catalogs
-from lakewarden.formats.paimon.failures import catalog_error
-from lakewarden.jobs import reaping
-from lakewarden.model import RunState, TableRef
+from lakewarden.jobs.purge import execute as reaping
+from lakewarden.model.run import RunState
+from lakewarden.model.table_name import TableRef
+from lakewarden.rewrite.metadata.bulk import MetadataFiles
 from lakewarden.state.database import State
 from lakewarden.state.runs import Journal
+from lakewarden.storage.objects import Objects
+from lakewarden.tables.jvm import JavaError, bridge
+from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.errors import catalog_error
 from tests.support.paimon import PaimonLab, paimon_lab
 from tests.support.undisturbed import EXPIRE, REAP, Original, both
 from tests.support.witness import later

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakewarden import Lakewarden
-from lakewarden.actions import AgeFiles
-from lakewarden.engine.objects import Objects
-from lakewarden.model import RunState
+from lakewarden.model.actions import AgeFiles
+from lakewarden.model.run import RunState
+from lakewarden.storage.objects import Objects
 from tests.services.test_paimon_catalogs import in_postgres
 from tests.services.test_s3_handoff import classes
 from tests.spark.test_cold_retention import later

@@ -15,11 +15,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakewarden import clock
-from lakewarden.engine.jars import ensure_jars
 from lakewarden.errors import Unreachable
-from lakewarden.formats.paimon.catalog import Catalogs
-from lakewarden.jobs.verdict import Verdict
-from lakewarden.model import Run, RunState, TableRef
+from lakewarden.jobs.verify.result import Verdict
+from lakewarden.model.run import Run, RunState
+from lakewarden.model.table_name import TableRef
+from lakewarden.spark.jars import ensure_jars
+from lakewarden.tables.paimon.catalog import Catalogs
 from tests.support.paimon import lakewarden
 from tests.support.paimon_s3 import BucketLab, bucket_lab, s3_properties
 from tests.support.ports import free_port

@@ -12,13 +12,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakewarden.cli import main
-from lakewarden.engine import archive as archive_module
-from lakewarden.engine.archive import Archive
-from lakewarden.engine.kernels import s3_copy
 from lakewarden.errors import LakewardenError
-from lakewarden.jobs import recall as recalling
-from lakewarden.model import RunState
-from lakewarden.prices import GIB, PRICES
+from lakewarden.jobs.cold import recall as recalling
+from lakewarden.model.prices import GIB, PRICES
+from lakewarden.model.run import RunState
+from lakewarden.storage import archive as archive_module
+from lakewarden.storage import s3_copy
+from lakewarden.storage.archive import Archive
 from tests.services.test_s3_handoff import POLICY, classes
 from tests.services.test_s3_tables import catalog_properties
 from tests.spark.test_cold_retention import handed_off, later
@@ -285,10 +285,10 @@ def test_what_is_too_large_for_one_request_goes_in_parts(exact_s3: S3, monkeypat
 
 def test_a_recall_that_takes_its_time_is_waited_for(exact_s3: S3) -> None:
     """The store says twice that it is still at it; only then it lends the copy."""
-    from lakewarden.engine.progress import Silent
-    from lakewarden.jobs.recall import Shelf, recall
-    from lakewarden.jobs.where import COLD, Asked, Whereabouts
-    from lakewarden.model import TableRef
+    from lakewarden.jobs.cold.locate import COLD, Asked, Whereabouts
+    from lakewarden.jobs.cold.recall import Shelf, recall
+    from lakewarden.model.progress import Silent
+    from lakewarden.model.table_name import TableRef
 
     bucket = exact_s3.bucket()
     bucket.client.put_object(Bucket=bucket.name, Key="d", Body=b"abc", StorageClass="DEEP_ARCHIVE")

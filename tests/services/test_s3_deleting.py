@@ -15,13 +15,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakewarden import Lakewarden, clock
-from lakewarden.engine.objects import Objects
+from lakewarden.deletion.restored_state import WITNESS
 from lakewarden.errors import LakewardenError, Refused, Unreachable
-from lakewarden.jobs.backups import WITNESS
-from lakewarden.location import normal
-from lakewarden.model import Run, RunState
-from lakewarden.state.doomed import DoomedFiles
-from lakewarden.state.verdicts import FileState
+from lakewarden.model.location import normal
+from lakewarden.model.run import Run, RunState
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash_batches import FileState
+from lakewarden.storage.objects import Objects
 from tests.services.test_s3_tables import catalog_properties
 from tests.support.faults import proxy
 from tests.support.lab import Lab, lakewarden, told_to_tables

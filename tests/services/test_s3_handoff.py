@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lakewarden.engine.kernels import copying
-from lakewarden.engine.kernels.copying import CopyTask, copy, measure
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
+from lakewarden.rewrite.copy import copy as copying
+from lakewarden.rewrite.copy.copy import CopyTask, copy, measure
 from tests.services.test_s3_tables import catalog_properties
 from tests.support.lab import Lab, lakewarden
 from tests.support.s3 import S3, Bucket

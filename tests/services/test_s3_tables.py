@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakewarden.engine.kernels.storage import Store
-from lakewarden.engine.objects import Objects
-from lakewarden.jobs.compact_history import PREFIX
-from lakewarden.model import RunState
+from lakewarden.jobs.history import PREFIX
+from lakewarden.model.run import RunState
+from lakewarden.rewrite.read.store import Store
+from lakewarden.storage.objects import Objects
 from tests.support.lab import Lab, lakewarden
 from tests.support.s3 import S3, Bucket
 from tests.support.spark import add_catalog

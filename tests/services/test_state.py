@@ -22,14 +22,14 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import insert, text
 
 from lakewarden.errors import Busy, ConfigError, NotSetUp, RunTaken, StateTooNew, Unreachable
-from lakewarden.model import Owner, Run, RunState, Trigger
+from lakewarden.model.run import Owner, Run, RunState, Trigger
 from lakewarden.state import database
 from lakewarden.state.database import State, migrate
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
-from lakewarden.state.painted import Painted, PaintedInput
 from lakewarden.state.policies import Policies
 from lakewarden.state.runs import Journal, current_owner, is_gone, new_run_id
 from lakewarden.state.schema import HEAD, REVISIONS, VERSION_TABLE, metadata, run_steps, runs, table_health
+from lakewarden.state.table_details_rows import Painted, PaintedInput
 from tests.support.postgres import Database
 
 pytestmark = pytest.mark.services
@@ -296,7 +296,7 @@ def test_run_ids_sort_and_differ() -> None:
 APPEND = """
 import sys
 from lakewarden import clock
-from lakewarden.model import Owner, Trigger
+from lakewarden.model.run import Owner, Trigger
 from lakewarden.state.database import State
 from lakewarden.state.runs import Journal
 url, table = sys.argv[1:]
@@ -330,7 +330,7 @@ DIE = """
 import sys
 from sqlalchemy import insert
 from lakewarden import clock
-from lakewarden.model import Trigger
+from lakewarden.model.run import Trigger
 from lakewarden.state.database import State
 from lakewarden.state.runs import Journal, current_owner
 from lakewarden.state.schema import run_steps

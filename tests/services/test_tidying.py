@@ -12,23 +12,25 @@ import pytest
 from sqlalchemy import Table, event, func, select
 
 from lakewarden import clock
-from lakewarden.config import PolicyConfig
+from lakewarden.config.schema import PolicyConfig
+from lakewarden.config.serving import HealthConfig
 from lakewarden.health.collect import Collector
-from lakewarden.jobs.adopting import JOB, Adopting
-from lakewarden.jobs.context import DeletingStep
-from lakewarden.model import Owner, RunState, TableRef, Trigger
-from lakewarden.serving import HealthConfig
-from lakewarden.state import slices, tidying
+from lakewarden.jobs.loads.adopt import JOB, Adopting
+from lakewarden.jobs.run_context import DeletingStep
+from lakewarden.model.run import Owner, RunState, Trigger
+from lakewarden.model.table_name import TableRef
+from lakewarden.state import batches as slices
+from lakewarden.state import retention as tidying
 from lakewarden.state.database import State
-from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.fleet import BY_WORKER
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.heartbeats import Heartbeats
-from lakewarden.state.loads import Load, Loads, LoadState
 from lakewarden.state.pins import MIRROR, Pin, Pins
 from lakewarden.state.requests import Requests, RequestState
+from lakewarden.state.retention import tidy
 from lakewarden.state.run_progress import Moment, RunProgress
 from lakewarden.state.runs import Journal
+from lakewarden.state.schedule import GONE, PASS, SEEN, Standing, Standings, Suspension
 from lakewarden.state.schema import (
     archived_snapshots,
     doomed,
@@ -45,8 +47,8 @@ from lakewarden.state.schema import (
     verdicts,
     warnings,
 )
-from lakewarden.state.standings import GONE, PASS, SEEN, Standing, Standings, Suspension
-from lakewarden.state.tidying import tidy
+from lakewarden.state.staged_loads import Load, Loads, LoadState
+from lakewarden.state.trash import DoomedFiles
 
 pytestmark = pytest.mark.services
 

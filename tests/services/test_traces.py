@@ -15,7 +15,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from lakewarden import Lakewarden, clock
-from lakewarden.model import Job, RunState, Trigger
+from lakewarden.model.run import Job, RunState, Trigger
 from lakewarden.state.runs import current_owner
 from tests.support.ports import free_port
 

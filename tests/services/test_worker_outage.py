@@ -10,8 +10,8 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
-from lakewarden.engine.arrow import ArrowEngine
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
+from lakewarden.rewrite.arrow import ArrowEngine
 from tests.support.lab import Lab
 from tests.support.ports import wait_until
 from tests.support.postgres import postgres

@@ -12,15 +12,15 @@ from sqlalchemy import update
 
 from lakewarden import clock
 from lakewarden.errors import RunTaken, Unreachable
-from lakewarden.model import Owner, Run, RunState, Trigger
+from lakewarden.model.run import Owner, Run, RunState, Trigger
 from lakewarden.state.database import State
 from lakewarden.state.leases import Lease, Leases
 from lakewarden.state.requests import Requests, RequestState
 from lakewarden.state.run_progress import Moment, RunProgress
 from lakewarden.state.runs import Journal, fence, new_run_id
+from lakewarden.state.schedule import PASS, SEEN, Standing, Standings, Suspension
 from lakewarden.state.schema import leases
-from lakewarden.state.standings import PASS, SEEN, Standing, Standings, Suspension
-from lakewarden.worker.lead import Lead
+from lakewarden.worker.leader import Lead
 from tests.support.ports import wait_until
 from tests.support.postgres import Database
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from bench.equality import add_equality_deletes
-from lakewarden.formats.iceberg.format import Iceberg
-from lakewarden.formats.iceberg.rewrite_commit import RewriteCommit
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
+from lakewarden.tables.iceberg.format import Iceberg
+from lakewarden.tables.iceberg.rewrite import RewriteCommit
 from tests.support.lab import Lab
 
 SEEDS = range(int(os.environ.get("LAKEWARDEN_SOAK_SEEDS", "4")))

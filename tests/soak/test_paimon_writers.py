@@ -15,7 +15,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from lakewarden.errors import LakewardenError
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.support.paimon import PaimonLab
 from tests.support.paimon_races import AT_ONCE, age, readable
 from tests.support.witness import later

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from bench.equality import add_equality_deletes
-from lakewarden.model import Run, RunState
+from lakewarden.model.run import Run, RunState
 from tests.support.lab import Lab
 
 SECONDS = float(os.environ.get("LAKEWARDEN_SOAK_SECONDS", "12"))

@@ -10,11 +10,11 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from bench.equality import add_equality_deletes
-from lakewarden.formats.iceberg.catalog import Catalogs
-from lakewarden.formats.iceberg.commit import Sending
-from lakewarden.formats.iceberg.rewrite_commit import RewriteCommit
-from lakewarden.jobs.arrivals import Arrivals
-from lakewarden.model import Run, RunState
+from lakewarden.jobs.compact.concurrent_deletes import Arrivals
+from lakewarden.model.run import Run, RunState
+from lakewarden.tables.iceberg.catalog import Catalogs
+from lakewarden.tables.iceberg.commit import Sending
+from lakewarden.tables.iceberg.rewrite import RewriteCommit
 from tests.support.lab import Lab
 
 MANUAL = {"type": "manual", "operator": "ana"}

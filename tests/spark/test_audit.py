@@ -14,9 +14,9 @@ import pytest
 from lakewarden import Lakewarden
 from lakewarden.cli import main
 from lakewarden.errors import LakewardenError, UsageError
-from lakewarden.jobs.compact_history import PREFIX
+from lakewarden.jobs.history import PREFIX
 from lakewarden.lineage.history import Source
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.support.lab import Lab
 from tests.support.paimon import PaimonLab
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakewarden.errors import Refused
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.support.lab import Lab, lakewarden
 from tests.support.spark import add_catalog
 from tests.support.witness import REAP, SWEEP, Witness, later, run, wanted

@@ -20,8 +20,8 @@ from pyiceberg.types import LongType, StringType, TimestamptzType
 from pyspark import SparkContext
 
 from lakewarden import Lakewarden
-from lakewarden.engine import shuffle
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
+from lakewarden.rewrite import shuffle
 from tests.spark.test_shapes import PLAIN, SCATTERED, everything, leftovers, rewritten
 from tests.support.lab import Lab
 

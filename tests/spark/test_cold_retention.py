@@ -14,7 +14,7 @@ import pytest
 
 from lakewarden import clock
 from lakewarden.errors import PolicyError
-from lakewarden.model import Run, RunState
+from lakewarden.model.run import Run, RunState
 from tests.spark.test_handoff import KEEP, at, cold_snapshots
 from tests.support.lab import Lab, lakewarden
 from tests.support.spark import add_catalog, remove_catalog

@@ -10,7 +10,7 @@ import pytest
 
 from lakewarden import Run
 from lakewarden.errors import LakewardenError, PolicyError
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.support.lab import Lab, lakewarden
 
 

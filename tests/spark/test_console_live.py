@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from lakewarden.console.server import ConsoleServer
-from lakewarden.model import HoldKind
+from lakewarden.model.hold import HoldKind
 from tests.support.lab import Lab
 
 API = "/api/v1"

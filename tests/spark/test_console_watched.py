@@ -13,8 +13,9 @@ from playwright.sync_api import Page, expect
 
 from lakewarden.console.server import ConsoleServer
 from lakewarden.errors import Stopped
-from lakewarden.jobs.stopping import Stop
-from lakewarden.model import HoldKind, Run, RunState
+from lakewarden.jobs.cancel import Stop
+from lakewarden.model.hold import HoldKind
+from lakewarden.model.run import Run, RunState
 from tests.support.browser import chromium, page
 from tests.support.lab import Lab
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakewarden.engine.kernels import thrift
-from lakewarden.jobs.checkup import Fault
-from lakewarden.location import normal
-from lakewarden.model import RunState
+from lakewarden.jobs.fsck.findings import Fault
+from lakewarden.model.location import normal
+from lakewarden.model.run import RunState
+from lakewarden.rewrite.pages import thrift
 from tests.spark.test_known_losses import add_back
 from tests.support.lab import Lab
 

@@ -17,9 +17,10 @@ from pyspark.sql import SparkSession
 
 from lakewarden import Lakewarden, clock
 from lakewarden.errors import Unreachable
-from lakewarden.formats import timeouts
-from lakewarden.worker import pulse, session
-from lakewarden.worker.session import Session
+from lakewarden.tables import timeouts
+from lakewarden.worker import spark_probe as pulse
+from lakewarden.worker import spark_session as session
+from lakewarden.worker.spark_session import Session
 from tests.support.lab import Lab
 from tests.support.ports import wait_until
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.engine.kernels import thrift
 from lakewarden.errors import Refused
-from lakewarden.jobs.checkup import Fault
-from lakewarden.jobs.verdict import Verdict
-from lakewarden.location import local_path, normal
-from lakewarden.model import RunState
+from lakewarden.jobs.fsck.findings import Fault
+from lakewarden.jobs.verify.result import Verdict
+from lakewarden.model.location import local_path, normal
+from lakewarden.model.run import RunState
+from lakewarden.rewrite.pages import thrift
 from tests.support.lab import Lab
 from tests.unit.test_pages import refoot
 

@@ -14,9 +14,9 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from bench.equality import add_equality_deletes
-from lakewarden.formats.iceberg.commit import Sending
-from lakewarden.formats.iceberg.rewrite_commit import RewriteCommit
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
+from lakewarden.tables.iceberg.commit import Sending
+from lakewarden.tables.iceberg.rewrite import RewriteCommit
 from tests.spark.test_cluster import little_memory
 from tests.spark.test_shapes import SCATTERED, everything, leftovers, rewritten
 from tests.support.lab import Lab

@@ -9,9 +9,9 @@ from unittest.mock import patch
 import pytest
 
 from lakewarden.errors import LakewardenError, Refused
-from lakewarden.formats.iceberg.format import Iceberg
-from lakewarden.location import normal
-from lakewarden.model import RunState
+from lakewarden.model.location import normal
+from lakewarden.model.run import RunState
+from lakewarden.tables.iceberg.format import Iceberg
 from tests.support.lab import Lab
 
 NOW = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}

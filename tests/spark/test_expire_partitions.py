@@ -15,10 +15,10 @@ import pytest
 from lakewarden import clock
 from lakewarden.cli import main
 from lakewarden.errors import PolicyError, Refused
-from lakewarden.formats.iceberg.format import Iceberg
-from lakewarden.formats.jvm import bridge
-from lakewarden.formats.paimon.format import Paimon
-from lakewarden.model import Run, RunState
+from lakewarden.model.run import Run, RunState
+from lakewarden.tables.iceberg.format import Iceberg
+from lakewarden.tables.jvm import bridge
+from lakewarden.tables.paimon.format import Paimon
 from tests.support.lab import Lab
 from tests.support.paimon import PaimonLab
 

@@ -17,13 +17,13 @@ import pytest
 
 from lakewarden import clock
 from lakewarden.cli import main
-from lakewarden.engine.kernels import thrift
 from lakewarden.errors import NoSuchTable
-from lakewarden.formats.iceberg.format import Iceberg
-from lakewarden.jobs.checkup import Checkup, Fault, Finding, Severity
-from lakewarden.location import normal
-from lakewarden.state.doomed import DoomedFiles
+from lakewarden.jobs.fsck.findings import Checkup, Fault, Finding, Severity
+from lakewarden.model.location import normal
+from lakewarden.rewrite.pages import thrift
 from lakewarden.state.pins import Pin, Pins
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.tables.iceberg.format import Iceberg
 from tests.support.lab import Lab
 
 V3 = {"format-version": "3", "write.delete.mode": "merge-on-read", "write.update.mode": "merge-on-read"}

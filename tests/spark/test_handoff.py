@@ -14,7 +14,7 @@ import pytest
 
 from lakewarden import clock
 from lakewarden.errors import Refused
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.support.hourly import Hourly, digest
 from tests.support.lab import Lab, lakewarden
 from tests.support.spark import add_catalog, remove_catalog

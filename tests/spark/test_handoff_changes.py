@@ -12,9 +12,9 @@ from unittest.mock import patch
 import pytest
 
 from lakewarden import clock
-from lakewarden.formats.iceberg.cold import IcebergCold
-from lakewarden.jobs import reap
-from lakewarden.model import RunState
+from lakewarden.jobs.purge import plan as reap
+from lakewarden.model.run import RunState
+from lakewarden.tables.iceberg.cold import IcebergCold
 from tests.spark.test_handoff import KEEP, at, cold, cold_snapshots
 from tests.support.lab import Lab, lakewarden
 from tests.support.spark import add_catalog, remove_catalog

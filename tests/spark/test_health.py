@@ -9,10 +9,10 @@ from unittest.mock import patch
 
 import pytest
 
-from lakewarden.formats.iceberg.format import Iceberg
-from lakewarden.health.painting import MOST_BYTES
-from lakewarden.health.portrait import Portrait
+from lakewarden.health.build_details import MOST_BYTES
+from lakewarden.health.table_details import Portrait
 from lakewarden.state.health import TableHealth
+from lakewarden.tables.iceberg.format import Iceberg
 from tests.support.lab import Lab
 from tests.support.paimon import PaimonLab
 

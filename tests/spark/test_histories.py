@@ -27,14 +27,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from lakewarden.engine.stores.local import LocalFiles
+from lakewarden.deletion.proof import Proof
 from lakewarden.errors import LakewardenError
-from lakewarden.formats.iceberg.format import Iceberg
-from lakewarden.formats.iceberg.rewrite_commit import RewriteCommit
-from lakewarden.formats.jvm import JavaError, bridge, is_java
 from lakewarden.lake import Lake
-from lakewarden.model import RunState
-from lakewarden.safety.proof import Proof
+from lakewarden.model.run import RunState
+from lakewarden.storage.local import LocalFiles
+from lakewarden.tables.iceberg.format import Iceberg
+from lakewarden.tables.iceberg.rewrite import RewriteCommit
+from lakewarden.tables.jvm import JavaError, bridge, is_java
 from tests.histories.model import plain
 from tests.histories.process import CONFIG, Crash, Database, Process
 from tests.support.faulty_disk import FaultyDisk

@@ -16,14 +16,15 @@ import pytest
 from lakewarden import RunState, Trigger, clock
 from lakewarden.cli import main
 from lakewarden.errors import Busy, CommitLost, CommitUnknown, LakewardenError, Refused, UsageError
-from lakewarden.formats.iceberg.format import Iceberg
-from lakewarden.jobs.context import DeletingStep
-from lakewarden.jobs.recover import IN_FLIGHT
-from lakewarden.model import HoldKind, TableRef
-from lakewarden.state.doomed import DoomedFiles
-from lakewarden.state.loads import LoadState
+from lakewarden.jobs.recovery import IN_FLIGHT
+from lakewarden.jobs.run_context import DeletingStep
+from lakewarden.model.hold import HoldKind
+from lakewarden.model.table_name import TableRef
 from lakewarden.state.runs import current_owner
-from lakewarden.state.verdicts import VerdictState
+from lakewarden.state.staged_loads import LoadState
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash_batches import VerdictState
+from lakewarden.tables.iceberg.format import Iceberg
 from tests.support.lab import Lab
 
 FIRST, SECOND = date(2024, 3, 1), date(2024, 3, 2)
@@ -557,7 +558,7 @@ def test_other_writers_do_not_stop_an_adoption(lab: Lab, monkeypatch: pytest.Mon
 def test_a_load_another_process_adopts_is_left_to_it(lab: Lab) -> None:
     table = lab.create()
     load = begun(lab, table, day(lab, "a.parquet", FIRST))
-    from lakewarden.model import Owner
+    from lakewarden.model.run import Owner
 
     other = Owner("elsewhere", 1, 1.0, "t")
     lab.lw.journal.start(

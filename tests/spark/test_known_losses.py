@@ -14,11 +14,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakewarden.errors import CommitUnknown, LakewardenError, Refused
-from lakewarden.formats.iceberg.format import Iceberg
-from lakewarden.location import normal
-from lakewarden.model import RunState
-from lakewarden.state.doomed import DoomedFiles
-from lakewarden.state.verdicts import FileState
+from lakewarden.model.location import normal
+from lakewarden.model.run import RunState
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash_batches import FileState
+from lakewarden.tables.iceberg.format import Iceberg
 from tests.support.lab import Lab, lakewarden
 from tests.support.spark import add_catalog
 from tests.support.witness import EXPIRE, REAP, SWEEP, Witness, later, run, wanted

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from lakewarden import Lakewarden, clock
 from lakewarden.lineage.audit import Node, downstream
 from lakewarden.lineage.history import Source
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.support.lab import Lab
 from tests.support.past import Told, below, commit_all
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from lakewarden import Lakewarden, Run, RunState, Trigger, clock
-from lakewarden.config import LineageConfig
+from lakewarden.config.schema import LineageConfig
 from lakewarden.errors import LineageRejected
 from lakewarden.lineage import openlineage
 from lakewarden.lineage.openlineage import Events, event_run_id
-from lakewarden.state.owner import current_owner
+from lakewarden.state.process import current_owner
 from tests.support.lab import Lab
 from tests.support.ports import free_port
 

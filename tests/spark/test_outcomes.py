@@ -14,13 +14,14 @@ from py4j.protocol import Py4JJavaError
 
 from lakewarden import clock
 from lakewarden.errors import Busy, Unreachable, UsageError
-from lakewarden.formats.iceberg.catalog import Catalogs
-from lakewarden.formats.iceberg.commit import commit
-from lakewarden.formats.iceberg.format import Iceberg
-from lakewarden.formats.jvm import bridge
-from lakewarden.location import normal
-from lakewarden.model import Owner, RunState, TableRef, Trigger
-from lakewarden.state.owner import current_owner
+from lakewarden.model.location import normal
+from lakewarden.model.run import Owner, RunState, Trigger
+from lakewarden.model.table_name import TableRef
+from lakewarden.state.process import current_owner
+from lakewarden.tables.iceberg.catalog import Catalogs
+from lakewarden.tables.iceberg.commit import commit
+from lakewarden.tables.iceberg.format import Iceberg
+from lakewarden.tables.jvm import bridge
 from tests.support.lab import Lab
 from tests.support.witness import EXPIRE
 
@@ -110,7 +111,7 @@ def test_an_unknown_run_gets_its_real_ending_from_a_later_one(
 ) -> None:
     table = lab.messy(files=8, days=1)
     with answer_lost(lab, after_commit=happened), monkeypatch.context() as blind:
-        blind.setattr("lakewarden.formats.iceberg.commit.find_commit", lambda *_: None)
+        blind.setattr("lakewarden.tables.iceberg.commit.find_commit", lambda *_: None)
         assert lab.lw.run("compact", table).state is RunState.UNKNOWN
     later = clock.now() + timedelta(minutes=11)
     monkeypatch.setattr(clock, "now", lambda: later)
@@ -224,7 +225,7 @@ def test_a_task_that_dies_spares_its_partition_and_leaves_no_file(lab: Lab) -> N
     def no_room(task: Any) -> None:
         raise MemoryError("no room for it")
 
-    with patch("lakewarden.engine.arrow.rewrite", no_room):
+    with patch("lakewarden.rewrite.arrow.rewrite", no_room):
         run = lab.lw.run("compact", table)
     assert run.state is RunState.FAILED
     assert "MemoryError: no room for it" in run.reason
@@ -458,7 +459,7 @@ def test_an_unknown_run_stays_unknown_while_the_table_cannot_be_read(
         answer_lost(lab, after_commit=True, then=lambda: _others_expire(lab, table)),
         monkeypatch.context() as blind,
     ):
-        blind.setattr("lakewarden.formats.iceberg.commit.find_commit", lambda *_: None)
+        blind.setattr("lakewarden.tables.iceberg.commit.find_commit", lambda *_: None)
         first = lab.lw.run("compact", table)
     assert first.state is RunState.UNKNOWN
     later = clock.now() + timedelta(minutes=11)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from lakewarden import Lakewarden
-from lakewarden.jobs import pauses
-from lakewarden.model import Run, RunState
+from lakewarden.jobs import quiet_windows as pauses
+from lakewarden.model.run import Run, RunState
 from tests.support.lab import Lab
 
 SCHEDULE = {"type": "schedule"}

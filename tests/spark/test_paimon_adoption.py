@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakewarden.errors import CommitLost, Refused
-from lakewarden.formats.paimon import adoption
-from lakewarden.formats.paimon.format import Paimon
-from lakewarden.model import RunState, TableRef
+from lakewarden.model.run import RunState
+from lakewarden.model.table_name import TableRef
+from lakewarden.tables.paimon import adoption
+from lakewarden.tables.paimon.format import Paimon
 from tests.spark.test_paimon_deleting import age
 from tests.support.paimon import PaimonLab
 

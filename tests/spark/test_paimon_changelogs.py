@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.support.paimon import PaimonLab, files_below
 from tests.support.paimon_races import age
 

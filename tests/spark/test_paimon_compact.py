@@ -11,9 +11,9 @@ import pytest
 from py4j.protocol import Py4JError
 
 from lakewarden.errors import PolicyError, UsageError
-from lakewarden.formats.paimon import rewrite
-from lakewarden.formats.paimon.commit import commit
-from lakewarden.model import Run, RunState
+from lakewarden.model.run import Run, RunState
+from lakewarden.tables.paimon import rewrite
+from lakewarden.tables.paimon.commit import commit
 from tests.support.paimon import PaimonLab
 
 SMALL = {"rewrite_min_input_files": 2}

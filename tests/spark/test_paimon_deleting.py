@@ -13,7 +13,7 @@ import pytest
 
 from lakewarden import Lakewarden
 from lakewarden.errors import CommitLost, LakewardenError, Refused, Unreachable
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.support.paimon import PaimonLab, files_below
 
 NOW = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}

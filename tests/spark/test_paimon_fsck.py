@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from lakewarden.formats.paimon.format import Paimon
-from lakewarden.formats.survey import Survey
-from lakewarden.jobs.checkup import Checkup, Fault, Finding, Severity
-from lakewarden.model import TableView
+from lakewarden.jobs.fsck.findings import Checkup, Fault, Finding, Severity
+from lakewarden.model.table import TableView
+from lakewarden.tables.metadata_walk import Survey
+from lakewarden.tables.paimon.format import Paimon
 from tests.support.paimon import PaimonLab
 
 KINDS = [

@@ -13,9 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakewarden.errors import CommitUnknown, PolicyError, Refused
-from lakewarden.formats.paimon.cold import PaimonCold
-from lakewarden.model import RunState, Snapshot
+from lakewarden.model.run import RunState
+from lakewarden.model.table import Snapshot
 from lakewarden.state.cold_snapshots import ColdSnapshots
+from lakewarden.tables.paimon.cold import PaimonCold
 from tests.support.paimon import COLD, PaimonLab, lakewarden, paimon_lab
 from tests.support.witness import later
 

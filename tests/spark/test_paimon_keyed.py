@@ -12,10 +12,11 @@ from unittest.mock import patch
 import pytest
 from rich.console import Console
 
-from lakewarden.formats.paimon import keyed
-from lakewarden.model import Bucket, Run, RunState
+from lakewarden.model.files import Bucket
+from lakewarden.model.run import Run, RunState
 from lakewarden.report.plan import PlanReport
 from lakewarden.report.run import RunReport
+from lakewarden.tables.paimon import primary_key as keyed
 from tests.support.paimon import PaimonLab
 
 MERGE = {"rewrite_min_input_files": 3}

@@ -11,11 +11,11 @@ from sqlalchemy import update
 
 from lakewarden import clock
 from lakewarden.errors import CommitLost
-from lakewarden.formats.paimon.format import Paimon
-from lakewarden.location import normal
-from lakewarden.model import Owner, RunState
+from lakewarden.model.location import normal
+from lakewarden.model.run import Owner, RunState
 from lakewarden.state.locks import TTL, Locks
 from lakewarden.state.schema import commit_locks
+from lakewarden.tables.paimon.format import Paimon
 from tests.support.paimon import PaimonLab
 
 RUNS = {

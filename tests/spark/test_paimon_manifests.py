@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
-from lakewarden.formats.paimon import manifests
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
+from lakewarden.tables.paimon import manifests
 from tests.support.paimon import PaimonLab
 
 FEW = {"manifest_rewrite_min_manifests": 2}

@@ -18,12 +18,14 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from lakewarden.errors import Refused
-from lakewarden.formats.paimon import keyed, manifests, partitions, rewrite
-from lakewarden.formats.paimon.format import Paimon
-from lakewarden.formats.paimon.reader import PaimonReader
-from lakewarden.jobs import sweeping
-from lakewarden.model import RunState, TableRef
-from lakewarden.state.doomed import DoomedFiles
+from lakewarden.jobs.sweep import execute as sweeping
+from lakewarden.model.run import RunState
+from lakewarden.model.table_name import TableRef
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.tables.paimon import manifests, partitions, rewrite
+from lakewarden.tables.paimon import primary_key as keyed
+from lakewarden.tables.paimon.format import Paimon
+from lakewarden.tables.paimon.manifest_reader import PaimonReader
 from tests.support.paimon import PaimonLab, paimon_lab
 from tests.support.paimon_races import (
     ANY,

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.spark.test_cluster import bytes_of
 from tests.spark.test_shapes import SCATTERED, found, leftovers
 from tests.support.lab import Lab

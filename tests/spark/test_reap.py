@@ -14,15 +14,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakewarden import clock
+from lakewarden.deletion import lake_index as neighbours
 from lakewarden.errors import LakewardenError, PolicyError, Refused
-from lakewarden.jobs import neighbours, reaping
-from lakewarden.location import local_path, normal
-from lakewarden.model import Run, RunState, Trigger
-from lakewarden.state.doomed import DoomedFiles
+from lakewarden.jobs.purge import execute as reaping
+from lakewarden.model.location import local_path, normal
+from lakewarden.model.run import Run, RunState, Trigger
 from lakewarden.state.heartbeats import Heartbeats
 from lakewarden.state.pins import Pin, Pins
 from lakewarden.state.runs import current_owner
-from lakewarden.state.verdicts import FileState
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash_batches import FileState
 from tests.support.lab import Lab, lakewarden
 from tests.support.spark import add_catalog, jdbc_warehouse
 

@@ -10,8 +10,8 @@ from unittest.mock import patch
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.engine import arrow
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
+from lakewarden.rewrite import arrow
 from tests.support.lab import Lab
 
 DUPLICATE_ONE_AND_DROP_ANOTHER = [0, 0]
@@ -30,7 +30,7 @@ def sabotaged(first_rows: list[int], where: str = "") -> Iterator[None]:
     def broken(task: Any) -> Any:
         import pyarrow
 
-        from lakewarden.engine.kernels.task import Reading
+        from lakewarden.rewrite.task import Reading
 
         honest = Reading._output_batch
 

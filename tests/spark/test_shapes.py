@@ -14,8 +14,8 @@ import pytest
 
 from bench.equality import load
 from lakewarden import Run
-from lakewarden.location import local_path
-from lakewarden.model import RunState
+from lakewarden.model.location import local_path
+from lakewarden.model.run import RunState
 from tests.support.lab import Lab, lakewarden
 from tests.support.spark import add_catalog
 

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from lakewarden import Lakewarden
 from lakewarden.errors import Refused
-from lakewarden.location import normal
-from lakewarden.model import RunState
+from lakewarden.model.location import normal
+from lakewarden.model.run import RunState
 from tests.support.lab import Lab
 from tests.support.paimon import PaimonLab
 from tests.support.spark import jdbc_warehouse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.support.lab import Lab
 
 NOW = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}

@@ -17,10 +17,10 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from lakewarden.engine.objects import Objects
 from lakewarden.errors import LakewardenError, PolicyError, Refused
-from lakewarden.location import normal
-from lakewarden.model import RunState
+from lakewarden.model.location import normal
+from lakewarden.model.run import RunState
+from lakewarden.storage.objects import Objects
 from tests.support.lab import Lab
 
 DAY = 86_400
@@ -267,7 +267,7 @@ def test_an_open_run_of_ours_may_still_be_writing(lab: Lab) -> None:
     path = folder(lab, table) / "data" / f"00000-lakewarden-{run.id}-0-0.parquet"
     put(path)
     assert doomed(lab, table) == {str(path)}
-    with patch("lakewarden.jobs.sweeping._open_runs", lambda grounds, ref: frozenset({run.id})):
+    with patch("lakewarden.jobs.sweep.execute._open_runs", lambda grounds, ref: frozenset({run.id})):
         assert doomed(lab, table) == set()
 
 

@@ -15,8 +15,8 @@ import pytest
 from lakewarden import Lakewarden
 from lakewarden.cli import main
 from lakewarden.errors import UsageError
-from lakewarden.jobs.verdict import Verdict
-from lakewarden.model import RunState
+from lakewarden.jobs.verify.result import Verdict
+from lakewarden.model.run import RunState
 from tests.support.lab import Lab
 
 MERGE_ON_READ = {"write.delete.mode": "merge-on-read"}
@@ -315,7 +315,7 @@ def test_an_input_that_was_tampered_with_is_told_apart_by_the_stored_digest(lab:
 def test_both_sides_equal_but_not_what_was_stored(lab: Lab) -> None:
     table = lab.messy(files=3, days=1)
     wrong = "rows-v1:600:" + "ab" * 16
-    with patch("lakewarden.jobs.rewriting.digest_of", lambda *_: wrong):
+    with patch("lakewarden.jobs.compact.execute.digest_of", lambda *_: wrong):
         (snapshot,) = compacted(lab, table)
     done = lab.lw.verify(table, snapshot)
     assert done.removed.digest == done.added.digest

@@ -16,15 +16,15 @@ from playwright.sync_api import Page, expect
 from pyspark.sql import SparkSession
 
 from lakewarden import clock
-from lakewarden.api import Lakewarden
+from lakewarden.client import Lakewarden
 from lakewarden.console.server import ConsoleServer
-from lakewarden.engine.arrow import ArrowEngine
-from lakewarden.formats.iceberg.format import Iceberg
-from lakewarden.jobs import dispatch
-from lakewarden.model import Job, RunState, Trigger
-from lakewarden.state.owner import current_owner
+from lakewarden.jobs import runner as dispatch
+from lakewarden.model.run import Job, RunState, Trigger
+from lakewarden.rewrite.arrow import ArrowEngine
+from lakewarden.state.process import current_owner
 from lakewarden.state.requests import RequestState
-from lakewarden.worker.outlook import outlook
+from lakewarden.tables.iceberg.format import Iceberg
+from lakewarden.worker.schedule_view import outlook
 from tests.support.browser import chromium, page
 from tests.support.lab import Lab
 from tests.support.ports import wait_until
@@ -237,7 +237,7 @@ def test_a_stale_leader_cannot_commit(lab: Lab) -> None:
     from datetime import timedelta
 
     from lakewarden.state.leases import Leases
-    from lakewarden.state.owner import current_owner
+    from lakewarden.state.process import current_owner
 
     table = lab.messy(files=4, days=1)
     leases = Leases(lab.lw.state)
@@ -269,7 +269,7 @@ def test_the_fence_is_asked_again_right_before_the_commit(lab: Lab) -> None:
     from datetime import timedelta
 
     from lakewarden.state.leases import Leases
-    from lakewarden.state.owner import current_owner
+    from lakewarden.state.process import current_owner
     from lakewarden.state.runs import Journal
 
     table = lab.messy(files=4, days=1)

@@ -15,12 +15,12 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
-from lakewarden.engine.objects import Objects
 from lakewarden.errors import PolicyError, Refused, UsageError
-from lakewarden.jobs import fsck_presence
-from lakewarden.jobs.checkup import Fault
-from lakewarden.location import normal
-from lakewarden.model import RunState
+from lakewarden.jobs.fsck import presence as fsck_presence
+from lakewarden.jobs.fsck.findings import Fault
+from lakewarden.model.location import normal
+from lakewarden.model.run import RunState
+from lakewarden.storage.objects import Objects
 from tests.support.lab import Lab, lakewarden
 from tests.support.spark import jdbc_warehouse, remove_catalog
 

@@ -1,5 +1,5 @@
 // A catalog that commits and then says it did not, once: what a proxy makes of a request that it sent twice.
-// Compiled by Janino in the tests' driver, like lakewarden/formats/iceberg/IcebergBridge.java.
+// Compiled by Janino in the tests' driver, like lakewarden/tables/iceberg/IcebergBridge.java.
 package lakewarden.tests;
 
 import java.util.function.Function;

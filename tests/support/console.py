@@ -15,9 +15,9 @@ import httpx
 
 from lakewarden import Lakewarden, clock
 from lakewarden.console.server import ConsoleServer
-from lakewarden.model import RunState, Trigger
-from lakewarden.state.operators import OperatorAction
-from lakewarden.state.owner import current_owner
+from lakewarden.model.run import RunState, Trigger
+from lakewarden.state.audit_log import OperatorAction
+from lakewarden.state.process import current_owner
 from lakewarden.state.schema import seen_tables
 
 OPERATE, READ = "operate-token-0123456789", "read-token-0123456789abc"

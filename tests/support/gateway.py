@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lakewarden.config import Config
+from lakewarden.config.schema import Config
 from lakewarden.state.database import State
 from tests.support.ports import answers, free_port, wait_until
 

@@ -16,7 +16,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakewarden.formats.jvm import bridge
+from lakewarden.tables.jvm import bridge
 from tests.support.past import move
 
 Row = tuple[int, str, int]

@@ -13,11 +13,11 @@ from unittest.mock import patch
 from pyspark.sql import SparkSession
 
 from lakewarden import Lakewarden
-from lakewarden.formats.iceberg import format as iceberg
-from lakewarden.formats.iceberg import view
-from lakewarden.formats.iceberg.format import Iceberg
-from lakewarden.jobs.backups import WITNESS
-from lakewarden.location import local_path, normal
+from lakewarden.deletion.restored_state import WITNESS
+from lakewarden.model.location import local_path, normal
+from lakewarden.tables.iceberg import format as iceberg
+from lakewarden.tables.iceberg import view
+from lakewarden.tables.iceberg.format import Iceberg
 
 LONG_AGO = 1_577_836_800  # 2020
 

@@ -15,10 +15,10 @@ from unittest.mock import patch
 from pyspark.sql import SparkSession
 
 from lakewarden import Lakewarden
-from lakewarden.formats.jvm import bridge
-from lakewarden.formats.paimon.format import Paimon
-from lakewarden.jobs.backups import WITNESS
-from lakewarden.location import normal
+from lakewarden.deletion.restored_state import WITNESS
+from lakewarden.model.location import normal
+from lakewarden.tables.jvm import bridge
+from lakewarden.tables.paimon.format import Paimon
 
 CATALOG = "pm"
 # Where snapshots are handed off to.

@@ -19,11 +19,13 @@ from typing import Any
 from unittest.mock import patch
 
 from lakewarden.errors import CommitLost, LakewardenError
-from lakewarden.formats.paimon import expiry, keyed, manifests, refs
-from lakewarden.formats.paimon.format import Paimon
-from lakewarden.jobs import sweeping
-from lakewarden.jobs.reaping import Reaper
-from lakewarden.model import RunState
+from lakewarden.jobs.purge.execute import Reaper
+from lakewarden.jobs.sweep import execute as sweeping
+from lakewarden.model.run import RunState
+from lakewarden.tables.paimon import expire as expiry
+from lakewarden.tables.paimon import manifests, refs
+from lakewarden.tables.paimon import primary_key as keyed
+from lakewarden.tables.paimon.format import Paimon
 from tests.support.paimon import PaimonLab
 
 OLD, OTHER, NEW = "2024-01-01", "2024-01-02", "2999-01-01"

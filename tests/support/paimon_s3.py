@@ -10,8 +10,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from lakewarden.engine.objects import Objects
-from lakewarden.jobs.backups import WITNESS
+from lakewarden.deletion.restored_state import WITNESS
+from lakewarden.storage.objects import Objects
 from tests.support.paimon import PaimonLab, lakewarden
 from tests.support.s3 import REGION, Bucket
 

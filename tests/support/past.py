@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from lakewarden.formats.jvm import bridge
+from lakewarden.tables.jvm import bridge
 
 START = datetime(2023, 1, 10, tzinfo=UTC)
 

@@ -17,8 +17,8 @@ from typing import Any
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from lakewarden.engine.jars import ensure_jars
-from lakewarden.engine.java import find_java
+from lakewarden.spark.jars import ensure_jars
+from lakewarden.spark.java import find_java
 from tests.support.ports import answers, free_port, wait_until
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lakewarden.engine.stores.s3_client import connect
+from lakewarden.storage.s3_client import connect
 from tests.support.ports import answers, free_port, wait_until
 
 VERSITYGW = "versitygw-v1.8.0"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from lakewarden.engine.jars import ensure_jars
-from lakewarden.engine.session import open_session
-from lakewarden.formats.jvm import bridge
+from lakewarden.spark.jars import ensure_jars
+from lakewarden.spark.session import open_session
+from lakewarden.tables.jvm import bridge
 
 # Tables of tests are tiny: a query of theirs is planned once, not again after each of its stages.
 _QUICK = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false"}

@@ -12,7 +12,7 @@ from subprocess import Popen
 
 import pyspark
 
-from lakewarden.engine.java import find_java
+from lakewarden.spark.java import find_java
 from tests.support.ports import answers, free_port, wait_until
 
 

@@ -8,18 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakewarden.model import (
+from lakewarden.model.files import FileSet, Partition
+from lakewarden.model.table import (
     Counters,
-    FileSet,
-    Partition,
     PartitionField,
     PartitionSpec,
     Ref,
     SortField,
     SortOrder,
-    TableRef,
     TableView,
 )
+from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Layers, Policy, resolve
 
 TABLE = TableRef("lake", ("db",), "events")

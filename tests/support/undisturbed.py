@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from lakewarden.model import RunState
+from lakewarden.model.run import RunState
 from tests.support.paimon import PaimonLab
 
 EXPIRE = {"snapshot_retention_hours": 0, "snapshot_min_retained": 3}

@@ -14,13 +14,13 @@ from typing import Any
 from unittest.mock import patch
 
 from lakewarden import clock
-from lakewarden.engine.objects import Objects
-from lakewarden.jobs.backups import WITNESS
-from lakewarden.jobs.checkup import Severity
-from lakewarden.location import normal
-from lakewarden.model import Job, Run, RunState
-from lakewarden.state.doomed import DoomedFiles
-from lakewarden.state.verdicts import FileState, VerdictState
+from lakewarden.deletion.restored_state import WITNESS
+from lakewarden.jobs.fsck.findings import Severity
+from lakewarden.model.location import normal
+from lakewarden.model.run import Job, Run, RunState
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash_batches import FileState, VerdictState
+from lakewarden.storage.objects import Objects
 from tests.support.lab import Lab
 
 EXPIRE = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lakewarden import Lakewarden
-from lakewarden.state.standings import PASS, Standing
+from lakewarden.state.schedule import PASS, Standing
 from lakewarden.worker.daemon import Worker
 from tests.support.ports import wait_until
 

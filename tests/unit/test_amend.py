@@ -11,13 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.engine.kernels import amend, encoding, thrift
-from lakewarden.engine.kernels.amend import INT96, amended, read_as_bytes
-from lakewarden.engine.kernels.encoding import WriteOptions
-from lakewarden.engine.kernels.project import FIELD_ID
-from lakewarden.engine.kernels.rewrite import rewrite
-from lakewarden.engine.kernels.task import RewriteTask
-from lakewarden.formats.paimon import schema as paimon_schema
+from lakewarden.rewrite.kernel import rewrite
+from lakewarden.rewrite.pages import thrift
+from lakewarden.rewrite.read.project import FIELD_ID
+from lakewarden.rewrite.task import RewriteTask
+from lakewarden.rewrite.write import encoding
+from lakewarden.rewrite.write import footer_fixups as amend
+from lakewarden.rewrite.write.encoding import WriteOptions
+from lakewarden.rewrite.write.footer_fixups import INT96, amended, read_as_bytes
+from lakewarden.tables.paimon import schema as paimon_schema
 from tests.unit.test_rewrite_kernel import whole
 
 ROWS = 6_000

@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewarden.jobs.ingested import Asking
+from lakewarden.jobs.loads.ingested import Asking
 from lakewarden.lineage.audit import Downstream, Node, downstream, gaps, inputs_of, recorded_origins
 from lakewarden.lineage.history import Entry, Source
 from lakewarden.lineage.validate import Requirements
-from lakewarden.model import Snapshot
+from lakewarden.model.table import Snapshot
 from lakewarden.report.audit import dot, mermaid
 
 START = datetime(2024, 1, 1, tzinfo=UTC)

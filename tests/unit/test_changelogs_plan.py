@@ -8,10 +8,10 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewarden.jobs import expire
-from lakewarden.jobs.changelogs import outlived_changelogs
-from lakewarden.model import Changelogs, Ref, Snapshot
-from lakewarden.safety.holds import Holds
+from lakewarden.deletion.holds import Holds
+from lakewarden.jobs.expire import plan as expire
+from lakewarden.jobs.expire.changelogs import outlived_changelogs
+from lakewarden.model.table import Changelogs, Ref, Snapshot
 from tests.support.tables import NOW, policy, view
 
 HOUR = timedelta(hours=1)

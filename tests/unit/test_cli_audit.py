@@ -18,7 +18,8 @@ from lakewarden import Lakewarden
 from lakewarden.cli import main
 from lakewarden.lineage.detail import month_of
 from lakewarden.lineage.history import History
-from lakewarden.model import Snapshot, TableRef
+from lakewarden.model.table import Snapshot
+from lakewarden.model.table_name import TableRef
 from lakewarden.state.archive import Archive
 from lakewarden.state.rejections import Rejections
 from lakewarden.state.schema import history_details

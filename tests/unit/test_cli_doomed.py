@@ -15,10 +15,10 @@ import pytest
 from lakewarden import Lakewarden, clock
 from lakewarden.cli import main
 from lakewarden.errors import Refused, UsageError
-from lakewarden.model import Trigger
-from lakewarden.state.doomed import DoomedFiles
+from lakewarden.model.run import Trigger
 from lakewarden.state.runs import current_owner
 from lakewarden.state.tables import SeenTables
+from lakewarden.state.trash import DoomedFiles
 from tests.support.tables import TABLE, view
 
 Shell = Callable[..., tuple[int, str, str]]

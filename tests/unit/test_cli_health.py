@@ -12,7 +12,7 @@ import pytest
 
 from lakewarden import Lakewarden, clock
 from lakewarden.cli import main
-from lakewarden.health.portrait import DueLine, Portrait, SnapshotLine
+from lakewarden.health.table_details import DueLine, Portrait, SnapshotLine
 from lakewarden.report.health import sparkline
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.tables import SeenTables

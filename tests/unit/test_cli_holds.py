@@ -15,7 +15,7 @@ import pytest
 
 from lakewarden import Lakewarden, clock
 from lakewarden.cli import main
-from lakewarden.model import Hold, HoldKind
+from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.report.holds import HoldsReport
 from lakewarden.state.pins import Pin, Pins
 from tests.support.tables import NOW

@@ -10,11 +10,13 @@ import pytest
 from rich.console import Console, RenderableType
 
 from lakewarden.cli.progress import Bar, Lines, progress_on
-from lakewarden.engine.progress import Silent
 from lakewarden.errors import PolicyError
-from lakewarden.jobs import compact
-from lakewarden.model import Manifest, Owner, Ref, Run, RunState, Snapshot, Trigger
-from lakewarden.plan import Plan
+from lakewarden.jobs.compact import plan as compact
+from lakewarden.model.files import Manifest
+from lakewarden.model.plan import Plan
+from lakewarden.model.progress import Silent
+from lakewarden.model.run import Owner, Run, RunState, Trigger
+from lakewarden.model.table import Ref, Snapshot
 from lakewarden.report.demo import DemoReport, Picture, Proof
 from lakewarden.report.doctor import Check, DoctorReport
 from lakewarden.report.plan import PlanReport

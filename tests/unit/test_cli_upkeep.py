@@ -12,21 +12,22 @@ import pytest
 
 from lakewarden import Lakewarden, clock
 from lakewarden.cli import main
+from lakewarden.config.serving import WorkerConfig
 from lakewarden.console.pages.dues import Outlooks
 from lakewarden.console.pages.fleet import Wish, fleet
 from lakewarden.errors import Busy, NoSuchTable, Refused, Stopped, Unreachable, UsageError
-from lakewarden.health.duties import Duties
-from lakewarden.model import COLD_SOURCE, COLD_SOURCE_UUID, Job, Owner, Run, RunState, Trigger
-from lakewarden.serving import WorkerConfig
+from lakewarden.health.expected_jobs import Duties
+from lakewarden.model.run import Job, Owner, Run, RunState, Trigger
+from lakewarden.model.table import COLD_SOURCE, COLD_SOURCE_UUID
 from lakewarden.state.cold_files import ColdFile, ColdFiles
 from lakewarden.state.leases import Leases
-from lakewarden.state.owner import current_owner
+from lakewarden.state.process import current_owner
 from lakewarden.state.requests import Request, Requests, RequestState
-from lakewarden.state.standings import PASS, SEEN, Standing, Standings
+from lakewarden.state.schedule import PASS, SEEN, Standing, Standings
 from lakewarden.state.tables import SeenTables
-from lakewarden.worker.pass_ import Ended, Turn, answer, begin, standings, suspension
-from lakewarden.worker.roster import Roster
+from lakewarden.worker.passes import Ended, Turn, answer, begin, standings, suspension
 from lakewarden.worker.schedule import Rules, Why, decide
+from lakewarden.worker.tables import Roster
 from lakewarden.working import JobEnded
 from tests.support.tables import NOW, TABLE
 from tests.support.tables import view as table_view

@@ -181,7 +181,7 @@ def test_an_unexpected_failure_is_one_line_and_the_traceback_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "lakewarden.toml").write_text("")
-    monkeypatch.setattr("lakewarden.api.Lakewarden.runs", lambda *_: [][1])
+    monkeypatch.setattr("lakewarden.client.Lakewarden.runs", lambda *_: [][1])
     assert main(["runs"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("error: unexpected IndexError")
@@ -199,7 +199,7 @@ def test_ctrl_c_exits_130_with_a_sentence(
         raise KeyboardInterrupt
 
     (tmp_path / "lakewarden.toml").write_text("")
-    monkeypatch.setattr("lakewarden.api.Lakewarden.runs", interrupt)
+    monkeypatch.setattr("lakewarden.client.Lakewarden.runs", interrupt)
     assert main(["runs"]) == 130
     assert "nothing is half done" in capsys.readouterr().err
 

@@ -16,16 +16,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.engine import shuffle
-from lakewarden.engine.kernels.blobs import TELL, Held, Record, Stored, content, stored
-from lakewarden.engine.kernels.cluster import looks_too_large
-from lakewarden.engine.kernels.collecting import collect
-from lakewarden.engine.kernels.exchange import Exchange, chunks, prepare, proof
-from lakewarden.engine.kernels.rewrite import RewriteTask, TooLarge, rewrite
-from lakewarden.engine.kernels.sortkeys import Ordering, SortKey
-from lakewarden.engine.kernels.spreading import spread_out
-from lakewarden.engine.lanes import Stopped
-from lakewarden.jobs.pauses import Paused
+from lakewarden.jobs.quiet_windows import Paused
+from lakewarden.rewrite import shuffle
+from lakewarden.rewrite.exchange.blobs import TELL, Held, Record, Stored, content, stored
+from lakewarden.rewrite.exchange.plan import Exchange, chunks, prepare, proof
+from lakewarden.rewrite.exchange.receive import collect
+from lakewarden.rewrite.exchange.send import spread_out
+from lakewarden.rewrite.kernel import RewriteTask, TooLarge, rewrite
+from lakewarden.rewrite.order.cluster import looks_too_large
+from lakewarden.rewrite.order.sort_keys import Ordering, SortKey
+from lakewarden.spark.task_slots import Stopped
 from tests.unit.test_rewrite_kernel import column, task, write
 
 SCHEMA = pa.schema(

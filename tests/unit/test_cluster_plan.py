@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from lakewarden.errors import PolicyError
-from lakewarden.jobs.clustering import clustering, expected_shares
-from lakewarden.jobs.compact import check, plan
-from lakewarden.model import Snapshot, SortField, SortOrder, TableView
-from lakewarden.plan import Plan
+from lakewarden.jobs.compact.cluster import clustering, expected_shares
+from lakewarden.jobs.compact.plan import check, plan
+from lakewarden.model.plan import Plan
+from lakewarden.model.table import Snapshot, SortField, SortOrder, TableView
 from tests.support.tables import MB, NOW, file, files, policy, view
 
 ZORDER: dict[str, Any] = {"rewrite_zorder_columns": ["a", "b"]}

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table.puffin import PuffinFile
 
-from lakewarden.engine.kernels.avro_paths import Outside, rehomed_manifest, same_records
-from lakewarden.engine.kernels.copying import CHANGED, OTHER, CopyTask, checksum, copy, measure, placed
-from lakewarden.formats.iceberg.cold import merged
-from lakewarden.model import Ref
+from lakewarden.model.table import Ref
+from lakewarden.rewrite.copy.copy import CHANGED, OTHER, CopyTask, checksum, copy, measure, placed
+from lakewarden.rewrite.copy.relocate_manifests import Outside, rehomed_manifest, same_records
+from lakewarden.tables.iceberg.cold import merged
 
 LIVE, COLD = "/lake/db/t/", "/cold/db/t/"
 

@@ -10,21 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewarden.engine.archive import Archive, Stored
-from lakewarden.engine.progress import Silent
+from lakewarden.deletion.holds import Holds
 from lakewarden.errors import LakewardenError, UsageError
-from lakewarden.formats.iceberg.cold import without
-from lakewarden.formats.seam import ColdHome, ColdTier
-from lakewarden.jobs import ageing, cold_retention
-from lakewarden.jobs.cold_table import NOT_KNOWN, Cold
-from lakewarden.jobs.recall import Shelf, recall, shelf, shelved
-from lakewarden.jobs.where import COLD, LIVE, Asked, Whereabouts
-from lakewarden.model import Counters, Hold, HoldKind, Ref, Snapshot, TableRef, TableView
+from lakewarden.jobs.cold import retention as cold_retention
+from lakewarden.jobs.cold import transition as ageing
+from lakewarden.jobs.cold.locate import COLD, LIVE, Asked, Whereabouts
+from lakewarden.jobs.cold.recall import Shelf, recall, shelf, shelved
+from lakewarden.jobs.cold.table import NOT_KNOWN, Cold
+from lakewarden.model.hold import Hold, HoldKind
+from lakewarden.model.prices import PRICES
+from lakewarden.model.progress import Silent
+from lakewarden.model.table import Counters, Ref, Snapshot, TableView
+from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Layers, Policy, resolve
-from lakewarden.prices import PRICES
 from lakewarden.report.recall import RecallReport
-from lakewarden.safety.holds import Holds
 from lakewarden.state.cold_files import ColdFile
+from lakewarden.storage.archive import Archive, Stored
+from lakewarden.tables.iceberg.cold import without
+from lakewarden.tables.interface import ColdHome, ColdTier
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 TABLE, FROZEN = TableRef("lake", ("db",), "t"), TableRef("cold", ("db",), "t")

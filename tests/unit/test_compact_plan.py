@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lakewarden.jobs.compact import plan
-from lakewarden.jobs.packing import output_name, outputs_for, settled
-from lakewarden.plan import Plan
+from lakewarden.jobs.compact.binpack import output_name, outputs_for, settled
+from lakewarden.jobs.compact.plan import plan
+from lakewarden.model.plan import Plan
 from tests.support.tables import MB, NOW, file, files, policy, view
 
 

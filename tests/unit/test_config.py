@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lakewarden.config import SETTINGS, BudgetsConfig, Config, redact, redact_url
+from lakewarden.config.schema import SETTINGS, BudgetsConfig, Config, redact, redact_url
 from lakewarden.errors import ConfigError
 
 FILE = """

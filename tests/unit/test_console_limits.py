@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from lakewarden import clock
+from lakewarden.config.serving import Token
 from lakewarden.console import auth, limits
 from lakewarden.console.answers import Denied, status_of
 from lakewarden.console.auth import Identity, Sessions, Tokens, check_form, from_here, is_local
@@ -22,8 +23,7 @@ from lakewarden.errors import (
     PolicyError,
     Refused,
 )
-from lakewarden.lineage.gateway.connection import neighbourhood
-from lakewarden.serving import Token
+from lakewarden.gateway.connection import neighbourhood
 
 
 class Time:

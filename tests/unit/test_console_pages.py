@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakewarden import Lakewarden, clock
+from lakewarden.config.serving import ScheduleConfig
 from lakewarden.console import reads
 from lakewarden.console.pages.audit import Asked, audit_page
 from lakewarden.console.pages.dues import Outlooks, job_dues
@@ -19,14 +20,13 @@ from lakewarden.console.pages.render import environment, grade, plain, query, se
 from lakewarden.console.pages.runs import RunsWish, action_line
 from lakewarden.console.pages.schedule import schedule_page
 from lakewarden.console.pages.table import kind_of
-from lakewarden.health.portrait import SnapshotLine
-from lakewarden.model import TableRef
-from lakewarden.serving import ScheduleConfig
+from lakewarden.health.table_details import SnapshotLine
+from lakewarden.model.table_name import TableRef
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
+from lakewarden.state.retention import tidy
+from lakewarden.state.schedule import PASS, SEEN, Standing, Standings, Suspension
 from lakewarden.state.schema import archived_snapshots, requests
-from lakewarden.state.standings import PASS, SEEN, Standing, Standings, Suspension
 from lakewarden.state.tables import SeenTables
-from lakewarden.state.tidying import tidy
 from tests.support.tables import policy, view
 
 NOW = datetime(2026, 11, 17, 3, 0, tzinfo=UTC)

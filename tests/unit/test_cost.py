@@ -7,10 +7,18 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from lakewarden.config import Config
+from lakewarden.config.schema import Config
 from lakewarden.errors import ConfigError
-from lakewarden.jobs.cost import Lying, TableCost, age_cost, early_fees, hand_off_cost, tier_cost, tiers_of
-from lakewarden.prices import GIB, PRICES
+from lakewarden.jobs.cold.cost import (
+    Lying,
+    TableCost,
+    age_cost,
+    early_fees,
+    hand_off_cost,
+    tier_cost,
+    tiers_of,
+)
+from lakewarden.model.prices import GIB, PRICES
 from lakewarden.report.cost import CostReport, dollars
 
 KIB, MIB = 1 << 10, 1 << 20

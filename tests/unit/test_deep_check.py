@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.engine.kernels import thrift
-from lakewarden.engine.kernels.footers import Footer, FooterTask, WrongFooter, check_footers
-from lakewarden.jobs.fsck_footers import _shares
+from lakewarden.jobs.fsck.decode import _shares
+from lakewarden.rewrite.pages import thrift
+from lakewarden.rewrite.read.decode import Footer, FooterTask, WrongFooter, check_footers
 
 ROWS = 5_000
 

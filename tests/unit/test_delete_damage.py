@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.engine.arrow import _trouble
-from lakewarden.engine.kernels import thrift
-from lakewarden.engine.kernels.deletes import DeleteFile
-from lakewarden.engine.kernels.footer import trouble
-from lakewarden.engine.kernels.footers import Footer, FooterTask, check_footers
-from lakewarden.engine.kernels.project import Unfit
-from lakewarden.engine.kernels.rewrite import MissingSource, rewrite
-from lakewarden.engine.kernels.storage import DamagedSource, Store
-from lakewarden.engine.kernels.verify import look
+from lakewarden.rewrite.arrow import _trouble
+from lakewarden.rewrite.deletes.deletes import DeleteFile
+from lakewarden.rewrite.kernel import MissingSource, rewrite
+from lakewarden.rewrite.pages import thrift
+from lakewarden.rewrite.read.decode import Footer, FooterTask, check_footers
+from lakewarden.rewrite.read.footer import trouble
+from lakewarden.rewrite.read.project import Unfit
+from lakewarden.rewrite.read.store import DamagedSource, Store
+from lakewarden.rewrite.verify import look
 from tests.unit.test_deletes import BY_ICEBERG, HELD, Lake, people
 from tests.unit.test_pages import WIDE, metadata_of, refoot, source, task, wide
 
@@ -274,7 +274,7 @@ def test_the_deep_check_reads_deletion_vectors(lake: Lake) -> None:
 
 
 def test_a_damaged_delete_file_is_not_written_again_elsewhere(lake: Lake) -> None:
-    from lakewarden.engine.kernels.rehoming import rehomed
+    from lakewarden.rewrite.copy.relocate import rehomed
 
     path = position(lake)
     with rehomed(Store({}), str(path), ("/lake", "/elsewhere")) as made:

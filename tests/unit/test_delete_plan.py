@@ -8,10 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewarden.actions import DropDeletes, MergeDeletes
-from lakewarden.jobs.compact_deletes import plan
-from lakewarden.model import DeleteFile, FileSet, Job
-from lakewarden.plan import Plan
+from lakewarden.jobs.compact.deletes import plan
+from lakewarden.model.actions import DropDeletes, MergeDeletes
+from lakewarden.model.files import DeleteFile, FileSet
+from lakewarden.model.plan import Plan
+from lakewarden.model.run import Job
 from tests.support.tables import MB, NOW, file, files, policy, view
 
 
@@ -101,7 +102,7 @@ def test_small_position_deletes_are_merged_where_data_is_not_worth_rewriting() -
 
 def test_files_in_order_are_rewritten_one_by_one_and_stay_in_it() -> None:
     columns = {"rewrite_strategy": "zorder", "rewrite_zorder_columns": ["a", "b"]}
-    from lakewarden.jobs.clustering import clustering
+    from lakewarden.jobs.compact.cluster import clustering
 
     tag = clustering(view(), policy(**columns)).tag
     names = [f"/wh/lakewarden-r-00000-0000{n}-t134217728-c{tag}-0.parquet" for n in range(3)]

@@ -27,12 +27,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from lakewarden.engine.kernels import equality, positions
-from lakewarden.engine.kernels.deletes import DeleteFile, Eraser, Target
-from lakewarden.engine.kernels.keys import comparable, hash_keys
-from lakewarden.engine.kernels.project import Unfit, field_id
-from lakewarden.engine.kernels.sources import RowsDiffer
-from lakewarden.engine.kernels.storage import MissingSource, Store
+from lakewarden.rewrite.deletes import equality, positions
+from lakewarden.rewrite.deletes.deletes import DeleteFile, Eraser, Target
+from lakewarden.rewrite.deletes.keys import comparable, hash_keys
+from lakewarden.rewrite.read.project import Unfit, field_id
+from lakewarden.rewrite.read.sources import RowsDiffer
+from lakewarden.rewrite.read.store import MissingSource, Store
 
 ROOMY, TIGHT = 64 << 20, 1
 
@@ -737,8 +737,8 @@ MEASURE = """
 import sys
 import pyarrow as pa, pyarrow.parquet as pq
 from pathlib import Path
-from lakewarden.engine.kernels.deletes import DeleteFile, Eraser, Target
-from lakewarden.engine.kernels.storage import Store
+from lakewarden.rewrite.deletes.deletes import DeleteFile, Eraser, Target
+from lakewarden.rewrite.read.store import Store
 
 pa.set_cpu_count(1)
 path, keys, budget = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

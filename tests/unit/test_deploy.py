@@ -16,10 +16,10 @@ import yaml
 
 from lakewarden import Lakewarden
 from lakewarden.cli import main
-from lakewarden.config import SETTINGS, Config
+from lakewarden.config.schema import SETTINGS, Config
+from lakewarden.config.serving import ConsoleConfig, WorkerConfig
 from lakewarden.console.server import ConsoleServer
-from lakewarden.engine.jars import GROUPS
-from lakewarden.serving import ConsoleConfig, WorkerConfig
+from lakewarden.spark.jars import GROUPS
 from lakewarden.worker.daemon import ABORT_SECONDS, CHORE_SECONDS
 from tests.support.ports import free_port
 

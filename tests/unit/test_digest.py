@@ -21,8 +21,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lakewarden.engine.kernels.digest import Digest, add_up, digest, hash_rows
-from lakewarden.engine.kernels.project import Unfit
+from lakewarden.rewrite.digest import Digest, add_up, digest, hash_rows
+from lakewarden.rewrite.read.project import Unfit
 
 BLOCK = 32_768  # rows the kernel takes at a time: longer columns meet its seams
 

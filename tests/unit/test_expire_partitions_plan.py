@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakewarden.errors import PolicyError, Refused
-from lakewarden.formats.seam import PartitionSet
-from lakewarden.jobs.expire_partitions import drops, only, plan
-from lakewarden.model import KeyKind, LivePartition, PartitionKey, TableView
-from lakewarden.plan import Plan
+from lakewarden.jobs.partitions.plan import drops, only, plan
+from lakewarden.model.files import KeyKind, LivePartition, PartitionKey
+from lakewarden.model.plan import Plan
+from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Layers, resolve
+from lakewarden.tables.interface import PartitionSet
 from tests.support.tables import NOW, TABLE, policy, view
 
 ON: dict[str, object] = {"partition_expiry_enabled": True, "partition_ttl_hours": "2d"}

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakewarden.actions import ExpireRefs
+from lakewarden.deletion.holds import Holds
 from lakewarden.errors import Refused
-from lakewarden.jobs import expire
-from lakewarden.model import Hold, HoldKind, Ref, Snapshot, TableView
-from lakewarden.safety.holds import Holds
+from lakewarden.jobs.expire import plan as expire
+from lakewarden.model.actions import ExpireRefs
+from lakewarden.model.hold import Hold, HoldKind
+from lakewarden.model.table import Ref, Snapshot, TableView
 from tests.support.tables import NOW, policy, view
 
 DAY = timedelta(days=1)

@@ -15,9 +15,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 
 from lakewarden.errors import PolicyError, UsageError
-from lakewarden.formats.iceberg.filters import expression
 from lakewarden.policy.filters import MOST_DEPTH, MOST_TERMS, WrongFilter, check, parse
 from lakewarden.policy.keys import key
+from lakewarden.tables.iceberg.filters import expression
 
 TYPES = {
     "id": "int",

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.engine.arrow import _trouble
-from lakewarden.engine.kernels import thrift
-from lakewarden.engine.kernels.footer import read_footer
-from lakewarden.engine.kernels.project import Unfit
-from lakewarden.engine.kernels.rewrite import MissingSource, rewrite
-from lakewarden.engine.kernels.storage import DamagedSource
+from lakewarden.rewrite.arrow import _trouble
+from lakewarden.rewrite.kernel import MissingSource, rewrite
+from lakewarden.rewrite.pages import thrift
+from lakewarden.rewrite.read.footer import read_footer
+from lakewarden.rewrite.read.project import Unfit
+from lakewarden.rewrite.read.store import DamagedSource
 from tests.unit.test_pages import WIDE, refoot, source, task, wide
 from tests.unit.test_rewrite_kernel import column, whole
 

@@ -11,12 +11,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakewarden.engine.objects import LISTING, Objects
-from lakewarden.formats.names import names_of
-from lakewarden.jobs.foreign import began, without_foreign
-from lakewarden.jobs.sweep import Fate, Judged, Listing
-from lakewarden.model import Snapshot, TableRef
-from lakewarden.safety.ownership import Places
+from lakewarden.jobs.sweep.foreign_files import began, without_foreign
+from lakewarden.jobs.sweep.plan import Fate, Judged, Listing
+from lakewarden.model.table import Snapshot
+from lakewarden.model.table_name import TableRef
+from lakewarden.storage.objects import LISTING, Objects
+from lakewarden.tables.filenames import names_of
+from lakewarden.tables.places import Places
 from tests.support.tables import NOW, view
 
 UUID = "0b6c1f3a-5d0e-4f1c-9a53-2f6f0c7f5b11"

@@ -14,10 +14,14 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from lakewarden.engine.objects import LISTING
-from lakewarden.formats.survey import DATA, VECTOR, Broken, Files, Lists, Manifests, Root, Survey
-from lakewarden.jobs.checkup import NAMED, Checkup, Fault, Finding, Looked, Severity, ordered
-from lakewarden.jobs.fsck_checks import (
+from lakewarden.jobs.fsck.findings import NAMED, Checkup, Fault, Finding, Looked, Severity, ordered
+from lakewarden.jobs.fsck.history import (
+    check_history,
+    check_pins,
+    check_stale_statistics,
+    check_version_hint,
+)
+from lakewarden.jobs.fsck.manifests import (
     Evidence,
     check_files,
     check_log_bound,
@@ -25,18 +29,14 @@ from lakewarden.jobs.fsck_checks import (
     needed_by,
     went,
 )
-from lakewarden.jobs.fsck_history import (
-    check_history,
-    check_pins,
-    check_stale_statistics,
-    check_version_hint,
-)
-from lakewarden.jobs.fsck_presence import Presence
-from lakewarden.location import hashes
-from lakewarden.model import Ref, Snapshot, TableView
+from lakewarden.jobs.fsck.presence import Presence
+from lakewarden.model.location import hashes
+from lakewarden.model.table import Ref, Snapshot, TableView
 from lakewarden.report.fsck import FsckReport
 from lakewarden.state.pins import Pin
-from lakewarden.state.verdicts import DoomedFile, FileState, Verdict, VerdictState
+from lakewarden.state.trash_batches import DoomedFile, FileState, Verdict, VerdictState
+from lakewarden.storage.objects import LISTING
+from lakewarden.tables.metadata_walk import DATA, VECTOR, Broken, Files, Lists, Manifests, Root, Survey
 from tests.support.tables import NOW, TABLE
 from tests.support.tables import view as plain_view
 

@@ -11,12 +11,13 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from lakewarden.lineage.gateway import bodies, counts
-from lakewarden.lineage.gateway.answers import Answered
-from lakewarden.lineage.gateway.bodies import Bodies
-from lakewarden.lineage.gateway.counts import NEW, OTHER, Counts
-from lakewarden.lineage.gateway.judge import Rule
-from lakewarden.lineage.gateway.upstream import Upstream
+from lakewarden.gateway import bodies
+from lakewarden.gateway import metrics as counts
+from lakewarden.gateway.bodies import Bodies
+from lakewarden.gateway.judge import Rule
+from lakewarden.gateway.metrics import NEW, OTHER, Counts
+from lakewarden.gateway.responses import Answered
+from lakewarden.gateway.upstream import Upstream
 from lakewarden.state.database import State
 from lakewarden.state.rejections import Rejections
 

@@ -16,14 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakewarden import clock
-from lakewarden.lineage.gateway import commits
-from lakewarden.lineage.gateway.commits import REF_AGE, Change, RefChange
-from lakewarden.lineage.gateway.facts import Facts
-from lakewarden.lineage.gateway.judge import Now, Objection, Ref, Rule, Rules, judge, looks_at_table
-from lakewarden.lineage.gateway.routes import Kind, Route, Unreadable, route, table_path
-from lakewarden.lineage.gateway.upstream import table_in
+from lakewarden.gateway import commit_request as commits
+from lakewarden.gateway.commit_request import REF_AGE, Change, RefChange
+from lakewarden.gateway.judge import Now, Objection, Ref, Rule, Rules, judge, looks_at_table
+from lakewarden.gateway.routes import Kind, Route, Unreadable, route, table_path
+from lakewarden.gateway.state_queries import Facts
+from lakewarden.gateway.upstream import table_in
 from lakewarden.lineage.validate import Requirements
-from lakewarden.model import Snapshot, TableRef
+from lakewarden.model.table import Snapshot
+from lakewarden.model.table_name import TableRef
 from lakewarden.state.cold_files import ColdFile, ColdFiles
 from lakewarden.state.database import State
 from lakewarden.state.expiries import Going

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from lakewarden.config import PolicyConfig
+from lakewarden.config.schema import PolicyConfig
 from lakewarden.errors import PolicyError
-from lakewarden.lineage.gateway.judge import Rules
-from lakewarden.lineage.gateway.policies import Policies
-from lakewarden.model import TableRef
+from lakewarden.gateway.judge import Rules
+from lakewarden.gateway.policies import Policies
+from lakewarden.model.table_name import TableRef
 
 TABLE = TableRef("lake", ("db",), "t")
 KEY = "lakewarden.lineage_required_keys"

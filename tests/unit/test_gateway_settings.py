@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from lakewarden.cli import main
-from lakewarden.config import Config
+from lakewarden.config.schema import Config
 from lakewarden.errors import ConfigError
-from lakewarden.lineage.gateway import answers
-from lakewarden.lineage.gateway.answers import Answer
-from lakewarden.lineage.gateway.app import without_address
-from lakewarden.lineage.gateway.server import catalog_behind
-from lakewarden.lineage.gateway.upstream import forwarded
+from lakewarden.gateway import responses as answers
+from lakewarden.gateway.app import without_address
+from lakewarden.gateway.responses import Answer
+from lakewarden.gateway.server import catalog_behind
+from lakewarden.gateway.upstream import forwarded
 
 REST = {"type": "rest", "uri": "http://127.0.0.1:1"}
 OTHER = {"type": "hadoop", "warehouse": "/w"}

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from lakewarden.errors import CommitLost
-from lakewarden.lineage.gateway.turns import Turns
-from lakewarden.model import TableRef
+from lakewarden.gateway.commit_order import Turns
+from lakewarden.model.table_name import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.locks import Locks
-from lakewarden.state.owner import current_owner
+from lakewarden.state.process import current_owner
 
 TABLE, ALIAS = TableRef("lake", ("a", "b"), "t"), TableRef("lake", ("a.b",), "t")
 

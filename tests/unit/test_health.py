@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakewarden.config.serving import HealthConfig
 from lakewarden.console.pages.advice import ADVICE, advice
 from lakewarden.health import warnings
-from lakewarden.health.portrait import (
+from lakewarden.health.score import Trouble, debt, judge
+from lakewarden.health.table_details import (
     SNAPSHOTS,
     ColumnLine,
     DueLine,
@@ -25,12 +27,11 @@ from lakewarden.health.portrait import (
     RefLine,
     SnapshotLine,
 )
-from lakewarden.health.score import Trouble, debt, judge
 from lakewarden.health.warnings import CLEARS_BELOW, Alarm, Kind, decide, no_leader, record
 from lakewarden.health.what_if import Commit, replay
-from lakewarden.model import Owner, TableRef
+from lakewarden.model.run import Owner
+from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Layers, Policy, resolve
-from lakewarden.serving import HealthConfig
 from lakewarden.state.database import State
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.leases import Leases

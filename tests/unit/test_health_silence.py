@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from lakewarden import clock
-from lakewarden.config import PolicyConfig
+from lakewarden.config.schema import PolicyConfig
+from lakewarden.config.serving import HealthConfig
 from lakewarden.health import collect
 from lakewarden.health.collect import Collector
-from lakewarden.model import TableRef
-from lakewarden.serving import HealthConfig
+from lakewarden.model.table_name import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 

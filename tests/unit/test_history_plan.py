@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewarden.jobs.compact_history import folds, plan
+from lakewarden.jobs.history import folds, plan
 from lakewarden.lineage.detail import month_of, month_span
-from lakewarden.plan import Plan
+from lakewarden.model.plan import Plan
 from tests.support.lineage import snapshots, view_of
 from tests.support.tables import policy
 

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewarden.model import Hold, HoldKind, Ref, Snapshot, TableView
-from lakewarden.safety.holds import Holds, gather
+from lakewarden.deletion.holds import Holds, gather
+from lakewarden.model.hold import Hold, HoldKind
+from lakewarden.model.table import Ref, Snapshot, TableView
 from lakewarden.state.database import State
 from lakewarden.state.heartbeats import Heartbeats
-from lakewarden.state.loads import Load, Loads, LoadState
 from lakewarden.state.pins import Pin, Pins
+from lakewarden.state.staged_loads import Load, Loads, LoadState
 from tests.support.tables import NOW, TABLE, view
 
 HOUR = timedelta(hours=1)

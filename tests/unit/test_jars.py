@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lakewarden.engine import jars
-from lakewarden.engine.jars import (
+from lakewarden.errors import NotSetUp
+from lakewarden.spark import jars
+from lakewarden.spark.jars import (
     GROUPS,
     PINNED,
     default_cache,
@@ -17,7 +18,6 @@ from lakewarden.engine.jars import (
     missing_from,
     pinned,
 )
-from lakewarden.errors import NotSetUp
 
 
 def make_jar(path: Path) -> Path:

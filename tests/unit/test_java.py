@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lakewarden.engine.java import VECTOR_MODULE, find_java, inspect, use_java
 from lakewarden.errors import NotSetUp
+from lakewarden.spark.java import VECTOR_MODULE, find_java, inspect, use_java
 
 
 def java_home(folder: Path, version: str, modules: str = f"java.base {VECTOR_MODULE}") -> Path:

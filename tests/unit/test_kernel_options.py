@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.engine.kernels.encoding import WriteOptions, choose, unfit_properties, writer_settings
-from lakewarden.engine.kernels.project import leaves
-from lakewarden.engine.kernels.storage import MissingSource, Store
-from lakewarden.location import is_local, local_path, split_url
+from lakewarden.model.location import is_local, local_path, split_url
+from lakewarden.rewrite.read.project import leaves
+from lakewarden.rewrite.read.store import MissingSource, Store
+from lakewarden.rewrite.write.encoding import WriteOptions, choose, unfit_properties, writer_settings
 
 
 def test_defaults_are_icebergs() -> None:

@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakewarden.errors import PolicyError
-from lakewarden.formats.seam import Buckets
-from lakewarden.jobs.compact_keyed import check, plan
-from lakewarden.model import Bucket, Counters, Snapshot, TableRef, TableView
-from lakewarden.plan import Plan
+from lakewarden.jobs.compact.buckets import check, plan
+from lakewarden.model.files import Bucket
+from lakewarden.model.plan import Plan
+from lakewarden.model.table import Counters, Snapshot, TableView
+from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Layers, Policy, resolve
+from lakewarden.tables.interface import Buckets
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 TABLE = TableRef("pm", ("db",), "orders")

@@ -6,17 +6,9 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 
-from lakewarden.formats.iceberg.partitions import live_partitions
-from lakewarden.model import (
-    DeleteFile,
-    KeyKind,
-    LivePartition,
-    Partition,
-    PartitionField,
-    PartitionSpec,
-    Snapshot,
-    TableView,
-)
+from lakewarden.model.files import DeleteFile, KeyKind, LivePartition, Partition
+from lakewarden.model.table import PartitionField, PartitionSpec, Snapshot, TableView
+from lakewarden.tables.iceberg.partitions import live_partitions
 from tests.support.tables import NOW, file, files, view
 
 

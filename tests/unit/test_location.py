@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lakewarden.location import (
+from lakewarden.model.location import (
     Location,
     all_inside,
     elsewhere,

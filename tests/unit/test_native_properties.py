@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.engine.kernels.encoding import WriteOptions, odd_properties
-from lakewarden.engine.kernels.rewrite import rewrite
+from lakewarden.deletion.holds import Holds
 from lakewarden.errors import Refused
-from lakewarden.formats.paimon.schema import parquet_properties
-from lakewarden.jobs import expire
-from lakewarden.model import Ref
+from lakewarden.jobs.expire import plan as expire
+from lakewarden.model.table import Ref
 from lakewarden.policy.resolve import Layers, Policy, resolve
-from lakewarden.safety.holds import Holds
+from lakewarden.rewrite.kernel import rewrite
+from lakewarden.rewrite.write.encoding import WriteOptions, odd_properties
+from lakewarden.tables.paimon.schema import parquet_properties
 from tests.support.tables import NOW, TABLE, policy
 from tests.unit.test_expire_plan import DAY, expired, snapshots, table
 from tests.unit.test_pages import WIDE, source, task, wide

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from pyiceberg import types as iceberg
 from pyiceberg.transforms import parse_transform
 
-from lakewarden.engine.kernels import hilbert, zorder
-from lakewarden.engine.kernels.order import (
+from lakewarden.rewrite.order import hilbert, zorder
+from lakewarden.rewrite.order.order import (
     CurveEdges,
     Edges,
     Ordering,
@@ -34,8 +34,8 @@ from lakewarden.engine.kernels.order import (
     sample,
     unfit_ordering,
 )
-from lakewarden.engine.kernels.project import Unfit
-from lakewarden.engine.kernels.transforms import transformed
+from lakewarden.rewrite.order.transforms import transformed
+from lakewarden.rewrite.read.project import Unfit
 
 WIDE = Context(prec=60)
 

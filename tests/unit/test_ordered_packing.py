@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewarden.jobs import compact
+from lakewarden.jobs.compact import plan as compact
 from tests.support.tables import file, files, policy, view
 
 NOW = datetime(2024, 6, 1, tzinfo=UTC)

@@ -15,11 +15,8 @@ import pyarrow as pa
 import pytest
 
 from lakewarden import clock
-from lakewarden.aliases import Aliases
-from lakewarden.engine.objects import Objects
-from lakewarden.errors import Refused
-from lakewarden.jobs.frozen import refuse_frozen
-from lakewarden.jobs.strays import (
+from lakewarden.config.aliases import Aliases
+from lakewarden.deletion.foreign_metadata import (
     KnownStrays,
     metadata_folders,
     read_strays,
@@ -29,22 +26,19 @@ from lakewarden.jobs.strays import (
     unclaimed,
     whose,
 )
-from lakewarden.model import Snapshot, TableRef, TableView
-from lakewarden.safety.ownership import (
-    ELSEWHERE,
-    MetadataFile,
-    Places,
-    check_ownership,
-    forks,
-    led_out,
-    shared,
-)
+from lakewarden.deletion.ownership import check_ownership, forks, shared
+from lakewarden.errors import Refused
+from lakewarden.jobs.cold.read_only import refuse_frozen
+from lakewarden.model.table import Snapshot, TableView
+from lakewarden.model.table_name import TableRef
 from lakewarden.state.cold_files import ColdFile, ColdFiles
 from lakewarden.state.cold_tables import ColdTables
 from lakewarden.state.database import State
-from lakewarden.state.doomed import DoomedFiles
 from lakewarden.state.tables import FirstSeen, SeenTables
-from lakewarden.state.verdicts import CLAIMED
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash_batches import CLAIMED
+from lakewarden.storage.objects import Objects
+from lakewarden.tables.places import ELSEWHERE, MetadataFile, Places, led_out
 from tests.support.tables import NOW, TABLE
 from tests.support.tables import view as made
 

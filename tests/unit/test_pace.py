@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakewarden.config import BudgetsConfig
-from lakewarden.engine.kernels.pace import Pace, Throttle
-from lakewarden.engine.lanes import Lanes, Shares, Stopped, lanes_for
+from lakewarden.config.schema import BudgetsConfig
+from lakewarden.rate_limit import Pace, Throttle
+from lakewarden.spark.task_slots import Lanes, Shares, Stopped, lanes_for
 
 MB = 1_000_000
 PATIENCE = 10.0
@@ -169,8 +169,8 @@ def test_without_limits_nothing_is_waited_for(pace: Pace | None) -> None:
 
 
 def test_the_real_clock() -> None:
-    throttle = Throttle(Pace(read_bytes=100 * MB))
     began = time.monotonic()
+    throttle = Throttle(Pace(read_bytes=100 * MB))
     for _ in range(25):
         throttle.read(2 * MB)
     throttle.settle()

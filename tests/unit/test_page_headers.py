@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.engine.kernels import thrift
-from lakewarden.engine.kernels.pages import Doubtful, concatenate
-from lakewarden.engine.kernels.rewrite import PagesDiffer, RowsDiffer, rewrite
-from lakewarden.engine.kernels.storage import DamagedSource
-from lakewarden.engine.kernels.task import Reading, RewriteTask
+from lakewarden.rewrite.kernel import PagesDiffer, RowsDiffer, rewrite
+from lakewarden.rewrite.pages import thrift
+from lakewarden.rewrite.pages.copy import Doubtful, concatenate
+from lakewarden.rewrite.read.store import DamagedSource
+from lakewarden.rewrite.task import Reading, RewriteTask
 from tests.unit.test_pages import ROWS, by_duckdb, chunk_bytes, is_copied, pages_of, settled, source, task
 from tests.unit.test_rewrite_kernel import column
 

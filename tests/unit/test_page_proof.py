@@ -13,17 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.engine.arrow import _gather, _trouble
-from lakewarden.engine.kernels import pages, thrift
-from lakewarden.engine.kernels.assembly import footer_of, octets
-from lakewarden.engine.kernels.chunks import CODECS, _looks_like, dictionary_statistics
-from lakewarden.engine.kernels.digest import Digest, Entries
-from lakewarden.engine.kernels.encoding import WriteOptions
-from lakewarden.engine.kernels.in_place import digest_in_place
-from lakewarden.engine.kernels.project import Projection
-from lakewarden.engine.kernels.rewrite import MissingSource, PagesDiffer, Rewritten, Unfit, rewrite
-from lakewarden.engine.kernels.storage import DamagedSource
-from lakewarden.engine.kernels.task import Reading
+from lakewarden.rewrite.arrow import _gather, _trouble
+from lakewarden.rewrite.digest import Digest, Entries
+from lakewarden.rewrite.kernel import MissingSource, PagesDiffer, Rewritten, Unfit, rewrite
+from lakewarden.rewrite.pages import copy as pages
+from lakewarden.rewrite.pages import thrift
+from lakewarden.rewrite.pages.assembly import footer_of, octets
+from lakewarden.rewrite.pages.chunks import CODECS, _looks_like, dictionary_statistics
+from lakewarden.rewrite.placed_digest import digest_in_place
+from lakewarden.rewrite.read.project import Projection
+from lakewarden.rewrite.read.store import DamagedSource
+from lakewarden.rewrite.task import Reading
+from lakewarden.rewrite.write.encoding import WriteOptions
 from tests.unit.test_pages import (
     ROWS,
     WIDE,

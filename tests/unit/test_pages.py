@@ -22,15 +22,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakewarden.engine.kernels import copyable, thrift
-from lakewarden.engine.kernels.assembly import encoded_chunks
-from lakewarden.engine.kernels.encoding import WriteOptions
-from lakewarden.engine.kernels.pace import Pace, Throttle
-from lakewarden.engine.kernels.pages import Doubtful, PagesDiffer, _near, concatenate, suits
-from lakewarden.engine.kernels.rewrite import MissingSource, RowsDiffer, Unfit, rewrite
-from lakewarden.engine.kernels.storage import Store
-from lakewarden.engine.kernels.task import Reading, RewriteTask, WrittenFile
-from lakewarden.engine.kernels.thrift import Struct
+from lakewarden.rate_limit import Pace, Throttle
+from lakewarden.rewrite.kernel import MissingSource, RowsDiffer, Unfit, rewrite
+from lakewarden.rewrite.pages import copyable, thrift
+from lakewarden.rewrite.pages.assembly import encoded_chunks
+from lakewarden.rewrite.pages.copy import Doubtful, PagesDiffer, _near, concatenate, suits
+from lakewarden.rewrite.pages.thrift import Struct
+from lakewarden.rewrite.read.store import Store
+from lakewarden.rewrite.task import Reading, RewriteTask, WrittenFile
+from lakewarden.rewrite.write.encoding import WriteOptions
 from tests.unit.test_rewrite_kernel import LINEAGE, NO_DEFAULTS, column, every_type, whole
 
 ROWS = 6_000  # of a file: enough that its pages are not tiny

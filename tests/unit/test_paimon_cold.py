@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewarden.engine.objects import Objects
-from lakewarden.formats.paimon.cold import _NOTHING as NAMES_NOTHING
-from lakewarden.formats.paimon.cold import gaps, tag_files
-from lakewarden.formats.paimon.metadata import GAP, read_metadata
-from lakewarden.model import COLD_SOURCE_UUID, Ref
+from lakewarden.model.table import COLD_SOURCE_UUID, Ref
+from lakewarden.storage.objects import Objects
+from lakewarden.tables.paimon.cold import _NOTHING as NAMES_NOTHING
+from lakewarden.tables.paimon.cold import gaps, tag_files
+from lakewarden.tables.paimon.metadata import GAP, read_metadata
 
 
 def snapshot(id_: int, at: int) -> dict[str, Any]:

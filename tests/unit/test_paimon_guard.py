@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import pytest
 
 from lakewarden.cli.doctor import _proof, _writers
-from lakewarden.config import CatalogConfig
+from lakewarden.config.schema import CatalogConfig
 from lakewarden.errors import CommitLost, CommitUnknown
-from lakewarden.formats.paimon.commit import commit
-from lakewarden.formats.paimon.guard import Held, commit_risk
-from lakewarden.model import TableRef
+from lakewarden.model.table_name import TableRef
+from lakewarden.tables.paimon.commit import commit
+from lakewarden.tables.paimon.commit_lock import Held, commit_risk
 
 TABLE = TableRef("pm", ("db",), "events")
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from lakewarden.engine.kernels.encoding import WriteOptions, unfit_properties
-from lakewarden.formats.paimon.schema import left_alone, parquet_properties
-from lakewarden.model import TableView
+from lakewarden.model.table import TableView
+from lakewarden.rewrite.write.encoding import WriteOptions, unfit_properties
+from lakewarden.tables.paimon.schema import left_alone, parquet_properties
 from tests.support import tables
 
 

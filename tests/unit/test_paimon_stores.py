@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lakewarden.config import Config
-from lakewarden.formats.paimon.stores import address, io_properties
+from lakewarden.config.schema import Config
 from lakewarden.lake import jar_groups
+from lakewarden.tables.paimon.stores import address, io_properties
 
 ANONYMOUS = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
 BY_ROLE = "software.amazon.awssdk.auth.credentials.InstanceProfileCredentialsProvider"

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewarden.config import BudgetsConfig
-from lakewarden.jobs.pauses import BackOff, NoAnswer, Paused, Windows, highest
-from lakewarden.model import Trigger
+from lakewarden.config.schema import BudgetsConfig
+from lakewarden.jobs.quiet_windows import BackOff, NoAnswer, Paused, Windows, highest
+from lakewarden.model.run import Trigger
 
 # 2026-11-16 is a Monday.
 WEEK = {name: 16 + number for number, name in enumerate(("mon", "tue", "wed", "thu", "fri", "sat", "sun"))}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewarden.model import KeyKind, PartitionKey
+from lakewarden.model.files import KeyKind, PartitionKey
 from lakewarden.policy.periods import (
     Formatter,
     NoTime,

@@ -8,12 +8,8 @@ import numpy as np
 import pytest
 
 from lakewarden import clock
-from lakewarden.errors import Refused
-from lakewarden.jobs.packing import output_name
-from lakewarden.location import hashes
-from lakewarden.model import Hold, HoldKind, Owner, TableRef, TableView
-from lakewarden.safety.holds import Holds
-from lakewarden.safety.permit import (
+from lakewarden.deletion.holds import Holds
+from lakewarden.deletion.permit import (
     Condemned,
     Permit,
     Unnamed,
@@ -24,8 +20,15 @@ from lakewarden.safety.permit import (
     for_uncommitted_outputs,
     never_sent,
 )
-from lakewarden.safety.proof import Proof, Term
-from lakewarden.safety.reached import Reached
+from lakewarden.deletion.proof import Proof, Term
+from lakewarden.errors import Refused
+from lakewarden.jobs.compact.binpack import output_name
+from lakewarden.model.hold import Hold, HoldKind
+from lakewarden.model.location import hashes
+from lakewarden.model.run import Owner
+from lakewarden.model.table import TableView
+from lakewarden.model.table_name import TableRef
+from lakewarden.tables.reachability import Reached
 from tests.support.tables import NOW, TABLE
 from tests.support.tables import view as view_of_events
 

@@ -11,18 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewarden.actions import Bin, DropDeletes, RewriteGroup, Source
-from lakewarden.config import BudgetsConfig
-from lakewarden.engine.native import _rows_differ
+from lakewarden.config.schema import BudgetsConfig
 from lakewarden.errors import UsageError
-from lakewarden.jobs import compact, manifests
-from lakewarden.jobs.rewriting import _chores, commit_units
-from lakewarden.jobs.sealed import period_end
-from lakewarden.jobs.tally import Result, outcome
+from lakewarden.jobs import manifests
+from lakewarden.jobs.compact import plan as compact
+from lakewarden.jobs.compact.execute import _chores, commit_units
+from lakewarden.jobs.compact.partition_age import period_end
+from lakewarden.jobs.compact.result import Result, outcome
 from lakewarden.lineage.summary import checked
-from lakewarden.model import Manifest, PartitionField, PartitionSpec, RunState, TableRef, Trigger
-from lakewarden.plan import Plan
+from lakewarden.model.actions import Bin, DropDeletes, RewriteGroup, Source
+from lakewarden.model.files import Manifest
+from lakewarden.model.plan import Plan
+from lakewarden.model.run import RunState, Trigger
+from lakewarden.model.table import PartitionField, PartitionSpec
+from lakewarden.model.table_name import TableRef
 from lakewarden.policy.patterns import matches
+from lakewarden.rewrite.native import _rows_differ
 from tests.support.tables import NOW, file, files, policy, view
 
 

@@ -8,9 +8,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from lakewarden.config import Config, PolicyConfig
+from lakewarden.config.schema import Config, PolicyConfig
 from lakewarden.errors import ConfigError, PolicyError
-from lakewarden.model import TableRef
+from lakewarden.model.table_name import TableRef
 from lakewarden.policy.keys import KEYS, Say
 from lakewarden.policy.resolve import Layers, Policy, resolve, validate
 from lakewarden.report.policy import PolicyReport

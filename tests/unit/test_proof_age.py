@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 
 from lakewarden import clock
+from lakewarden.deletion.holds import Holds
+from lakewarden.deletion.lake_index import Neighbours
+from lakewarden.deletion.permit import PROOF_AGE, Condemned, for_doomed
+from lakewarden.deletion.proof import Proof, Term
 from lakewarden.errors import NoSuchTable, Refused, Unreachable
-from lakewarden.jobs.neighbours import Neighbours
-from lakewarden.location import hashes
-from lakewarden.model import Owner, TableRef, TableView
-from lakewarden.safety.holds import Holds
-from lakewarden.safety.permit import PROOF_AGE, Condemned, for_doomed
-from lakewarden.safety.proof import Proof, Term
-from lakewarden.safety.reached import Reached
+from lakewarden.model.location import hashes
+from lakewarden.model.run import Owner
+from lakewarden.model.table import TableView
+from lakewarden.model.table_name import TableRef
+from lakewarden.tables.reachability import Reached
 from tests.support.tables import NOW
 from tests.support.tables import view as made
 

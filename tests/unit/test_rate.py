@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from lakewarden import clock
-from lakewarden.engine.rate import Rate
+from lakewarden.deletion.rate import Rate
 
 
 class Time:

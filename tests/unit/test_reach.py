@@ -13,16 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakewarden.engine.kernels.manifests import LISTED, NAMED
 from lakewarden.errors import LakewardenError
-from lakewarden.formats import reach_cache
-from lakewarden.formats.iceberg.reach import Reach
-from lakewarden.formats.paimon.metadata import Metadata, Root
-from lakewarden.formats.paimon.reach import Reach as PaimonReach
-from lakewarden.formats.paimon.view import Handle
-from lakewarden.formats.reach_cache import ReachCache, bound
-from lakewarden.formats.remembered import Remembered
-from lakewarden.model import Ref, Snapshot, TableView
+from lakewarden.model.table import Ref, Snapshot, TableView
+from lakewarden.rewrite.metadata.iceberg_manifests import LISTED, NAMED
+from lakewarden.tables import manifest_cache as reach_cache
+from lakewarden.tables.iceberg.reachability import Reach
+from lakewarden.tables.manifest_cache import ReachCache, bound
+from lakewarden.tables.metadata_cache import Remembered
+from lakewarden.tables.paimon.metadata import Metadata, Root
+from lakewarden.tables.paimon.reachability import Reach as PaimonReach
+from lakewarden.tables.paimon.view import Handle
 from tests.support.tables import NOW, view
 
 

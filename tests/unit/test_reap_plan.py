@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewarden.actions import EraseFiles
-from lakewarden.engine.objects import Stat
+from lakewarden.deletion.holds import Holds
 from lakewarden.errors import Refused
-from lakewarden.jobs.reap import check, plan
-from lakewarden.jobs.reaping import Due, by_root, change
-from lakewarden.model import Hold, HoldKind
-from lakewarden.plan import Plan
-from lakewarden.safety.holds import Holds
-from lakewarden.safety.ownership import Places
-from lakewarden.state.verdicts import FAILED_LOAD, FileState, Standing, Tally, Verdict, VerdictState
+from lakewarden.jobs.purge.execute import Due, by_root, change
+from lakewarden.jobs.purge.plan import check, plan
+from lakewarden.model.actions import EraseFiles
+from lakewarden.model.hold import Hold, HoldKind
+from lakewarden.model.plan import Plan
+from lakewarden.state.trash_batches import FAILED_LOAD, FileState, Standing, Tally, Verdict, VerdictState
+from lakewarden.storage.objects import Stat
+from lakewarden.tables.places import Places
 from tests.support.tables import NOW, TABLE, policy, view
 
 HOUR = timedelta(hours=1)

@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.engine.kernels.delete_files import DeleteFile
-from lakewarden.engine.kernels.project import children
-from lakewarden.engine.kernels.rewrite import (
+from lakewarden.rewrite.deletes.delete_files import DeleteFile
+from lakewarden.rewrite.kernel import (
     MissingSource,
     RewriteTask,
     Rewritten,
@@ -29,6 +28,7 @@ from lakewarden.engine.kernels.rewrite import (
     WriteOptions,
     rewrite,
 )
+from lakewarden.rewrite.read.project import children
 
 OPTIONS = WriteOptions.from_properties({})
 NO_DEFAULTS = json.dumps({"type": "struct", "fields": []})

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.actions import RewriteGroup
-from lakewarden.engine.kernels import cluster, collecting, exchange, spreading
-from lakewarden.engine.kernels.blobs import Record
-from lakewarden.engine.kernels.project import Projection
-from lakewarden.engine.kernels.rewrite import (
+from lakewarden.model.actions import RewriteGroup
+from lakewarden.rewrite.exchange import plan as exchange
+from lakewarden.rewrite.exchange import receive as collecting
+from lakewarden.rewrite.exchange import send as spreading
+from lakewarden.rewrite.exchange.blobs import Record
+from lakewarden.rewrite.interface import Written
+from lakewarden.rewrite.kernel import (
     RewriteTask,
     Rewritten,
     RowsDiffer,
@@ -24,9 +26,10 @@ from lakewarden.engine.kernels.rewrite import (
     WriteOptions,
     rewrite,
 )
-from lakewarden.engine.kernels.sortkeys import Ordering, SortKey
-from lakewarden.engine.kernels.task import Reading
-from lakewarden.engine.seam import Written
+from lakewarden.rewrite.order import cluster
+from lakewarden.rewrite.order.sort_keys import Ordering, SortKey
+from lakewarden.rewrite.read.project import Projection
+from lakewarden.rewrite.task import Reading
 
 ROWS, FILES = 50, 3
 

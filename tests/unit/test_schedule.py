@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakewarden.config import BudgetsConfig
-from lakewarden.model import Job
-from lakewarden.serving import ScheduleConfig, WorkerConfig
-from lakewarden.state.standings import PASS, Standing, Suspension
-from lakewarden.worker.roster import wanted
+from lakewarden.config.schema import BudgetsConfig
+from lakewarden.config.serving import ScheduleConfig, WorkerConfig
+from lakewarden.model.run import Job
+from lakewarden.state.schedule import PASS, Standing, Suspension
 from lakewarden.worker.schedule import Book, Charge, Decision, Due, Rules, Waiting, Why, backoff, decide
+from lakewarden.worker.tables import wanted
 
 NOW = datetime(2026, 11, 17, 12, 0, 0, tzinfo=UTC)  # a Tuesday
 LONG_AGO = NOW - timedelta(days=60)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 FAILING_STARTS = """
-from lakewarden.engine.session import _launch_jvm
+from lakewarden.spark.session import _launch_jvm
 from lakewarden.errors import NotSetUp
 
 for _ in range(3):

@@ -10,16 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakewarden.aliases import Aliases, Disk
-from lakewarden.config import Config
+from lakewarden.config.aliases import Aliases, Disk
+from lakewarden.config.schema import Config
+from lakewarden.deletion.holds import Holds
+from lakewarden.deletion.ownership import check_ownership, shared
+from lakewarden.deletion.proof import Proof
+from lakewarden.deletion.spelling import Spellings
 from lakewarden.errors import ConfigError, Refused
-from lakewarden.location import Location, hashes, without_common_end
-from lakewarden.model import Hold, HoldKind, TableView
-from lakewarden.safety.holds import Holds
-from lakewarden.safety.ownership import NO_HOMES, Places, check_ownership, shared
-from lakewarden.safety.proof import Proof
-from lakewarden.safety.reached import Needed, Reached
-from lakewarden.safety.spelling import Spellings
+from lakewarden.model.hold import Hold, HoldKind
+from lakewarden.model.location import Location, hashes, without_common_end
+from lakewarden.model.table import TableView
+from lakewarden.tables.places import NO_HOMES, Places
+from lakewarden.tables.reachability import Needed, Reached
 from tests.support.tables import TABLE
 from tests.support.tables import view as made
 

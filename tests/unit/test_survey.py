@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewarden.formats.survey import Broken, Files, Lists, Manifests, Root, Survey
+from lakewarden.tables.metadata_walk import Broken, Files, Lists, Manifests, Root, Survey
 
 Entries = Sequence[tuple[int, int]]
 ENTRY = st.tuples(st.integers(1, 5), st.sampled_from([1, 1, 1, -1]))

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakewarden.aliases import Aliases
-from lakewarden.engine.objects import LISTING
-from lakewarden.formats.names import names_of
-from lakewarden.jobs.sweep import Fate, Judged, Listing, judge
-from lakewarden.jobs.sweeping import _as_they_are_now, uncommitted
-from lakewarden.model import Snapshot, TableView
-from lakewarden.safety.holds import Holds
-from lakewarden.safety.streams import Uncommitted, uncommitted_since
+from lakewarden.config.aliases import Aliases
+from lakewarden.deletion.holds import Holds
+from lakewarden.deletion.streaming_writers import Uncommitted, uncommitted_since
+from lakewarden.jobs.sweep.execute import _as_they_are_now, uncommitted
+from lakewarden.jobs.sweep.plan import Fate, Judged, Listing, judge
+from lakewarden.model.table import Snapshot, TableView
+from lakewarden.storage.objects import LISTING
+from lakewarden.tables.filenames import names_of
 from tests.support.tables import NOW, view
 
 OLD = NOW - timedelta(days=400)

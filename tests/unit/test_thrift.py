@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewarden.engine.kernels import thrift
-from lakewarden.engine.kernels.thrift import Items, Malformed, Pairs, Struct
+from lakewarden.rewrite.pages import thrift
+from lakewarden.rewrite.pages.thrift import Items, Malformed, Pairs, Struct
 
 
 def plain_values(kind: int) -> st.SearchStrategy[Any]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakewarden.lineage.summary import Lineage
 from lakewarden.lineage.validate import Requirements, Violation, validate, validate_all
-from lakewarden.model import Trigger
+from lakewarden.model.run import Trigger
 from lakewarden.policy.keys import key
 
 DEFAULT = Requirements(key("lineage_required_keys").default)

@@ -16,19 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from lakewarden.engine.kernels.delete_files import DeleteFile
-from lakewarden.engine.kernels.digest import Digest, digest
-from lakewarden.engine.kernels.encoding import WriteOptions
-from lakewarden.engine.kernels.sources import Slice
-from lakewarden.engine.kernels.storage import MissingSource, Store
-from lakewarden.engine.kernels.task import RewriteTask
-from lakewarden.engine.kernels.verify import Miscounted, Seen, look, writers_schema
-from lakewarden.engine.seam import Trouble
 from lakewarden.errors import UsageError
-from lakewarden.formats.seam import DataFile, Files, Replaced
-from lakewarden.jobs.verdict import Evidence, Side, Verdict, Verification, judge, stored_digest
-from lakewarden.jobs.verify import chosen, field_ids, gathered
-from lakewarden.jobs.verify_parts import (
+from lakewarden.jobs.verify.parts import (
     REMOVED,
     STRUCK,
     UNTOUCHED,
@@ -40,9 +29,20 @@ from lakewarden.jobs.verify_parts import (
     tasks_for,
     unreadable,
 )
-from lakewarden.model import DeleteFile as TableDelete
-from lakewarden.model import Snapshot
+from lakewarden.jobs.verify.result import Evidence, Side, Verdict, Verification, judge, stored_digest
+from lakewarden.jobs.verify.verify import chosen, field_ids, gathered
+from lakewarden.model.files import DeleteFile as TableDelete
+from lakewarden.model.table import Snapshot
 from lakewarden.report.verify import VerifyReport
+from lakewarden.rewrite.deletes.delete_files import DeleteFile
+from lakewarden.rewrite.digest import Digest, digest
+from lakewarden.rewrite.interface import Trouble
+from lakewarden.rewrite.read.sources import Slice
+from lakewarden.rewrite.read.store import MissingSource, Store
+from lakewarden.rewrite.task import RewriteTask
+from lakewarden.rewrite.verify import Miscounted, Seen, look, writers_schema
+from lakewarden.rewrite.write.encoding import WriteOptions
+from lakewarden.tables.interface import DataFile, Files, Replaced
 from tests.support.tables import MB, NOW, TABLE, view
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

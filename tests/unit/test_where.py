@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from lakewarden.errors import UsageError
-from lakewarden.jobs.where import Asked, where
-from lakewarden.model import Ref, Snapshot, TableRef
+from lakewarden.jobs.cold.locate import Asked, where
+from lakewarden.model.table import Ref, Snapshot
+from lakewarden.model.table_name import TableRef
 from tests.support.tables import NOW, view
 
 COLD = TableRef("cold", ("db",), "events")

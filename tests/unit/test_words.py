@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakewarden.policy.values import Kind, read
-from lakewarden.words import (
+from lakewarden.formatting import (
     age,
     average,
     counted,
@@ -22,6 +21,7 @@ from lakewarden.words import (
     size,
     some,
 )
+from lakewarden.policy.values import Kind, read
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 

@@ -17,24 +17,25 @@ import pytest
 
 from lakewarden import Lakewarden, clock
 from lakewarden.cli.worker import company
-from lakewarden.config import BudgetsConfig
+from lakewarden.config.schema import BudgetsConfig
+from lakewarden.config.serving import ScheduleConfig
 from lakewarden.errors import NoSuchTable, NotSetUp, Unreachable
-from lakewarden.jobs.stopping import Stop
-from lakewarden.model import Job, Owner, Run, RunState, TableRef, Trigger
-from lakewarden.serving import ScheduleConfig
+from lakewarden.jobs.cancel import Stop
+from lakewarden.model.run import Job, Owner, Run, RunState, Trigger
+from lakewarden.model.table_name import TableRef
 from lakewarden.state.database import State
 from lakewarden.state.fleet import BY_WORKER
 from lakewarden.state.leases import Leases
 from lakewarden.state.requests import RequestState
-from lakewarden.state.standings import PASS, SEEN, Standing, Standings, Suspension
-from lakewarden.worker import pass_
-from lakewarden.worker.chores import Chore, Chores
+from lakewarden.state.schedule import PASS, SEEN, Standing, Standings, Suspension
+from lakewarden.worker import passes as pass_
 from lakewarden.worker.daemon import Worker
-from lakewarden.worker.pass_ import Ended, Turn
-from lakewarden.worker.pulse import Pulse
-from lakewarden.worker.roster import LEFT_OPEN, NOT_KEPT, RUNNING, Roster
+from lakewarden.worker.passes import Ended, Turn
+from lakewarden.worker.periodic import Chore, Chores
 from lakewarden.worker.schedule import Book, Charge, Due, Rules, Waiting, Why, decide
-from lakewarden.worker.session import Session
+from lakewarden.worker.spark_probe import Pulse
+from lakewarden.worker.spark_session import Session
+from lakewarden.worker.tables import LEFT_OPEN, NOT_KEPT, RUNNING, Roster
 from lakewarden.working import JobEnded
 from tests.support.ports import answers, free_port, wait_until
 from tests.support.workers import QUICK, running, slot, working
@@ -46,7 +47,7 @@ AWAY = Unreachable(what="the state database x", reason="connection refused")
 @pytest.fixture(autouse=True)
 def _the_tests_own_spark_lives() -> Iterator[None]:
     """Workers without a Spark let go of this process's, which other tests share."""
-    with patch("lakewarden.engine.session.abandon_session"), patch("lakewarden.worker.session.end_jvm"):
+    with patch("lakewarden.spark.session.abandon_session"), patch("lakewarden.worker.spark_session.end_jvm"):
         yield
 
 
@@ -514,7 +515,7 @@ def test_a_spark_that_cannot_be_started_is_tried_again_from_the_beginning(tmp_pa
         wait_until(lambda: not worker._session.starting, "it has failed", 30)
         assert failing.reopened == 1
         assert not worker._ready() and not worker._session.starting, "not at every look"
-        with patch("lakewarden.worker.session._RETRY_SECONDS", 0.0):
+        with patch("lakewarden.worker.spark_session._RETRY_SECONDS", 0.0):
             assert not worker._ready()
         wait_until(lambda: failing.reopened == 2, "it is tried again", 30)
 
@@ -540,7 +541,7 @@ def test_a_leader_that_cannot_start_spark_leaves_the_lease_to_one_that_can(
 
     with (
         caplog.at_level("INFO", "lakewarden.worker"),
-        patch("lakewarden.worker.session.PATIENCE_SECONDS", 1.0),
+        patch("lakewarden.worker.spark_session.PATIENCE_SECONDS", 1.0),
         patch.object(Worker, "_discover", lambda self, over: None),
         _NoJava(config, environ={}) as poor,
         _WithSpark(config, environ={}) as rich,
@@ -613,7 +614,7 @@ def test_a_jvm_that_stands_still_holds_nobody_up_and_is_ended(tmp_path: Path) ->
         Lakewarden({"state": {"url": f"sqlite:///{tmp_path}/state.db"}}, environ={}) as lw,
         patch.object(Lakewarden, "has_lake", True),
         patch.object(Lakewarden, "lake_lives", property(stuck)),
-        patch("lakewarden.worker.session.end_jvm", lambda: ended.append(True)),
+        patch("lakewarden.worker.spark_session.end_jvm", lambda: ended.append(True)),
         patch.object(Worker, "busy", lambda self: True),
     ):
         worker = Worker(lw)
@@ -714,8 +715,8 @@ def test_a_spark_that_somebody_starts_is_not_ended_for_one_that_died(tmp_path: P
     with (
         Lakewarden({"state": {"url": f"sqlite:///{tmp_path}/state.db"}}, environ={}) as lw,
         patch("lakewarden.lake.Lake", opening),
-        patch("lakewarden.engine.session.is_alive", is_dead),
-        patch("lakewarden.engine.session.abandon_session", lambda: happened.append("abandoned")),
+        patch("lakewarden.spark.session.is_alive", is_dead),
+        patch("lakewarden.spark.session.abandon_session", lambda: happened.append("abandoned")),
     ):
         _ = lw.lake
         opened.clear()

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lakewarden.api import Lakewarden
+from lakewarden.client import Lakewarden
 from lakewarden.console.reads import snapshot_id
 from lakewarden.errors import LakewardenError
-from lakewarden.health.portrait import Portrait, SnapshotLine
+from lakewarden.health.table_details import Portrait, SnapshotLine
 from lakewarden.lineage.audit import Downstream, Gaps
 from lakewarden.lineage.history import Entry
 from lakewarden.report.audit import DownstreamReport, GapsReport
-from lakewarden.state.operators import OperatorAction
+from lakewarden.state.audit_log import OperatorAction
 
 QUESTIONS = ("actions", "who", "gaps", "downstream")
 _SHOWN = 200

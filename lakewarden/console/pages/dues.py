@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from lakewarden.api import Lakewarden
-from lakewarden.model import Job
+from lakewarden.client import Lakewarden
+from lakewarden.config.serving import CONTINUOUS, NEVER, ScheduleConfig
+from lakewarden.model.run import Job
 from lakewarden.policy.asked import jobs_by
 from lakewarden.policy.resolve import Policy
-from lakewarden.serving import CONTINUOUS, NEVER, ScheduleConfig
-from lakewarden.state.standings import PASS, SEEN, Standing
+from lakewarden.state.schedule import PASS, SEEN, Standing
 from lakewarden.worker import schedule
-from lakewarden.worker.outlook import outlook
-from lakewarden.worker.roster import Roster
 from lakewarden.worker.schedule import WHOLE_PASS, Decision, Waiting, Why, due_at
+from lakewarden.worker.schedule_view import outlook
+from lakewarden.worker.tables import Roster
 from lakewarden.worker.times import times_of
 
 # A decision is shown for so long before another is made: several people look at the same fleet.

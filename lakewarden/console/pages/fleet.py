@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from lakewarden.api import Lakewarden
+from lakewarden.client import Lakewarden
 from lakewarden.console.pages.dues import UNKNOWN, Due, Outlook, dues
 from lakewarden.console.pages.progress import RunningRun, running
 from lakewarden.console.reads import present
 from lakewarden.health.warnings import FLEET, Kind
-from lakewarden.model import TableRef
+from lakewarden.model.table_name import TableRef
 from lakewarden.state.fleet import Fleet
 from lakewarden.state.health import Numbers, TableHealth, Warned
 from lakewarden.state.leases import Lease
 from lakewarden.state.requests import Request
-from lakewarden.state.standings import PASS, SEEN, Standing, Suspension
+from lakewarden.state.schedule import PASS, SEEN, Standing, Suspension
 
 PER_PAGE = 100
 SHOWN_WRONG = 20

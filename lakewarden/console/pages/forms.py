@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Depends, Form, Request
 from starlette.responses import RedirectResponse, Response
 
-from lakewarden.api import Lakewarden
+from lakewarden.client import Lakewarden
 from lakewarden.console import actions
 from lakewarden.console.answers import status_of
 from lakewarden.console.auth import Identity, operator
@@ -16,7 +16,7 @@ from lakewarden.console.limits import Heavy, with_policy
 from lakewarden.console.pages.table_view import read_table, show_table
 from lakewarden.console.reads import snapshot_id
 from lakewarden.errors import LakewardenError, PolicyError, UsageError
-from lakewarden.words import counted, size
+from lakewarden.formatting import counted, size
 
 router = APIRouter()
 Operator = Annotated[Identity, Depends(operator)]

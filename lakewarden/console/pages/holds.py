@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lakewarden.api import Lakewarden
-from lakewarden.health.portrait import HoldLine
-from lakewarden.model import HoldKind
+from lakewarden.client import Lakewarden
+from lakewarden.health.table_details import HoldLine
+from lakewarden.model.hold import HoldKind
 
 SHOWN = 300
 KINDS = tuple(map(str, HoldKind))

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lakewarden.api import Lakewarden
-from lakewarden.health.portrait import Portrait
+from lakewarden.client import Lakewarden
+from lakewarden.health.table_details import Portrait
 from lakewarden.lineage.audit import inputs_of
 
 _MOST = 12

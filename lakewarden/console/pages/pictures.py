@@ -9,12 +9,12 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from lakewarden.config.serving import HealthConfig
 from lakewarden.console.charts import Box, Line, Mark, graph, line_chart, timeline
 from lakewarden.console.pages.table import TablePage, kind_of
+from lakewarden.formatting import counted, moment, number, size
 from lakewarden.lineage.audit import Downstream
-from lakewarden.serving import HealthConfig
 from lakewarden.state.health import Point
-from lakewarden.words import counted, moment, number, size
 
 _BOXES = 60
 

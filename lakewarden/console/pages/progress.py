@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lakewarden.api import Lakewarden
-from lakewarden.model import Run
+from lakewarden.client import Lakewarden
+from lakewarden.model.run import Run
 from lakewarden.state.run_progress import Moment
 
 # A run that says nothing for so long is told as silent; its owner may be gone.

@@ -20,13 +20,13 @@ from lakewarden.console.auth import Identity
 from lakewarden.console.pages.advice import advice
 from lakewarden.console.pages.runs import action_line
 from lakewarden.console.pages.table import kind_of
-from lakewarden.model import RunState
+from lakewarden.formatting import age, counted, duration, known_size, moment, number, percent, size
+from lakewarden.model.run import RunState
 from lakewarden.redact import redact_text
 from lakewarden.report.cost import dollars
 from lakewarden.report.policy import shown
 from lakewarden.report.run import result
 from lakewarden.version import build
-from lakewarden.words import age, counted, duration, known_size, moment, number, percent, size
 
 NAV = (("/", "Fleet"), ("/runs", "Runs"), ("/schedule", "Schedule"), ("/holds", "Holds"), ("/audit", "Audit"))
 _TONES = {

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from lakewarden import clock
-from lakewarden.api import Lakewarden
+from lakewarden.client import Lakewarden
 from lakewarden.console.answers import named
 from lakewarden.console.auth import Identity, reader
 from lakewarden.console.pages import forms
@@ -20,7 +20,7 @@ from lakewarden.console.pages.render import document, html
 from lakewarden.console.pages.runs import JOBS, STATES, RunsWish, run_page, runs_page
 from lakewarden.console.pages.schedule import schedule_page
 from lakewarden.console.pages.table_view import decision, outlook, read_table, show_table
-from lakewarden.naming import printed
+from lakewarden.model.table_name import printed
 
 router = APIRouter()
 router.include_router(forms.router)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from lakewarden.api import Lakewarden
+from lakewarden.client import Lakewarden
 from lakewarden.console.pages.progress import RunningRun
-from lakewarden.model import Job, Run, RunState, Step
+from lakewarden.formatting import counted, number, size
+from lakewarden.model.run import Job, Run, RunState, Step
 from lakewarden.report.run import RunReport, RunsReport, what_next
 from lakewarden.state.run_progress import Cancel
-from lakewarden.state.verdicts import DoomedFile
-from lakewarden.words import counted, number, size
+from lakewarden.state.trash_batches import DoomedFile
 
 PER_PAGE = 50
 JOBS, STATES = tuple(map(str, Job)), tuple(map(str, RunState))

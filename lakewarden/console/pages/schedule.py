@@ -10,12 +10,12 @@ from typing import Any
 
 from cronsim import CronSim
 
-from lakewarden.api import Lakewarden
-from lakewarden.config import BudgetsConfig
+from lakewarden.client import Lakewarden
+from lakewarden.config.schema import BudgetsConfig
+from lakewarden.config.serving import CONTINUOUS, NEVER, ScheduleConfig
 from lakewarden.console.charts import Span, Tick
 from lakewarden.console.pages.dues import Due, dues
-from lakewarden.jobs.pauses import Windows
-from lakewarden.serving import CONTINUOUS, NEVER, ScheduleConfig
+from lakewarden.jobs.quiet_windows import Windows
 from lakewarden.state.leases import Lease
 from lakewarden.state.requests import Request
 from lakewarden.worker.schedule import Decision

@@ -6,25 +6,25 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from lakewarden.api import Lakewarden
+from lakewarden.client import Lakewarden
 from lakewarden.console.pages.dues import Due, due_of, job_dues
 from lakewarden.console.pages.lineage import Kinship, kinship
 from lakewarden.console.pages.progress import RunningRun, running
 from lakewarden.console.reads import known
 from lakewarden.errors import PolicyError
-from lakewarden.health.portrait import Portrait, SnapshotLine
+from lakewarden.health.table_details import Portrait, SnapshotLine
 from lakewarden.health.warnings import Kind
-from lakewarden.jobs.cost import price_of
-from lakewarden.model import Run
+from lakewarden.jobs.cold.cost import price_of
+from lakewarden.model.prices import GIB
+from lakewarden.model.run import Run
 from lakewarden.policy.resolve import Policy
-from lakewarden.prices import GIB
 from lakewarden.report.doomed import DoomedReport, ReceiptsReport
 from lakewarden.report.holds import PinsReport
 from lakewarden.report.run import RunsReport
+from lakewarden.state.audit_log import OperatorAction
 from lakewarden.state.health import Point, TableHealth, Warned
-from lakewarden.state.operators import OperatorAction
 from lakewarden.state.requests import Request
-from lakewarden.state.standings import Standing, Suspension
+from lakewarden.state.schedule import Standing, Suspension
 from lakewarden.worker.schedule import Decision
 
 SPANS = {"6h": 6, "24h": 24, "7d": 168, "30d": 720, "90d": 2160}

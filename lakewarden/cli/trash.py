@@ -1,0 +1,94 @@
+"""`lakewarden doomed`, `restore` and `receipts`: what is marked for deletion, what came back, what is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lakewarden import clock
+from lakewarden.cli import options
+from lakewarden.cli.invocation import invocation
+from lakewarden.cli.options import JsonFlag, Operator, TableName
+from lakewarden.cli.screen import Screen
+from lakewarden.model.location import is_absolute
+
+Limit = Annotated[int, typer.Option(min=1, metavar="N", help="At most this many files.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command("doomed")(doomed)
+    app.command("restore")(restore)
+    app.command("receipts")(receipts)
+
+
+def doomed(ctx: typer.Context, table: TableName, limit: Limit = 20, as_json: JsonFlag = False) -> int:
+    """List the files that are marked for deletion: why, by which run, and when they may be deleted.
+
+    Never starts Spark and never touches a table.
+
+    Example: `lakewarden doomed lake.db.events --limit 100`
+    """
+    from lakewarden.report.doomed import DoomedReport
+
+    screen, ref = Screen(as_json), options.table_ref(table)
+    with invocation(ctx).open(screen, spark=False) as lakewarden:
+        found = lakewarden.doomed(ref, limit)
+        if not found.verdicts and not lakewarden.knows(ref):
+            screen.nothing_of(ref)
+    screen.show(DoomedReport(str(ref), found, clock.now()))
+    return 0
+
+
+def restore(
+    ctx: typer.Context,
+    table: TableName,
+    path: Annotated[
+        str | None, typer.Argument(metavar="[PATH]", help="One file, in any spelling of its path.")
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="ID", help="Every file this run doomed.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every doomed file of the table.")] = False,
+    operator: Operator = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Bring doomed files back, for good: no reap deletes them, and no sweep marks them again.
+
+    Never puts a file back into a table's metadata, and cannot bring back what is deleted.
+
+    Example: `lakewarden restore lake.db.events --run 20261116-003012-7f3a9c`
+    """
+    from lakewarden.report.doomed import RestoreReport
+
+    screen, ref = Screen(as_json), options.table_ref(table)
+    with invocation(ctx).open(screen, spark=False) as lakewarden:
+        done = lakewarden.restore(ref, _whole(path), run=run, everything=everything, operator=operator)
+    screen.show(RestoreReport(str(ref), done))
+    return 0
+
+
+def _whole(path: str | None) -> str | None:
+    """A file of this machine may be named from the folder one is in."""
+    if path is None or is_absolute(path) or not Path(path).exists():
+        return path
+    return str(Path(path).absolute())
+
+
+def receipts(ctx: typer.Context, table: TableName, limit: Limit = 20, as_json: JsonFlag = False) -> int:
+    """List what was deleted, the newest first: when, why it was doomed, and by which run.
+
+    Never starts Spark and never touches a table. What a run looked at before it deleted is in `run-show`.
+
+    Example: `lakewarden receipts lake.db.events --json`
+    """
+    from lakewarden.report.doomed import ReceiptsReport
+
+    screen, ref = Screen(as_json), options.table_ref(table)
+    with invocation(ctx).open(screen, spark=False) as lakewarden:
+        found = lakewarden.receipts(ref, limit)
+        if not found and not lakewarden.knows(ref):
+            screen.nothing_of(ref)
+    screen.show(ReceiptsReport(str(ref), found, clock.now()))
+    return 0

@@ -1,0 +1,1 @@
+"""Settings: what there is, and how it is read."""

@@ -1,0 +1,406 @@
+"""Metadata files in a table's folders that the table does not name, and whose each is: another table's, or left behind by a commit."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import threading
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+
+from lakewarden import clock
+from lakewarden.deletion.ownership import check_one_history, check_ownership, forks, history, of_this_table
+from lakewarden.model.location import Location, is_local, join, parent
+from lakewarden.model.table import TableView
+from lakewarden.state.database import State
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.storage.objects import Objects
+from lakewarden.tables.places import MARKS, MetadataFile, Places, format_of, roots
+
+_HEAD = 4096
+_UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
+_UPDATED = re.compile(rb'"last-updated-ms"\s*:\s*(\d+)')
+_SEQUENCE = re.compile(rb'"last-sequence-number"\s*:\s*(\d+)')
+_LOCATION = re.compile(rb'"location"\s*:\s*("[^"]+")')
+_VERSION_1 = re.compile(rb'"format-version"\s*:\s*1\b')
+_METADATA = re.compile(r"\.metadata\.json(\.gz)?$")
+# Every file whose name says that its folder is a table's, of whichever format.
+METADATA = r"\.metadata\.json(\.gz)?$|/schema/schema-\d+$|/_delta_log/|/\.hoodie/"
+# Each takes half a kilobyte.
+_MOST = 50_000
+# How far Iceberg lets the times of two entries of a metadata log be in the wrong order.
+_SKEW_MS = 60_000
+# How far apart two commits may be of which one lost: as long as a catalog may take over one.
+_RACE_MS = 600_000
+# How many states after the one it was built on a commit is looked for that lost a race and was tried again.
+_SOON = 32
+# A commit that is under way is over by then, or waits for something that takes long.
+_WAITS = (0.5, 2.0)
+
+
+def metadata_folders(view: TableView, places: Places) -> list[str]:
+    """Where metadata files of this table are, and those of another would be that shares its location. Its own places only."""
+    named = view.properties.get("write.metadata.path")
+    folders = [parent(view.metadata_location), join(view.location, "metadata")]
+    found = {Location.of(each): each for each in (*folders, *([named] if named else []))}
+    return [each for each in found.values() if places.is_own(view, each)]
+
+
+class KnownStrays:
+    """Metadata files are never written twice: whose one is need be read once, as long as its stamp is the same.
+
+    Iceberg leaves such a file with every commit, and a worker lives for months: of a table only what its folders still have is
+    kept, and of all tables so much, those looked at longest ago go first. The one that was looked at last always stays.
+    """
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._most = most
+        self._by_table: dict[str, Mapping[tuple[str, str], MetadataFile]] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return sum(len(each) for each in self._by_table.values())
+
+    def of(self, table_uuid: str) -> Mapping[tuple[str, str], MetadataFile]:
+        """By path and stamp."""
+        return self._by_table.get(table_uuid, {})
+
+    def keep(self, table_uuid: str, found: Mapping[tuple[str, str], MetadataFile]) -> None:
+        """All there is now, instead of what there was."""
+        with self._lock:
+            self._by_table.pop(table_uuid, None)
+            self._by_table[table_uuid] = found
+            while len(self) > self._most and len(self._by_table) > 1:
+                del self._by_table[next(iter(self._by_table))]
+
+
+def refuse_foreign(action: str, view: TableView, state: State, known: KnownStrays) -> None:
+    """Refused where the table's folders hold metadata of another format: then another tool owns the files in them.
+
+    Iceberg metadata beside a Paimon table counts too, unless the table publishes it itself or an operator has claimed it.
+    """
+    refuse_other_formats(action, view)
+    if view.format == "paimon":
+        strays = strays_in_metadata_folders(Objects(view.io), view, Places(), known)
+        check_ownership(action, view, (), unclaimed(state, view, strays))
+
+
+def refuse_other_formats(action: str, view: TableView) -> None:
+    """The same for metadata that nobody can claim: its files say that the whole folder is another tool's."""
+    check_ownership(action, view, (), foreign_metadata(Objects(view.io), view))
+
+
+def foreign_metadata(objects: Objects, view: TableView) -> list[MetadataFile]:
+    """A file of each other format's metadata in the table's folders: a few short listings, whatever the table's size."""
+    # Apache XTable writes the metadata of its target format into the folder of the data files.
+    named = (*roots(view).values(), join(view.location, "data"))
+    places = {Location.of(each): each.rstrip("/") for each in named}
+    folders = [
+        f"{place}/{folder}"
+        for place in places.values()
+        for format_, (folder, _) in MARKS.items()
+        if format_ != view.format
+    ]
+    found = _read_all(folders, lambda folder: _first_foreign(objects, folder))
+    return [each for each in found if each is not None]
+
+
+def _first_foreign(objects: Objects, folder: str) -> MetadataFile | None:
+    # Paimon keeps its first schema for good: it is found in a folder of that name that holds much else, too.
+    first = f"{folder}/schema-0"
+    if format_of(first) is not None and objects.stat([first])[0] is not None:
+        return _of_another_format(first)
+    for batch in islice(objects.list(folder), 1):
+        for path in batch["path"].to_pylist():
+            if format_of(path) is not None:
+                return _of_another_format(path)
+    return None
+
+
+def _of_another_format(path: str) -> MetadataFile | None:
+    """By its name: such files name no uuid, and are of the table whose folder they lie in."""
+    format_ = format_of(path)
+    if format_ is None:
+        return None
+    place = f"/{MARKS[format_][0]}/"
+    return MetadataFile(path, None, path[: path.rindex(place)], format_)
+
+
+def strays_in_metadata_folders(
+    objects: Objects, view: TableView, places: Places, known: KnownStrays | None = None
+) -> list[MetadataFile]:
+    """Metadata files beside the table's own that its log does not name, and other formats'; and whose each is."""
+    found = {
+        path: stamp
+        for folder in metadata_folders(view, places)
+        for batch in objects.list(folder)
+        for path, stamp in zip(batch["path"].to_pylist(), batch["stamp"].to_pylist(), strict=True)
+        if ".metadata.json" in path
+    }
+    return foreign_metadata(objects, view) + read_strays(objects, view, found, known)
+
+
+def read_strays(
+    objects: Objects, view: TableView, stamps: Mapping[str, str], known: KnownStrays | None = None
+) -> list[MetadataFile]:
+    """Of these paths (each with its stamp) the metadata files that the table's log does not name, and whose each is."""
+    own = {Location.of(each) for each in (view.metadata_location, *view.metadata_log)}
+    wanted = {Location.of(path): path for path in stamps if _METADATA.search(path)}
+    strays = [path for place, path in wanted.items() if place not in own]
+    other = (_of_another_format(path) for path in stamps if Location.of(path) not in own)
+    before = {} if known is None else known.of(view.uuid)
+    told = [before[path, stamps[path]] for path in strays if (path, stamps[path]) in before]
+    unread = [path for path in strays if (path, stamps[path]) not in before]
+    read = [each for each in _read_all(unread, lambda path: whose(path, objects.read)) if each]
+    if known is not None:
+        found = {(each.path, stamps[each.path]): each for each in (*told, *read)}
+        known.keep(view.uuid, {key: each for key, each in found.items() if key[1]})
+    return [*(each for each in other if each), *told, *read]
+
+
+def unclaimed(state: State, view: TableView, strays: Sequence[MetadataFile]) -> list[MetadataFile]:
+    """Without those that an operator has claimed. By place and uuid: another table's file of that name is another file."""
+    if not strays:
+        return []
+    claimed = {(Location.of(path), uuid) for path, uuid in DoomedFiles(state).claimed(view.uuid)}
+    return [each for each in strays if (Location.of(each.path), each.uuid or "") not in claimed]
+
+
+def settled(
+    objects: Objects,
+    view: TableView,
+    strays: Sequence[MetadataFile],
+    look: Callable[[], TableView],
+    *,
+    whole: bool = True,
+) -> list[MetadataFile]:
+    """Without metadata files of commits that failed, and without earlier states of the table that its log no longer names.
+
+    A writer puts its metadata file there before the catalog leads to it, and deletes it where another writer was faster.
+    What succeeded is an ancestor of the table as `look` reads it. With `whole` also files from before the log are judged, by
+    the logs of earlier metadata files.
+    """
+    left = _written(objects, strays)
+    for wait in _WAITS:
+        left = _without_ancestors(objects, view, left, whole=whole)
+        under_way = forks(view, left)
+        if not under_way:
+            return left
+        clock.sleep(wait)
+        view = look()
+        there = objects.stat([each.path for each in under_way])
+        gone = {each.path for each, stat in zip(under_way, there, strict=True) if stat is None}
+        left = [each for each in left if each.path not in gone]
+    dead = {each.path for each in forks(view, left) if _is_dead(objects, view, each)}
+    return [each for each in left if each.path not in dead]
+
+
+def _written(objects: Objects, strays: Sequence[MetadataFile]) -> list[MetadataFile]:
+    """Files that make no sense are read again: on a disk a commit that is under way shows half of its file."""
+    found = list(strays)
+    for wait in _WAITS:
+        half = [each for each in found if each.uuid is None and each.format == "iceberg"]
+        if not half:
+            break
+        clock.sleep(wait)
+        again = [whose(each.path, objects.read) for each in half]
+        found = [*(each for each in found if each not in half), *(each for each in again if each)]
+    return found
+
+
+def _without_ancestors(
+    objects: Objects, view: TableView, strays: Sequence[MetadataFile], *, whole: bool
+) -> list[MetadataFile]:
+    """Follows the logs: the oldest file that one names has a log itself. What they cover and do not name is a fork.
+
+    Where no older log can be read the walk ends. Files from before may be ancestors or not: they pass.
+    """
+    own, since, oldest = history(view), view.log_since_ms, view.metadata_log[:1]
+    unnamed = of_this_table(view, strays)
+    left = [each for each in (unnamed if whole else forks(view, strays)) if not own.has(each.path)]
+    while since is not None and any(_may_be_before(each, since) for each in left):
+        named = _log_of(objects, view, oldest[0])
+        if not own.add(path for path, _ in named):
+            break
+        left = [each for each in left if not own.has(each.path)]
+        first, at = named[0]
+        since, oldest = min(since, at), (first,)
+    forked = {each.path for each in left if whole and since is not None and _written_since(each, since)}
+    ancestors = {each.path for each in unnamed if own.has(each.path)}
+    return [
+        replace(each, forked=True) if each.path in forked else each
+        for each in strays
+        if each.path not in ancestors
+    ]
+
+
+def _written_since(found: MetadataFile, since: int) -> bool:
+    return found.updated_ms is None or found.updated_ms >= since
+
+
+def _may_be_before(found: MetadataFile, since: int) -> bool:
+    """Whether an older log than one that begins at `since` may name the file: writers' clocks differ."""
+    return found.updated_ms is None or found.updated_ms < since + _SKEW_MS
+
+
+def _log_of(objects: Objects, view: TableView, path: str) -> list[tuple[str, int]]:
+    """The metadata files that an earlier metadata file of the table names, oldest first; none where it cannot be read."""
+    try:
+        document = _document(objects.read(path, 0, None))
+    except FileNotFoundError:
+        return []
+    log = document.get("metadata-log")
+    if document.get("table-uuid") != view.uuid or not isinstance(log, list):
+        return []
+    try:
+        return [(str(each["metadata-file"]), int(each["timestamp-ms"])) for each in log]
+    except (KeyError, TypeError, ValueError):  # no log that anything can be told by
+        return []
+
+
+def _is_dead(objects: Objects, view: TableView, found: MetadataFile) -> bool:
+    """Whether a metadata file is what a commit left that lost a race: no table has anything that only this file names.
+
+    A commit that failed and a table that another catalog moved once leave the same file. What tells them apart is what the file
+    added: only who cleans up after a failure deletes the snapshot's manifest list. Its age tells nothing: another catalog's
+    table may rest for months. One that added nothing lost a race if the table's own next state is of the same minutes.
+    """
+    try:
+        document = _document(objects.read(found.path, 0, None))
+    except FileNotFoundError:
+        return True
+    lists = _lists(document)
+    if lists is None:
+        return False
+    known = {_place_of(each.id, each.manifest_list) for each in view.snapshots if each.manifest_list}
+    around, winner_ms = _states_around(objects, view, document)
+    known |= around
+    # A commit that was tried again kept its snapshot's id, and wrote another manifest list.
+    own = {id_: place for id_, place in lists.items() if _place_of(id_, place) not in known}
+    if not own:
+        at = found.updated_ms
+        return winner_ms is not None and at is not None and abs(at - winner_ms) < _RACE_MS
+    if document.get("current-snapshot-id") not in own:
+        return False
+    # A place outside may be one that these credentials do not show.
+    folders = [Location.of(each) for each in roots(view).values()]
+    if not all(any(Location.of(place).inside(each) for each in folders) for place in own.values()):
+        return False
+    return all(each is None for each in objects.stat(list(own.values())))
+
+
+def _states_around(
+    objects: Objects, view: TableView, document: Mapping[str, object]
+) -> tuple[set[tuple[object, Location]], int | None]:
+    """Snapshots of the state that a commit was built on, and of the states right after it: what the table had then may have
+    expired since, and a commit that is tried again is soon there. None if it was built on no state of the table.
+
+    Besides, when the state right after it was written: by a commit that was faster.
+    """
+    log = document.get("metadata-log")
+    last = log[-1] if isinstance(log, list) and log else None
+    before = Location.of(str(last.get("metadata-file"))) if isinstance(last, dict) else None
+    states = [*view.metadata_log, view.metadata_location]
+    while before is not None and before not in map(Location.of, states):
+        older = [path for path, _ in _log_of(objects, view, states[0])]
+        if not older:
+            return set(), None
+        states = [*older, *states]
+    if before is None:
+        return set(), None
+    first = [Location.of(each) for each in states].index(before)
+    found: set[tuple[object, Location]] = set()
+    winner_ms: int | None = None
+    for number, path in enumerate(states[first : first + _SOON]):
+        with suppress(FileNotFoundError):
+            state = _document(objects.read(path, 0, None))
+            found |= {_place_of(id_, place) for id_, place in (_lists(state) or {}).items()}
+            at = state.get("last-updated-ms")
+            if number == 1 and isinstance(at, int):
+                winner_ms = at
+    return found, winner_ms
+
+
+def _place_of(snapshot: object, manifest_list: str | None) -> tuple[object, Location]:
+    return snapshot, Location.of(manifest_list or "")
+
+
+def _lists(document: Mapping[str, object]) -> dict[object, str] | None:
+    """The snapshots of a metadata file, each with its manifest list; None if it does not tell."""
+    snapshots = document.get("snapshots")
+    if not isinstance(snapshots, list) or not all(isinstance(each, dict) for each in snapshots):
+        return None
+    return {each.get("snapshot-id"): str(each.get("manifest-list") or "") for each in snapshots}
+
+
+def refuse_forked(
+    action: str,
+    view: TableView,
+    places: Places,
+    look: Callable[[], TableView],
+    state: State,
+    known: KnownStrays,
+) -> None:
+    """Refused where the table has metadata that is no earlier state of what the catalog leads to: another catalog may move it."""
+    objects = Objects(view.io)
+    strays = unclaimed(state, view, strays_in_metadata_folders(objects, view, places, known))
+    # No file is deleted by who asks this: the log alone will do, and reap looks further back.
+    found = settled(objects, view, strays, look, whole=False)
+    if forks(view, found):
+        check_one_history(action, look(), found)
+
+
+def _read_all(paths: Sequence[str], read: Callable[[str], MetadataFile | None]) -> list[MetadataFile | None]:
+    """Requests to a store wait for their answers side by side; a disk answers before a thread has been told to ask."""
+    if not paths or is_local(paths[0]):
+        return [read(each) for each in paths]
+    with ThreadPoolExecutor(16, thread_name_prefix="lakewarden-strays") as pool:
+        return list(pool.map(read, paths))
+
+
+def whose(path: str, read: Callable[[str, int, int | None], bytes]) -> MetadataFile | None:
+    """Which table a metadata file says it is of; None for one that is gone by now. The uuid is near the beginning."""
+    try:
+        head = read(path, 0, _HEAD)
+        if not head.startswith(b"\x1f\x8b"):
+            named, placed = _UUID.search(head), _LOCATION.search(head)
+            updated, sequence = _UPDATED.search(head), _SEQUENCE.search(head)
+            # Only format version 1 has no sequence number; else it stands further down, and all of the file is read.
+            if named and updated and (sequence or _VERSION_1.search(head)):
+                return MetadataFile(
+                    path,
+                    named[1].decode(),
+                    json.loads(placed[1]) if placed else None,
+                    updated_ms=int(updated[1]),
+                    sequence_number=int(sequence[1]) if sequence else 0,
+                )
+        return _described(path, _document(read(path, 0, None)))
+    except FileNotFoundError:
+        return None
+
+
+def _document(content: bytes) -> Mapping[str, object]:
+    """What it says, or nothing where it is no JSON: a file of which it cannot be told whose it is."""
+    try:
+        plain = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+        document = json.loads(plain)
+    except (ValueError, OSError, EOFError, zlib.error):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _described(path: str, document: Mapping[str, object]) -> MetadataFile:
+    uuid, location = document.get("table-uuid"), document.get("location")
+    updated, sequence = document.get("last-updated-ms"), document.get("last-sequence-number")
+    return MetadataFile(
+        path,
+        str(uuid) if uuid else None,
+        str(location) if location else None,
+        updated_ms=updated if isinstance(updated, int) else None,
+        sequence_number=sequence if isinstance(sequence, int) else 0,
+    )

@@ -1,0 +1,87 @@
+"""That nobody needs a file: what every table that could name it reached, and when each was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from lakewarden.config.aliases import Aliases
+from lakewarden.model.location import hashes
+from lakewarden.model.run import Owner
+from lakewarden.tables.reachability import Reached, contains
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What every table that could name the files needs, the table they were doomed for first. Complete, or it is not made."""
+
+    reached: tuple[Reached, ...]
+    # When each table was last asked for its pointer, and each catalog for its list, by name. Two names may lead to one table.
+    read_at: Mapping[str, datetime]
+    aliases: Aliases = field(default_factory=Aliases)
+
+    @property
+    def made_at(self) -> datetime:
+        """When the oldest of the readings was made."""
+        return min(self.read_at.values())
+
+    def stale(self, now: datetime, age: timedelta) -> str | None:
+        """The first reading further from now than this. One from the future too: a clock that was set back makes none younger."""
+        return next((name for name, at in self.read_at.items() if abs(now - at) > age), None)
+
+    def names(self, paths: pa.Array | pa.ChunkedArray | Sequence[str], numbers: Any = None) -> Any:
+        """For each path whether any of the tables needs it, under any of its names: an array of booleans.
+
+        `numbers` where the paths were hashed already.
+        """
+        import numpy as np
+
+        found = self._holds(hashes(paths) if numbers is None else numbers)
+        if self.aliases.same:
+            unknown = [(place, _text(paths[place])) for place in np.flatnonzero(~found).tolist()]
+            more = [(place, name) for place, path in unknown for name in self.aliases.spellings(path)[1:]]
+            needed = self._holds(hashes([name for _, name in more]))
+            found[[place for (place, _), is_needed in zip(more, needed, strict=True) if is_needed]] = True
+        return found
+
+    def _holds(self, numbers: Any) -> Any:
+        import numpy as np
+
+        found = np.zeros(len(numbers), dtype=bool)
+        for each in self.reached:
+            found |= contains(each.numbers, numbers)
+        return found
+
+    def named_by(self, path: str) -> str | None:
+        """The first table that needs this file."""
+        names = self.aliases.spellings(path)
+        return next((str(each.table) for each in self.reached if each.names(names).any()), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was looked at, for the journal: the snapshots of the first table by id, of the others by their metadata file."""
+        tables = [each.to_dict() for each in self.reached]
+        own = [list(each.snapshot_ids) for each in self.reached[:1]]
+        return {
+            "made_at": self.made_at.isoformat(),
+            "tables": tables,
+            "snapshot_ids": own[0] if own else [],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A run's right to act. `seconds` asks the journal, which knows whether the run is open, still this owner's and under the
+    newest lease, and answers how long that holds if nothing more is heard; 0 where it does not."""
+
+    run_id: str
+    owner: Owner
+    seconds: Callable[[], float]
+
+
+def _text(path: Any) -> str:
+    return path if isinstance(path, str) else str(path.as_py())

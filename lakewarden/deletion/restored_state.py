@@ -1,0 +1,117 @@
+"""A state database that was restored from a backup is noticed before a job relies on it. See `lakewarden.state.generation`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakewarden import clock
+from lakewarden.errors import LakewardenError, Refused
+from lakewarden.model.location import local_path
+from lakewarden.model.table import TableView
+from lakewarden.redact import redact_text
+from lakewarden.state.database import State
+from lakewarden.state.generation import Generation, Generations
+
+if TYPE_CHECKING:  # Arrow, which calls that only ask the database load where a table's folder is touched
+    from lakewarden.storage.objects import Objects
+
+log = logging.getLogger(__name__)
+
+# The generation as the table's folder knows it. Every tool that looks for orphans skips names that begin with an underscore,
+# Lakewarden's own sweep too.
+WITNESS = "metadata/_lakewarden-generation.json"
+
+
+def confirm_state(action: str, view: TableView, state: State) -> Generation:
+    """The generation of a database that remembers all it ever knew. Refused, once, where it was restored from a backup."""
+    from lakewarden.storage.objects import Objects
+
+    seen = _read(Objects(view.io), _witness(view))
+    found = Generations(state).confirm(seen, clock.now())
+    if found.restored:
+        raise Refused(
+            action=action,
+            target=view.ref,
+            reason=f"the state database was restored from a backup or another server took over: {found.restored}",
+            hint="nothing was changed, and the grace of every doomed file starts again now: restore and pin again what "
+            "must stay; see docs/operations.md, Backup",
+        )
+    return found.generation
+
+
+def leave_witness(view: TableView, generation: Generation) -> None:
+    """Before the first file is deleted: a database that forgets this deletion, and what was wanted back before it, is found out."""
+    from lakewarden.storage.objects import Objects
+
+    Objects(view.io).write(_witness(view), generation.to_json())
+
+
+@contextmanager
+def keeping(location: str | None, io: Mapping[str, str], state: State) -> Iterator[None]:
+    """Around a transaction that keeps files from being deleted: the table's folder knows of it from then on.
+
+    So a database that goes back with the whole folder it is in, and all beside it, is found out by the next run that deletes. It
+    is asked before as well, because the number that it has forgotten is counted once more by this very transaction. What cannot
+    be read or written there is told, and nothing fails: what was asked for is in the database. None: where the table lies is not
+    known.
+    """
+    place = None if location is None else local_path(location)
+    if location is None or (place is not None and not Path(place).is_dir()):
+        yield  # no folder is made for a table that is not there
+        return
+    from lakewarden.storage.objects import Objects
+
+    objects, path = Objects(io), f"{location.rstrip('/')}/{WITNESS}"
+    mine = _looked_back(objects, path, state)
+    yield
+    if mine:
+        _noted(objects, path, Generations(state).now())
+
+
+def _looked_back(objects: Objects, path: str, state: State) -> bool:
+    """Whether the witness is this database's, or there is none. A database that is found restored starts every grace again."""
+    try:
+        seen = _read(objects, path)
+    except Exception as error:  # a store fails in many ways, and none of them is a reason not to keep a file
+        _log_silence(path, error)
+        return False
+    found = Generations(state).confirm(seen, clock.now())
+    if found.restored:
+        log.warning(
+            "the state database was restored from a backup or another server took over: %s; every grace starts again",
+            found.restored,
+        )
+    return seen is None or found.generation.witness(seen) is not None
+
+
+def _noted(objects: Objects, path: str, reached: Generation) -> None:
+    try:
+        seen = reached.witness(_read(objects, path) or b"")
+        if seen is None or seen.number < reached.number:
+            objects.write(path, reached.to_json())
+    except Exception as error:  # as above
+        _log_silence(path, error)
+
+
+def _log_silence(path: str, error: Exception) -> None:
+    told = error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
+    log.warning(
+        "%s cannot be read or written, so a restored state database may not be noticed: after a restore run `lakewarden migrate --restored` (%s)",
+        path,
+        redact_text(told),
+    )
+
+
+def _read(objects: Objects, path: str) -> bytes | None:
+    try:
+        return objects.read(path)
+    except FileNotFoundError:
+        return None
+
+
+def _witness(view: TableView) -> str:
+    return f"{view.location.rstrip('/')}/{WITNESS}"

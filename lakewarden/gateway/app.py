@@ -1,0 +1,236 @@
+"""The gateway as an ASGI application: commits go through the door, everything else passes as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from typing import Any
+
+import httpx
+
+from lakewarden import clock
+from lakewarden.gateway import responses as answers
+from lakewarden.gateway.bodies import Bodies
+from lakewarden.gateway.commit_guard import Door, Request
+from lakewarden.gateway.metrics import Counts
+from lakewarden.gateway.policies import Policies
+from lakewarden.gateway.responses import Answer, Answered, Headers
+from lakewarden.gateway.routes import OVERRIDES, Kind, Route, Unreadable, route
+from lakewarden.gateway.state_queries import Facts
+from lakewarden.gateway.upstream import NOT_SENT, Upstream, forwarded, returned
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+# The catalog's own paths begin with its version.
+METRICS, HEALTH = b"/metrics", b"/health"
+_FLUSH_SECONDS = 1.0
+_BODILESS = (204, 304)
+
+
+class Gateway:
+    """`closing` lets go of what the parts hold, when the server has answered its last request."""
+
+    def __init__(
+        self,
+        door: Door,
+        upstream: Upstream,
+        policies: Policies,
+        counts: Counts,
+        facts: Facts,
+        about: dict[str, str],
+        closing: Callable[[], None],
+        client_seconds: float = 30,
+        connections_per_address: int = 256,
+    ) -> None:
+        self.counts, self.client_seconds = counts, client_seconds
+        self.connections_per_address = connections_per_address
+        self._bodies = Bodies(client_seconds)
+        self._door = door
+        self._upstream = upstream
+        self._policies = policies
+        self._facts = facts
+        self._about = about
+        self._closing = closing
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+
+    # ------------------------------------------------------------ the time it runs
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        flushing: asyncio.Task[None] | None = None
+        while True:
+            match (await receive())["type"]:
+                case "lifespan.startup":
+                    flushing = asyncio.create_task(self._keep_flushing())
+                    await send({"type": "lifespan.startup.complete"})
+                case "lifespan.shutdown":
+                    if flushing is not None:
+                        flushing.cancel()
+                        with suppress(asyncio.CancelledError):
+                            await flushing
+                    await asyncio.to_thread(self.counts.flush)
+                    await self._upstream.close()
+                    self._closing()
+                    await send({"type": "lifespan.shutdown.complete"})
+                    return
+
+    async def _keep_flushing(self) -> None:
+        while True:
+            await asyncio.sleep(_FLUSH_SECONDS)
+            await asyncio.to_thread(self.counts.flush)
+
+    # ------------------------------------------------------------ a request
+
+    async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
+        began = clock.monotonic()
+        method, path, headers = scope["method"], scope["raw_path"], scope["headers"]
+        if path in (METRICS, HEALTH):
+            await _whole(send, await self._own(path))
+            return
+        kind, status = Kind.OTHER, 0
+        try:
+            found = _routed(method, path, headers)
+            kind = found.kind
+            status = await self._handled(found, scope, receive, send)
+        except Unreadable as error:
+            refusal = answers.bad_request(
+                f"Lakewarden's gateway does not let through what it cannot judge: {error}"
+            )
+            status = await _whole(send, refusal)
+        except Answered as ended:
+            if ended.answer.status == 408:
+                self.counts.cut_off.labels("the body did not arrive in time").inc()
+            status = await _whole(send, ended.answer)
+        finally:
+            self.counts.requests.labels(kind.value, str(status)).inc()
+            self.counts.seconds.labels(kind.value).observe(clock.monotonic() - began)
+
+    async def _own(self, path: bytes) -> Answer:
+        if path == METRICS:
+            return answers.text(self.counts.shown(), "text/plain; version=0.0.4; charset=utf-8")
+        # Up even without its state: what only reads goes on.
+        state = "up" if await self._facts.answers() else "down"
+        return answers.document({"status": "up", "state": state, **self._about})
+
+    async def _handled(self, found: Route, scope: Message, receive: Receive, send: Send) -> int:
+        method, headers = scope["method"], scope["headers"]
+        query = scope["query_string"]
+        target = scope["raw_path"] + (b"?" + query if query else b"")
+        match found.kind:
+            case Kind.COMMIT | Kind.TRANSACTION:
+                async with self._bodies.whole(receive) as body:
+                    request = Request(method, target, headers, body)
+                    return await _whole(send, await self._door.commit(request, found))
+            case Kind.CONFIG:
+                return await _whole(send, await self._config(method, target, headers))
+            case _:
+                try:
+                    return await self._pass(method, target, headers, receive, send)
+                finally:
+                    if found.kind is Kind.TABLES:
+                        self._policies.forget()  # a table of that name may be another one now
+
+    async def _pass(self, method: str, target: bytes, headers: Headers, receive: Receive, send: Send) -> int:
+        """Bytes in, bytes out. Once the answer has begun, an end that comes too early is one for the client too."""
+        sent = forwarded(headers)
+        body = self._bodies.parts(receive) if _has_body(headers) else None
+        try:
+            response = await self._upstream.send(method, target, sent, body)
+        except httpx.HTTPError as error:
+            return await _whole(send, _failed(error))
+        try:
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": response.status_code,
+                    "headers": _of_answer(response),
+                }
+            )
+            async for part in response.aiter_raw():
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            await response.aclose()
+        return response.status_code
+
+    async def _config(self, method: str, target: bytes, headers: Headers) -> Answer:
+        """The catalog's configuration, without an address that would lead clients around the gateway."""
+        asked = [
+            each
+            for each in forwarded(headers)
+            if each[0].lower() not in (b"accept-encoding", b"content-length")
+        ]
+        try:
+            answer = await self._upstream.whole(method, target, asked, None)
+        except httpx.HTTPError as error:
+            return _failed(error)
+        return without_address(answer)
+
+
+def _routed(method: str, path: bytes, headers: Headers) -> Route:
+    found = route(method, path)
+    overrides = any(name.lower() in OVERRIDES for name, _ in headers)
+    if overrides:
+        raise Unreadable("a header says that the request is another one than it seems")
+    return found
+
+
+async def _whole(send: Send, answer: Answer) -> int:
+    await send({"type": "http.response.start", "status": answer.status, "headers": list(answer.headers)})
+    await send({"type": "http.response.body", "body": answer.body})
+    return answer.status
+
+
+def _has_body(headers: Headers) -> bool:
+    return any(
+        name.lower() in (b"content-length", b"transfer-encoding") and value != b"0" for name, value in headers
+    )
+
+
+def _of_answer(response: httpx.Response) -> Headers:
+    headers = returned(response.headers.raw)
+    if response.status_code not in _BODILESS:
+        return headers
+    # The length of what would have been sent; servers take it for a promise.
+    return [each for each in headers if each[0] != b"content-length"]
+
+
+def _failed(error: httpx.HTTPError) -> Answer:
+    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, NOT_SENT):
+        return answers.unavailable(f"the catalog cannot be reached, nothing was sent to it: {words}")
+    return answers.failed(f"the catalog did not answer: {words}")
+
+
+def without_address(answer: Answer) -> Answer:
+    """The configuration answer without `uri`; an error as it is. One that cannot be read could have an address in it."""
+    if not 200 <= answer.status < 300:
+        return answer
+    try:
+        content = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        return answers.unavailable("the catalog's configuration is not what it should be, a JSON object")
+    told = [
+        part
+        for name in ("defaults", "overrides")
+        if isinstance(part := content.get(name), dict) and "uri" in part
+    ]
+    if not told:
+        return answer
+    for part in told:
+        del part["uri"]
+    body = json.dumps(content).encode()
+    kept = [
+        each for each in answer.headers if each[0] not in (b"content-length", b"content-encoding", b"etag")
+    ]
+    return Answer(answer.status, [*kept, (b"content-length", str(len(body)).encode())], body)

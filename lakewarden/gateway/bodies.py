@@ -1,0 +1,65 @@
+"""Bodies of requests as they arrive: within a time each, and of those that are held in memory not too many at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from lakewarden.gateway import responses as answers
+from lakewarden.gateway.commit_request import MAX_BYTES
+from lakewarden.gateway.responses import Answered
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+# What all commits on their way may take of memory, as sent.
+MOST_BYTES = 256 << 20
+
+
+class Bodies:
+    """`seconds` is how long a client may take to send one."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._held = 0
+
+    @asynccontextmanager
+    async def whole(self, receive: Receive) -> AsyncIterator[bytes]:
+        """All of it, held as long as the request takes; Answered where it is too large, too slow, or one too many."""
+        body = bytearray()
+        try:
+            async for part in self._parts(receive):
+                self._held += len(part)
+                body += part
+                if len(body) > MAX_BYTES:
+                    too_large = f"a commit of more than {MAX_BYTES >> 20} MiB is not read"
+                    raise Answered(answers.too_large(too_large))
+                if self._held > MOST_BYTES:
+                    raise Answered(
+                        answers.unavailable("too many large commits are on their way; nothing was forwarded")
+                    )
+            yield bytes(body)
+        finally:
+            self._held -= len(body)
+
+    async def parts(self, receive: Receive) -> AsyncIterator[bytes]:
+        """As it comes, to be sent on."""
+        async for part in self._parts(receive):
+            if part:
+                yield part
+
+    async def _parts(self, receive: Receive) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        until, more = loop.time() + self._seconds, True
+        while more:
+            try:
+                async with asyncio.timeout_at(until):
+                    message = await receive()
+            except TimeoutError:
+                late = f"the body of the request was not there within {self._seconds:g} seconds"
+                raise Answered(answers.too_slow(late)) from None
+            if message["type"] == "http.disconnect":
+                raise Answered(answers.bad_request("the request ended before its body did"))
+            yield message.get("body", b"")
+            more = message.get("more_body", False)

@@ -1,0 +1,298 @@
+"""A commit at the door: read, judged, and forwarded once or turned away.
+
+What the client hears follows from how far the commit came:
+
+    not understood, or something speaks against it      400, 403: nothing was forwarded
+    the catalog, or the state database, is not there     503: nothing was forwarded
+    forwarded                                            the catalog's own answer, whatever it is
+    forwarded, and no whole answer came                  500, unknown: never told as failed, never sent again
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import httpx
+from sqlalchemy.exc import SQLAlchemyError
+
+from lakewarden import clock
+from lakewarden.errors import CommitLost, LakewardenError, PolicyError, Unreachable
+from lakewarden.gateway import commit_request as commits
+from lakewarden.gateway import responses as answers
+from lakewarden.gateway.commit_order import Turn, Turns
+from lakewarden.gateway.commit_request import Change
+from lakewarden.gateway.judge import Now, Objection, Rules, judge, looks_at_table
+from lakewarden.gateway.metrics import Counts
+from lakewarden.gateway.policies import Policies
+from lakewarden.gateway.responses import Answer, Answered, Headers
+from lakewarden.gateway.routes import Kind, Route, Unreadable, table_path
+from lakewarden.gateway.state_queries import Facts
+from lakewarden.gateway.upstream import NOT_SENT, TableNow, Upstream, forwarded
+from lakewarden.lineage.validate import Requirements
+from lakewarden.model.table import cold_properties, cold_source
+from lakewarden.model.table_name import TableRef
+
+log = logging.getLogger(__name__)
+
+_EXPECTED = (LakewardenError, SQLAlchemyError)
+# What takes longer to read is read beside the event loop, and not many at once: each takes many times its size in memory.
+_LARGE_BYTES = 256 << 10
+_READERS = 2
+# Of what a client sent, as much as one needs to find it again.
+_REASON_LETTERS = 300
+_REASONS = 20
+_HINT = "see `lakewarden policy {table}` and `lakewarden holds {table}`"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request whose body is all there. `target` is path and query, as sent."""
+
+    method: str
+    target: bytes
+    headers: Headers
+    body: bytes
+
+    def header(self, name: bytes) -> str:
+        """Its value; several are one list, as HTTP has it."""
+        return ",".join(value.decode("latin-1") for each, value in self.headers if each.lower() == name)
+
+
+class Door:
+    """`catalog` is the name Lakewarden knows the tables of the catalog behind by."""
+
+    def __init__(
+        self, catalog: str, upstream: Upstream, policies: Policies, facts: Facts, turns: Turns, counts: Counts
+    ) -> None:
+        self._catalog = catalog
+        self._upstream = upstream
+        self._policies = policies
+        self._facts = facts
+        self._turns = turns
+        self._counts = counts
+        self._readers = ThreadPoolExecutor(_READERS, "lakewarden-read")
+
+    def close(self) -> None:
+        self._readers.shutdown()
+
+    async def commit(self, request: Request, route: Route) -> Answer:
+        try:
+            return await self._judged(request, route, await self._read(request, route))
+        except Unreadable as error:
+            return answers.bad_request(
+                f"Lakewarden's gateway does not let through what it cannot judge: {error}"
+            )
+        except Answered as ended:
+            return ended.answer
+        except PolicyError as error:
+            return answers.forbidden(f"refusing to commit: {error.message}; {error.hint}")
+        except CommitLost as error:
+            return answers.unavailable(
+                f"it is not the commit's turn, so nothing was forwarded: {error.message}"
+            )
+        except Exception as error:  # what comes after forwarding never ends here
+            reason = _why(error)
+            log.warning("a commit cannot be judged: %s", reason, exc_info=not isinstance(error, _EXPECTED))
+            return answers.unavailable(
+                f"Lakewarden's gateway cannot judge the commit now, so nothing was forwarded: {reason}"
+            )
+
+    async def _read(self, request: Request, route: Route) -> tuple[Change, ...]:
+        encoding, charset = (
+            request.header(b"content-encoding"),
+            _charset(request.header(b"content-type")),
+        )
+        # A small body that is packed may be a large one.
+        if len(request.body) <= _LARGE_BYTES and encoding in ("", "identity"):
+            return commits.read(request.body, route, encoding, charset)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, commits.read, request.body, route, encoding, charset)
+
+    async def _judged(self, request: Request, route: Route, changes: Sequence[Change]) -> Answer:
+        cases = [_Case(self._ref(each), each, _path(request, route, each)) for each in changes]
+        rules = {each.ref: await self._rules(each, request.headers) for each in cases if each.change.updates}
+        looking = [
+            each for each in cases if each.ref in rules and looks_at_table(each.change, rules[each.ref])
+        ]
+        waiting = [each for each in looking if each.change.takes_turn]
+        before = {each.ref: await self._seen(each, request.headers) for each in waiting}
+        tables = [(ref, seen.uuid) for ref, seen in before.items() if seen is not None]
+        answer: Answer | None = None
+        try:
+            async with self._turns.taken(tables) as turn:
+                now = {each.ref: await self._now(each, request.headers, dict(tables)) for each in looking}
+                _check_distinct(now)
+                await self._refuse(cases, rules, now)
+                answer = await self._forward(request, turn, any(each.change.removed for each in cases))
+        except Exception as error:
+            if answer is None:
+                raise
+            # It was forwarded, and what became of it is known: nothing may take the place of that.
+            log.warning("after a commit was answered: %s", _why(error))
+        for each in cases:
+            if each.change.properties is not None:
+                self._policies.forget(each.ref)
+        return answer
+
+    def _ref(self, change: Change) -> TableRef:
+        return TableRef(self._catalog, change.namespace, change.table)
+
+    async def _rules(self, case: _Case, headers: Headers) -> Rules:
+        async def properties() -> Mapping[str, str]:
+            seen = await self._seen(case, headers)
+            return case.change.afterwards({}) if seen is None else seen.properties
+
+        if not case.change.judged:
+            # Nothing but whether the table may change at all: the state database is asked only where a property says it may not.
+            return Rules(Requirements(), cold_of=cold_source(await properties()))
+        if case.change.creates:
+            return await self._policies.once(case.ref, await properties())
+        try:
+            return await self._policies.rules(case.ref, properties)
+        except PolicyError:
+            if not case.change.only_rules:
+                raise
+            # Else a table with a wrong property could never be put right.
+            return await self._policies.once(case.ref, cold_properties(await properties()))
+
+    async def _now(self, case: _Case, headers: Headers, uuids: Mapping[TableRef, str]) -> Now:
+        seen = await self._seen(case, headers)
+        if seen is None:
+            return Now()
+        if uuids.get(case.ref, seen.uuid) != seen.uuid:
+            raise Answered(answers.conflict(f"{case.ref} was dropped and made anew while the commit waited"))
+        return await self._facts.now(case.ref, seen)
+
+    async def _seen(self, case: _Case, headers: Headers) -> TableNow | None:
+        """The table, as its catalog shows it to this client; None where it is to be created.
+
+        What keeps it from us is answered as the catalog does: a client that may not see the table changes nothing in it.
+        """
+        try:
+            found = await self._upstream.table(case.path, headers, history=bool(case.change.removed))
+        except (httpx.HTTPError, ValueError) as error:
+            raise Answered(_unseen(case.ref, f"{type(error).__name__}: {error}")) from error
+        if isinstance(found, TableNow):
+            return await self._facts.believed(found)
+        if found.status == 404 and case.change.creates:
+            return None
+        raise Answered(
+            found if 400 <= found.status < 500 else _unseen(case.ref, f"it answered {found.status}")
+        )
+
+    async def _refuse(
+        self, cases: Iterable[_Case], rules: Mapping[TableRef, Rules], now: Mapping[TableRef, Now]
+    ) -> None:
+        """Ends the request where something speaks against a table's part of it; all of it is told."""
+        reasons = []
+        for case in cases:
+            if case.ref not in rules:
+                continue
+            here = now.get(case.ref, Now())
+            if case.change.ruling:
+                before = here.properties
+                await self._policies.check(case.ref, before, case.change.afterwards(before))
+            objections = judge(case.change, rules[case.ref], here)
+            if not objections:
+                continue
+            reason = _told(objections)
+            told = f"refusing to commit to {case.ref}: {reason}"
+            reasons.append(f"{told} ({_HINT.format(table=case.ref)})")
+            there = str(case.ref) if here.uuid or not case.change.creates else None
+            self._counts.refused(there, {each.rule for each in objections}, told)
+        if reasons:
+            raise Answered(answers.forbidden("; ".join(reasons)))
+
+    async def _forward(self, request: Request, turn: Turn, removes: bool) -> Answer:
+        await turn.forwarding(removes)
+        began = clock.monotonic()
+        try:
+            answer = await self._upstream.whole(
+                request.method, request.target, _sized(request.headers), request.body
+            )
+        except NOT_SENT as error:
+            turn.settled()
+            return answers.unavailable(
+                f"the catalog cannot be reached, nothing was sent to it: {_words(error)}"
+            )
+        except Exception as error:  # whatever it is, the commit is on its way: nothing else may be told
+            return answers.unknown(
+                f"the catalog did not say whether the commit happened ({_words(error)}); look at the table before trying again"
+            )
+        finally:
+            self._counts.catalog_seconds.observe(clock.monotonic() - began)
+        # An answer that says the outcome is open leaves it open here too.
+        if answer.status < 500:
+            turn.settled()
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    ref: TableRef
+    change: Change
+    path: bytes
+
+
+def _check_distinct(now: Mapping[TableRef, Now]) -> None:
+    """A catalog may know one table by several names. Two changes of one table are not judged by what each finds before the other."""
+    names: dict[str, TableRef] = {}
+    for ref, here in now.items():
+        if here.uuid and names.setdefault(here.uuid, ref) is not ref:
+            raise Unreadable(f"{names[here.uuid]} and {ref} are the same table")
+
+
+def _path(request: Request, route: Route, change: Change) -> bytes:
+    """Where the table is: as the client wrote it, or as a transaction names it."""
+    if route.kind is Kind.COMMIT:
+        return request.target.partition(b"?")[0]
+    return table_path(route.before, change.namespace, change.table)
+
+
+def _sized(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """The length is that of the bytes that were judged, and the only one there is."""
+    return [each for each in forwarded(headers) if each[0].lower() != b"content-length"]
+
+
+def _charset(content_type: str) -> str:
+    for part in content_type.split(";")[1:]:
+        name, _, value = part.partition("=")
+        if name.strip().lower() == "charset":
+            return value.strip().strip('"')
+    return ""
+
+
+def _unseen(table: TableRef, reason: str) -> Answer:
+    return answers.unavailable(f"the catalog did not show {table} ({reason}); the commit was not forwarded")
+
+
+def _told(objections: Sequence[Objection]) -> str:
+    """All of them; of very many the first, and of a very long one its beginning."""
+    reasons = [_cut(each.reason) for each in objections[:_REASONS]]
+    more = len(objections) - len(reasons)
+    return "; ".join(reasons) + (f"; and {more} more" if more else "")
+
+
+def _cut(reason: str) -> str:
+    """Without its middle where it is too long: what was sent is there, and the rule is at its end."""
+    if len(reason) <= _REASON_LETTERS:
+        return reason
+    half = _REASON_LETTERS // 2
+    return f"{reason[:half]} … {reason[-half:]}"
+
+
+def _why(error: Exception) -> str:
+    """In our own words: a database's own can have values in them that are for nobody else."""
+    if isinstance(error, Unreachable | SQLAlchemyError):
+        return "the state database does not answer as it should"
+    if isinstance(error, LakewardenError):
+        return error.message
+    return f"something unforeseen ({type(error).__name__}), which the gateway's log has"
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,107 @@
+"""One at a time: commits that remove snapshots, and commits that give a name to one that is there already.
+
+Under the lock the table is looked at, the commit judged, forwarded and answered. Without it a tag could be made between the look
+and the removal, and would be gone with its snapshot. The lock is in the state database, so it holds across several gateways;
+who waits in this process waits here, and only the first of them there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from lakewarden.errors import CommitLost
+from lakewarden.model.table_name import TableRef
+from lakewarden.state.locks import Lock, Locks, removal
+
+log = logging.getLogger(__name__)
+
+_THREADS = 32
+
+
+@dataclass(slots=True)
+class Turn:
+    """The locks of one commit. From `forwarding` to `settled` it may be happening at the catalog."""
+
+    locks: list[Lock]
+    open: bool = False
+
+    async def forwarding(self, removes: bool) -> None:
+        """Ours still, for their whole time from now on; else CommitLost. Asked right before the commit is forwarded.
+
+        A name that is given late does no harm: the catalog refuses it where the snapshot is gone. A late removal would.
+        """
+        for lock in self.locks:
+            await asyncio.to_thread(lock.check)
+        self.open = removes
+
+    def settled(self) -> None:
+        """The catalog answered, or nothing was sent to it."""
+        self.open = False
+
+
+class Turns:
+    """`wait`: for how many seconds a commit waits for those before it in this process."""
+
+    def __init__(self, locks: Locks, wait: float) -> None:
+        self._locks = locks
+        self._wait = wait
+        self._here: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._threads = ThreadPoolExecutor(_THREADS, "lakewarden-turn")
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+    @asynccontextmanager
+    async def taken(self, tables: Iterable[tuple[TableRef, str]]) -> AsyncIterator[Turn]:
+        """The turn at these tables, each with its uuid. CommitLost when it cannot be had in time."""
+        async with AsyncExitStack() as stack:
+            turn = Turn([])
+            # In one order everywhere, so that two transactions never wait for each other; a table with two names has one lock.
+            for uuid, table in sorted({uuid: table for table, uuid in tables}.items()):
+                turn.locks.append(await stack.enter_async_context(self._one(table, uuid)))
+            try:
+                yield turn
+            finally:
+                if turn.open:
+                    # It may happen yet: for the time of a lock nobody is told that a snapshot it removes is safe.
+                    for lock in turn.locks:
+                        lock.leave()
+
+    @asynccontextmanager
+    async def _one(self, table: TableRef, uuid: str) -> AsyncIterator[Lock]:
+        here = self._here.setdefault(uuid, asyncio.Lock())
+        loop = asyncio.get_running_loop()
+        async with self._first(here, table):
+            held = self._locks.held(table, removal(uuid))
+            lock = await loop.run_in_executor(self._threads, held.__enter__)
+            try:
+                yield lock
+            finally:
+                await asyncio.shield(loop.run_in_executor(self._threads, _let_go, held, table))
+
+    @asynccontextmanager
+    async def _first(self, here: asyncio.Lock, table: TableRef) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._wait):
+                await here.acquire()
+        except TimeoutError:
+            reason = f"others were before it for {self._wait:g} seconds; nothing was done"
+            raise CommitLost(table=table, reason=reason) from None
+        try:
+            yield
+        finally:
+            here.release()
+
+
+def _let_go(held: AbstractContextManager[Lock], table: TableRef) -> None:
+    try:
+        held.__exit__(None, None, None)
+    except Exception as error:
+        # The commit's outcome is known by now, and nothing may take its place; the lock ends by itself.
+        log.warning("the lock on %s stays until its time is over: %s", table, type(error).__name__)

@@ -1,0 +1,233 @@
+"""What speaks against a commit. Pure: the rules, and the table as it is now, are handed in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from lakewarden.deletion.streaming_writers import RESTARTS, held_in
+from lakewarden.gateway.commit_request import REF_AGE, Change, RefChange
+from lakewarden.lineage.validate import Requirements, validate_all
+from lakewarden.model.table import Snapshot, cold_source
+from lakewarden.policy.resolve import PROPERTY_PREFIX
+from lakewarden.state.expiries import Going
+from lakewarden.state.pins import MIRROR, Pin
+
+_SHOWN = 5
+MAIN = "main"
+_EVER = datetime.min.replace(tzinfo=UTC)
+
+
+class Rule(StrEnum):
+    """Why a commit is turned away; the label of the count."""
+
+    COLD = "cold"
+    LINEAGE = "lineage"
+    PIN = "pin"
+    PROPERTY = "property"
+    REF = "ref"
+    RESERVED = "reserved"
+    STREAM = "stream"
+    TAG = "tag"
+    UUID = "uuid"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the table's policy asks of everybody's commits. `settled` are the keys that are not for the table to say."""
+
+    requirements: Requirements
+    expiry_reserved: bool = False
+    protected_tags: tuple[str, ...] = ()
+    settled: frozenset[str] = frozenset()
+    cold_of: str = ""  # the table whose colder tier this is
+    restarts: timedelta = RESTARTS  # how long after its last commit a streaming writer may come back
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    kind: str
+    snapshot_id: int
+    max_age_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The table at this moment; without a uuid it is not there yet. `expiring` is what Lakewarden's own expiry takes."""
+
+    refs: Mapping[str, Ref] = field(default_factory=dict)
+    pins: tuple[Pin, ...] = ()
+    expiring: Going = field(default_factory=Going)
+    uuid: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    snapshots: tuple[Snapshot, ...] = ()  # where snapshots are to be removed
+    at: datetime = _EVER
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    rule: Rule
+    reason: str
+
+
+def looks_at_table(change: Change, rules: Rules) -> bool:
+    """Whether it can only be judged by the table as it is now. An append to a branch can do without."""
+    changes_it = (change.uuids or change.ruling) and not change.creates
+    return bool(changes_it) or change.takes_turn or any(_guarded(ref.name, rules) for ref in change.refs)
+
+
+def judge(change: Change, rules: Rules, now: Now) -> tuple[Objection, ...]:
+    """Everything that speaks against it, at once; nothing where it may go on to the catalog."""
+    return (
+        *_frozen(change, rules, now),
+        *_lineage(change, rules),
+        *_identity(change, now),
+        *_properties(change, rules, now),
+        *_removal(change, rules, now),
+        *_tags(change, rules, now),
+    )
+
+
+def _frozen(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
+    """Whatever it is, the property that says so included: a cold table has the only copy of what expired."""
+    live = cold_source(now.properties) or rules.cold_of
+    if live and change.updates:
+        yield Objection(Rule.COLD, f"it is the colder tier of {live}, and read only")
+
+
+def _lineage(change: Change, rules: Rules) -> Iterator[Objection]:
+    found = validate_all(change.summaries, rules.requirements)
+    yield from (Objection(Rule.LINEAGE, str(each)) for each in found)
+
+
+def _identity(change: Change, now: Now) -> Iterator[Objection]:
+    if not change.creates and any(each.lower() != now.uuid.lower() for each in change.uuids):
+        yield Objection(
+            Rule.UUID,
+            "it gives the table another uuid (assign-uuid), and would take it away from under its pins",
+        )
+
+
+def _properties(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
+    """Who may change a table does not thereby change the rules for it, where these were made elsewhere."""
+    if not now.uuid:
+        return
+    left = change.afterwards(now.properties)
+    for key in sorted(rules.settled):
+        name = PROPERTY_PREFIX + key
+        if left.get(name) != now.properties.get(name):
+            yield Objection(
+                Rule.PROPERTY,
+                f"it changes property {name}, but {key} is set in Lakewarden's configuration or stored policy",
+            )
+    if rules.protected_tags and _kept_for(None, left) < _kept_for(None, now.properties):
+        yield Objection(
+            Rule.PROPERTY,
+            f"it lets tags go earlier ({REF_AGE}), and the table has protected ones (protected_tags)",
+        )
+
+
+def _removal(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
+    for pin in now.pins:
+        if pin.snapshot_id in change.removed:
+            until = "" if pin.expires_at is None else f" until {pin.expires_at:%Y-%m-%d %H:%M} UTC"
+            yield Objection(
+                Rule.PIN, f"snapshot {pin.snapshot_id} is pinned by {pin.holder}{until} (pin {pin.id})"
+            )
+    for name, ref in sorted(_afterwards(change, now).items()):
+        if ref.snapshot_id in change.removed:
+            yield Objection(Rule.REF, f"{ref.kind} {name} names snapshot {ref.snapshot_id}")
+    foreign = change.removed - now.expiring.snapshots
+    yield from _streams(foreign, rules, now)
+    if rules.expiry_reserved and foreign:
+        yield Objection(
+            Rule.RESERVED,
+            f"only Lakewarden expires this table's snapshots (snapshot_expiry_reserved), and it is not expiring {_ids(foreign)} now",
+        )
+
+
+def _streams(foreign: frozenset[int], rules: Rules, now: Now) -> Iterator[Objection]:
+    """A streaming writer walks from a branch's head to its last commit: without what is between it commits again."""
+    heads = [each.snapshot_id for each in now.refs.values() if each.kind == "branch"]
+    for hold in held_in("iceberg", now.snapshots, heads, rules.restarts, now.at):
+        cut = foreign & {hold.snapshot_id, *hold.chain}
+        if cut:
+            yield Objection(
+                Rule.STREAM,
+                f"{hold.holder} {hold.name} finds its last commit ({hold.purpose}) through {_ids(each for each in cut if each is not None)} "
+                f"when it restarts (snapshot_restart_hours)",
+            )
+
+
+def _afterwards(change: Change, now: Now) -> dict[str, Ref]:
+    """The refs the commit would leave: one that it drops itself protects nothing, unless the tag is protected."""
+    refs = dict(now.refs)
+    for each in change.refs:
+        if each.kind is None or each.snapshot_id is None:
+            refs.pop(each.name, None)
+        else:
+            refs[each.name] = Ref(each.kind, each.snapshot_id)
+    return refs
+
+
+def _tags(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
+    mirrors = {pin.tag: pin for pin in now.pins if pin.tag is not None}
+    for each in change.refs:
+        does = _done_to_tag(each, change, now)
+        if does is None:
+            continue
+        if each.name in mirrors:
+            pin = mirrors[each.name]
+            yield Objection(
+                Rule.TAG, f"it {does} tag {each.name}, which mirrors the pin of {pin.holder} (pin {pin.id})"
+            )
+        elif _matches(each.name, rules) and not (each.kind is None and each.name in now.expiring.refs):
+            # One whose own age is over goes with Lakewarden's expiry.
+            yield Objection(Rule.TAG, f"it {does} tag {each.name}, which is protected (protected_tags)")
+
+
+def _done_to_tag(ref: RefChange, change: Change, now: Now) -> str | None:
+    """What happens to a tag that is there; None where it stays for at least as long."""
+    there = now.refs.get(ref.name)
+    if there is None or there.kind != "tag":
+        return None
+    if ref.kind is None:
+        return "drops"
+    if (ref.kind, ref.snapshot_id) != ("tag", there.snapshot_id):
+        return "moves"
+    kept, was = (
+        _kept_for(ref.max_age_ms, change.afterwards(now.properties)),
+        _kept_for(there.max_age_ms, now.properties),
+    )
+    return "shortens the life of" if kept < was else None
+
+
+def _kept_for(told: int | None, properties: Mapping[str, str]) -> float:
+    """For how many milliseconds a tag is kept: by what it says itself, or what the table says for all, or for ever."""
+    if told is not None:
+        return told
+    try:
+        return int(properties[REF_AGE])
+    except KeyError:
+        return math.inf
+    except ValueError:
+        return 0  # nobody can say what a server makes of it
+
+
+def _guarded(name: str, rules: Rules) -> bool:
+    """Whether it can be a protected tag. The branch main cannot be one, whatever the patterns say."""
+    return name != MAIN and (name.startswith(MIRROR) or _matches(name, rules))
+
+
+def _matches(name: str, rules: Rules) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in rules.protected_tags)
+
+
+def _ids(ids: Iterable[int]) -> str:
+    every = sorted(ids)
+    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
+    return ", ".join(str(each) for each in every[:_SHOWN]) + more

@@ -1,0 +1,133 @@
+"""What a table's policy asks, at the pace of commits: read from the state database and the table, and remembered for moments.
+
+Stored policies are at most two seconds old, the table's own `lakewarden.*` properties at most thirty; a change of properties that
+passes this gateway counts at once. Pins are never remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from weakref import WeakValueDictionary
+
+from lakewarden import clock
+from lakewarden.config.schema import PolicyConfig
+from lakewarden.errors import PolicyError
+from lakewarden.gateway.judge import Rules
+from lakewarden.lineage import hook
+from lakewarden.model.table import cold_properties, cold_source
+from lakewarden.model.table_name import TableRef
+from lakewarden.policy.origin import Layer, Origin
+from lakewarden.policy.patterns import matches
+from lakewarden.policy.resolve import PROPERTY_PREFIX, Layers, Policy, read_layer, resolve
+
+STORED_SECONDS = 2.0
+PROPERTIES_SECONDS = 30.0
+_MOST = 10_000
+# What rules over everybody's commits. Where the operator has said it, a table's own properties do not say it otherwise.
+_RULING = ("protected_tags", "snapshot_expiry_reserved")
+_LINEAGE = "lineage_"
+
+Stored = Callable[[str], Awaitable[Mapping[str, object]]]
+Properties = Callable[[], Awaitable[Mapping[str, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A table's rules, and until when what they were made of may be used."""
+
+    rules: Rules
+    properties: Mapping[str, str]
+    properties_until: float
+    until: float
+
+
+class _Look:
+    """That somebody is finding out about a table. What was forgotten meanwhile is not remembered by it."""
+
+
+class Policies:
+    """`stored` reads what the state database has for a table."""
+
+    def __init__(self, config: PolicyConfig, stored: Stored) -> None:
+        self._config = config
+        self._stored = stored
+        self._known: dict[TableRef, _Known] = {}
+        self._looks: WeakValueDictionary[TableRef, _Look] = WeakValueDictionary()
+
+    async def rules(self, table: TableRef, properties: Properties) -> Rules:
+        """`properties` asks the catalog; it is called only where what is known is too old."""
+        known = self._known.get(table)
+        now = clock.monotonic()
+        if known is not None and now < known.until:
+            return known.rules
+        look = self._looks.setdefault(table, _Look())
+        if known is not None and now < known.properties_until:
+            own, own_until = known.properties, known.properties_until
+        else:
+            own, own_until = _kept(await properties()), now + PROPERTIES_SECONDS
+        asked = clock.monotonic()
+        found = await self.once(table, own)
+        if self._looks.get(table) is look:
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            self._known[table] = _Known(found, own, own_until, min(asked + STORED_SECONDS, own_until))
+        return found
+
+    async def once(self, table: TableRef, properties: Mapping[str, str]) -> Rules:
+        """With these properties, and not remembered: a table that is not there yet may never be."""
+        stored = await self._stored(str(table))
+        found = rules(self._resolved(table, properties, stored), self._settled(table, stored))
+        return replace(found, cold_of=cold_source(properties))
+
+    async def check(self, table: TableRef, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        """PolicyError where a change of properties would leave a table about which nothing can be judged any more.
+
+        On a table that is in that state already each new value counts for itself, so that it can be put right step by step.
+        """
+        own, stored = _own(after), await self._stored(str(table))
+        changed = {name: each for name, each in own.items() if before.get(name) != each}
+        told = {name.removeprefix(PROPERTY_PREFIX): each for name, each in changed.items()}
+        read_layer(told, Origin(Layer.TABLE_PROPERTY, str(table)))
+        try:
+            self._resolved(table, _own(before), stored)
+        except PolicyError:
+            return
+        self._resolved(table, own, stored)
+
+    def forget(self, table: TableRef | None = None) -> None:
+        """Ask anew about this table, or about all; who is asking at this moment may have been told what was before."""
+        if table is None:
+            self._known.clear()
+            self._looks.clear()
+        else:
+            self._known.pop(table, None)
+            self._looks.pop(table, None)
+
+    def _resolved(self, table: TableRef, own: Mapping[str, str], stored: Mapping[str, object]) -> Policy:
+        return resolve(table, Layers.of(self._config, table_properties=_own(own), stored=stored))
+
+    def _settled(self, table: TableRef, stored: Mapping[str, object]) -> frozenset[str]:
+        config = self._config
+        patterns = (found for pattern, found in config.patterns if matches(table, pattern))
+        named = {name for layer in (config.environment, config.file, stored, *patterns) for name in layer}
+        return frozenset(each for each in named if each in _RULING or each.startswith(_LINEAGE))
+
+
+def rules(policy: Policy, settled: frozenset[str] = frozenset()) -> Rules:
+    return Rules(
+        hook.requirements(policy),
+        hook.expiry_reserved(policy),
+        policy.columns("protected_tags"),
+        settled,
+        restarts=policy.hours("snapshot_restart_hours"),
+    )
+
+
+def _kept(properties: Mapping[str, str]) -> dict[str, str]:
+    """What is remembered of a table's properties: what says how it is kept, and whose colder tier it is."""
+    return {**_own(properties), **cold_properties(properties)}
+
+
+def _own(properties: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if name.startswith(PROPERTY_PREFIX)}

@@ -1,0 +1,154 @@
+"""Building the gateway from the settings, and serving it until it is told to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, cast
+
+import uvicorn
+
+from lakewarden.config.schema import CatalogConfig, Config
+from lakewarden.errors import ConfigError
+from lakewarden.gateway.app import Gateway
+from lakewarden.gateway.commit_guard import Door
+from lakewarden.gateway.commit_order import Turns
+from lakewarden.gateway.connection import Connection
+from lakewarden.gateway.listener import Server, bind, check_tls, shown
+from lakewarden.gateway.metrics import Counts
+from lakewarden.gateway.policies import Policies
+from lakewarden.gateway.state_queries import Facts
+from lakewarden.gateway.upstream import Upstream
+from lakewarden.redact import redact_url
+from lakewarden.state.database import State
+from lakewarden.state.locks import TTL, Locks
+from lakewarden.state.process import current_owner
+
+# Beyond the time a commit may take: what was forwarded is answered before the process ends.
+_LAST_SECONDS = 5
+# Longer than clients keep idle connections: a request on one that is just being closed would fail without having arrived.
+_IDLE_SECONDS = 75
+# Of all clients together; each of them can have fewer.
+_CONNECTIONS = 1000
+
+
+class GatewayConnection(Connection):
+    """Who is cut off is counted by the reason."""
+
+    def most_per_address(self) -> int:
+        return self._gateway.connections_per_address
+
+    def head_seconds(self) -> float:
+        return self._gateway.client_seconds
+
+    def note(self, reason: str) -> None:
+        self._gateway.counts.cut_off.labels(reason).inc()
+
+    @property
+    def _gateway(self) -> Gateway:
+        app: Any = self.config.app
+        return cast(Gateway, app)
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a gateway listens, and for which catalog."""
+
+    address: str
+    catalog: str
+    upstream: str
+
+
+def gateway(config: Config, state: State) -> tuple[Gateway, CatalogConfig]:
+    """The application, in front of the catalog the settings name."""
+    catalog = catalog_behind(config)
+    settings = config.gateway
+    upstream = Upstream(catalog.properties["uri"], settings.timeout_seconds)
+    # A lock outlives what may still be happening at a catalog that fell silent.
+    ttl = max(TTL, timedelta(seconds=settings.timeout_seconds))
+    facts, counts = Facts(state), Counts(state)
+    turns = Turns(Locks(state, current_owner(), ttl, wait=3 * ttl), 3 * ttl.total_seconds())
+    policies = Policies(config.policy, facts.stored)
+    door = Door(catalog.name, upstream, policies, facts, turns, counts)
+
+    def closing() -> None:
+        door.close()
+        turns.close()
+        facts.close()
+
+    about = {"catalog": catalog.name}
+    app = Gateway(
+        door,
+        upstream,
+        policies,
+        counts,
+        facts,
+        about,
+        closing,
+        settings.client_seconds,
+        settings.connections_per_address,
+    )
+    return app, catalog
+
+
+def catalog_behind(config: Config) -> CatalogConfig:
+    """The one `[gateway] catalog` names, or the only REST catalog there is."""
+    named = config.gateway.catalog
+    rest = {name: each for name, each in config.catalogs.items() if _is_rest(each)}
+    if named is None and len(rest) == 1:
+        return next(iter(rest.values()))
+    if named in rest:
+        return rest[named]
+    there = ", ".join(sorted(rest)) or "none"
+    if named is None:
+        reason = f"nothing says which catalog to stand in front of; REST catalogs are: {there}"
+    elif named in config.catalogs:
+        reason = f"found {named!r}, which is no REST catalog with a uri; those are: {there}"
+    else:
+        reason = f"found {named!r}, but there is no such catalog; REST catalogs are: {there}"
+    raise ConfigError(key="gateway.catalog", where=str(config.path or "the configuration"), reason=reason)
+
+
+def _is_rest(catalog: CatalogConfig) -> bool:
+    kind, made_by = catalog.properties.get("type", ""), catalog.properties.get("catalog-impl", "")
+    rest = kind.lower() == "rest" or made_by.endswith(".RESTCatalog")
+    return catalog.format == "iceberg" and rest and catalog.properties.get("uri", "").startswith("http")
+
+
+def serve(
+    config: Config, state: State, host: str | None, port: int | None, ready: Callable[[Listening], None]
+) -> None:
+    """Until SIGINT or SIGTERM; requests on their way are answered first. `ready` is told once it listens."""
+    settings = config.gateway
+    where = str(config.path or "the configuration")
+    check_tls(settings.tls_certificate, settings.tls_key, "gateway", where)
+    app, catalog = gateway(config, state)
+    host, port = host or settings.host, port or settings.port
+    listener = bind(host, port, "gateway")
+    scheme = "http" if settings.tls_certificate is None else "https"
+    listening = Listening(
+        f"{scheme}://{shown(host)}:{port}", catalog.name, redact_url(catalog.properties["uri"])
+    )
+    server = Server(
+        uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            http=GatewayConnection,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            limit_concurrency=_CONNECTIONS,
+            timeout_keep_alive=_IDLE_SECONDS,
+            timeout_graceful_shutdown=settings.timeout_seconds + _LAST_SECONDS,
+            ssl_certfile=settings.tls_certificate,
+            ssl_keyfile=settings.tls_key,
+        ),
+        lambda: ready(listening),
+    )
+    with listener:
+        server.run(sockets=[listener])

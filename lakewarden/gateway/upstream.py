@@ -1,0 +1,216 @@
+"""The catalog behind the gateway: requests go to it as they came, and nothing is ever sent to it twice.
+
+No client with cookies, redirects or credentials of its own stands in between, only the transport. It never retries: a connection
+that was idle is looked at before it is used, and from the first byte on an error means that the outcome is not known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import ssl
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from lakewarden import clock
+from lakewarden.gateway.judge import Ref
+from lakewarden.gateway.responses import Answer, Headers
+from lakewarden.model.table import Snapshot
+
+# Between two neighbours only (RFC 9110), and what the next connection says anew.
+_HOP = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-connection proxy-authorization te trailer transfer-encoding upgrade host expect".split()
+)
+# About this body, this answer or this delegation; a look at the table is another request.
+_OF_ANOTHER = ("content-", "if-", "accept", "idempotency-key", "x-iceberg-access-delegation", "range")
+_CONNECT_SECONDS = 10
+# Shorter than servers close idle connections after: one that is closing at that moment would leave a commit unknown.
+_IDLE_SECONDS = 4
+_CONNECTIONS = 500
+# The transport says so right before the first byte of a request goes out.
+_SENDING = "http11.send_request_headers.started"
+
+# The transport looks for this optional module at every request, on the whole path; told once that it is not there, it stops.
+if importlib.util.find_spec("sniffio") is None:
+    sys.modules["sniffio"] = None  # type: ignore[assignment]
+
+# Nothing of the request was sent: the connection was never there.
+NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+
+
+@dataclass(frozen=True, slots=True)
+class TableNow:
+    """A table as the catalog describes it at this moment."""
+
+    uuid: str
+    properties: dict[str, str]
+    refs: dict[str, Ref]
+    snapshots: tuple[Snapshot, ...] = ()  # where all of them were asked for
+    location: str = ""
+
+
+class Upstream:
+    """`uri` is the catalog's; paths that clients send are below it."""
+
+    def __init__(self, uri: str, timeout_seconds: int) -> None:
+        self._url = httpx.URL(uri.rstrip("/"))
+        self._base = self._url.raw_path.rstrip(b"/")
+        self._seconds = timeout_seconds
+        self._timeout = {
+            "connect": min(_CONNECT_SECONDS, timeout_seconds),
+            "read": timeout_seconds,
+            "write": timeout_seconds,
+            "pool": timeout_seconds,
+        }
+        self._transport = httpx.AsyncHTTPTransport(
+            verify=ssl.create_default_context(),
+            limits=httpx.Limits(
+                max_connections=_CONNECTIONS,
+                max_keepalive_connections=_CONNECTIONS,
+                keepalive_expiry=_IDLE_SECONDS,
+            ),
+            retries=0,
+        )
+
+    async def close(self) -> None:
+        await self._transport.aclose()
+
+    async def send(
+        self,
+        method: str,
+        target: bytes,
+        headers: Headers,
+        body: bytes | AsyncIterator[bytes] | None,
+        trace: Callable[[str, Any], Awaitable[None]] | None = None,
+    ) -> httpx.Response:
+        """The answer with its body still to come. Whoever asks closes it."""
+        extensions: dict[str, Any] = {"target": self._base + target, "timeout": self._timeout}
+        if trace is not None:
+            extensions["trace"] = trace
+        request = httpx.Request(method, self._url, headers=list(headers), content=body, extensions=extensions)
+        return await self._transport.handle_async_request(request)
+
+    async def whole(self, method: str, target: bytes, headers: Headers, body: bytes | None) -> Answer:
+        """The answer when all of it is there; an error on the way is the caller's.
+
+        The transport's own timeouts start again with every byte that comes, so a catalog that dribbles would hold a commit's turn
+        without end. The time for the whole answer starts when the request is sent: an end before that is one of NOT_SENT.
+        """
+        try:
+            async with asyncio.timeout(None) as deadline:
+
+                async def trace(event: str, _: Any) -> None:
+                    if event == _SENDING:
+                        deadline.reschedule(asyncio.get_running_loop().time() + self._seconds)
+
+                return await self._read(await self.send(method, target, headers, body, trace))
+        except TimeoutError:
+            raise httpx.ReadTimeout(f"not all of the answer came within {self._seconds} seconds") from None
+
+    async def _read(self, response: httpx.Response) -> Answer:
+        try:
+            parts = [part async for part in response.aiter_raw()]
+        finally:
+            await response.aclose()
+        return Answer(response.status_code, returned(response.headers.raw), b"".join(parts))
+
+    async def table(self, path: bytes, headers: Headers, history: bool = False) -> TableNow | Answer:
+        """The table, seen with the client's own credentials; the catalog's answer where that is not a table.
+
+        With `history` all of its snapshots, else only what refs name.
+        """
+        which = b"?snapshots=all" if history else b"?snapshots=refs"
+        answer = await self.whole("GET", path + which, _looking(headers), None)
+        if answer.status != 200:
+            return answer
+        return table_in(answer.body, history)
+
+
+def forwarded(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """What of a request's headers goes on: all but those between two neighbours."""
+    dropped = _HOP | _named_in_connection(headers)
+    return [(name, value) for name, value in headers if name.lower() not in dropped]
+
+
+def returned(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """What of an answer's headers goes back."""
+    told = list(headers)
+    dropped = _HOP | _named_in_connection(told)
+    return [(name.lower(), value) for name, value in told if name.lower() not in dropped]
+
+
+def _named_in_connection(headers: Headers) -> frozenset[bytes]:
+    named = (value for name, value in headers if name.lower() == b"connection")
+    return frozenset(each.strip().lower() for value in named for each in value.split(b","))
+
+
+def _looking(headers: Headers) -> list[tuple[bytes, bytes]]:
+    kept = [
+        (name, value)
+        for name, value in forwarded(headers)
+        if not name.decode("latin-1").lower().startswith(_OF_ANOTHER)
+    ]
+    return [*kept, (b"accept", b"application/json")]
+
+
+def table_in(body: bytes, history: bool = False) -> TableNow:
+    """The table a catalog shows. ValueError where it is anything else than one: nothing is judged by guesses."""
+    try:
+        metadata = _object(_object(json.loads(body)).get("metadata"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    uuid, properties = metadata.get("table-uuid"), _object(metadata.get("properties"), missing=True)
+    if not isinstance(uuid, str) or not uuid:
+        raise ValueError("the table has no uuid")
+    if not all(isinstance(each, str) for each in properties.values()):
+        raise ValueError("a property is not text")
+    refs = {name: _ref(_object(each)) for name, each in _object(metadata.get("refs"), missing=True).items()}
+    current = metadata.get("current-snapshot-id")
+    if "main" not in refs and current not in (None, -1):
+        refs["main"] = Ref("branch", _number(current))  # metadata from before there were refs
+    snapshots = metadata.get("snapshots") if history else None
+    if snapshots is not None and not isinstance(snapshots, list):
+        raise ValueError("the snapshots are no list")
+    history_ = tuple(_snapshot(_object(each)) for each in snapshots or ())
+    return TableNow(uuid, properties, refs, history_, str(metadata.get("location") or ""))
+
+
+def _snapshot(found: dict[str, Any]) -> Snapshot:
+    """As far as a streaming writer looks at it."""
+    parent, summary = found.get("parent-snapshot-id"), _object(found.get("summary"), missing=True)
+    if not all(isinstance(each, str) for each in summary.values()):
+        raise ValueError("a summary has a value that is not text")
+    return Snapshot(
+        _number(found.get("snapshot-id")),
+        None if parent is None else _number(parent),
+        _number(found.get("sequence-number", 0)),
+        clock.from_millis(_number(found.get("timestamp-ms"))),
+        str(summary.get("operation", "")),
+        summary,
+        "",
+    )
+
+
+def _ref(found: dict[str, Any]) -> Ref:
+    age = found.get("max-ref-age-ms")
+    kind = str(found.get("type")).lower()
+    return Ref(kind, _number(found.get("snapshot-id")), None if age is None else _number(age))
+
+
+def _object(found: Any, missing: bool = False) -> dict[str, Any]:
+    if missing and found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ValueError("it is not what a table looks like")
+    return found
+
+
+def _number(found: Any) -> int:
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise ValueError("a number is none")
+    return found

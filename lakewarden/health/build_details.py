@@ -1,0 +1,293 @@
+"""Paints a table's portrait from what was read of it. Pure, and bounded: nobody's table makes a page that does not load."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from lakewarden.deletion.holds import Holds
+from lakewarden.errors import LakewardenError
+from lakewarden.health import table_details as lines
+from lakewarden.health.numbers import FileNumbers
+from lakewarden.health.score import Score
+from lakewarden.health.table_details import (
+    ColumnLine,
+    DueLine,
+    HoldLine,
+    PartLine,
+    PolicyLine,
+    Portrait,
+    RefLine,
+    SnapshotLine,
+    short,
+)
+from lakewarden.jobs import manifests as folding
+from lakewarden.jobs.expire import plan as expire
+from lakewarden.lineage.audit import INPUTS
+from lakewarden.lineage.summary import origin, told_number
+from lakewarden.model.files import Manifest
+from lakewarden.model.hold import Hold
+from lakewarden.model.plan import Plan
+from lakewarden.model.run import Job
+from lakewarden.model.table import Snapshot, SortField, TableView
+from lakewarden.policy.resolve import Policy
+from lakewarden.policy.values import show
+from lakewarden.state.health import Numbers
+
+MOST_BYTES = 100_000
+_MAIN = "main"
+_MAX_AGE = "history.expire.max-snapshot-age-ms"
+_WINDOW = ("inside the window", _MAX_AGE)  # how the planner's reasons begin
+_INPUTS = 500  # characters: a commit may name any number
+_FAR = timedelta(days=365 * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Sitting:
+    """What was read of one table in one look."""
+
+    view: TableView
+    policy: Policy
+    holds: Holds
+    files: FileNumbers
+    manifests: Sequence[Manifest]
+    kept: Mapping[int, str]  # why each snapshot that stays does
+    costs: Mapping[Hold, int | None]
+    now: datetime
+
+
+def paint(sitting: Sitting, numbers: Numbers) -> Portrait:
+    view, schema = sitting.view, json.loads(sitting.view.schema_json)
+    columns = _columns(schema)
+    holds = _holds(sitting)
+    made = Portrait(
+        format=view.format,
+        format_version=view.format_version,
+        location=view.location,
+        metadata_location=view.metadata_location,
+        current_snapshot_id=view.current_snapshot_id,
+        schema_id=view.schema_id,
+        partition_by=_partition_by(view, schema),
+        sort_by=_sort_by(view, schema),
+        primary_keys=tuple(schema.get("primaryKeys", ())),
+        columns=columns[: lines.COLUMNS],
+        columns_total=len(columns),
+        snapshots=tuple(_snapshots(sitting)),
+        snapshots_total=len(view.snapshots),
+        refs=_refs(sitting)[: lines.REFS],
+        refs_total=len(view.refs),
+        holds=holds[: lines.HOLDS],
+        holds_total=len(holds),
+        due=tuple(_due(sitting, numbers)),
+        policy=tuple(
+            PolicyLine(key, short(show(each.value)), str(each.origin))
+            for key, each in sitting.policy.values.items()
+        ),
+        partitions=sitting.files.partitions,
+        partitions_total=sitting.files.partitions_total,
+        painted_at=sitting.now,
+    )
+    return _bounded(made)
+
+
+def with_score(made: Portrait, score: Score, numbers: Numbers) -> Portrait:
+    """The same with what changes with the state database alone: the parts of its score, and what there is to reap."""
+    parts = tuple(PartLine(each.name, each.weight, each.cost, short(each.sentence)) for each in score.parts)
+    due = tuple(_reap(numbers) if each.job == Job.REAP else each for each in made.due)
+    return replace(made, score_parts=parts, debt_reason=score.debt.sentence, due=due)
+
+
+def _bounded(made: Portrait) -> Portrait:
+    """What is most of a large one is its snapshots: half of them go, the older ones, until it fits."""
+    while len(json.dumps(made.to_dict())) > MOST_BYTES and (made.snapshots or made.columns):
+        made = replace(
+            made,
+            snapshots=made.snapshots[: len(made.snapshots) // 2],
+            columns=made.columns[: max(len(made.columns) // 2, 0)],
+        )
+    return made
+
+
+# ------------------------------------------------------------ snapshots and what keeps them
+
+
+def _snapshots(sitting: Sitting) -> Iterator[SnapshotLine]:
+    """The newest first. A moment at which a window ends is told only where nothing else would keep the snapshot then."""
+    view = sitting.view
+    newest = sorted(view.snapshots, key=lambda each: (each.committed_at, each.sequence_number), reverse=True)
+    ends = _window(sitting)
+    later = expire.reasons(view, sitting.policy, sitting.holds, sitting.now + _FAR) if ends else {}
+    for each in newest[: lines.SNAPSHOTS]:
+        kept = sitting.kept.get(each.id, "")
+        in_window = kept.startswith(_WINDOW) and each.id not in later
+        yield SnapshotLine(
+            id=each.id,
+            at=each.committed_at,
+            operation=each.operation,
+            origin=short(origin(each)),
+            run_id=each.summary.get("lineage.run_id", ""),
+            current=each.id == view.current_snapshot_id,
+            kept=short(kept),
+            expires_at=each.committed_at + ends if in_window else None,
+            inputs=each.summary.get(INPUTS, "")[:_INPUTS],
+            **_changes(each),
+        )
+
+
+def _window(sitting: Sitting) -> timedelta:
+    return max(expire.own_window(sitting.view), sitting.policy.hours("snapshot_retention_hours"))
+
+
+_SUMMARY = {
+    "added_files": "added-data-files",
+    "removed_files": "deleted-data-files",
+    "added_rows": "added-records",
+    "removed_rows": "deleted-records",
+    "added_bytes": "added-files-size",
+    "removed_bytes": "removed-files-size",
+}
+
+
+def _changes(snapshot: Snapshot) -> dict[str, Any]:
+    """As its summary tells; Paimon tells only by how many rows the table grew."""
+    told = {name: told_number(snapshot.summary, key) for name, key in _SUMMARY.items()}
+    grew = told_number(snapshot.summary, "delta-records")
+    return told | ({"added_rows": grew} if grew > 0 else {"removed_rows": -grew} if grew < 0 else {})
+
+
+def _refs(sitting: Sitting) -> tuple[RefLine, ...]:
+    ends = {(hold.kind.value, hold.name): hold.until for hold in sitting.holds.holds}
+    return tuple(
+        RefLine(short(ref.name), ref.kind, ref.snapshot_id, ends.get((ref.kind, ref.name)))
+        for ref in sorted(sitting.view.refs, key=lambda ref: (ref.name != _MAIN, ref.kind, ref.name))
+    )
+
+
+def _holds(sitting: Sitting) -> tuple[HoldLine, ...]:
+    return tuple(
+        HoldLine(
+            each.kind.value,
+            short(each.name),
+            short(each.holder),
+            short(each.purpose),
+            each.snapshot_id,
+            each.since,
+            each.until,
+            sitting.costs.get(each),
+        )
+        for each in sitting.holds.holds
+    )
+
+
+# ------------------------------------------------------------ what is due
+
+
+def _due(sitting: Sitting, numbers: Numbers) -> Iterator[DueLine]:
+    """In the order of a pass. Expire and rewrite-manifests are planned, the others are told from numbers."""
+    policy, files = sitting.policy, sitting.files
+    yield _switched(Job.EXPIRE_PARTITIONS, policy, "partition_expiry_enabled", True, "looks for old partitions in every pass")  # fmt: skip
+    told = f"{files.struck:,} data files carry {policy.int('delete_compaction_min_deletes')} or more delete files"
+    yield _switched(Job.COMPACT_DELETES, policy, "delete_compaction_enabled", files.struck > 0, told)
+    told = f"{files.compactable:,} partitions have {policy.int('rewrite_min_input_files')} or more of {files.small_files:,} small files"
+    yield _switched(Job.COMPACT, policy, "rewrite_enabled", files.compactable > 0, told)
+    yield _planned(
+        Job.REWRITE_MANIFESTS, lambda: folding.plan(sitting.view, sitting.manifests, policy, sitting.now)
+    )
+    told = f"{numbers.overdue_snapshots:,} snapshots are about to expire"
+    yield _switched(Job.HANDOFF, policy, "handoff_enabled", numbers.overdue_snapshots > 0, told)
+    yield _planned(Job.EXPIRE, lambda: _expire(sitting))
+    yield _reap(numbers)
+    yield _switched(
+        Job.SWEEP, policy, "orphan_sweep_enabled", True, "lists the table for orphans in every pass"
+    )
+
+
+def _reap(numbers: Numbers) -> DueLine:
+    told = f"{numbers.due_doomed_files:,} of {numbers.doomed_files:,} doomed files are past their grace"
+    return DueLine(
+        Job.REAP, numbers.due_doomed_files > 0, told if numbers.doomed_files else "no file is doomed"
+    )
+
+
+def _expire(sitting: Sitting) -> Plan:
+    expire.check(sitting.view, sitting.now)
+    return expire.plan(sitting.view, sitting.policy, sitting.holds, sitting.now)
+
+
+def _planned(job: Job, plan: Any) -> DueLine:
+    try:
+        made: Plan = plan()
+    except LakewardenError as error:  # the page says why it cannot be planned
+        return DueLine(job, False, short(error.message), exact=True, error=True)
+    return DueLine(job, not made.empty, short(made.reason), exact=True)
+
+
+def _switched(job: Job, policy: Policy, key: str, due: bool, told: str) -> DueLine:
+    if not policy.bool(key):
+        return DueLine(job, False, f"switched off: {policy.explain(key)}")
+    return DueLine(job, due, told)
+
+
+# ------------------------------------------------------------ the schema
+
+
+def _columns(schema: Mapping[str, Any]) -> tuple[ColumnLine, ...]:
+    keys = set(schema.get("primaryKeys", ()))
+    identifiers = set(schema.get("identifier-field-ids", ()))
+    return tuple(
+        ColumnLine(
+            short(each["name"]),
+            short(_type(each["type"])),
+            bool(each.get("required")) or str(each["type"]).endswith("NOT NULL"),
+            short(each.get("doc") or each.get("description") or ""),
+            each["name"] in keys or each.get("id") in identifiers,
+        )
+        for each in schema.get("fields", ())
+    )
+
+
+def _type(told: Any) -> str:
+    """Nested types as Spark writes them; Paimon's are words already."""
+    if not isinstance(told, Mapping):
+        return str(told).removesuffix(" NOT NULL")
+    match told.get("type"):
+        case "list":
+            return f"list<{_type(told['element'])}>"
+        case "map":
+            return f"map<{_type(told['key'])}, {_type(told['value'])}>"
+        case "struct":
+            fields = (f"{each['name']}: {_type(each['type'])}" for each in told["fields"])
+            return f"struct<{', '.join(fields)}>"
+        case other:  # Paimon's nested ones
+            return str(other).lower()
+
+
+def _names(schema: Mapping[str, Any]) -> dict[int, str]:
+    return {each["id"]: each["name"] for each in schema.get("fields", ()) if "id" in each}
+
+
+def _partition_by(view: TableView, schema: Mapping[str, Any]) -> tuple[str, ...]:
+    names = _names(schema)
+    spec = next((each for each in view.specs if each.id == view.current_spec_id), None)
+    return tuple(
+        names.get(each.source_id, each.name)
+        if each.transform == "identity"
+        else f"{each.transform}({names.get(each.source_id, each.name)})"
+        for each in (spec.fields if spec else ())
+        if each.transform != "void"
+    )
+
+
+def _sort_by(view: TableView, schema: Mapping[str, Any]) -> tuple[str, ...]:
+    names = _names(schema)
+    order = next((each for each in view.sort_orders if each.id == view.current_sort_order_id), None)
+    return tuple(_sorted(each, names) for each in (order.fields if order else ()))
+
+
+def _sorted(field: SortField, names: Mapping[int, str]) -> str:
+    column = names.get(field.source_id, str(field.source_id))
+    term = column if field.transform == "identity" else f"{field.transform}({column})"
+    return f"{term} {field.direction} {field.null_order.replace('-', ' ')}"

@@ -1,0 +1,91 @@
+"""What the holds of each table cost, remembered between looks: working one out may read every manifest there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from lakewarden.deletion.holds import Holds
+from lakewarden.health.table_details import Portrait, short
+from lakewarden.jobs.hold_costs import hold_costs
+from lakewarden.model.hold import Hold, HoldKind
+from lakewarden.model.table import TableView
+from lakewarden.policy.resolve import Policy
+from lakewarden.state.database import State
+from lakewarden.state.health import HealthRecords
+from lakewarden.tables.interface import TableFormat
+
+# Only so many are worked out in a look, and each again only after a while; until then what was last known counts.
+_AT_ONCE, _LASTS = 5, timedelta(hours=6)
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+# Not when it ends: who extends a pin holds what it held before.
+_Key = tuple[str, str, str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    at: datetime
+    bytes: int | None
+
+
+@dataclass
+class Held:
+    """Of one process. After a change of leader it goes on from what the portraits say, so that no number falls to nothing."""
+
+    state: State
+    _known: dict[str, tuple[str, dict[_Key, _Cost]]] = field(default_factory=dict, repr=False)
+
+    def costs(
+        self, format_: TableFormat, view: TableView, policy: Policy, holds: Holds, now: datetime
+    ) -> dict[Hold, int | None]:
+        """Of holds on snapshots, as far as they were worked out yet. What is held no more is forgotten."""
+        held = holds.snapshots()
+        # Of a snapshot that several hold, none alone keeps anything.
+        single = {own[0] for own in held.values() if len(own) == 1}
+        shared: dict[Hold, int | None] = {
+            each: 0 for own in held.values() if len(own) > 1 for each in own if each not in single
+        }
+        alone = {_key(own[0]): own[0] for own in held.values() if len(own) == 1 and not is_main(own[0])}
+        before = self._before(view)
+        mine = {key: before[key] for key in alone if key in before}
+        turn = [key for key in alone if key not in mine or now - mine[key].at >= _LASTS]
+        turn.sort(key=lambda key: (key in mine, mine[key].at if key in mine else _LONG_AGO))
+        chosen = turn[:_AT_ONCE]
+        found = hold_costs(format_, view, _whole(policy), [alone[key] for key in chosen], now)
+        mine |= {key: _Cost(now, cost) for key, cost in zip(chosen, found, strict=True)}
+        self._known[str(view.ref)] = (view.uuid, mine)
+        return shared | {alone[key]: cost.bytes for key, cost in mine.items()}
+
+    def forget(self, table: str) -> None:
+        self._known.pop(table, None)
+
+    def _before(self, view: TableView) -> dict[_Key, _Cost]:
+        known = self._known.get(str(view.ref))
+        if known is not None:
+            return known[1] if known[0] == view.uuid else {}
+        stored = HealthRecords(self.state).get(str(view.ref))
+        portrait = Portrait.read(stored.portrait) if stored and stored.uuid == view.uuid else None
+        return {
+            (each.kind, each.name, each.holder, each.snapshot_id): _Cost(_LONG_AGO, each.bytes)
+            for each in (portrait.holds if portrait else ())
+            if each.bytes is not None
+        }
+
+
+def is_main(hold: Hold) -> bool:
+    return hold.kind is HoldKind.BRANCH and hold.name == "main"
+
+
+def _key(hold: Hold) -> _Key:
+    """With its words as a portrait has them."""
+    return hold.kind.value, short(hold.name), short(hold.holder), hold.snapshot_id
+
+
+def _whole(policy: Policy) -> Policy:
+    """What holds cost is measured against what the policy would expire in any number of runs, switched on or not."""
+    values: dict[str, Any] = {**policy.values}
+    values["snapshot_expire_limit"] = replace(values["snapshot_expire_limit"], value=None)
+    values["snapshot_expiry_enabled"] = replace(values["snapshot_expiry_enabled"], value=True)
+    return replace(policy, values=values)

@@ -1,0 +1,1 @@
+"""handoff, and all that is done to the colder tier."""

@@ -1,0 +1,190 @@
+"""What a table costs where it lies, and what handing it off costs and saves. Pure: sizes and prices are handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from lakewarden.errors import ConfigError
+from lakewarden.model.prices import ARCHIVED, GIB, STANDARD, AgeCost, HandOffCost, Price
+
+_DAYS = 365.25 / 12
+
+
+@dataclass(frozen=True, slots=True)
+class TierCost:
+    """One tier's objects and what they cost a month. `padding_month` is what small objects cost beyond their bytes.
+
+    `read_once` is what reading all of it costs, an archive's recall included; `leave_early` what deleting it now would still
+    cost, because its class has a minimum stay.
+    """
+
+    tier: str
+    storage_class: str
+    files: int
+    bytes: int
+    billed_bytes: int
+    month: float
+    padding_month: float
+    read_once: float
+    leave_early: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class TableCost:
+    """By tier, and what handing off the `snapshots` that expire next would come to.
+
+    `in_folders`: the table lies on a file system, where no store asks for any of this.
+    """
+
+    table: str
+    tiers: tuple[TierCost, ...]
+    next: HandOffCost
+    snapshots: int
+    in_folders: bool = False
+
+    @property
+    def month(self) -> float:
+        return sum(each.month for each in self.tiers)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "dollars_a_month": self.month,
+            "tiers": [each.to_dict() for each in self.tiers],
+            "next_hand_off": {"snapshots": self.snapshots, **self.next.to_dict()},
+        }
+
+
+def price_of(storage_class: str | None, prices: Mapping[str, Price]) -> Price:
+    found = prices.get(storage_class or STANDARD)
+    if found is None:
+        raise ConfigError(
+            key=f"prices.{storage_class}",
+            where="the configuration",
+            reason=f"there are no prices for it; known: {', '.join(sorted(prices))}",
+        )
+    return found
+
+
+def tier_cost(
+    tier: str,
+    sizes: Sequence[int],
+    storage_class: str | None,
+    prices: Mapping[str, Price],
+    days: Sequence[float] | None = None,
+) -> TierCost:
+    """`days` is how long each has been there; without it, they are counted as new."""
+    price, every = price_of(storage_class, prices), np.asarray(sizes, dtype=np.int64)
+    total, billed = _bytes(every), _billed(every, price)
+    return TierCost(
+        tier,
+        storage_class or STANDARD,
+        len(every),
+        total,
+        billed,
+        _month(billed, price),
+        _month(billed - total, price),
+        _read_once(every, price),
+        _left_early(every, price, days),
+    )
+
+
+def hand_off_cost(
+    sizes: Sequence[int], live: str | None, cold: str | None, prices: Mapping[str, Price]
+) -> HandOffCost:
+    before, after = price_of(live, prices), price_of(cold, prices)
+    every = np.asarray(sizes, dtype=np.int64)
+    total, billed = _bytes(every), _billed(every, after)
+    month = _month(billed, after)
+    return HandOffCost(
+        len(every),
+        total,
+        len(every) / 1000 * (after.put_per_1000 + before.get_per_1000),
+        month,
+        _month(_billed(every, before), before) - month,
+        _month(billed - total, after),
+        _read_once(every, after),
+        _left_early(every, after, None),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """A copy in the colder tier: its size, its class, and for how many days it has had that."""
+
+    size: int
+    storage_class: str | None
+    days: float
+
+
+def age_cost(copies: Sequence[Lying], deep: str, unread_bytes: int, prices: Mapping[str, Price]) -> AgeCost:
+    """`unread_bytes` are read before they go, once more than the copying itself reads them."""
+    after, requests, retrieval, saved = price_of(deep, prices), 0.0, 0.0, 0.0
+    whole = sum(each.size for each in copies) or 1
+    for price, sizes, _ in _by_class(copies, prices):
+        requests += len(sizes) / 1000 * (after.put_per_1000 + price.get_per_1000)
+        retrieval += _bytes(sizes) / GIB * price.retrieval_gb * (1 + unread_bytes / whole)
+        saved += _month(_billed(sizes, price), price) - _month(_billed(sizes, after), after)
+    return AgeCost(requests, retrieval, early_fees(copies, prices), saved)
+
+
+def tiers_of(copies: Sequence[Lying], prices: Mapping[str, Price]) -> list[TierCost]:
+    """The colder tier, class by class; what lies in an archive is the deep one."""
+    found = []
+    for storage_class in sorted({each.storage_class or STANDARD for each in copies}):
+        these = [each for each in copies if (each.storage_class or STANDARD) == storage_class]
+        tier = "deep" if storage_class in ARCHIVED else "cold"
+        sizes, days = [each.size for each in these], [each.days for each in these]
+        found.append(tier_cost(tier, sizes, storage_class, prices, days))
+    return sorted(found, key=lambda each: each.tier)
+
+
+def early_fees(copies: Sequence[Lying], prices: Mapping[str, Price]) -> float:
+    """What is billed for the rest of its class's minimum stay (90 days of GLACIER_IR, 180 of DEEP_ARCHIVE) if all of it left now.
+
+    The minimum counts from when an object came to its class: a copy that aged begins anew.
+    """
+    return sum(_left_early(sizes, price, days) for price, sizes, days in _by_class(copies, prices))
+
+
+def _by_class(
+    copies: Sequence[Lying], prices: Mapping[str, Price]
+) -> Iterator[tuple[Price, Any, list[float]]]:
+    for storage_class in dict.fromkeys(each.storage_class for each in copies):
+        these = [each for each in copies if each.storage_class == storage_class]
+        sizes = np.asarray([each.size for each in these], dtype=np.int64)
+        yield price_of(storage_class, prices), sizes, [each.days for each in these]
+
+
+def _read_once(sizes: Any, price: Price) -> float:
+    each = price.get_per_1000 + price.restore_per_1000
+    return float(_bytes(sizes) / GIB * price.retrieval_gb + len(sizes) / 1000 * each)
+
+
+def _left_early(sizes: Any, price: Price, days: Sequence[float] | None) -> float:
+    been = np.zeros(len(sizes)) if days is None else np.asarray(days, dtype=float)
+    rest = np.maximum(price.minimum_days - been, 0) / _DAYS
+    return float((_each_billed(sizes, price) * rest).sum() / GIB * price.storage_gb_month)
+
+
+def _bytes(sizes: Any) -> int:
+    return int(sizes.sum())
+
+
+def _billed(sizes: Any, price: Price) -> int:
+    return int(_each_billed(sizes, price).sum())
+
+
+def _each_billed(sizes: Any, price: Price) -> Any:
+    return np.maximum(sizes, int(price.minimum_bytes)) + int(price.overhead_bytes)
+
+
+def _month(size: int, price: Price) -> float:
+    return size / GIB * price.storage_gb_month

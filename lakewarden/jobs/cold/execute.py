@@ -1,0 +1,197 @@
+"""The job handoff as a whole: what expires is handed off, what is past its cold retention leaves, what is old goes deeper.
+
+Each of the three is a file of its own (`handoff.py`, `cold_retention.py`, `ageing.py`); here they are planned together and done
+in that order. What was brought first may need what was to leave, and what leaves need not age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from lakewarden import clock
+from lakewarden.errors import CommitLost, CommitUnknown, PolicyError
+from lakewarden.jobs.cold import handoff
+from lakewarden.jobs.cold import retention as cold_retention
+from lakewarden.jobs.cold import transition as ageing
+from lakewarden.jobs.cold.retention import Releasing
+from lakewarden.jobs.cold.table import Cold, look
+from lakewarden.jobs.cold.transition import Ageing
+from lakewarden.jobs.deps import Grounds
+from lakewarden.jobs.recovery import IN_FLIGHT, Settled
+from lakewarden.jobs.run_context import ColdStep, DeletingStep, Outcome, Prepared, RunContext
+from lakewarden.model.actions import AgeFiles, HandOff, ReleaseSnapshots
+from lakewarden.model.plan import ManyDoomed, Plan, count_spared
+from lakewarden.model.prices import ARCHIVED
+from lakewarden.model.run import Run, RunState
+from lakewarden.model.skipped import Spared
+from lakewarden.model.table import TableView
+from lakewarden.model.table_name import TableRef
+from lakewarden.policy.resolve import Policy
+from lakewarden.state.cold_files import ColdFile
+from lakewarden.state.cold_snapshots import ColdSnapshots
+from lakewarden.state.runs import Journal
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash_batches import VerdictState
+from lakewarden.tables.interface import TableFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What the parts need. `files` is what the hand-off has to copy, or has copies of."""
+
+    files: pa.Table | None = None
+    ageing: Ageing = field(default_factory=Ageing)
+    releasing: Releasing = field(default_factory=Releasing)
+
+
+def prepare(
+    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
+) -> Prepared:
+    """Reads metadata only."""
+    _check(policy)
+    handing = handoff.prepare(grounds, format_, view, policy, now)
+    cold = look(grounds, format_, view, policy) if policy.bool("handoff_enabled") else None
+    if cold is None:
+        return replace(handing, more=Upkeep(handing.more))
+    releasing = cold_retention.prepare(grounds, cold, view, policy, now)
+    aged = ageing.prepare(grounds, cold, view.uuid, policy, now, releasing.snapshot_ids)
+    made = _together(handing.plan, releasing, aged)
+    return replace(handing, plan=made, more=Upkeep(handing.more, aged, releasing))
+
+
+def _check(policy: Policy) -> None:
+    first = policy.maybe_text("handoff_storage_class")
+    if policy.bool("handoff_enabled") and first in ARCHIVED:
+        reason = f"{first} cannot be read back, and a copy counts only when it has been; say where it goes later by"
+        raise PolicyError(
+            key="handoff_storage_class",
+            reason=f"{reason} handoff_deep_storage_class, with handoff_retention_hours=0",
+        )
+
+
+def _together(plan: Plan, releasing: Releasing, aged: Ageing) -> Plan:
+    spared = [*map(_row, plan.spared), *releasing.spared, *aged.spared]
+    new = [each for each in (releasing.action, aged.action) if each is not None]
+    told = [plan.reason]
+    if releasing.action:
+        told.append(f"{len(releasing.snapshot_ids):,} cold snapshots are past their retention")
+    if aged.action:
+        told.append(f"{aged.action.files:,} copies are old enough for {aged.action.storage_class}")
+    return replace(
+        plan,
+        actions=(*plan.actions, *new),
+        spared=count_spared(spared),
+        reason="; ".join(told),
+        doomed=() if releasing.files is None else ManyDoomed(releasing.files, cold_retention.CAUSE),
+    )
+
+
+def _row(each: Spared) -> tuple[str, int, int, str]:
+    return each.what, each.count, each.bytes, each.reason
+
+
+def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+    upkeep: Upkeep = prepared.more
+    counters: dict[str, Any] = {}
+    try:
+        for action in prepared.plan.actions:
+            match action:
+                case HandOff():
+                    done = _hand_off(prepared, upkeep, grounds, context)
+                    if done.state is not RunState.DONE:
+                        return done
+                    counters |= done.counters
+                case ReleaseSnapshots():
+                    cold, live = _cold(prepared, grounds, context), context.format.view(prepared.view.ref)
+                    counters |= cold_retention.execute(action, cold, live, prepared.policy, grounds, context)
+                case AgeFiles():
+                    cold, uuid = _cold(prepared, grounds, context), prepared.view.uuid
+                    files = _still_old(prepared, upkeep, cold, grounds)
+                    counters |= ageing.execute(action, files, cold, uuid, grounds, context)
+                case _:
+                    raise AssertionError(f"handoff plans no {type(action).__name__}")
+    except CommitLost as error:
+        DoomedFiles(grounds.state).void(context.run_id)
+        return Outcome(RunState.LOST_RACE, error.message, counters)
+    except CommitUnknown as error:
+        return Outcome(RunState.UNKNOWN, error.message, counters)
+    return Outcome(RunState.DONE, "", counters)
+
+
+def _cold(prepared: Prepared, grounds: Grounds, context: RunContext) -> Cold:
+    """As it is after what this run has done so far."""
+    found = look(grounds, context.format, prepared.view, prepared.policy)
+    assert found is not None, "a plan with something to do there was made from it"
+    return found
+
+
+def _still_old(prepared: Prepared, upkeep: Upkeep, cold: Cold, grounds: Grounds) -> list[ColdFile]:
+    """What was planned to age, but for what a snapshot needs that this very run has brought."""
+    planned = upkeep.ageing.files
+    if not any(isinstance(each, HandOff) for each in prepared.plan.actions):
+        return [*planned]
+    now = ageing.prepare(grounds, cold, prepared.view.uuid, prepared.policy, clock.now(), ())
+    there = {each.cold_path for each in now.files}
+    return [each for each in planned if each.cold_path in there]
+
+
+def _hand_off(prepared: Prepared, upkeep: Upkeep, grounds: Grounds, context: RunContext) -> Outcome:
+    view, files = prepared.view, upkeep.files
+    assert files is not None
+    cold = look(grounds, context.format, view, prepared.policy)
+    if cold is not None:
+        move = context.format.cold_tier().rehome(view, cold.home)
+        moved = {path: move(path) for path in files["path"].to_pylist()}
+        cold_retention.take_back(grounds, view, cold, moved, context.run_id)
+    (action,) = (each for each in prepared.plan.actions if isinstance(each, HandOff))
+    done = handoff.execute(replace(prepared, more=files), grounds, context)
+    if done.state is RunState.DONE:
+        ColdSnapshots(grounds.state).add(view.uuid, action.snapshot_ids, context.run_id, clock.now())
+    return done
+
+
+def settle(
+    grounds: Grounds, journal: Journal, format_: TableFormat, table: TableRef, run: Run
+) -> Settled | None:
+    """How a run that stopped really ended: what the cold table has says it. None while something may still come."""
+    steps = {step.name: step for step in journal.steps(run.id)}
+    view = format_.view(table)
+    handed: Settled | None = None
+    if DeletingStep.HANDING in steps:
+        handed = handoff.settle(journal, format_, table, run)
+        if handed is None:
+            return None
+        step = steps[DeletingStep.HANDING]
+        home = format_.cold_tier().find(view, TableRef.parse(step.detail["cold"]).catalog)
+        # Also of one that failed: where snapshots come one by one, some may have been there when it stopped.
+        known, there = ColdSnapshots(grounds.state), home.snapshots if home else frozenset()
+        new = there.intersection(step.detail["snapshot_ids"]) - set(known.handed(view.uuid))
+        known.add(view.uuid, new, run.id, step.at)
+    verdict = DoomedFiles(grounds.state).verdict(run.id)
+    if verdict is not None and verdict.state is VerdictState.PENDING:
+        home = format_.cold_tier().find(view, TableRef.parse(verdict.detail["cold"]).catalog)
+        in_flight = run.state is RunState.UNKNOWN and clock.now() - verdict.made_at < IN_FLIGHT
+        if in_flight and home is not None and not home.snapshots.isdisjoint(verdict.detail["snapshot_ids"]):
+            return None
+        if cold_retention.settle(grounds, verdict, home):
+            return Settled(RunState.DONE, "its snapshots left the cold table, and its files are doomed")
+        return handed or Settled(RunState.FAILED, "no snapshot had left the cold table")
+    return _rest(steps, handed, verdict is not None and verdict.state is VerdictState.ACTIVE)
+
+
+def _rest(steps: Mapping[str, Any], handed: Settled | None, released: bool) -> Settled:
+    """Where nothing waits to be settled any more: what was written down as done, was."""
+    if ColdStep.AGEING in steps and ColdStep.AGED not in steps:
+        before = handed is not None or released
+        state = RunState.PARTIAL if before else RunState.FAILED
+        return Settled(state, "what had aged stays so; the next run goes on from there")
+    if handed is not None:
+        return handed
+    if released or ColdStep.AGED in steps:
+        return Settled(RunState.DONE, "all of it was done")
+    return Settled(RunState.FAILED, "it had not begun")

@@ -1,0 +1,141 @@
+"""handoff: copy what is about to expire to a colder tier, where it stays readable; told in order.
+
+    plan       which snapshots would expire and are not in the cold table yet, and which of their files have no copy
+    copy       each file streamed by a Spark task, read back and compared; journaled in portions, so that a stop costs one;
+               what names other files by their whole path is written anew, with the cold tier's paths in it (`copies.py`)
+    register   the cold table has these snapshots from here on, and all it had before
+
+Where a process stops: before the last step the cold table does not name what was copied, and the next run finds the copies
+it has a record of. Nothing of the live table is touched here: expire waits until a snapshot is in the cold table, reap until
+each file's copy has been read once more and is what it was (`proofs.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+import pyarrow as pa
+
+from lakewarden import clock
+from lakewarden.deletion.holds import gather
+from lakewarden.errors import CommitLost, CommitUnknown
+from lakewarden.jobs.cold.copies import Copier, present, without
+from lakewarden.jobs.cold.cost import hand_off_cost
+from lakewarden.jobs.deps import Grounds
+from lakewarden.jobs.expire import plan as expire
+from lakewarden.jobs.recovery import IN_FLIGHT, Settled
+from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext
+from lakewarden.model.actions import HandOff
+from lakewarden.model.plan import Bounds, Plan, count_spared
+from lakewarden.model.run import Job, Run, RunState
+from lakewarden.model.table import TableView
+from lakewarden.model.table_name import TableRef
+from lakewarden.policy.resolve import Policy
+from lakewarden.state.runs import Journal
+from lakewarden.tables.interface import TableFormat
+
+
+def prepare(
+    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
+) -> Prepared:
+    """Reads metadata only. What has a copy is not planned again."""
+    empty = Plan(
+        Job.HANDOFF, view.ref, now, Bounds(view.current_snapshot_id, "main", 0), policy.hash(), reason=""
+    )
+    if not policy.bool("handoff_enabled"):
+        why = f"switched off: {policy.explain('handoff_enabled')}"
+        return Prepared(replace(empty, reason=why), view, policy)
+    expire.check(view, now)
+    wanted = expire.plan(
+        view, policy, gather(view, grounds.state, now, policy.hours("snapshot_restart_hours")), now
+    )
+    ids = (*expire.snapshots_to_drop(wanted), *_kept_by_tags(wanted, view))
+    tier = format_.cold_tier()
+    home = tier.find(view, policy.text("handoff_catalog"))
+    there = home.snapshots if home else frozenset()
+    left = tuple(each for each in ids if each not in there)
+    spared = count_spared(
+        [("snapshot", 1, 0, "handed off already") for each in ids if each in there]
+        + [
+            (each.what, each.count, each.bytes, each.reason)
+            for each in wanted.spared
+            if each.what == "snapshot"
+        ]
+    )
+    if not left:
+        why = f"all {len(ids):,} snapshots that may expire are handed off" if ids else "no snapshot expires"
+        return Prepared(replace(empty, reason=why, spared=spared), view, policy)
+    files = tier.closure(view, left)
+    have = {path for step in tier.order(files) for path in present(grounds.state, tier, view, home, step)}
+    new = without(files, have)
+    tier.check(view, new)
+    sizes = new["size"].fill_null(0).to_pylist()
+    action = HandOff(
+        left,
+        policy.text("handoff_catalog"),
+        new.num_rows,
+        sum(sizes),
+        files.num_rows - new.num_rows,
+        wanted.reason,
+        hand_off_cost(sizes, None, policy.maybe_text("handoff_storage_class"), grounds.prices),
+    )
+    reason = f"{len(left):,} snapshots expire next: {new.num_rows:,} of the files they need have no copy yet"
+    return Prepared(replace(empty, actions=(action,), reason=reason, spared=spared), view, policy, more=files)
+
+
+def _kept_by_tags(wanted: Plan, view: TableView) -> list[int]:
+    """Snapshots that expired before, and of which a tag that goes now has the last copy."""
+    going = expire.refs_to_drop(wanted, view)
+    held = {ref.snapshot_id for ref in view.refs if ref.name in going and ref.kind == "tag" and ref.has_copy}
+    return sorted(each for each in held if view.snapshot(each) is None)
+
+
+def handed_off(format_: TableFormat, view: TableView, policy: Policy) -> frozenset[int] | None:
+    """The snapshots that the cold table has; None where the policy asks for no hand-off."""
+    if not policy.bool("handoff_enabled"):
+        return None
+    home = format_.cold_tier().find(view, policy.text("handoff_catalog"))
+    return home.snapshots if home else frozenset()
+
+
+def settle(journal: Journal, format_: TableFormat, table: TableRef, run: Run) -> Settled | None:
+    """How a hand-off that stopped really ended: the cold table has its snapshots or not. None while they may still come."""
+    told = [step for step in journal.steps(run.id) if step.name == DeletingStep.HANDING]
+    if not told:
+        return Settled(RunState.FAILED, "it had not begun to copy")
+    wanted = frozenset(told[-1].detail["snapshot_ids"])
+    home = format_.cold_tier().find(format_.view(table), TableRef.parse(told[-1].detail["cold"]).catalog)
+    if home is not None and home.snapshots >= wanted:
+        return Settled(RunState.DONE, f"{home.ref} has its snapshots")
+    if clock.now() - told[-1].at < IN_FLIGHT and run.state is RunState.UNKNOWN:
+        return None
+    return Settled(RunState.FAILED, "what it copied is known; the next run goes on from there")
+
+
+def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+    (action,) = (each for each in prepared.plan.actions if isinstance(each, HandOff))
+    files: pa.Table = prepared.more
+    context.progress.begin(f"handoff {prepared.view.ref}", action.bytes)
+    try:
+        tier = context.format.cold_tier()
+        home = tier.make(prepared.view, action.catalog)
+        detail = {"cold": str(home.ref), "location": home.location, "snapshot_ids": list(action.snapshot_ids)}
+        context.step(DeletingStep.HANDING, detail)
+        storage_class = prepared.policy.maybe_text("handoff_storage_class")
+        copier = Copier(prepared.view, home, grounds.state, context, storage_class)
+        copier.copy(files)
+        tags = [
+            each
+            for each in prepared.view.refs
+            if each.kind == "tag" and each.snapshot_id in action.snapshot_ids
+        ]
+        tier.register(prepared.view, home, action.snapshot_ids, tags)
+        context.step(DeletingStep.HANDED, detail)
+    except CommitLost as error:
+        return Outcome(RunState.LOST_RACE, error.message)
+    except CommitUnknown as error:
+        return Outcome(RunState.UNKNOWN, error.message)
+    finally:
+        context.progress.end()
+    return Outcome(RunState.DONE, "", {"snapshots_handed_off": len(action.snapshot_ids), **copier.counters})

@@ -1,0 +1,173 @@
+"""Where a moment of a table's past can be read: in the table itself, in its colder tier, or nowhere any more. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from lakewarden.errors import UsageError
+from lakewarden.model.table import Snapshot, TableView
+from lakewarden.model.table_name import TableRef
+
+LIVE, COLD, GONE = "live", "cold", "gone"
+# Tiers of a snapshot of the cold table whose files an archive has: until somebody recalls them, and then.
+DEEP, RECALLED = "deep", "recalled"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One of the three."""
+
+    snapshot_id: int | None = None
+    as_of: datetime | None = None
+    tag: str | None = None
+
+    def __post_init__(self) -> None:
+        if sum(each is not None for each in (self.snapshot_id, self.as_of, self.tag)) != 1:
+            raise UsageError(
+                reason="say which moment, in exactly one way",
+                hint="add --snapshot ID, --as-of TIME or --tag NAME",
+            )
+
+    def __str__(self) -> str:
+        if self.as_of is not None:
+            return f"the table as of {self.as_of:%Y-%m-%d %H:%M:%S} UTC"
+        return f"tag {self.tag}" if self.tag is not None else f"snapshot {self.snapshot_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """`table` is where to ask, None where nobody has it. `query` can be run as it is, and answers unless the tier is deep.
+
+    `until` is how long what was recalled can be read. `by_tag`: only the tag leads there.
+    """
+
+    asked: Asked
+    tier: str
+    table: TableRef | None
+    snapshot_id: int | None
+    committed_at: datetime | None
+    reason: str
+    until: datetime | None = None
+    by_tag: bool = False
+
+    @property
+    def query(self) -> str:
+        if self.table is None or self.snapshot_id is None:
+            return ""
+        if self.by_tag:
+            return f"SELECT * FROM {self.table} VERSION AS OF '{self.asked.tag}'"
+        return f"SELECT * FROM {self.table} VERSION AS OF {self.snapshot_id}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "asked": str(self.asked),
+            "tier": self.tier,
+            "table": None if self.table is None else str(self.table),
+            "snapshot_id": self.snapshot_id,
+            "committed_at": None if self.committed_at is None else self.committed_at.isoformat(),
+            "reason": self.reason,
+            "until": None if self.until is None else self.until.isoformat(),
+            "query": self.query,
+        }
+
+
+class _Unknown(Exception):
+    """Nobody can tell, and a guess would be read as the truth."""
+
+
+def where(
+    asked: Asked,
+    live: TableView,
+    cold: TableView | None,
+    expired: Sequence[Snapshot] = (),
+    released: Collection[int] = (),
+) -> Whereabouts:
+    """`expired` are snapshots that are known to have been there: a moment that was one of theirs is nobody else's.
+
+    `released` are those whose time in the colder tier is over too.
+    """
+    tiers = [(LIVE, live)] + ([(COLD, cold)] if cold is not None else [])
+    try:
+        wanted = _wanted(asked, tiers, expired)
+    except _Unknown as error:
+        return Whereabouts(asked, GONE, None, None, None, str(error))
+    if wanted is None:
+        return _kept_by_tag(asked, tiers) or Whereabouts(asked, GONE, None, None, None, _never(asked, live))
+    for tier, view in tiers:
+        if view.snapshot(wanted.id) is not None:
+            reason = "the table has it" if tier == LIVE else f"it expired, and was handed off to {view.ref}"
+            return Whereabouts(asked, tier, view.ref, wanted.id, wanted.committed_at, reason)
+    reason = f"snapshot {wanted.id} expired, and was not handed off"
+    if wanted.id in released:
+        reason = f"snapshot {wanted.id} expired, was handed off, and its time in the colder tier is over"
+    return Whereabouts(asked, GONE, None, wanted.id, wanted.committed_at, reason)
+
+
+def _wanted(
+    asked: Asked, tiers: Sequence[tuple[str, TableView]], expired: Sequence[Snapshot]
+) -> Snapshot | None:
+    if asked.tag is not None:
+        for _, view in tiers:
+            for ref in view.refs:
+                if ref.name == asked.tag and ref.kind == "tag":
+                    found = (each.snapshot(ref.snapshot_id) for _, each in tiers)
+                    return next((each for each in found if each is not None), None)
+        return None
+    every = {each.id: each for each in expired}
+    every |= {each.id: each for _, view in tiers for each in view.snapshots}
+    if asked.snapshot_id is not None:
+        return every.get(asked.snapshot_id)
+    assert asked.as_of is not None
+    line = sorted(_main(tiers[0][1], every), key=lambda each: (each.committed_at, each.sequence_number))
+    then = [each for each in line if each.committed_at <= asked.as_of]
+    if then and len(then) < len(line) and not _follows(line[len(then)], then[-1], tiers[0][1]):
+        after = line[len(then)]
+        raise _Unknown(
+            f"which snapshot was current then is not known: between {then[-1].id} and {after.id} others expired, and nobody wrote them down"
+        )
+    return then[-1] if then else None
+
+
+def _kept_by_tag(asked: Asked, tiers: Sequence[tuple[str, TableView]]) -> Whereabouts | None:
+    """A tag that has a copy of its own can be read when no table has the snapshot any more."""
+    for tier, view in tiers:
+        for ref in view.refs:
+            if ref.kind == "tag" and ref.has_copy and ref.name == asked.tag:
+                reason = "the snapshot expired, and the tag has a copy of it"
+                return Whereabouts(asked, tier, view.ref, ref.snapshot_id, None, reason, by_tag=True)
+    return None
+
+
+def _follows(after: Snapshot, before: Snapshot, live: TableView) -> bool:
+    """Whether none was between the two. Where snapshots are numbered in order, their numbers tell."""
+    return after.parent_id == before.id or (live.in_order and after.id == before.id + 1)
+
+
+def _main(live: TableView, every: Mapping[int, Snapshot]) -> list[Snapshot]:
+    """The snapshots the table itself went through, not its branches': back from the current one, parent by parent.
+
+    Where nobody knows a parent any more, everything older may have been one of them, but for what other branches have.
+    """
+    line, each = dict[int, Snapshot](), every.get(live.head() or -1)
+    while each is not None and each.id not in line:
+        line[each.id] = each
+        each = every.get(-1 if each.parent_id is None else each.parent_id)
+    if not line:
+        return []
+    last = min(line.values(), key=lambda each: each.committed_at)
+    if last.parent_id is None and not live.in_order:
+        return list(line.values())
+    others = {ref.snapshot_id for ref in live.refs if ref.kind == "branch"} - set(line)
+    older = [
+        each for each in every.values() if each.committed_at < last.committed_at and each.id not in others
+    ]
+    return [*line.values(), *older]
+
+
+def _never(asked: Asked, live: TableView) -> str:
+    if asked.as_of is not None:
+        return f"{live.ref} had no snapshot then that anyone knows of"
+    return f"neither {live.ref} nor its colder tier has {asked}"

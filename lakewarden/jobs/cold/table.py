@@ -1,0 +1,58 @@
+"""A table's colder tier as it is now: its snapshots, when each was handed off, and which files only some of them need."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakewarden.jobs.cold.cost import Lying
+from lakewarden.jobs.deps import Grounds
+from lakewarden.model.table import TableView
+from lakewarden.policy.resolve import Policy
+from lakewarden.state.cold_files import ColdFile
+from lakewarden.state.cold_snapshots import ColdSnapshots
+from lakewarden.tables.interface import ColdHome, ColdTier, TableFormat
+
+NOT_KNOWN = "when it was handed off is not known"
+
+
+@dataclass(frozen=True, slots=True)
+class Cold:
+    """`handed` tells of each of its snapshots when it was handed off, where that is known."""
+
+    home: ColdHome
+    view: TableView
+    tier: ColdTier
+    handed: dict[int, datetime]
+
+    def only(self, snapshot_ids: Collection[int]) -> pa.Table:
+        """Every file that these snapshots need and no other one of the cold table: path, kind, size."""
+        mine = self.tier.closure(self.view, snapshot_ids)
+        rest = [each.id for each in self.view.snapshots if each.id not in snapshot_ids]
+        if not rest:
+            return mine
+        others = self.tier.closure(self.view, rest)["path"]
+        return mine.filter(pc.invert(pc.is_in(mine["path"], value_set=others.combine_chunks())))
+
+
+def look(grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy) -> Cold | None:
+    """None where nothing was handed off yet."""
+    home = format_.cold_tier().find(view, policy.text("handoff_catalog"))
+    if home is None:
+        return None
+    cold = grounds.lake.format_for(home.ref)
+    known = ColdSnapshots(grounds.state).handed(view.uuid)
+    handed = {each: known[each] for each in home.snapshots if each in known}
+    return Cold(home, cold.view(home.ref), cold.cold_tier(), handed)
+
+
+def lying(copies: Sequence[ColdFile], now: datetime) -> list[Lying]:
+    """As they are billed."""
+    return [
+        Lying(each.size, each.storage_class, (now - (each.class_since or now)).total_seconds() / 86400)
+        for each in copies
+    ]

@@ -1,0 +1,187 @@
+"""Ageing: data of cold snapshots that were handed off long enough ago goes to a deeper storage class. Part of handoff.
+
+    plan     which snapshots are old enough, and which data files no younger one needs; metadata stays where it is
+    read     copies that nobody has read since they were made, every byte: in an archive nobody can
+    move     by the store itself, each onto its own name; size and etag before and after; written down in portions
+
+Where a process stops: an object that was moved and not written down is found in its class by the next run, which writes it
+down. Nothing is ever deleted here, and of a copy that is not what was copied the run says so and leaves it where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakewarden import clock
+from lakewarden.errors import LakewardenError
+from lakewarden.jobs.cold.copies import in_tasks
+from lakewarden.jobs.cold.cost import age_cost
+from lakewarden.jobs.cold.table import NOT_KNOWN, Cold, lying
+from lakewarden.jobs.deps import Grounds
+from lakewarden.jobs.run_context import ColdStep, RunContext
+from lakewarden.model.actions import AgeFiles
+from lakewarden.model.prices import Price
+from lakewarden.policy.resolve import Policy
+from lakewarden.rewrite.copy.copy import CopyTask, measure
+from lakewarden.state.cold_files import ColdFile, ColdFiles
+from lakewarden.storage.archive import Archive
+from lakewarden.storage.s3_copy import on_s3
+from lakewarden.tables.interface import ColdTier
+
+_SNAPSHOT, _FILE = "cold snapshot", "cold file"
+_WAIT, _CLASS = "handoff_retention_hours", "handoff_deep_storage_class"
+# Written down at a time: what a stop may cost to ask the store for again.
+_PORTION = 1_000
+
+Spared = list[tuple[str, int, int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ageing:
+    """Nothing where nothing is old enough. `files` are the copies that go."""
+
+    action: AgeFiles | None = None
+    files: tuple[ColdFile, ...] = ()
+    spared: tuple[tuple[str, int, int, str], ...] = ()
+
+
+def prepare(
+    grounds: Grounds, cold: Cold, table_uuid: str, policy: Policy, now: datetime, leaving: Collection[int]
+) -> Ageing:
+    """Reads the cold table's metadata, where some snapshot is old enough. Those that are leaving it are not looked at."""
+    wait = policy.maybe_hours(_WAIT)
+    if wait is None:
+        return Ageing()
+    stay = [each.id for each in cold.view.snapshots if each.id not in leaving]
+    if not on_s3(cold.home.location):
+        why = f"its store has no storage classes, so nothing ages: {cold.home.location}"
+        return Ageing(spared=((_SNAPSHOT, len(stay), 0, why),))
+    old, spared = due(stay, cold.handed, wait, now, policy.explain(_WAIT))
+    if not old:
+        return Ageing(spared=tuple(spared))
+    every = _data(cold.tier, cold.tier.closure(cold.view, old))
+    mine = _data(cold.tier, cold.only(frozenset(old) | frozenset(leaving)))
+    mine = mine.filter(pc.is_in(mine["path"], value_set=every["path"].combine_chunks()))
+    shared = every.num_rows - mine.num_rows
+    bytes_ = (pc.sum(every["size"]).as_py() or 0) - (pc.sum(mine["size"]).as_py() or 0)
+    spared.append((_FILE, shared, bytes_, "a younger cold snapshot needs it too"))
+    records = ColdFiles(grounds.state).copies(table_uuid, mine["path"].to_pylist())
+    unknown = mine.num_rows - len(records)
+    spared.append((_FILE, unknown, 0, "what was copied there is not in the state database"))
+    return plan([*records.values()], len(old), spared, policy, grounds.prices, now)
+
+
+def due(
+    snapshot_ids: Sequence[int], handed: Mapping[int, datetime], wait: timedelta, now: datetime, told: str
+) -> tuple[list[int], Spared]:
+    """Those that were handed off so long ago, and why the others were not. Pure."""
+    unknown = [each for each in snapshot_ids if each not in handed]
+    old = [each for each in snapshot_ids if each in handed and handed[each] + wait <= now]
+    young = len(snapshot_ids) - len(unknown) - len(old)
+    return old, [(_SNAPSHOT, len(unknown), 0, NOT_KNOWN), (_SNAPSHOT, young, 0, f"not so old: {told}")]
+
+
+def plan(
+    copies: Sequence[ColdFile],
+    snapshots: int,
+    spared: Spared,
+    policy: Policy,
+    prices: Mapping[str, Price],
+    now: datetime,
+) -> Ageing:
+    """What of these goes. Pure."""
+    deep = policy.text(_CLASS)
+    there = [each for each in copies if each.storage_class == deep]
+    spared = [*spared, (_FILE, len(there), sum(each.size for each in there), f"it is in {deep} already")]
+    goes = tuple(each for each in copies if each.storage_class != deep)
+    if not goes:
+        return Ageing(spared=tuple(spared))
+    unread = sum(each.size for each in goes if each.proven_at is None)
+    action = AgeFiles(
+        len(goes),
+        sum(each.size for each in goes),
+        deep,
+        unread,
+        age_cost(lying(goes, now), deep, unread, prices),
+        f"needed by {snapshots:,} cold snapshots and no younger one: {policy.explain(_WAIT)}",
+    )
+    return Ageing(action, goes, tuple(spared))
+
+
+def execute(
+    action: AgeFiles,
+    files: Sequence[ColdFile],
+    cold: Cold,
+    table_uuid: str,
+    grounds: Grounds,
+    context: RunContext,
+) -> dict[str, int]:
+    """Portion by portion. What is wrong with one file is told when all others are done."""
+    archive, records = Archive(cold.home.io), ColdFiles(grounds.state)
+    counters, troubles = {"files_aged": 0, "bytes_aged": 0}, dict[str, str]()
+    context.progress.begin(f"ageing copies of {cold.home.ref}", action.bytes)
+    try:
+        for start in range(0, len(files), _PORTION):
+            context.stop.check()
+            portion = {each.cold_path: each for each in files[start : start + _PORTION]}
+            detail = {"storage_class": action.storage_class, "files": len(portion), "first": start}
+            context.step(ColdStep.AGEING, {"cold": str(cold.home.ref), **detail})
+            bad = unread(portion.values(), cold.home.io, table_uuid, records, context)
+            troubles |= bad
+            goes = [(path, each.size) for path, each in portion.items() if path not in bad]
+            moved = archive.move(goes, action.storage_class)
+            troubles |= {each.path: each.trouble for each in moved if each.trouble}
+            whole = {each.path: each.etag for each in moved if not each.trouble}
+            records.classed(table_uuid, whole, action.storage_class, clock.now())
+            counters["files_aged"] += sum(each.written for each in moved)
+            counters["bytes_aged"] += sum(portion[each.path].size for each in moved if each.written)
+            context.progress.advance(sum(portion[path].size for path in whole))
+    finally:
+        context.progress.end()
+    _refuse(troubles)
+    context.step(ColdStep.AGED, dict(counters))
+    return counters
+
+
+def unread(
+    copies: Collection[ColdFile],
+    io: Mapping[str, str],
+    table_uuid: str,
+    records: ColdFiles,
+    context: RunContext,
+) -> dict[str, str]:
+    """Copies that nobody has read since they were made are, every byte; those that are not what was copied, and why."""
+    wanted = {each.cold_path: each for each in copies if each.proven_at is None}
+    tasks = [CopyTask(each.path, path, {}, io) for path, each in wanted.items()]
+    found: dict[str, str] = {}
+    whole: list[str] = []
+    for each in in_tasks(context, tasks, measure):
+        record = wanted[each.target]
+        if each.trouble:
+            found[each.target] = f"it cannot be read: {each.trouble}"
+        elif (each.bytes, each.checksum) != (record.size, record.checksum):
+            found[each.target] = "it is not what was copied"
+        else:
+            whole.append(record.path)
+    records.prove(table_uuid, whole, clock.now())
+    return found
+
+
+def _refuse(troubles: Mapping[str, str]) -> None:
+    if troubles:
+        path, why = next(iter(troubles.items()))
+        more = f", and {len(troubles) - 1:,} more" if len(troubles) > 1 else ""
+        raise LakewardenError(
+            reason=f"age {path}: {why}{more}",
+            hint="it stays where it is, the others have aged; put the copy right, or hand the file off again, and run handoff again",
+        )
+
+
+def _data(tier: ColdTier, files: pa.Table) -> pa.Table:
+    """Without what any query has to read to be planned: that stays where it can be read at once."""
+    return pa.concat_tables([step.files for step in tier.order(files) if not step.instant])

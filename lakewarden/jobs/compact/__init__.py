@@ -1,0 +1,1 @@
+"""compact and compact-deletes: plan and execute."""

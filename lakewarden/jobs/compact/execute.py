@@ -1,0 +1,474 @@
+"""Carrying out a plan of rewrite groups: write, journal, commit; group by group, many at once.
+
+Each commit unit (by default one partition's group) goes its own way: its outputs are written by one Spark job, and as
+soon as they are there it is committed, while other units are still being written. A unit that fails is spared with its
+reason and the others go on. A process that stops anywhere leaves the table whole: before COMMITTING is journaled no
+commit can have happened, after it the table itself knows, by run id and group.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+
+from lakewarden import clock
+from lakewarden.errors import CommitDeclined, CommitLost, CommitUnknown, Refused
+from lakewarden.jobs.compact.binpack import output_name, settled_mark
+from lakewarden.jobs.compact.cleanup import Fate, discard, discard_unnamed, ending
+from lakewarden.jobs.compact.cluster import clustering
+from lakewarden.jobs.compact.concurrent_deletes import Arrivals
+from lakewarden.jobs.compact.damage import sound
+from lakewarden.jobs.compact.delete_files import Chore, do_chores, has_chores
+from lakewarden.jobs.compact.result import Result, digest_of, outcome, proof_of, speed
+from lakewarden.jobs.compact.retry import redo
+from lakewarden.jobs.quiet_windows import BackOff, Paused, Windows
+from lakewarden.jobs.run_context import Outcome, RunContext, StepName
+from lakewarden.lineage.summary import Lineage
+from lakewarden.model.actions import RewriteGroup
+from lakewarden.model.files import FileSet
+from lakewarden.model.location import normal
+from lakewarden.model.plan import Plan
+from lakewarden.model.run import Job, RunState
+from lakewarden.model.table import TableView
+from lakewarden.policy.resolve import Policy
+from lakewarden.rewrite.arrow import ArrowEngine
+from lakewarden.rewrite.deletes.remap import RemapTask
+from lakewarden.rewrite.interface import Order, RewriteEngine, Written
+from lakewarden.rewrite.native import NativeEngine
+from lakewarden.rewrite.write.encoding import odd_properties
+from lakewarden.spark.task_slots import Work
+from lakewarden.spark.tasks import Meter, kill_timeout, parallelism, task_reason, ticking, wait_until_idle
+from lakewarden.tables.interface import Rewrite
+
+log = logging.getLogger(__name__)
+
+# Spark jobs in flight at once: enough that the cores never wait while one unit commits.
+_JOBS_AT_ONCE = 8
+# How long a stop that somebody asked for may go unseen by the thread that waits.
+_LOOK_SECONDS = 0.3
+# Groups that could not take in deletes which arrived are written anew, with these applied, so many times in all.
+_ROUNDS = 3
+
+Unit = tuple[RewriteGroup, ...]
+
+
+def execute(plan: Plan, view: TableView, files: FileSet, policy: Policy, context: RunContext) -> Outcome:
+    """Do what the plan says. Ctrl-C stops the writing, lets a commit that has begun finish, and removes the rest."""
+    began = clock.monotonic()
+    done = _round(plan, view, files, policy, context)
+    results, read, backed_off = list(done.results), done.bytes_read, done.backed_off
+    for _ in range(_ROUNDS - 1):
+        again = None if done.interrupted else redo(plan, results, view, policy, context)
+        if again is None:
+            break
+        done = _round(again.plan, view, again.files, policy, context)
+        results = [each for each in results if each.group.number not in again.instead_of] + done.results
+        read, backed_off = read + done.bytes_read, backed_off + done.backed_off
+    moved = speed(results, read, clock.monotonic() - began, backed_off)
+    chores = [] if done.interrupted else _chores(plan, view, files, context)
+    made = outcome(plan, results, done.interrupted, chores, moved)
+    return replace(made, counters={**made.counters, "delete_files_dropped": _dropped(made, view, context)})
+
+
+def _chores(plan: Plan, view: TableView, files: FileSet, context: RunContext) -> list[Chore]:
+    """Unless a quiet window began meanwhile: then they are for the next run."""
+    if not has_chores(plan):
+        return []
+    try:
+        Windows.for_run(context.budgets, context.trigger).check(clock.now())
+    except Paused as paused:
+        return [Chore(RunState.PARTIAL, str(paused))]
+    return do_chores(plan, view, files, context)
+
+
+def _dropped(made: Outcome, view: TableView, context: RunContext) -> int:
+    """How many delete files fewer the table has, as the commits' own summaries tell."""
+    if not made.snapshot_ids:
+        return 0
+    commits = [each for each in context.format.view(view.ref).snapshots if each.id in made.snapshot_ids]
+    removed = sum(int(each.summary.get("removed-delete-files", 0)) for each in commits)
+    return removed - sum(int(each.summary.get("added-delete-files", 0)) for each in commits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    results: list[Result]
+    interrupted: bool
+    bytes_read: int
+    backed_off: float
+
+
+def _round(plan: Plan, view: TableView, files: FileSet, policy: Policy, context: RunContext) -> _Round:
+    """Every group of the plan once."""
+    groups = plan.groups()
+    context.format.retain(files, [path for group in groups for path in group.paths()])
+    prefixes = _prefixes(plan, view, files, context)
+    for said in odd_properties(context.format.parquet_properties(view)) if prefixes else ():
+        log.warning("%s: %s", view.ref, said)
+        context.progress.note(f"{view.ref}: {said}")
+    outputs = {str(number): list(paths) for number, paths in prefixes.items()}
+    context.step(StepName.WRITING, {"outputs": outputs, "table_uuid": view.uuid})
+    rewriting = _Rewriting(plan, view, files, policy, context, prefixes)
+    units = commit_units(groups, policy.maybe_int("rewrite_max_commits"))
+    context.progress.begin(f"{plan.job} {view.ref}", sum(group.bytes for group in groups))
+    try:
+        with ticking(rewriting.meter, context.progress.advance), rewriting.work or nullcontext():
+            results, interrupted = rewriting.run(units)
+    finally:
+        context.progress.end()
+    backed_off = rewriting.backoff.waited if rewriting.backoff else 0.0
+    return _Round(results, interrupted, rewriting.meter.fetched, backed_off)
+
+
+def commit_units(groups: Sequence[RewriteGroup], max_commits: int | None) -> list[Unit]:
+    """Which groups share a commit: none by default, else as few groups per commit as the bound allows."""
+    per_commit = 1 if not max_commits else -(-len(groups) // max_commits)
+    units = []
+    # What a commit says of its outputs holds for all of them: groups in another order are committed apart.
+    for order in dict.fromkeys(group.clustering for group in groups):
+        alike = [group for group in groups if group.clustering == order]
+        units += [tuple(alike[start : start + per_commit]) for start in range(0, len(alike), per_commit)]
+    # The largest first: the last unit to finish is then a short one, and no core waits long.
+    return sorted(units, key=lambda unit: -sum(group.bytes for group in unit))
+
+
+def _settles(plan: Plan, group: RewriteGroup) -> int:
+    """The size a group's outputs are settled for. Applying deletes packs what carried some, so its outputs may be small
+    and are settled for nothing, unless they keep an order."""
+    return plan.target_bytes if plan.job is Job.COMPACT or group.clustering else 0
+
+
+def _prefixes(plan: Plan, view: TableView, files: FileSet, context: RunContext) -> dict[int, tuple[str, ...]]:
+    """Where every output goes, by the table's own location rules, known before the first byte is written."""
+    wanted = [
+        (group, index) for group in plan.groups() if group.engine == "arrow" for index in range(group.outputs)
+    ]
+    names = [
+        (
+            group.partition_id,
+            output_name(context.run_id, group.number, index, _settles(plan, group), group.clustering),
+        )
+        for group, index in wanted
+    ]
+    found: dict[int, list[str]] = {}
+    for (group, _), path in zip(wanted, context.format.output_locations(view.ref, files, names), strict=True):
+        found.setdefault(group.number, []).append(path)
+    return {number: tuple(paths) for number, paths in found.items()}
+
+
+class _Rewriting:
+    """The moving parts of one execution; lives as long as `execute`."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        view: TableView,
+        files: FileSet,
+        policy: Policy,
+        context: RunContext,
+        prefixes: Mapping[int, tuple[str, ...]],
+    ) -> None:
+        self.plan, self.view, self.files, self.context, self.prefixes = plan, view, files, context, prefixes
+        self.meter = Meter(context.spark)
+        self.encodings = policy.text("rewrite_encodings")
+        self.clustering = clustering(view, policy)
+        self.proof = policy.text("rewrite_digest")
+        self.schema = context.format.arrow_schema(view) if prefixes else b""
+        io = context.format.write_properties(view.ref) if prefixes else {}
+        # Set once, seen by every thread: no unit starts writing or committing after it.
+        self.stop = context.stop.event
+        self.windows = Windows.for_run(context.budgets, context.trigger)
+        self.backoff = BackOff.of(context.budgets)
+        self.work = self._lanes()
+        self.arrow = ArrowEngine(
+            context.spark, context.run_id, io, context.task_memory, self.meter, self.work, self._gate
+        )
+        self.native: RewriteEngine = NativeEngine(context.spark, context.run_id, context.format, view.format)
+        # One commit of ours at a time: two would only make each other retry.
+        self.committing = threading.Lock()
+        # Groups whose outputs stay as evidence.
+        self.kept: set[int] = set()
+
+    def _lanes(self) -> Work | None:
+        if self.context.lanes is None:
+            return None
+        tasks = sum(len(group.bins) for group in self.plan.groups() if group.engine == "arrow")
+        return self.context.lanes.work(tasks, stop=self.stop, gate=self._gate, hold=self._hold)
+
+    def _gate(self) -> None:
+        self.windows.check(clock.now())
+
+    def _hold(self) -> None:
+        if self.backoff is not None:
+            self.backoff.wait(self.stop, self.context.progress.note)
+
+    def run(self, units: Sequence[Unit]) -> tuple[list[Result], bool]:
+        """Every unit's results, and whether Ctrl-C cut it short."""
+        workers = min(max(1, len(units)), max(_JOBS_AT_ONCE, parallelism(self.context.spark)))
+        interrupted = False
+        with ThreadPoolExecutor(workers, thread_name_prefix="lakewarden-rewrite") as pool:
+            futures = [pool.submit(self._unit, unit) for unit in units]
+            while not all(future.done() for future in futures):
+                try:
+                    wait(futures, _LOOK_SECONDS, return_when=FIRST_EXCEPTION)
+                    if any(_raised(future) for future in futures):
+                        self._stop()
+                        wait(futures)
+                    elif self.context.stop.asked and not interrupted:
+                        interrupted = True
+                        self._stop()
+                except KeyboardInterrupt:
+                    # However often it is pressed: a commit that has begun is seen to its end, which takes seconds.
+                    interrupted = True
+                    self._stop()
+        if self.stop.is_set():
+            self._remove_late_files(units)
+        results = [result for future in futures for result in future.result()]
+        # A stop that was asked for may have ended every unit before it was seen above.
+        return results, interrupted or any(each.state is RunState.INTERRUPTED for each in results)
+
+    def _stop(self) -> None:
+        self.stop.set()
+        self.arrow.cancel()
+
+    def _remove_late_files(self, units: Sequence[Unit]) -> None:
+        """A cancelled task's Python worker may go on for Spark's kill timeout and close a file after we cleaned up."""
+        clock.sleep(kill_timeout(self.context.spark))
+        late = [
+            group for unit in units for group in unit if group.number not in self.context.begun | self.kept
+        ]
+        self._discard(late, ())
+
+    def _unit(self, unit: Unit) -> list[Result]:
+        if self.stop.is_set():
+            return [Result(group, RunState.INTERRUPTED, "stopped before it was written") for group in unit]
+        written: list[Written] = []
+        try:
+            self._gate()
+            written = self._write(unit)
+            good = [each for each in written if each.trouble is None]
+            if good:
+                self.context.format.prepare_rewrite(self._rewrite(good))
+        except Paused as paused:  # asked before a task starts; other groups of the unit may have been written
+            self._discard(unit, written)
+            return [self._spare(group, RunState.PARTIAL, str(paused)) for group in unit]
+        except Exception as error:  # one unit's failure is its own: it is reported, and the others go on
+            log.debug("unit failed", exc_info=True)
+            return self._give_up(unit, written, error)
+        # From here on nothing is caught: an error around a commit must never lead to removing what it may have added.
+        return self._finish(written)
+
+    def _give_up(self, unit: Unit, written: Sequence[Written], error: Exception) -> list[Result]:
+        """Nothing of the unit can be committed. Spark may still be ending its tasks: their files go once they are over."""
+        wait_until_idle(self.context.spark)
+        self._discard(unit, written)
+        state = RunState.INTERRUPTED if self.stop.is_set() else RunState.FAILED
+        reason = "stopped while it was written" if self.stop.is_set() else task_reason(error)
+        return [self._spare(group, state, reason) for group in unit]
+
+    def _write(self, unit: Unit) -> list[Written]:
+        """Each group by its engine; what the kernel finds it cannot carry over exactly goes to the second engine."""
+        arrow = [group for group in unit if group.engine == "arrow"]
+        native = [group for group in unit if group.engine != "arrow"]
+        written = list(self.arrow.write(self._order(arrow))) if arrow else []
+        unfit = {
+            each.group.number: each.trouble.reason for each in written if each.trouble and each.trouble.unfit
+        }
+        if unfit:
+            self._discard([each.group for each in written if each.group.number in unfit], ())
+            native += [
+                replace(group, engine=self.view.format, engine_reason=unfit[group.number])
+                for group in arrow
+                if group.number in unfit
+            ]
+            written = [each for each in written if each.group.number not in unfit]
+        if native:
+            good, damaged = sound(native, self.view, self.files, self.context)
+            written += [*damaged, *(self.native.write(self._order(good)) if good else ())]
+            self.context.progress.advance(sum(group.bytes for group in native))
+        return written
+
+    def _order(self, groups: Sequence[RewriteGroup]) -> Order:
+        return Order(
+            self.context.run_id,
+            self.view,
+            self.files,
+            self.plan,
+            tuple(groups),
+            self.prefixes,
+            self.schema,
+            self.encodings,
+            self.clustering.ordering,
+            self.clustering.sort_order_id,
+            digest=self.proof != "off",
+            copy_pages=self.proof != "rows",
+            properties=self.context.format.parquet_properties(self.view),
+        )
+
+    def _finish(self, written: Sequence[Written]) -> list[Result]:
+        good = [each for each in written if each.trouble is None and not each.differs]
+        bad = [each for each in written if each.trouble is not None]
+        differing = [each for each in written if each.trouble is None and each.differs]
+        if bad:
+            self._discard([each.group for each in bad], bad)
+        results = [self._spare(each.group, RunState.PARTIAL, str(each.trouble)) for each in bad]
+        results += [self._keep_evidence(each) for each in differing]
+        return results + (self._commit(good) if good else [])
+
+    def _keep_evidence(self, written: Written) -> Result:
+        """Rows came out that did not go in: never committed, and the files stay for whoever looks into it."""
+        paths = [file.path for file in written.outputs]
+        self.context.step(
+            StepName.EVIDENCE,
+            {
+                "group": written.group.number,
+                "read": str(written.read),
+                "written": str(written.written),
+                "outputs": paths,
+            },
+        )
+        self.kept.add(written.group.number)
+        differing = (
+            f"the rows written are not the rows read (digest {written.written} instead of {written.read})"
+        )
+        if str(written.read) == str(written.written):
+            differing = "rows were written with the row ids or sequence numbers of other rows"
+        reason = f"{differing}; nothing was committed, and the outputs stay as evidence, the first of them {paths[0] if paths else 'none'}"
+        return self._spare(written.group, RunState.FAILED, reason)
+
+    def _commit(self, written: Sequence[Written]) -> list[Result]:
+        rewrite = self._rewrite(written)
+        detail = {
+            "groups": [each.group.number for each in written],
+            "outputs": [file.path for file in rewrite.added],
+            "summary": {key: rewrite.summary[key] for key in ("lineage.run_id", "lineage.group")},
+        }
+        arrivals = self._arrivals(written)
+        try:
+            with self.committing:
+                if self.stop.is_set():
+                    return self._stopped(written)
+                # Inside the lock: a process that stops leaves at most one commit whose outcome the table must tell.
+                self.context.step(StepName.COMMITTING, detail)
+                snapshot_id = self.context.format.commit_rewrite(rewrite, arrivals)
+        except CommitDeclined as error:
+            # Nothing is removed: a proxy may have sent the request twice, and the first copy may still arrive.
+            reason = f"{error.message}; what was written stays until a sweep"
+            return [self._spare(each.group, RunState.FAILED, reason) for each in written]
+        except CommitLost as error:
+            carried = arrivals.written if arrivals else ()
+            fate = self._discard([each.group for each in written], written, carried)
+            if fate is Fate.COMMITTED:  # whatever was said of it; its snapshot may have expired already
+                self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": None})
+                return [Result.done(each, None) for each in written]
+            return [self._spare(each.group, ending(error, fate), error.message) for each in written]
+        except CommitUnknown as error:
+            # Nothing is removed: the table may name the outputs. The next run asks it.
+            return [self._spare(each.group, RunState.UNKNOWN, error.message) for each in written]
+        if snapshot_id is None:
+            raise AssertionError("a rewrite of data files always has something to commit")
+        self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": snapshot_id})
+        if arrivals:
+            used = {normal(path) for path in arrivals.used}
+            left = [path for path in arrivals.written if normal(path) not in used]
+            discard_unnamed(self.context.format, self.view.ref, self.view.uuid, self.context.run_id, left)
+        rows = arrivals.rows if arrivals else 0
+        return [
+            Result.done(each, snapshot_id, self._shares(each), rows if each is written[0] else 0)
+            for each in written
+        ]
+
+    def _shares(self, written: Written) -> Mapping[str, float]:
+        """What a query for one value opens of the new files, from their own bounds."""
+        names = list(written.group.share_before)
+        if not names or not written.outputs:
+            return {}
+        paths = [file.path for file in written.outputs]
+        return self.context.format.clustering_of_outputs(self.view.ref, self.files, paths, names)
+
+    def _arrivals(self, written: Sequence[Written]) -> Arrivals | None:
+        """How deletes that come meanwhile are carried over; not where rows changed their order, or another engine wrote."""
+        if any(each.engine != "arrow" or (each.outputs and not each.parts) for each in written):
+            return None
+        parts = {path: found for each in written for path, found in each.parts.items()}
+        group_of = {path: each.group for each in written for path in each.parts}
+
+        def task(path: str) -> RemapTask:
+            return self.arrow.remap_task(self._order([]), group_of[path], path, parts[path])
+
+        return Arrivals(self.context, self.view, parts, task)
+
+    def _stopped(self, written: Sequence[Written]) -> list[Result]:
+        self._discard([each.group for each in written], written)
+        return [
+            self._spare(each.group, RunState.INTERRUPTED, "stopped before its commit") for each in written
+        ]
+
+    def _rewrite(self, written: Sequence[Written]) -> Rewrite:
+        groups = [each.group for each in written]
+        lineage = Lineage(
+            operation="compaction",
+            run_id=self.context.run_id,
+            policy_hash=self.plan.policy_hash,
+            trigger=self.context.trigger,
+            input_snapshot_ids=[self.files.snapshot_id],
+            row_count=sum(each.group.rows - each.erased for each in written),
+            bytes_compressed=sum(group.bytes for group in groups),
+            group=",".join(str(group.number) for group in groups),
+            digest=digest_of(written),
+            proof=proof_of(written),
+            settled=settled_mark(_settles(self.plan, groups[0]), groups[0].clustering),
+        )
+        return Rewrite(
+            table=self.view.ref,
+            files=self.files,
+            bounds=self.plan.bounds,
+            removed=tuple(path for group in groups for path in group.paths()),
+            added=tuple(file for each in written for file in each.outputs),
+            summary=lineage.summary(),
+            deletes=tuple(
+                self.files.deletes[place].key for group in groups for place in sorted(group.deletes())
+            ),
+            schema_id=self.view.schema_id,
+        )
+
+    def _spare(self, group: RewriteGroup, state: RunState, reason: str) -> Result:
+        self.context.step(
+            StepName.SPARED, {"group": group.number, "partition": group.partition, "reason": reason}
+        )
+        self.context.progress.note(f"spared {group.partition or 'the table'}: {reason}")
+        return Result(group, state, reason)
+
+    def _discard(
+        self, groups: Sequence[RewriteGroup], written: Sequence[Written], carried: Sequence[str] = ()
+    ) -> Fate:
+        """Remove what these groups wrote, unless the table names it. A refusal is only logged: an orphan cannot damage the table."""
+        if not groups:
+            return Fate.GONE
+        numbers = [group.number for group in groups]
+        native = [file.path for each in written if each.engine != "arrow" for file in each.outputs]
+        try:
+            fate = discard(
+                self.context.format,
+                self.view.ref,
+                self.view.uuid,
+                self.context.run_id,
+                self.context.begun,
+                numbers,
+                prefixes=[prefix for number in numbers for prefix in self.prefixes.get(number, ())],
+                native=[*native, *carried],
+            )
+        except (OSError, Refused) as error:
+            log.warning("outputs of run %s stay as orphans: %s", self.context.run_id, error)
+            return Fate.GONE
+        if fate is Fate.GONE:
+            self.context.step(StepName.DISCARDED, {"groups": numbers})
+        return fate
+
+
+def _raised(future: Future[list[Result]]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is not None

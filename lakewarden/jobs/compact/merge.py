@@ -1,0 +1,239 @@
+"""Carrying out a plan of bucket merges: merge on executors, journal, commit; partition by partition, many at once.
+
+Where a process stops: before COMMITTING is journaled no commit can have happened; after it the table itself knows, by run id
+and group. The names of the outputs are Paimon's own and known only when a merge is done, so what a merge that never came to
+its commit has written is not removed here: no snapshot names it, and a sweep finds it as an orphan.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, Refused
+from lakewarden.jobs.compact.cleanup import Fate, discard, ending
+from lakewarden.jobs.run_context import Outcome, RunContext, StepName
+from lakewarden.lineage.summary import Lineage
+from lakewarden.model.actions import MergeBuckets
+from lakewarden.model.plan import Plan
+from lakewarden.model.run import RunState
+from lakewarden.model.table import TableView
+from lakewarden.policy.resolve import Policy
+from lakewarden.spark.tasks import cancel, parallelism
+from lakewarden.tables.interface import Merged
+
+log = logging.getLogger(__name__)
+
+_JOBS_AT_ONCE = 8
+# How long a stop that somebody asked for may go unseen by the thread that waits.
+_LOOK_SECONDS = 0.3
+
+
+Unit = tuple[MergeBuckets, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One unit of commit and how it ended. Only DONE ones have a snapshot."""
+
+    unit: Unit
+    state: RunState
+    reason: str = ""
+    snapshot_id: int | None = None
+    merged: Merged | None = None
+
+
+def execute(plan: Plan, view: TableView, policy: Policy, context: RunContext) -> Outcome:
+    """Do what the plan says. Ctrl-C stops the merging and lets a commit that has begun finish."""
+    context.step(StepName.WRITING, {"outputs": {}, "table_uuid": view.uuid})
+    units = commit_units(plan.merges(), policy.maybe_int("rewrite_max_commits"))
+    context.progress.begin(f"{plan.job} {view.ref}", sum(each.bytes for each in plan.merges()))
+    merging = _Merging(plan, view, policy, context)
+    try:
+        ended = merging.run(units)
+    finally:
+        context.progress.end()
+    return _outcome(plan, ended, merging.stop.is_set())
+
+
+def commit_units(merges: Sequence[MergeBuckets], max_commits: int | None) -> list[Unit]:
+    """Which share a commit: none by default, else as few as the bound allows. The largest first, so that the last is short."""
+    per_commit = 1 if not max_commits else -(-len(merges) // max_commits)
+    units = [tuple(merges[start : start + per_commit]) for start in range(0, len(merges), per_commit)]
+    return sorted(units, key=lambda unit: -sum(each.bytes for each in unit))
+
+
+class _Merging:
+    """The moving parts of one execution; lives as long as `execute`."""
+
+    def __init__(self, plan: Plan, view: TableView, policy: Policy, context: RunContext) -> None:
+        self.plan, self.view, self.context = plan, view, context
+        self.engine = context.format.bucket_engine()
+        self.keep_runs = policy.int("rewrite_min_input_files") - 1
+        # Set once, seen by every thread: no unit starts merging or committing after it.
+        self.stop = context.stop.event
+        # One commit of ours at a time: two would only make each other retry.
+        self.committing = threading.Lock()
+
+    def run(self, units: Sequence[Unit]) -> list[Ended]:
+        workers = min(max(1, len(units)), max(_JOBS_AT_ONCE, parallelism(self.context.spark)))
+        with ThreadPoolExecutor(workers, thread_name_prefix="lakewarden-merge") as pool:
+            futures = [pool.submit(self._unit, each) for each in units]
+            while not all(future.done() for future in futures):
+                try:
+                    wait(futures, _LOOK_SECONDS)
+                    if self.stop.is_set():
+                        self._cancel()
+                except KeyboardInterrupt:
+                    # However often it is pressed: a commit that has begun is seen to its end, which takes seconds.
+                    self.stop.set()
+                    self._cancel()
+        return [future.result() for future in futures]
+
+    def _cancel(self) -> None:
+        cancel(self.context.spark, self.context.run_id)
+
+    def _unit(self, unit: Unit) -> Ended:
+        if self.stop.is_set():
+            return Ended(unit, RunState.INTERRUPTED, "stopped before it was merged")
+        try:
+            merged = self._merge(unit)
+        except (
+            LakewardenError
+        ) as error:  # one unit's failure is its own: it is reported, and the others go on
+            log.debug("merge failed", exc_info=True)
+            if self.stop.is_set():
+                return self._spare(unit, RunState.INTERRUPTED, "stopped while it was merged")
+            return self._spare(unit, RunState.FAILED, error.message)
+        if merged.empty:
+            return self._spare(
+                unit, RunState.NOTHING_TO_DO, "Paimon found nothing to merge: others came first"
+            )
+        if merged.rows_after > merged.rows_before:
+            self._discard(unit, merged)
+            reason = f"Paimon wrote {merged.rows_after:,} rows from {merged.rows_before:,}: a merge must not add rows"
+            return self._spare(unit, RunState.FAILED, reason)
+        # From here on nothing else is caught: an error around a commit must never lead to removing what it may have added.
+        return self._commit(unit, merged)
+
+    def _merge(self, unit: Unit) -> Merged:
+        context = self.context
+        context.spark.sparkContext.setJobGroup(
+            context.run_id, f"lakewarden {self.view.ref}", interruptOnCancel=True
+        )
+        return self.engine.merge(self.view, unit, self.keep_runs)
+
+    def _commit(self, unit: Unit, merged: Merged) -> Ended:
+        summary = self._lineage(unit, merged).summary()
+        detail = {
+            "groups": [each.number for each in unit],
+            "outputs": list(merged.paths),
+            "summary": {key: summary[key] for key in ("lineage.run_id", "lineage.group")},
+        }
+        try:
+            with self.committing:
+                if self.stop.is_set():
+                    self._discard(unit, merged)
+                    return self._spare(unit, RunState.INTERRUPTED, "stopped before its commit")
+                # Inside the lock: a process that stops leaves at most one commit whose outcome the table must tell.
+                self.context.step(StepName.COMMITTING, detail)
+                snapshot_id = self.engine.commit(self.view, merged, summary)
+        except CommitLost as error:
+            fate = self._discard(unit, merged)
+            if fate is Fate.COMMITTED:  # whatever was said of it; its snapshot may have expired already
+                self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": None})
+                return Ended(unit, RunState.DONE, "", None, merged)
+            return self._spare(unit, ending(error, fate), error.message)
+        except CommitUnknown as error:
+            # Nothing is removed: the table may name the outputs. The next run asks it.
+            return self._spare(unit, RunState.UNKNOWN, error.message)
+        self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": snapshot_id})
+        self.context.progress.advance(sum(each.bytes for each in unit))
+        return Ended(unit, RunState.DONE, "", snapshot_id, merged)
+
+    def _discard(self, unit: Unit, merged: Merged) -> Fate:
+        """What was written for a commit that did not happen. A refusal is only logged: an orphan cannot damage the table."""
+        try:
+            numbers, context = [each.number for each in unit], self.context
+            view, run_id = self.view, context.run_id
+            fate = discard(
+                context.format, view.ref, view.uuid, run_id, context.begun, numbers, native=merged.paths
+            )
+        except (OSError, Refused) as error:
+            log.warning("outputs of run %s stay as orphans: %s", self.context.run_id, error)
+            return Fate.GONE
+        if fate is Fate.GONE:
+            self.context.step(StepName.DISCARDED, {"groups": numbers})
+        return fate
+
+    def _spare(self, unit: Unit, state: RunState, reason: str) -> Ended:
+        for each in unit:
+            detail = {"group": each.number, "partition": each.partition, "reason": reason}
+            self.context.step(StepName.SPARED, detail)
+            self.context.progress.note(f"spared {each.partition or 'the table'}: {reason}")
+        return Ended(unit, state, reason)
+
+    def _lineage(self, unit: Unit, merged: Merged) -> Lineage:
+        base = self.plan.bounds.base_snapshot_id
+        return Lineage(
+            operation="compaction",
+            run_id=self.context.run_id,
+            policy_hash=self.plan.policy_hash,
+            trigger=self.context.trigger,
+            input_snapshot_ids=[] if base is None else [base],
+            row_count=sum(each.rows for each in unit),
+            bytes_compressed=merged.bytes_before,
+            group=",".join(str(each.number) for each in unit),
+            # Paimon merges rows of one key by the table's own rules: all that is known is that they do not become more.
+            proof="count",
+        )
+
+
+def _outcome(plan: Plan, ended: Sequence[Ended], interrupted: bool) -> Outcome:
+    done = [each for each in ended if each.state is RunState.DONE]
+    merged = [each.merged for each in done if each.merged is not None]
+    groups = sum(len(each.unit) for each in done)
+    counters = {
+        "buckets_merged": sum(len(merge.buckets) for each in done for merge in each.unit),
+        "files_compacted": sum(each.files_before for each in merged),
+        "files_added": sum(each.files_after for each in merged),
+        "bytes_before": sum(each.bytes_before for each in merged),
+        "bytes_after": sum(each.bytes_after for each in merged),
+        "rows": sum(each.rows_after for each in merged),
+        "groups_done": groups,
+        "groups_spared": len(plan.merges()) - groups,
+        "commits": len(done),
+    }
+    snapshots = tuple(each.snapshot_id for each in done if each.snapshot_id is not None)
+    return Outcome(_state(plan, ended, interrupted), _reason(plan, ended), counters, snapshots)
+
+
+def _state(plan: Plan, ended: Sequence[Ended], interrupted: bool) -> RunState:
+    states = {each.state for each in ended}
+    if RunState.UNKNOWN in states:
+        return RunState.UNKNOWN
+    if interrupted:
+        return RunState.INTERRUPTED
+    # What others merged meanwhile is as good as done, where anything was.
+    if RunState.DONE in states:
+        states.discard(RunState.NOTHING_TO_DO)
+    if states == {RunState.DONE}:
+        return RunState.PARTIAL if plan.cut_short else RunState.DONE
+    return states.pop() if len(states) == 1 else RunState.PARTIAL
+
+
+def _reason(plan: Plan, ended: Sequence[Ended]) -> str:
+    """Every different reason once, with the first few partitions it struck."""
+    struck: dict[str, list[str]] = {}
+    for each in ended:
+        if each.state is not RunState.DONE:
+            names = [merge.partition or "the table" for merge in each.unit]
+            struck.setdefault(each.reason, []).extend(names)
+    parts = [
+        f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}: {reason}"
+        for reason, names in struck.items()
+    ]
+    return "; ".join([*parts, plan.cut_short] if plan.cut_short else parts)

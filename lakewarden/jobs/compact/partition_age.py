@@ -1,0 +1,56 @@
+"""Whether a time partition is closed: its period ended, and long enough ago that nobody writes there any more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from lakewarden.model.files import KeyKind, Partition
+from lakewarden.model.table import PartitionSpec, TableView
+from lakewarden.policy.periods import counted_end
+from lakewarden.policy.resolve import Policy
+
+_PERIODS = (KeyKind.YEAR, KeyKind.MONTH, KeyKind.DAY, KeyKind.HOUR)
+
+
+def sealed(view: TableView, partition: Partition, policy: Policy, now: datetime) -> str:
+    """Empty when the partition may be worked on, else the reason it is still open."""
+    wait = policy.maybe_hours("rewrite_sealed_after_hours")
+    if wait is None:
+        return ""
+    spec = next(each for each in view.specs if each.id == partition.spec_id)
+    end = period_end(spec, partition.values, _types(view))
+    if end is None:
+        return f"has no time partition to seal: {policy.explain('rewrite_sealed_after_hours')}"
+    if now < end + wait:
+        return f"the partition is still open: {policy.explain('rewrite_sealed_after_hours')}"
+    return ""
+
+
+def _types(view: TableView) -> dict[int, Any]:
+    return {field["id"]: field["type"] for field in json.loads(view.schema_json).get("fields", ())}
+
+
+def period_end(spec: PartitionSpec, values: tuple[Any, ...], types: Mapping[int, Any]) -> datetime | None:
+    """When the partition's period is over; None without a time field or with a null value.
+
+    With several time fields (year and hour, say) the finest one decides: it ends first.
+    """
+    ends = [
+        _field_end(_period(field.transform, types.get(field.source_id)), value)
+        for field, value in zip(spec.fields, values, strict=True)
+    ]
+    return min((end for end in ends if end is not None), default=None)
+
+
+def _period(transform: str, type_: Any) -> str:
+    """A date column that partitions as it is closes like a day."""
+    return "day" if transform == "identity" and type_ == "date" else transform
+
+
+def _field_end(period: str, value: Any) -> datetime | None:
+    if not isinstance(value, int) or period not in _PERIODS:
+        return None
+    return counted_end(KeyKind(period), value)

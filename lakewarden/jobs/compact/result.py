@@ -1,0 +1,207 @@
+"""How a run of groups ended, added up from how each group ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakewarden.jobs.compact.delete_files import Chore
+from lakewarden.jobs.run_context import Outcome
+from lakewarden.model.actions import RewriteGroup
+from lakewarden.model.plan import Plan
+from lakewarden.model.run import RunState
+from lakewarden.rewrite.digest import Digest
+from lakewarden.rewrite.interface import Written
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One group's ending. Only DONE ones have a snapshot, unless it was expired before anyone could look."""
+
+    group: RewriteGroup
+    state: RunState
+    reason: str
+    snapshot_id: int | None = None
+    output_files: int = 0
+    output_bytes: int = 0
+    cpu_seconds: float = 0.0
+    peak_rss: int = 0
+    engine: str = ""
+    erased: int = 0
+    carried: int = 0
+    row_groups: int = 0
+    waited: float = 0.0
+    exchanged: bool = False
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def done(
+        cls,
+        written: Written,
+        snapshot_id: int | None,
+        shares: Mapping[str, float] | None = None,
+        carried: int = 0,
+    ) -> Result:
+        return cls(
+            group=written.group,
+            state=RunState.DONE,
+            reason=written.group.engine_reason,
+            snapshot_id=snapshot_id,
+            output_files=len(written.outputs),
+            output_bytes=sum(file.bytes for file in written.outputs),
+            cpu_seconds=written.cpu_seconds,
+            peak_rss=written.peak_rss,
+            engine=written.engine,
+            erased=written.erased,
+            carried=carried,
+            row_groups=sum(max(1, len(file.split_offsets)) for file in written.outputs),
+            shares=shares or {},
+            waited=written.waited,
+            exchanged=written.exchanged,
+        )
+
+
+def outcome(
+    plan: Plan,
+    results: Sequence[Result],
+    interrupted: bool,
+    chores: Sequence[Chore] = (),
+    speed: Mapping[str, float] | None = None,
+) -> Outcome:
+    endings = [(each.state, each.snapshot_id) for each in results]
+    endings += [(each.state, each.snapshot_id) for each in chores]
+    snapshots = tuple(
+        dict.fromkeys(id_ for state, id_ in endings if state is RunState.DONE and id_ is not None)
+    )
+    state = _state(plan, {state for state, _ in endings}, interrupted)
+    if state is RunState.DONE and not snapshots and not results:
+        state = RunState.NOTHING_TO_DO
+    reason = "; ".join(part for part in (_reason(plan, results, state), *_chore_reasons(chores)) if part)
+    counters = {
+        **_counters(results),
+        "commits": len(snapshots),
+        **(speed or {}),
+    }
+    return Outcome(state, reason, counters, snapshots)
+
+
+def _chore_reasons(chores: Sequence[Chore]) -> list[str]:
+    reasons = [f"delete files: {each.reason}" for each in chores if each.reason]
+    if any(each.state is RunState.DONE and each.snapshot_id is None for each in chores):
+        reasons.append("delete files that applied to nothing are needed again, or gone already")
+    return reasons
+
+
+def _state(plan: Plan, states: set[RunState], interrupted: bool) -> RunState:
+    if RunState.UNKNOWN in states:
+        return RunState.UNKNOWN
+    if interrupted:
+        return RunState.INTERRUPTED
+    if states == {RunState.DONE}:
+        return RunState.PARTIAL if plan.cut_short else RunState.DONE
+    if len(states) == 1:
+        return states.pop()
+    return RunState.PARTIAL
+
+
+def _reason(plan: Plan, results: Sequence[Result], state: RunState) -> str:
+    """Every different reason once, with the partitions it struck; the first few by name."""
+    if state is RunState.DONE:
+        return _engines(results)
+    struck: dict[str, list[str]] = {}
+    for each in results:
+        if each.state is not RunState.DONE:
+            struck.setdefault(each.reason, []).append(each.group.partition or "the table")
+    parts = [f"{_some(names)}: {reason}" for reason, names in struck.items()]
+    if plan.cut_short:
+        parts.append(plan.cut_short)
+    return "; ".join(parts)
+
+
+def _engines(results: Sequence[Result]) -> str:
+    told = dict.fromkeys((each.engine, each.reason) for each in results if each.engine != "arrow")
+    return "; ".join(f"by {engine.capitalize()}'s own writer: {reason}" for engine, reason in told)
+
+
+def _some(names: Sequence[str], show: int = 3) -> str:
+    return ", ".join(names[:show]) + (f" and {len(names) - show} more" if len(names) > show else "")
+
+
+def _counters(results: Sequence[Result]) -> dict[str, Any]:
+    done = [each for each in results if each.state is RunState.DONE]
+    return {
+        "files_compacted": sum(each.group.files for each in done),
+        "files_added": sum(each.output_files for each in done),
+        "bytes_before": sum(each.group.bytes for each in done),
+        "bytes_after": sum(each.output_bytes for each in done),
+        "rows": sum(each.group.rows - each.erased for each in done),
+        "rows_erased": sum(each.erased for each in done),
+        "deletes_carried_over": sum(each.carried for each in done),
+        "row_groups_before": sum(each.group.row_groups for each in done),
+        "row_groups_after": sum(each.row_groups for each in done),
+        "groups_done": len(done),
+        "groups_spared": len(results) - len(done),
+        "groups_exchanged": sum(each.exchanged for each in done),
+        "task_cpu_seconds": round(sum(each.cpu_seconds for each in done), 2),
+        "task_peak_rss_bytes": max((each.peak_rss for each in done), default=0),
+        "clustering": _clustering(done),
+    }
+
+
+def speed(results: Sequence[Result], read_bytes: int, seconds: float, backed_off: float) -> dict[str, float]:
+    """How fast the rows moved while they were written, and how long budgets held them back (task by task, added up)."""
+    done = [each for each in results if each.state is RunState.DONE]
+    over = max(seconds, 0.001) * 1_000_000
+    return {
+        "read_mb_per_s": round(read_bytes / over, 2),
+        "write_mb_per_s": round(sum(each.output_bytes for each in done) / over, 2),
+        "throttled_seconds": round(sum(each.waited for each in done), 2),
+        "backoff_seconds": round(backed_off, 2),
+    }
+
+
+def _clustering(done: Sequence[Result]) -> dict[str, dict[str, float]]:
+    """For each cluster column: the share of files a query for one value opens, before and after, over all groups."""
+    columns = dict.fromkeys(name for each in done for name in each.shares)
+    return {
+        name: {
+            "before": _mean([each.group.share_before.get(name, 1.0) for each in done if name in each.shares]),
+            "after": _mean([each.shares[name] for each in done if name in each.shares]),
+        }
+        for name in columns
+    }
+
+
+def _mean(shares: Sequence[float]) -> float:
+    return round(sum(shares) / len(shares), 4)
+
+
+def digest_of(written: Sequence[Written]) -> str:
+    """The digest for the summary: of every row, or, where pages were copied, of the values that were decoded."""
+    digests = [each.written for each in written if each.written is not None]
+    if len(digests) < len(written):
+        return ""
+    total = sum(digests, Digest())
+    if any(each.copied for each in written):
+        return total.text("values-v1") if total.rows else ""
+    return str(total)
+
+
+def proof_of(written: Sequence[Written]) -> str:
+    """How the rows were proven, as parts joined by `+`.
+
+    rows: every row by its digest. pages: the checksums of pages that were copied. values: beside those, the columns that were
+    decoded, by a digest of what was read and of what was written. count: no more than how many rows there are, or, where the
+    format's own writer applied deletes or merged rows of one key, that there are no more than before.
+    """
+    return "+".join(sorted({kind for each in written for kind in _proofs(each)}))
+
+
+def _proofs(written: Written) -> set[str]:
+    if not written.copied:
+        return {"count" if written.written is None else "rows"}
+    if written.written is None:
+        return {"pages", "count"}
+    # Of no rows: every column was copied.
+    return {"pages", "values"} if written.written.rows else {"pages"}

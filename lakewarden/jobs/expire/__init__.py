@@ -1,0 +1,1 @@
+"""expire: plan and execute."""

@@ -1,0 +1,59 @@
+"""Which changelogs have outlived their own time, after the snapshots they came from. Pure.
+
+As Paimon counts it: from the oldest on and without gaps, by the table's own options, which are those of its snapshots where
+they are not set. The newest changelog always stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from lakewarden.model.table import Snapshot, TableView
+
+_OVER = "older than the table's changelog.time-retained, or more than its changelog.num-retained.max"
+
+
+@dataclass(frozen=True, slots=True)
+class Outlived:
+    """Those that go, and why; those that stay, and what keeps the first of them."""
+
+    gone: tuple[int, ...] = ()
+    stay: tuple[int, ...] = ()
+    kept: str = ""
+    why: str = _OVER
+
+
+def outlived_changelogs(view: TableView, expiring: Sequence[Snapshot], now: datetime) -> Outlived:
+    """Of those there are and those that the expiring snapshots leave."""
+    changelogs, newest = view.changelogs, view.current_snapshot_id
+    if changelogs is None or newest is None:
+        return Outlived()
+    made_at = dict(changelogs.made_at)
+    if changelogs.decoupled:
+        made_at |= {each.id: each.committed_at for each in expiring}
+    if not made_at:
+        return Outlived()
+    ids = sorted(made_at)
+    # Each keeps its changelog and all after it. Of several that keep the same one, the first is told.
+    bounds = [
+        *(
+            (ref.snapshot_id, f"consumer {ref.name} reads on from it")
+            for ref in view.refs
+            if ref.kind == "consumer"
+        ),
+        (newest - changelogs.at_least + 1, f"changelog.num-retained.min={changelogs.at_least} of the table"),
+        (ids[0] + changelogs.at_once, "left for the next run: snapshot.expire.limit of the table"),
+        (ids[-1], "the newest changelog"),
+    ]
+    end, kept = min(bounds, key=lambda bound: bound[0])
+    first = max(newest - changelogs.at_most + 1, ids[0])
+    young = [each for each in ids if first <= each <= end and made_at[each] >= now - changelogs.retention]
+    if young:
+        end, kept = (
+            young[0],
+            f"inside the window: changelog.time-retained={changelogs.retention} of the table",
+        )
+    stay = tuple(each for each in ids if each >= end)
+    return Outlived(tuple(each for each in ids if each < end), stay, kept)

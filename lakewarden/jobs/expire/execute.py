@@ -1,0 +1,255 @@
+"""expire, told in order: plan, archive what the snapshots say, write the verdict down, commit, put the verdict in force.
+
+Where a process stops:
+
+    before the verdict        nothing happened
+    after it, before commit   the verdict is pending and counts for nothing; the next run voids it
+    after the commit          the next run sees that the snapshots are gone and puts the verdict in force
+    commit unknown            as one of the two above, once the table tells
+
+No file is touched here. That a verdict is in force too early or too often cannot lose a file: reap proves each one again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakewarden import clock
+from lakewarden.deletion.foreign_metadata import refuse_forked
+from lakewarden.deletion.holds import gather
+from lakewarden.deletion.restored_state import confirm_state
+from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, PolicyError, Refused
+from lakewarden.jobs.cold.handoff import handed_off
+from lakewarden.jobs.compact.cleanup import ending
+from lakewarden.jobs.deps import Grounds, places_of
+from lakewarden.jobs.expire import plan as expire
+from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext
+from lakewarden.model.actions import DoomFiles
+from lakewarden.model.hold import HoldKind
+from lakewarden.model.plan import ManyDoomed, Plan
+from lakewarden.model.run import RunState
+from lakewarden.model.table import TableView
+from lakewarden.policy.resolve import Policy
+from lakewarden.state.archive import Archive
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash_batches import Verdict
+from lakewarden.tables.interface import HeldByRef, MovedOn, TableFormat
+from lakewarden.tables.reread import read_again
+
+CAUSE = "expire"
+_REASON = "needed only by snapshots that expired"
+# How often a tag, branch or pin made between plan and commit makes us plan again, and others who expire the same.
+_ATTEMPTS = 5
+# How often others may commit between the last look at the holds and ours, and how long is waited then, in seconds.
+_COMMITS = 16
+_FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
+
+
+def prepare(
+    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
+) -> Prepared:
+    """The plan, and the files that only the planned snapshots need.
+
+    Another tool may expire what was about to be read, and delete it: then the table as it is now is planned for.
+    """
+    ref = view.ref
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            made = _prepared(grounds, format_, view, policy, now)
+            break
+        except (Refused, PolicyError):
+            raise
+        except LakewardenError as error:
+            view = read_again("expire", view, lambda: format_.view(ref), error, last=not left)
+    return made
+
+
+def _prepared(
+    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
+) -> Prepared:
+    expire.check(view, now)
+    handed = handed_off(format_, view, policy)
+    plan = expire.plan(
+        view, policy, gather(view, grounds.state, now, policy.hours("snapshot_restart_hours")), now, handed
+    )
+    ids = expire.snapshots_to_drop(plan)
+    refs, changelogs = expire.refs_to_drop(plan, view), expire.changelogs_to_drop(plan)
+    if not ids and not refs and not changelogs:
+        return Prepared(plan, view, policy)
+    files = format_.unreached(view, frozenset(ids), refs, changelogs)
+    return Prepared(_with_files(plan, files), view, policy, more=files)
+
+
+def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+    view = prepared.view
+    places = places_of(grounds, prepared.policy)
+    refuse_forked(
+        "expire", view, places, lambda: context.format.view(view.ref), grounds.state, grounds.lake.strays
+    )
+    confirm_state("expire", view, grounds.state)
+    for _ in range(_ATTEMPTS):
+        context.stop.check()
+        try:
+            return _attempt(prepared, grounds, context)
+        except HeldByRef as error:
+            context.progress.note(f"{error}: planning again")
+            DoomedFiles(grounds.state).void(context.run_id)
+            view = context.format.view(prepared.view.ref)
+            prepared = prepare(grounds, context.format, view, prepared.policy, clock.now())
+            if prepared.plan.empty:
+                return Outcome(RunState.NOTHING_TO_DO, f"{error} since the plan was made")
+        except CommitLost as error:
+            DoomedFiles(grounds.state).void(context.run_id)
+            return Outcome(ending(error), error.message)
+        except CommitUnknown as error:
+            return Outcome(RunState.UNKNOWN, error.message)
+    return Outcome(
+        RunState.LOST_RACE, f"new refs, pins or streaming writers held these snapshots {_ATTEMPTS} times"
+    )
+
+
+def _attempt(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+    view, plan = prepared.view, prepared.plan
+    ids, refs = expire.snapshots_to_drop(plan), expire.refs_to_drop(plan, view)
+    changelogs = expire.changelogs_to_drop(plan)
+    files = prepared.more if prepared.more is not None else _NO_FILES
+    context.progress.begin(f"{plan.job} {view.ref}", 0)
+    try:
+        _write_down(grounds, context, view, files, ids, refs, changelogs)
+        _commit(prepared, grounds, context)
+        verdict = DoomedFiles(grounds.state).enforce(context.run_id, clock.now())
+        context.step(DeletingStep.DOOMED, {"verdict": verdict.id, "files": files.num_rows})
+    finally:
+        context.progress.end()
+    return Outcome(RunState.DONE, "", _counters(files, len(ids), len(refs), len(changelogs)))
+
+
+def _commit(prepared: Prepared, grounds: Grounds, context: RunContext) -> None:
+    """Expire on top of exactly the table on which the holds were asked for the last time, so often until none came between."""
+    ref, plan = prepared.view.ref, prepared.plan
+    ids, refs = expire.snapshots_to_drop(plan), expire.refs_to_drop(plan, prepared.view)
+    changelogs = expire.changelogs_to_drop(plan)
+    detail = {"snapshot_ids": list(ids), "refs": refs, "changelogs": list(changelogs)}
+    for number in range(_COMMITS):
+        context.step(DeletingStep.EXPIRING, detail)  # each time: the run may have been taken over since
+        now = context.format.view(ref)
+        # A pin made since the plan is seen here, because it was written before its maker looked at the step that was
+        # journaled; one made later sees that step, and its maker hears that the snapshot is going.
+        _refuse_held(grounds, now, prepared.policy, ids)
+        try:
+            judged = replace(prepared.view, metadata_location=now.metadata_location)
+            context.format.expire(judged, ids, refs, changelogs)
+            return
+        except MovedOn:
+            clock.sleep(min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**number))
+    raise CommitLost(table=ref, reason=f"other writers committed first {_COMMITS} times")
+
+
+def _write_down(
+    grounds: Grounds,
+    context: RunContext,
+    view: TableView,
+    files: pa.Table,
+    ids: tuple[int, ...],
+    refs: Collection[str],
+    changelogs: Collection[int],
+) -> None:
+    """Everything that must be known before a snapshot is gone: what it said, and what only it needed."""
+    now, chosen = clock.now(), set(ids)
+    Archive(grounds.state).add(view, (s for s in view.snapshots if s.id in chosen), context.run_id, now)
+    stamped = files.append_column("stamp", pa.nulls(files.num_rows, pa.string()))
+    detail = {
+        "snapshot_ids": list(ids),
+        "refs": list(refs),
+        "changelogs": list(changelogs),
+        "metadata": view.metadata_location,
+    }
+    DoomedFiles(grounds.state).doom(
+        context.run_id, str(view.ref), view.uuid, CAUSE, _REASON, stamped, detail, now
+    )
+    context.step(DeletingStep.DOOMING, {"verdict": context.run_id, "files": files.num_rows})
+
+
+# What may have come since the plan and is no ref of the table: refs are looked at by the commit itself.
+_HELD_BY = {HoldKind.PIN: "the pin of", HoldKind.STREAM: "the restart of"}
+
+
+def _refuse_held(grounds: Grounds, view: TableView, policy: Policy, ids: tuple[int, ...]) -> None:
+    held = gather(view, grounds.state, clock.now(), policy.hours("snapshot_restart_hours")).snapshots()
+    found = [
+        (f"{_HELD_BY[hold.kind]} {hold.holder}", snapshot_id)
+        for snapshot_id in ids
+        for hold in held.get(snapshot_id, ())
+        if hold.kind in _HELD_BY
+    ]
+    if found:
+        raise HeldByRef(list(dict.fromkeys(found)))
+
+
+def settle(grounds: Grounds, verdict: Verdict, view: TableView) -> bool:
+    """A verdict whose run ended before it was in force: whether its snapshots are gone decides. True if they are.
+
+    Where they leave one by one, some may be gone: then the verdict counts, and reap leaves what the others still need.
+    """
+    left, all_ = remaining(verdict, view), planned(verdict)
+    if view.uuid == verdict.table_uuid and (not left or (view.in_order and left < all_)):
+        DoomedFiles(grounds.state).enforce(verdict.id, clock.now())
+        return True
+    DoomedFiles(grounds.state).void(verdict.id)
+    return False
+
+
+def planned(verdict: Verdict) -> frozenset[object]:
+    """What a verdict's run was to drop: snapshots by id. Refs by name where it was nothing else: a name may be given again.
+
+    Changelogs where there were not even refs: they leave last.
+    """
+    told = verdict.detail
+    changelogs = [_changelog(each) for each in told.get("changelogs", ())]
+    return frozenset(told["snapshot_ids"] or told.get("refs", ()) or changelogs)
+
+
+def remaining(verdict: Verdict, view: TableView) -> frozenset[object]:
+    """What of it the table still has."""
+    there: set[object] = {each.id for each in view.snapshots}
+    there |= {each.name for each in view.refs}
+    there |= {_changelog(each) for each in (view.changelogs.made_at if view.changelogs else ())}
+    return planned(verdict) & there
+
+
+def _changelog(id_: int) -> str:
+    return f"changelog {id_}"
+
+
+_NO_FILES = pa.table(
+    {"path": pa.array([], pa.string()), "kind": pa.array([], pa.string()), "size": pa.array([], pa.int64())}
+)
+
+
+def _with_files(plan: Plan, files: pa.Table) -> Plan:
+    actions = tuple(DoomFiles(kind, count, size or 0, _REASON) for kind, count, size in _by_kind(files))
+    return replace(plan, actions=plan.actions + actions, doomed=ManyDoomed(files, _REASON))
+
+
+def _by_kind(files: pa.Table) -> list[tuple[str, int, int]]:
+    grouped = files.group_by("kind").aggregate([("path", "count"), ("size", "sum")])
+    rows = grouped.select(["kind", "path_count", "size_sum"]).to_pylist()
+    return sorted((row["kind"], row["path_count"], row["size_sum"]) for row in rows)
+
+
+def _counters(files: pa.Table, snapshots: int, refs: int, changelogs: int) -> dict[str, Any]:
+    return {
+        "snapshots_expired": snapshots,
+        "refs_expired": refs,
+        "changelogs_expired": changelogs,
+        "files_doomed": files.num_rows,
+        "bytes_doomed": pc.sum(files["size"]).as_py() or 0,
+        "files_doomed_unsized": files["size"].null_count,
+        "data_files_doomed": int(pc.sum(pc.equal(files["kind"], "data")).as_py() or 0),
+    }

@@ -1,0 +1,1 @@
+"""fsck: what is wrong with a table, and how to repair it."""

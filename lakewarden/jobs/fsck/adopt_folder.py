@@ -1,0 +1,148 @@
+"""Claim metadata that a dropped table left in a table's folder, or a commit that failed, in an operator's name.
+
+Sweep and reap refuse a folder with metadata of two tables, or of two histories of one table, and only people know that one of
+the two is gone. What is claimed is marked for deletion like anything else: it waits out its grace, `restore` takes the claim back, and reap proves each file again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from lakewarden import clock
+from lakewarden.deletion.foreign_metadata import (
+    refuse_other_formats,
+    settled,
+    strays_in_metadata_folders,
+    unclaimed,
+)
+from lakewarden.deletion.lake_index import Neighbours
+from lakewarden.deletion.ownership import check_ownership
+from lakewarden.errors import Refused
+from lakewarden.jobs.cold.read_only import refuse_frozen
+from lakewarden.jobs.deps import Grounds, places_of
+from lakewarden.model.location import Location
+from lakewarden.model.table import TableView
+from lakewarden.model.table_name import TableRef
+from lakewarden.policy.resolve import Policy
+from lakewarden.state.runs import new_run_id
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash_batches import CLAIMED
+from lakewarden.storage.objects import Objects
+from lakewarden.tables.interface import TableFormat
+from lakewarden.tables.places import MetadataFile
+
+_ACTION = "adopt the folder of"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Metadata files that are, or would be, claimed. `verdict` None: nothing was changed."""
+
+    table: TableRef
+    files: tuple[MetadataFile, ...]
+    operator: str
+    verdict: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        files = [{"path": each.path, "uuid": each.uuid, "location": each.location} for each in self.files]
+        return {
+            "table": str(self.table),
+            "operator": self.operator,
+            "verdict": self.verdict,
+            "files": files,
+        }
+
+
+def claim(
+    grounds: Grounds,
+    format_: TableFormat,
+    ref: TableRef,
+    policy_of: Callable[[TableView], Policy],
+    operator: str,
+    *,
+    do: bool,
+) -> Claim:
+    """What stops sweep and reap in the table's own metadata folders; with `do` it is marked. Refused where a table is there.
+
+    Metadata of other formats is never claimed: a file of theirs says that the whole folder is theirs.
+    """
+    view = format_.view(ref)
+    refuse_frozen(_ACTION, view, grounds.state)
+    refuse_other_formats(_ACTION, view)
+    own, others = Neighbours(_ACTION, grounds.lake, view).read()
+    places = places_of(grounds, policy_of(own))
+    check_ownership(_ACTION, own, others, (), places)
+    objects = Objects(own.io)
+    strays = strays_in_metadata_folders(objects, own, places, grounds.lake.strays)
+    found = unclaimed(grounds.state, own, strays)
+    files = tuple(
+        each for each in settled(objects, own, found, lambda: format_.view(ref)) if _stops(own, each)
+    )
+    _refuse_living(own, others, files)
+    _refuse_restored(grounds, own, files)
+    if not files or not do:
+        return Claim(ref, files, operator)
+    return Claim(ref, files, operator, _mark(grounds, own, objects, files, operator))
+
+
+def _stops(view: TableView, found: MetadataFile) -> bool:
+    try:
+        check_ownership(_ACTION, view, (), [found])
+    except Refused:
+        return True
+    return False
+
+
+def _refuse_living(view: TableView, others: Sequence[TableView], files: Sequence[MetadataFile]) -> None:
+    """A table of a catalog is no dropped one, wherever its location is by now."""
+    living = {each.uuid: each.ref for each in others if each.uuid != view.uuid}
+    for each in files:
+        if each.uuid in living:
+            raise Refused(
+                action=_ACTION,
+                target=view.ref,
+                reason=f"{each.path} is metadata of {living[each.uuid]} (uuid {each.uuid}), which its catalog still has",
+                hint="nothing was changed; move one of the two tables to a folder of its own",
+            )
+
+
+def _refuse_restored(grounds: Grounds, view: TableView, files: Sequence[MetadataFile]) -> None:
+    """What was restored stays, for good: no claim changes that."""
+    pages = DoomedFiles(grounds.state).restored_paths(view.uuid)
+    restored = {Location.of(path) for page in pages for path in page.to_pylist()}
+    for each in files:
+        if Location.of(each.path) in restored:
+            raise Refused(
+                action=_ACTION,
+                target=view.ref,
+                reason=f"{each.path} was claimed before and restored, and what is restored stays",
+                hint="nothing was changed; if no table needs the file, move it out of the folder by hand",
+            )
+
+
+def _mark(
+    grounds: Grounds, view: TableView, objects: Objects, files: Sequence[MetadataFile], operator: str
+) -> str:
+    paths = [each.path for each in files]
+    now = objects.look(paths)
+    marked = pa.table(
+        {
+            "path": pa.array(paths, pa.string()),
+            "kind": pa.array(["metadata"] * len(paths), pa.string()),
+            "size": now["size"],
+            "stamp": now["stamp"],
+        }
+    )
+    verdict, doomed = new_run_id(clock.now()), DoomedFiles(grounds.state)
+    detail = {"operator": operator, "uuids": {each.path: each.uuid or "" for each in files}}
+    left_by = (
+        "a dropped table" if any(each.uuid != view.uuid for each in files) else "another history of the table"
+    )
+    reason = f"metadata that {left_by} left, claimed by {operator}"
+    doomed.doom(verdict, str(view.ref), view.uuid, CLAIMED, reason, marked, detail, clock.now())
+    doomed.enforce(verdict, clock.now())
+    return verdict

@@ -1,0 +1,296 @@
+"""fsck, told in order: read the table, walk its metadata to the end, list its folders, compare. Changes nothing.
+
+The metadata is read before the folders are listed: what is named then must be there. A table that moved on meanwhile may
+have let go of files that were found missing, so where something is wrong and the table moved, all of it is done again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from lakewarden import clock
+from lakewarden.deletion.foreign_metadata import read_strays, settled, unclaimed
+from lakewarden.deletion.holds import gather
+from lakewarden.deletion.ownership import check_ownership, is_same
+from lakewarden.errors import LakewardenError, NoSuchTable, Refused
+from lakewarden.jobs.deps import Grounds, places_of
+from lakewarden.jobs.fsck import decode as fsck_footers
+from lakewarden.jobs.fsck.findings import NAMED, Checkup, Fault, Finding, Looked, Severity, ordered
+from lakewarden.jobs.fsck.history import (
+    check_history,
+    check_pins,
+    check_stale_statistics,
+    check_version_hint,
+)
+from lakewarden.jobs.fsck.manifests import Evidence, check_files, check_metadata, not_checked
+from lakewarden.jobs.fsck.presence import Presence, look_for, wanted
+from lakewarden.jobs.fsck.repairs import BACKUP
+from lakewarden.jobs.sweep import plan as sweep
+from lakewarden.jobs.sweep.execute import uncommitted
+from lakewarden.jobs.sweep.plan import Fate, Listing
+from lakewarden.model.location import normal, normals, shortest
+from lakewarden.model.progress import Progress, Silent
+from lakewarden.model.table import TableView
+from lakewarden.model.table_name import TableRef
+from lakewarden.policy.resolve import Policy
+from lakewarden.state.pins import Pins
+from lakewarden.state.runs import Journal
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash_batches import LIVE, DoomedFile
+from lakewarden.state.trash_lookup import files_numbered
+from lakewarden.storage.objects import Objects
+from lakewarden.tables.filenames import names_of
+from lakewarden.tables.interface import NoSense, TableFormat
+from lakewarden.tables.jvm import JavaError, is_java, java_reason
+from lakewarden.tables.metadata_walk import DELETES, Survey
+from lakewarden.tables.places import MetadataFile, Places
+
+# A table that is committed to all the time is looked at so often at most.
+_ATTEMPTS = 3
+_HINT_BYTES = 64
+# What Java throws at metadata that is not there or makes no sense, and not at a catalog that does not answer.
+_DAMAGE = (
+    "NotFoundException",
+    "FileNotFoundException",
+    "ChecksumException",
+    "ValidationException",
+    "IllegalArgumentException",
+    "IllegalStateException",
+    "JsonProcessingException",
+    "JsonParseException",
+    "JsonEOFException",
+    "MismatchedInputException",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Examiner:
+    """What a checkup looks with. `resolved` gives a table's policy, for what counts as an old orphan."""
+
+    grounds: Grounds
+    format: TableFormat
+    spark: Any
+    resolved: Callable[[TableView], Policy]
+    progress: Progress = field(default_factory=Silent)
+
+    def examine(self, ref: TableRef, *, deep: bool = False) -> Checkup:
+        began = clock.monotonic()
+        try:
+            view = self.format.view(ref)
+            checkup = self._settled(view, deep)
+        except Exception as error:  # told apart below: only metadata that makes no sense is a finding
+            if not _is_damage(error):
+                raise
+            checkup = _unreadable(ref, error, deep)
+        return replace(checkup, seconds=round(clock.monotonic() - began, 2))
+
+    def _settled(self, view: TableView, deep: bool) -> Checkup:
+        for _ in range(_ATTEMPTS):
+            checkup = self._checkup(view, deep)
+            if checkup.healthy:
+                break
+            newer = self.format.view(view.ref)
+            if is_same(newer, view):
+                break
+            view = newer
+        return checkup
+
+    def _checkup(self, view: TableView, deep: bool) -> Checkup:
+        survey = self.format.survey(view)
+        self.progress.note(
+            f"read {len(survey.manifests.paths):,} manifests of {len(view.snapshots):,} snapshots"
+        )
+        objects = Objects(self.format.write_properties(view.ref))
+        sought = wanted(view, survey)
+        places = self._places(view)
+        elsewhere = shortest(places.not_own(view).values())
+        presence = look_for(objects, shortest(places.own(view).values()), elsewhere, sought, survey.spell)
+        self.progress.note(f"listed {presence.listed:,} files, looked for {len(sought.numbers):,}")
+        evidence = Evidence(view, survey, presence, self._known(view, presence.absent))
+        footers, rows = self._rows(view, presence) if deep else (0, [])
+        findings = [
+            *check_history(view),
+            *self._check_hint(view, objects),
+            *check_metadata(evidence),
+            *check_stale_statistics(view),
+            *check_files(evidence),
+            *rows,
+            *self._check_dangling(evidence),
+            *check_pins(view, Pins(self.grounds.state).live(view.uuid, clock.now())),
+            *self._check_doomed(view, sought.numbers, presence),
+            *self._check_foreign(view, objects, presence),
+            *self._check_orphans(view, survey, presence),
+        ]
+        named = len(np.unique(survey.files.numbers))
+        looked = Looked(len(view.snapshots), len(survey.manifests.paths), named, presence.listed, footers)
+        return Checkup(
+            view.ref,
+            clock.now(),
+            view.current_snapshot_id,
+            view.metadata_location,
+            ordered(findings),
+            looked,
+            deep,
+            0.0,
+        )
+
+    def _known(self, view: TableView, numbers: Any) -> dict[int, DoomedFile]:
+        """What our state says about files that are not there; of one doomed twice, the newest."""
+        return dict(files_numbered(self.grounds.state, view.uuid, numbers)) if len(numbers) else {}
+
+    def _check_hint(self, view: TableView, objects: Objects) -> Iterator[Finding]:
+        path = f"{view.metadata_location.rpartition('/')[0]}/version-hint.text"
+        try:
+            hint = objects.read(path, 0, _HINT_BYTES).decode("utf-8", "replace")
+        except FileNotFoundError:
+            return
+        yield from check_version_hint(view, path, hint)
+
+    def _rows(self, view: TableView, presence: Presence) -> tuple[int, list[Finding]]:
+        if view.current_snapshot_id is None:
+            return 0, []
+        try:
+            files = self.format.files(view.ref, view.current_snapshot_id, None)
+        except LakewardenError as error:
+            return 0, [not_checked(f"the rows of data files: {error.message}", "repair the metadata first")]
+        gone = {normal(path) for path in presence.paths.values()}
+        return fsck_footers.check_rows(self.spark, self.format, view, files, gone, self.progress)
+
+    def _check_dangling(self, evidence: Evidence) -> Iterator[Finding]:
+        """Only where the current snapshot can be read: the library stops at the first file that cannot."""
+        view, current = evidence.view, evidence.current
+        if current is None or not evidence.survey.is_whole(current):
+            return
+        counts = evidence.survey.counts(current)
+        if not any(counts[kind] for kind in DELETES):
+            return
+        try:
+            files = self.format.files(view.ref, current.snapshot_id, None)
+            dangling = self.format.dangling(view.ref, files, "main")
+        except (LakewardenError, *JavaError) as error:
+            reason = error.message if isinstance(error, LakewardenError) else java_reason(error)
+            yield not_checked(
+                f"whether delete files apply to anything: {reason}", "repair what is broken first"
+            )
+            return
+        if dangling:
+            what = f"{len(dangling):,} delete files of the current snapshot apply to no data file"
+            repair = f"`lakewarden run compact-deletes {view.ref}` drops them"
+            paths = tuple(dangling[:NAMED])
+            ids = (current.snapshot_id,)
+            yield Finding(Fault.DANGLING_DELETES, Severity.NOTE, what, repair, len(dangling), paths, ids)
+
+    def _check_doomed(self, view: TableView, named: Any, presence: Presence) -> Iterator[Finding]:
+        """Reap proves every file again and leaves these alone; but that they are doomed says that something was wrong."""
+        groups: dict[str, list[DoomedFile]] = defaultdict(list)
+        there = named[~np.isin(named, presence.absent)]
+        for _, file in files_numbered(self.grounds.state, view.uuid, there, LIVE):
+            groups[file.verdict.id].append(file)
+        for run, files in groups.items():
+            reason = files[0].verdict.reason
+            what = f"{len(files):,} files that run {run} doomed ({reason}) are named by the table"
+            repair = f"reap will not delete them while they are; `lakewarden restore {view.ref} --run {run}` makes sure"
+            paths = tuple(each.path for each in files[:NAMED])
+            yield Finding(Fault.DOOMED_AGAIN, Severity.WARNING, what, repair, len(files), paths)
+
+    def _check_foreign(self, view: TableView, objects: Objects, presence: Presence) -> Iterator[Finding]:
+        groups: dict[str | None, list[tuple[MetadataFile, Refused]]] = defaultdict(list)
+        strays = read_strays(objects, view, dict.fromkeys(_metadata_files(presence), ""))
+        found_here = unclaimed(self.grounds.state, view, strays)
+        for stray in settled(objects, view, found_here, lambda: view):
+            try:
+                check_ownership("check", view, (), [stray])
+            except Refused as error:
+                groups[stray.uuid].append((stray, error))
+        for found in groups.values():
+            refusal = found[0][1]
+            repair = f"{refusal.hint}; until then sweep and reap refuse this table"
+            what = f"the location is shared: {refusal.parts['reason']}"
+            paths = tuple(stray.path for stray, _ in found[:NAMED])
+            yield Finding(Fault.FOREIGN_METADATA, Severity.ERROR, what, repair, len(found), paths)
+
+    def _check_orphans(self, view: TableView, survey: Survey, presence: Presence) -> Iterator[Finding]:
+        """An estimate: other tables are not asked whether they need these files, sweep does that."""
+        if not presence.unnamed.num_rows or not survey.complete:
+            return
+        now, policy = clock.now(), self.resolved(view)
+        doomed = DoomedFiles(self.grounds.state)
+        judged = sweep.judge(
+            Listing(presence.unnamed, now, tuple(shortest(self._places(view).own(view).values()))),
+            named=np.zeros(presence.unnamed.num_rows, dtype=bool),
+            restored=_among(doomed.restored_paths(view.uuid)),
+            doomed=_among(doomed.doomed_paths(view.uuid)),
+            holds=gather(view, self.grounds.state, now),
+            open_runs=self._open_runs(view.ref),
+            young_since=now - policy.hours("orphan_grace_hours"),
+            names=names_of(view),
+            uncommitted=uncommitted(
+                view,
+                presence.unnamed["path"].to_pylist(),
+                policy.hours("snapshot_restart_hours"),
+                now,
+                self.grounds.lake.aliases,
+            ),
+        )
+        yield from orphans(view, policy, judged)
+
+    def _places(self, view: TableView) -> Places:
+        return places_of(self.grounds, self.resolved(view))
+
+    def _open_runs(self, table: TableRef) -> frozenset[str]:
+        found = Journal(self.grounds.state).list(str(table), 1000)
+        return frozenset(run.id for run in found if run.ended_at is None)
+
+
+def orphans(view: TableView, policy: Policy, judged: sweep.Judged) -> Iterator[Finding]:
+    """Files no metadata of the table names, split by whether a sweep may doom them yet."""
+    (old, old_bytes), (young, young_bytes) = judged.fates[Fate.ORPHAN], judged.fates[Fate.YOUNG]
+    if not old + young:
+        return
+    what = (
+        f"{old + young:,} files ({_mb(old_bytes + young_bytes)}) that this table's metadata does not name: {old:,} old enough to be swept "
+        f"({_mb(old_bytes)}), {young:,} younger than {policy.explain('orphan_grace_hours')}"
+    )
+    paths = tuple(judged.orphans["path"][:NAMED].to_pylist())
+    repair = f"`lakewarden plan sweep {view.ref}` tells which of them no other table needs either"
+    yield Finding(Fault.ORPHANS, Severity.NOTE, what, repair, old + young, paths)
+
+
+def _mb(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"
+
+
+def _metadata_files(presence: Presence) -> Iterator[str]:
+    return (path for path in presence.unnamed["path"].to_pylist() if ".metadata.json" in path)
+
+
+def _among(pages: Any) -> Callable[[str], bool]:
+    known = {plain for page in pages for plain in normals(page).to_pylist()}
+    return lambda path: normal(path) in known
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether the table's metadata is at fault, and not the way to it."""
+    if isinstance(error, LakewardenError):
+        cause = error.__cause__
+        if isinstance(error, NoSuchTable) or cause is None:
+            return False
+        return isinstance(cause, NoSense) or is_java(cause, *_DAMAGE)
+    # Some of Java's exceptions come as classes of pyspark's own.
+    kind = type(error)
+    return kind.__module__.startswith("pyspark.errors") and kind.__name__ in _DAMAGE
+
+
+def _unreadable(ref: TableRef, error: Exception, deep: bool) -> Checkup:
+    what = f"the table cannot be opened: {(str(error).splitlines() or [''])[0]}"
+    if isinstance(error.__cause__, NoSense):
+        repair = f"{BACKUP}; nothing else of the table was looked at"
+    else:
+        repair = "bring its newest metadata file back from a backup, or register the newest earlier one that is whole with the catalog"
+    finding = Finding(Fault.UNREADABLE_TABLE, Severity.ERROR, what, repair)
+    return Checkup(ref, clock.now(), None, "", (finding,), Looked(), deep, 0.0)

@@ -1,0 +1,120 @@
+"""What fsck found about a table: values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from lakewarden.model.table_name import TableRef
+
+# So many paths and snapshots of a finding are named; all of them are counted.
+NAMED = 100
+
+
+class Severity(StrEnum):
+    """`error`: a read fails, or gives wrong rows. `warning`: something is lost or about to be. `note`: worth knowing."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class Fault(StrEnum):
+    """What can be wrong; docs/fsck.md has a line for each."""
+
+    UNREADABLE_TABLE = "unreadable-table"
+    MISSING_METADATA = "missing-metadata"
+    UNBOUNDED_LOG = "unbounded-metadata-log"
+    VERSION_HINT = "version-hint"
+    FOREIGN_METADATA = "foreign-metadata"
+    BROKEN_REF = "broken-ref"
+    BROKEN_CURRENT = "broken-current-snapshot"
+    SNAPSHOT_CYCLE = "snapshot-cycle"
+    EXPIRED_PARENT = "expired-parent"
+    OFF_HISTORY = "off-history"
+    BROKEN_PIN = "broken-pin"
+    MISSING_LIST = "missing-manifest-list"
+    UNREADABLE_LIST = "unreadable-manifest-list"
+    SHORT_LIST = "short-manifest-list"
+    REPEATED_MANIFEST = "repeated-manifest"
+    MISSING_MANIFEST = "missing-manifest"
+    TRUNCATED_MANIFEST = "truncated-manifest"
+    UNREADABLE_MANIFEST = "unreadable-manifest"
+    MISCOUNTED_MANIFEST = "miscounted-manifest"
+    MISSING_FILE = "missing-file"
+    WRONG_SIZE = "wrong-size"
+    REPEATED_FILE = "repeated-file"
+    UNREADABLE_FILE = "unreadable-file"
+    WRONG_ROWS = "wrong-row-count"
+    DANGLING_DELETES = "dangling-deletes"
+    MISSING_STATISTICS = "missing-statistics"
+    STALE_STATISTICS = "stale-statistics"
+    DOOMED_AGAIN = "doomed-but-needed"
+    ORPHANS = "orphans"
+    NOT_CHECKED = "not-checked"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong or worth knowing, and what to do about it. Alike ones are one finding with a count."""
+
+    kind: Fault
+    severity: Severity
+    what: str
+    repair: str
+    count: int = 1
+    paths: tuple[str, ...] = ()
+    snapshot_ids: tuple[int, ...] = ()
+
+    @property
+    def path(self) -> str | None:
+        """The first file it is about."""
+        return self.paths[0] if self.paths else None
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """How much was looked at: files that snapshots name, files that lie in the table's folders, footers that were opened."""
+
+    snapshots: int = 0
+    manifests: int = 0
+    files: int = 0
+    listed: int = 0
+    footers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """A table looked over. Nothing was changed."""
+
+    table: TableRef
+    made_at: datetime
+    snapshot_id: int | None
+    metadata_location: str
+    findings: tuple[Finding, ...]
+    looked: Looked
+    deep: bool
+    seconds: float
+
+    def of(self, severity: Severity) -> tuple[Finding, ...]:
+        """The findings of one severity."""
+        return tuple(each for each in self.findings if each.severity is severity)
+
+    @property
+    def healthy(self) -> bool:
+        """Neither an error nor a warning; notes do not count."""
+        return all(each.severity is Severity.NOTE for each in self.findings)
+
+    @property
+    def exit_code(self) -> int:
+        """What the command ends with."""
+        return 0 if self.healthy else 3
+
+
+_ORDER = list(Severity)
+
+
+def ordered(findings: list[Finding]) -> tuple[Finding, ...]:
+    """The worst first; alike ones stay as they were found."""
+    return tuple(sorted(findings, key=lambda each: _ORDER.index(each.severity)))

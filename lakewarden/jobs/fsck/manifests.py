@@ -1,0 +1,430 @@
+"""fsck on lists, manifests and the files they name: what is missing, cut short, contradictory or named twice. Pure.
+
+What was read (a survey) and what is there (a presence) come in; findings go out, each with the snapshots it hurts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import numpy as np
+import pyarrow as pa
+
+from lakewarden.jobs.fsck.findings import NAMED, Fault, Finding, Severity
+from lakewarden.jobs.fsck.presence import Presence
+from lakewarden.jobs.fsck.repairs import BACKUP, drop_files, expire_or_drop, name_once, roll_back, statistics
+from lakewarden.model.location import hashes
+from lakewarden.model.table import TableView, cold_source
+from lakewarden.state.trash_batches import DoomedFile, FileState
+from lakewarden.tables.metadata_walk import DATA, DELETES, KINDS, VECTOR, Broken, Root, Survey
+from lakewarden.tables.reachability import contains
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the checks go by. `known` are files our own state tells something of, by their number."""
+
+    view: TableView
+    survey: Survey
+    presence: Presence
+    known: Mapping[int, DoomedFile] = field(default_factory=dict)
+
+    @property
+    def current(self) -> Root | None:
+        return self.survey.own(self.view.current_snapshot_id)
+
+
+def check_metadata(evidence: Evidence) -> Iterator[Finding]:
+    """The table's own files: the log of earlier metadata files, manifest lists, manifests, statistics."""
+    yield from _check_log(evidence)
+    yield from check_log_bound(evidence.view)
+    yield from _check_broken(evidence)
+    yield from _check_lost(evidence)
+    yield from _check_consumers(evidence)
+    yield from _check_unread(evidence)
+    yield from _check_totals(evidence)
+    yield from _check_records(evidence)
+    yield from _check_manifest_counts(evidence)
+    yield from _check_statistics(evidence)
+
+
+def check_files(evidence: Evidence) -> Iterator[Finding]:
+    """Data files, delete files and deletion vectors that snapshots name."""
+    yield from _check_absent(evidence)
+    yield from _check_sizes(evidence)
+    yield from _check_repeated(evidence)
+
+
+# ------------------------------------------------------------ metadata
+
+
+def _check_log(evidence: Evidence) -> Iterator[Finding]:
+    view, presence = evidence.view, evidence.presence
+    absent = _of(presence, view.metadata_log, presence.absent.tolist())
+    empty = _of(presence, (view.metadata_location, *view.metadata_log), presence.empty)
+    for paths, fault in ((absent, "are gone"), (empty, "are empty")):
+        if paths:
+            what = f"{len(paths):,} of {len(view.metadata_log):,} earlier metadata files that the log names {fault}"
+            repair = "no read needs them; a rollback by metadata file does. " + BACKUP
+            yield Finding(
+                Fault.MISSING_METADATA, Severity.WARNING, what, repair, len(paths), tuple(paths[:NAMED])
+            )
+
+
+# Iceberg keeps so many earlier metadata files in the log unless told otherwise; several times that is a mistake.
+_LOG_DEFAULT, _LOG_MOST = 100, 300
+
+
+def check_log_bound(view: TableView) -> Iterator[Finding]:
+    """Iceberg's own log of metadata files: every commit writes it anew, and what leaves it has to be deleted by someone."""
+    if view.format != "iceberg":
+        return
+    most = _whole(view.properties.get("write.metadata.previous-versions-max"), _LOG_DEFAULT)
+    deletes = view.properties.get("write.metadata.delete-after-commit.enabled", "false").lower() == "true"
+    entries = len(view.metadata_log)
+    bounded = (
+        "'write.metadata.delete-after-commit.enabled'='true', 'write.metadata.previous-versions-max'='100'"
+    )
+    if most > _LOG_MOST or entries > _LOG_MOST:
+        what = f"the log of earlier metadata files has {entries:,} entries and may have {most:,}: every commit writes them all"
+    elif entries >= most and not deletes:
+        what = f"the log of earlier metadata files is full ({entries:,}): every commit leaves a metadata file behind that nothing names"
+    else:
+        return
+    repair = f"ALTER TABLE {view.ref} SET TBLPROPERTIES ({bounded}); what lies there already goes by sweep"
+    yield Finding(Fault.UNBOUNDED_LOG, Severity.NOTE, what, repair, max(entries, 1))
+
+
+def _whole(text: str | None, default: int) -> int:
+    try:
+        return default if text is None else int(text)
+    except ValueError:  # Iceberg would not take it either
+        return default
+
+
+def _check_broken(evidence: Evidence) -> Iterator[Finding]:
+    """Lists and manifests that cannot be read, and those that were read but are gone by now; alike ones together."""
+    groups: dict[tuple[Fault, str, str], list[str]] = defaultdict(list)
+    for each in _broken(evidence):
+        fault = _fault(evidence, each)
+        groups[fault, each.kind, each.reason].append(each.path)
+    for (fault, kind, reason), paths in groups.items():
+        roots = _naming(evidence.survey, kind, paths)
+        what = f"{_counted(len(paths), kind)} cannot be read: {reason}; {needed_by(evidence.view, roots)}"
+        yield Finding(
+            fault,
+            Severity.ERROR,
+            what,
+            _repair_metadata(evidence, roots),
+            len(paths),
+            tuple(paths[:NAMED]),
+            ids_of(roots),
+        )
+
+
+def _broken(evidence: Evidence) -> Iterator[Broken]:
+    yield from evidence.survey.broken
+    told = {each.path for each in evidence.survey.broken}
+    gone = set(evidence.presence.absent.tolist())
+    lists = dict.fromkeys(path for root in evidence.survey.lists.roots for path in root.lists)
+    for path, number in zip(lists, hashes(list(lists)).tolist(), strict=True):
+        if number in gone and path not in told:
+            yield Broken("manifest list", path, "no such file")
+    manifests = evidence.survey.manifests
+    for path, number in zip(manifests.paths.to_pylist(), manifests.numbers.tolist(), strict=True):
+        if number in gone and path not in told:
+            yield Broken("manifest", path, "no such file")
+
+
+def _fault(evidence: Evidence, broken: Broken) -> Fault:
+    number = int(hashes([broken.path])[0])
+    gone = bool(contains(evidence.presence.absent, np.array([number], dtype=np.uint64))[0])
+    if broken.kind == "manifest list":
+        return Fault.MISSING_LIST if gone else Fault.UNREADABLE_LIST
+    if gone:
+        return Fault.MISSING_MANIFEST
+    return Fault.TRUNCATED_MANIFEST if number in evidence.presence.odd else Fault.UNREADABLE_MANIFEST
+
+
+def _naming(survey: Survey, kind: str, paths: Sequence[str]) -> tuple[Root, ...]:
+    if kind == "manifest list":
+        named = set(paths)
+        return tuple(root for root in survey.lists.roots if not named.isdisjoint(root.lists))
+    numbers = np.unique(hashes(list(paths)))
+    return survey.lists.naming(np.flatnonzero(contains(numbers, survey.manifests.numbers)))
+
+
+def _repair_metadata(evidence: Evidence, roots: Sequence[Root]) -> str:
+    if evidence.current not in roots:
+        return f"{BACKUP}; until then expire, sweep and reap refuse this table, because what it needs is not known"
+    view, survey = evidence.view, evidence.survey
+    whole = (each.id for each in reversed(view.snapshots) if survey.is_whole(survey.own(each.id)))
+    newest = next(whole, None)
+    if newest is None:
+        return f"{BACKUP}; no snapshot of the table is whole without it"
+    return f"{BACKUP}; without it the newest snapshot that is whole is {newest}: {roll_back(view, newest)}"
+
+
+def _check_lost(evidence: Evidence) -> Iterator[Finding]:
+    for each in evidence.survey.lost:
+        match each.kind:
+            case "current" | "branch":
+                fault = Fault.BROKEN_CURRENT if each.kind == "current" else Fault.BROKEN_REF
+                severity = Severity.ERROR
+                repair = f"{BACKUP}; if it is lost, take the file that leads there away: readers then find the newest there is"
+            case "schema":
+                fault, severity = Fault.MISSING_METADATA, Severity.ERROR
+                repair = BACKUP
+            case "gap":
+                fault, severity = Fault.MISSING_METADATA, Severity.WARNING
+                repair = f"nothing to do where an expiry stopped half way; else {BACKUP}"
+            case unknown:
+                assert_never(unknown)
+        yield Finding(fault, severity, each.what, repair, paths=(each.path,))
+
+
+def _check_consumers(evidence: Evidence) -> Iterator[Finding]:
+    """A consumer goes on where it stopped: at a snapshot that is there, or at its changelog, or at the next to come.
+
+    That of a colder tier reads nothing: it is there so that nobody's expiry goes past it.
+    """
+    if cold_source(evidence.view.properties):
+        return
+    roots = evidence.survey.lists.roots
+    ids = {root.snapshot_id for root in roots if not root.copy or root.copy.startswith("changelog ")}
+    for ref in evidence.view.refs:
+        if ref.kind == "consumer" and ids and ref.snapshot_id not in ids and ref.snapshot_id < max(ids):
+            what = f"consumer {ref.name} reads snapshot {ref.snapshot_id} next, which the table does not have any more: it cannot go on"
+            repair = f"reset it to a snapshot that is there, or drop it: `CALL sys.reset_consumer(table => '{_short(evidence.view)}', consumerId => '{ref.name}', …)`"
+            yield Finding(Fault.BROKEN_REF, Severity.ERROR, what, repair, snapshot_ids=(ref.snapshot_id,))
+
+
+def _check_unread(evidence: Evidence) -> Iterator[Finding]:
+    for each in evidence.survey.unread:
+        yield not_checked(each)
+    unsure = evidence.survey.unsure()
+    if unsure:
+        what = f"which files of {_counted(len(unsure), 'snapshot')} are live: what cannot be read may delete what the rest adds"
+        yield not_checked(what, "repair the metadata first")
+
+
+def _check_totals(evidence: Evidence) -> Iterator[Finding]:
+    """A list that was cut short at the end of a block reads as a shorter one; the snapshot knows how many files it has."""
+    view, survey = evidence.view, evidence.survey
+    head = view.snapshot(view.current_snapshot_id) if view.current_snapshot_id is not None else None
+    root = evidence.current
+    if head is None or root is None or not survey.is_whole(root):
+        return
+    counts = survey.counts(root)
+    found = {"data": counts[DATA], "delete": sum(counts[kind] for kind in DELETES)}
+    for name, number in found.items():
+        told = head.summary.get(f"total-{name}-files", "")
+        if told.isdigit() and number < int(told):
+            what = f"snapshot {head.id} says it has {int(told):,} {name} files, its manifests name {number:,}: its manifest list may be cut short"
+            yield Finding(
+                Fault.SHORT_LIST,
+                Severity.WARNING,
+                what,
+                f"compare {head.manifest_list} with a backup; some writers miscount in summaries, then the rows are all there",
+                paths=(head.manifest_list,),
+                snapshot_ids=(head.id,),
+            )
+
+
+def _check_records(evidence: Evidence) -> Iterator[Finding]:
+    """A manifest that adds files or one that deletes some is missing from a list, or is another than it was."""
+    survey = evidence.survey
+    told = [each for each in survey.lists.roots if each.records is not None and survey.is_whole(each)]
+    wrong = [each for each in told if survey.records(each) != each.records]
+    if wrong:
+        first = wrong[-1]
+        rows = f"the newest says {first.records:,} rows, its manifests add up to {survey.records(first):,}"
+        what = f"{_counted(len(wrong), 'snapshot')} with another number of rows than the manifests have ({rows}); {needed_by(evidence.view, wrong)}"
+        repair = "compare its manifest lists with a backup; where a writer miscounted, the rows are all there"
+        paths = first.lists
+        yield Finding(Fault.SHORT_LIST, Severity.WARNING, what, repair, len(wrong), paths, ids_of(wrong))
+
+
+def _check_manifest_counts(evidence: Evidence) -> Iterator[Finding]:
+    survey, manifests = evidence.survey, evidence.survey.manifests
+    wrong = np.flatnonzero(
+        (manifests.found >= 0) & (manifests.live >= 0) & (manifests.found != manifests.live)
+    )
+    for each in wrong.tolist():
+        roots = survey.lists.naming(np.array([each]))
+        what = f"a manifest names {manifests.found[each]:,} live files, its list says {manifests.live[each]:,}; {needed_by(evidence.view, roots)}"
+        yield Finding(
+            Fault.MISCOUNTED_MANIFEST,
+            Severity.ERROR,
+            what,
+            _repair_metadata(evidence, roots),
+            paths=(manifests.paths[each].as_py(),),
+            snapshot_ids=ids_of(roots),
+        )
+
+
+def _check_statistics(evidence: Evidence) -> Iterator[Finding]:
+    presence, told = evidence.presence, evidence.view.statistics
+    named = [*(path for _, path in told), *evidence.survey.statistics]
+    paths = _of(presence, named, presence.absent.tolist())
+    if paths:
+        ids = tuple(snapshot_id for snapshot_id, path in told if path in paths)
+        what = f"{_counted(len(paths), 'statistics file')} that the metadata names cannot be found"
+        repair = f"queries lose them for planning, no rows; make them anew: {statistics(evidence.view)}"
+        yield Finding(
+            Fault.MISSING_STATISTICS,
+            Severity.WARNING,
+            what,
+            repair,
+            len(paths),
+            tuple(paths[:NAMED]),
+            ids[:NAMED],
+        )
+
+
+# ------------------------------------------------------------ files
+
+
+def _check_absent(evidence: Evidence) -> Iterator[Finding]:
+    """Grouped by whether the current snapshot needs them, and by what is known about where they went."""
+    numbers = evidence.presence.among(np.unique(evidence.survey.files.numbers))
+    groups: dict[tuple[bool, str], list[int]] = defaultdict(list)
+    current = evidence.survey.needed_by(evidence.current, numbers)
+    for number, needed in zip(numbers.tolist(), current.tolist(), strict=True):
+        groups[needed, went(evidence.known.get(number))].append(number)
+    for (_, story), members in sorted(groups.items(), reverse=True):
+        roots = evidence.survey.needing(np.array(members, dtype=np.uint64))
+        what = f"{_kinds(evidence.survey, members)} cannot be found; {needed_by(evidence.view, roots)}{story}"
+        yield _about_files(Fault.MISSING_FILE, evidence, members, what, roots)
+
+
+def _check_sizes(evidence: Evidence) -> Iterator[Finding]:
+    mine = np.unique(evidence.survey.files.numbers)
+    odd = np.array(sorted(evidence.presence.odd), dtype=np.uint64)
+    odd = odd[contains(mine, odd)]
+    current = evidence.survey.needed_by(evidence.current, odd)
+    for members in (odd[current].tolist(), odd[~current].tolist()):
+        if not members:
+            continue
+        roots = evidence.survey.needing(np.array(members, dtype=np.uint64))
+        first = members[0]
+        told = int(evidence.survey.files.sizes[evidence.survey.files.numbers == first][0])
+        sizes = f"the first has {evidence.presence.odd[first]:,} bytes, the metadata says {told:,}"
+        what = f"{_kinds(evidence.survey, members)} with another size than the metadata's, cut off or overwritten ({sizes}); {needed_by(evidence.view, roots)}"
+        yield _about_files(Fault.WRONG_SIZE, evidence, members, what, roots)
+
+
+def _about_files(
+    fault: Fault, evidence: Evidence, members: Sequence[int], what: str, roots: tuple[Root, ...]
+) -> Finding:
+    paths = tuple(evidence.presence.paths[each] for each in members[:NAMED])
+    repair = _repair_files(evidence.view, roots)
+    return Finding(fault, Severity.ERROR, what, repair, len(members), paths, ids_of(roots))
+
+
+def _repair_files(view: TableView, roots: Sequence[Root]) -> str:
+    ids = {each.snapshot_id for each in roots if not each.copy}
+    on_branch = any(ref.kind == "branch" and ref.snapshot_id in ids and not ref.has_copy for ref in view.refs)
+    if on_branch or view.current_snapshot_id in ids or any(each.copy.startswith("branch ") for each in roots):
+        return f"{BACKUP}; if it is lost, so are its rows: {drop_files(view)}"
+    return f"{BACKUP}; or {expire_or_drop(view, roots)}"
+
+
+def went(file: DoomedFile | None) -> str:
+    """What our state knows of a file that is not there."""
+    if file is None:
+        return ""
+    verdict, at = file.verdict, f" at {file.ended_at:%Y-%m-%d %H:%M} UTC" if file.ended_at else ""
+    doomed = f"doomed by {verdict.id} ({verdict.reason})"
+    match file.state:
+        case FileState.ERASED:
+            return f"; {doomed} and deleted by run {file.run_id}{at}"
+        case FileState.MISSING:
+            return f"; {doomed}, run {file.run_id} found it gone{at}"
+        case FileState.RESTORED:
+            return f"; {doomed}, then {file.note or 'restored'}{at}: it went afterwards, and no run of ours deleted it"
+        case _:
+            return f"; {doomed}, but no run of ours deleted it"
+
+
+def _check_repeated(evidence: Evidence) -> Iterator[Finding]:
+    """Rows that a reader sees twice."""
+    view, survey = evidence.view, evidence.survey
+    for found, fault, noun, paths_of in (
+        (survey.listed_twice(), Fault.REPEATED_MANIFEST, "manifest", survey.manifests.paths.take),
+        (survey.named_twice(), Fault.REPEATED_FILE, "file", survey.spell),
+    ):
+        if not found:
+            continue
+        members = np.unique(np.concatenate(list(found.values())))
+        paths = tuple(
+            paths_of(pa.array(members) if noun == "manifest" else members[:NAMED]).to_pylist()[:NAMED]
+        )
+        roots = tuple(found)
+        what = f"{_counted(len(members), noun)} named twice in one snapshot: their rows are read twice; {needed_by(view, roots)}"
+        yield Finding(fault, Severity.ERROR, what, name_once(view), len(members), paths, ids_of(roots))
+
+
+# ------------------------------------------------------------ words
+
+
+def needed_by(view: TableView, roots: Sequence[Root]) -> str:
+    """Who is hurt, the current snapshot first."""
+    if not roots:
+        return "no snapshot needs it"
+    hurt, heads = {each.snapshot_id for each in roots if not each.copy}, []
+    if view.current_snapshot_id in hurt:
+        heads.append(f"the current snapshot {view.current_snapshot_id}")
+    refs = [ref for ref in view.refs if not ref.has_copy]
+    heads += [f"{ref.kind} {ref.name}" for ref in refs if ref.name != "main" and ref.snapshot_id in hurt]
+    heads += dict.fromkeys(each.copy for each in roots if each.copy)
+    named = {view.current_snapshot_id, *(ref.snapshot_id for ref in refs)}
+    older = len(hurt - named)
+    if older:
+        heads.append(_counted(older, "older snapshot" if not heads else "other snapshot"))
+    needs = "needs" if len(heads) == 1 and older < 2 else "need"
+    shown = heads if len(heads) <= 5 else [*heads[:4], f"{len(heads) - 4:,} more"]
+    return f"{' and '.join(filter(None, (', '.join(shown[:-1]), shown[-1])))} {needs} it"
+
+
+def ids_of(roots: Sequence[Root]) -> tuple[int, ...]:
+    """Of the table's own history, as many as a finding names."""
+    return tuple(each.snapshot_id for each in roots if not each.copy)[:NAMED]
+
+
+def not_checked(
+    what: str, repair: str = "what it names was not checked, nor which files are orphans"
+) -> Finding:
+    return Finding(Fault.NOT_CHECKED, Severity.NOTE, f"not checked: {what}", repair)
+
+
+def _of(presence: Presence, paths: Iterable[str], numbers: Iterable[int]) -> list[str]:
+    """Of these paths, those whose numbers are among the given ones."""
+    wanted, chosen = set(numbers), list(paths)
+    found = zip(chosen, hashes(pa.array(chosen, pa.string())).tolist(), strict=True)
+    return [path for path, number in found if number in wanted]
+
+
+def _kinds(survey: Survey, members: Sequence[int]) -> str:
+    """`3 data files and 1 deletion vector`: how often each kind names them."""
+    rows = contains(np.array(members, dtype=np.uint64), survey.files.numbers)
+    parts = []
+    for kind, word in enumerate(KINDS):
+        count = len(np.unique(survey.files.numbers[rows & (survey.files.kinds == kind)]))
+        if count:
+            parts.append(_counted(count, word if kind != VECTOR else "file of deletion vectors"))
+    return " and ".join(parts)
+
+
+def _counted(count: int, noun: str) -> str:
+    if count == 1:
+        return f"1 {noun}"
+    head, of, rest = noun.partition(" of ")
+    return f"{count:,} {head}s{of}{rest}"
+
+
+def _short(view: TableView) -> str:
+    return view.ref.short

@@ -1,0 +1,72 @@
+"""What to do about a finding, in the words of the table's own format. Nothing here does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakewarden.jobs.fsck.findings import NAMED
+from lakewarden.model.table import TableView
+from lakewarden.tables.metadata_walk import Root
+
+BACKUP = "bring it back from a backup, or from an older version of the object where the bucket keeps them"
+
+
+def roll_back(view: TableView, snapshot_id: int) -> str:
+    """How to make an earlier snapshot the current one."""
+    if _is_paimon(view):
+        call = f"`CALL sys.rollback(table => '{_short(view)}', snapshot => {snapshot_id})`"
+        return f"{call}, which deletes the newer ones; their files stay until a sweep"
+    return f"`CALL {view.ref.catalog}.system.rollback_to_snapshot('{_short(view)}', {snapshot_id})`"
+
+
+def drop_files(view: TableView) -> str:
+    """How a file that is lost leaves the table."""
+    if _is_paimon(view):
+        call = f"`CALL sys.remove_unexisting_files(table => '{_short(view)}')`"
+        return f"{call} drops those that are not there, so that the rest can be read"
+    return "`table.newDelete().deleteFile(path).commit()` drops it, so that the rest can be read"
+
+
+def expire_or_drop(view: TableView, roots: Sequence[Root]) -> str:
+    """How everything that needs a lost file leaves the table, where the current snapshot does not need it."""
+    ids = [each.snapshot_id for each in roots if not each.copy]
+    copies = list(dict.fromkeys(each.copy for each in roots if each.copy.startswith("tag ")))
+    if not ids and not copies:
+        return f"let it be until {roots[0].copy} expires" if roots else "let it be"
+    if any(ref.snapshot_id in ids and not ref.has_copy for ref in view.refs if ref.kind != "consumer"):
+        copies.append("the tags that need it")
+    drop = f"drop {', '.join(copies[:5])}{' …' if len(copies) > 5 else ''}" if copies else ""
+    if not ids:
+        return drop
+    then = f"{drop}, then " if drop else ""
+    return f"{then}expire the snapshots that need it: `lakewarden run expire {view.ref} {_only(view, ids)}`"
+
+
+def _only(view: TableView, ids: Sequence[int]) -> str:
+    """Where snapshots leave in order, those before them go as well."""
+    if not view.in_order:
+        return f"--set snapshot_ids={','.join(str(each) for each in ids[:NAMED])}"
+    newer = sum(each.id > max(ids) for each in view.snapshots)
+    return f"--set snapshot_retention_hours=0 --set snapshot_min_retained={newer}"
+
+
+def name_once(view: TableView) -> str:
+    """How a file that is named twice is named once."""
+    if _is_paimon(view):
+        return "write its partition anew with each row once: `INSERT OVERWRITE` the partition with its distinct rows"
+    return "drop and add it again in one transaction: `newDelete().deleteFile(path)` takes every entry of it away, `newAppend().appendFile(…)` adds one"
+
+
+def statistics(view: TableView) -> str:
+    """How statistics are made."""
+    if _is_paimon(view):
+        return f"`ANALYZE TABLE {_short(view)} COMPUTE STATISTICS`"
+    return f"`CALL {view.ref.catalog}.system.compute_table_stats('{_short(view)}')`"
+
+
+def _is_paimon(view: TableView) -> bool:
+    return view.format == "paimon"
+
+
+def _short(view: TableView) -> str:
+    return view.ref.short

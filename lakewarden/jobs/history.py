@@ -1,0 +1,192 @@
+"""compact-history: what expired snapshots said, folded month by month into ranges that point to a detail.
+
+Only entries outside the active window are folded, and none of a snapshot the table still has. A month that was folded
+before is folded anew with what came since. The table itself is not touched. Where a process stops:
+
+    before a month's transaction   its entries are where they were; a detail written to a file is named by nothing
+    after it                       they are in the detail, and nowhere else
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from lakewarden import clock
+from lakewarden.errors import Refused, Unreachable
+from lakewarden.jobs.compact.cleanup import discard_replaced_history
+from lakewarden.jobs.deps import Grounds
+from lakewarden.jobs.recovery import Settled
+from lakewarden.jobs.run_context import HistoryStep, Outcome, Prepared, RunContext
+from lakewarden.lineage.detail import month_of
+from lakewarden.lineage.history import Folded, History
+from lakewarden.model.actions import FoldHistory
+from lakewarden.model.plan import Bounds, Plan, count_spared
+from lakewarden.model.run import Job, Run, RunState
+from lakewarden.model.table import TableView
+from lakewarden.policy.resolve import Policy
+from lakewarden.rewrite.read.store import MissingSource, Store
+from lakewarden.state.archive import Archive
+from lakewarden.state.database import State
+from lakewarden.state.history import FoldLost, HistoryIndex
+
+log = logging.getLogger(__name__)
+
+# Where details go that are kept in the table's own folder. Names that begin with an underscore are passed over by every
+# tool that looks for orphans, this one's sweep too.
+_FOLDER = "metadata"
+PREFIX = "_lakewarden-history-"
+
+
+def plan(
+    view: TableView,
+    archived: Mapping[int, datetime],
+    folded: Mapping[str, int],
+    policy: Policy,
+    now: datetime,
+) -> Plan:
+    """Archived entries outside the window, by month; every other one is spared, with its reason.
+
+    `archived` are the moments of commits by id, `folded` how many entries the detail of a month has already.
+    """
+    empty = Plan(
+        job=Job.COMPACT_HISTORY,
+        table=view.ref,
+        made_at=now,
+        bounds=Bounds(view.current_snapshot_id, "main", 0),
+        policy_hash=policy.hash(),
+        reason="",
+    )
+    if not policy.bool("history_compaction_enabled"):
+        return replace(empty, reason=f"switched off: {policy.explain('history_compaction_enabled')}")
+    live = {each.id for each in view.snapshots}
+    window = policy.explain("snapshot_retention_hours")
+    since = now - policy.hours("snapshot_retention_hours")
+    months: dict[str, list[int]] = defaultdict(list)
+    spared = []
+    for id_, at in archived.items():
+        if id_ in live:
+            spared.append(("entry", 1, 0, "the table still has its snapshot"))
+        elif at >= since:
+            spared.append(("entry", 1, 0, f"inside the active window: {window}"))
+        else:
+            months[month_of(at)].append(id_)
+    why = f"older than {window}"
+    actions = tuple(
+        FoldHistory(month, tuple(sorted(months[month])), folded.get(month, 0), why)
+        for month in sorted(months)
+    )
+    return replace(
+        empty, actions=actions, spared=count_spared(spared), reason=_summary(actions, len(archived))
+    )
+
+
+def _summary(actions: tuple[FoldHistory, ...], archived: int) -> str:
+    if not actions:
+        return f"none of {archived:,} archived entries is old enough" if archived else "no archived entries"
+    return f"{sum(each.entries for each in actions):,} of {archived:,} archived entries are folded"
+
+
+def prepare(grounds: Grounds, view: TableView, policy: Policy, now: datetime) -> Prepared:
+    archived = Archive(grounds.state).moments(view.uuid)
+    folded = {each.month: each.entries for each in HistoryIndex(grounds.state).details(view.uuid)}
+    return Prepared(plan(view, archived, folded, policy, now), view, policy)
+
+
+def history_of(state: State, view: TableView) -> History:
+    """The table's history, with details that lie in its own folder."""
+    return History(state, lambda path: _fetch(Store(view.io), path))
+
+
+def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+    """A transaction a month."""
+    view, months = prepared.view, folds(prepared.plan)
+    history = history_of(grounds.state, view)
+    keep = _keeper(view) if grounds.history == "table" else None
+    done: list[Folded] = []
+    lost = ""
+    context.progress.begin(f"{prepared.plan.job} {view.ref}", 0)
+    try:
+        for each in months:
+            context.stop.check()
+            context.step(HistoryStep.FOLDING, {"month": each.month, "entries": each.entries})
+            try:
+                made = history.fold(
+                    each.month,
+                    each.snapshot_ids,
+                    table=str(view.ref),
+                    table_uuid=view.uuid,
+                    run_id=context.run_id,
+                    now=clock.now(),
+                    keep=keep,
+                )
+            except FoldLost as error:
+                lost = str(error)
+                continue
+            context.step(HistoryStep.FOLDED, {"month": each.month, "detail": made.detail.id})
+            done.append(made)
+            _discard(grounds.state, view, made)
+    finally:
+        context.progress.end()
+    if not done:
+        return Outcome(RunState.LOST_RACE, lost)
+    return Outcome(RunState.PARTIAL if lost else RunState.DONE, lost, _counters(done))
+
+
+def folds(made: Plan) -> list[FoldHistory]:
+    return [action for action in made.actions if isinstance(action, FoldHistory)]
+
+
+def settle(grounds: Grounds, run: Run) -> Settled:
+    """How a run that its process left really ended: the details it made tell."""
+    made, planned = HistoryIndex(grounds.state).made_by(run.id), len(run.plan.get("actions", ()))
+    if not made:
+        return Settled(RunState.FAILED, "nothing had been folded")
+    if made < planned:
+        return Settled(RunState.PARTIAL, f"{made} of {planned} months had been folded")
+    return Settled(RunState.DONE, "every month had been folded")
+
+
+def _counters(done: list[Folded]) -> dict[str, int]:
+    return {
+        "entries_folded": sum(each.entries for each in done),
+        "months_folded": len(done),
+        "ranges": sum(len(each.detail.ranges) for each in done),
+        "detail_bytes": sum(each.detail.bytes for each in done),
+    }
+
+
+def _keeper(view: TableView) -> Callable[[str, bytes], str]:
+    """Writes a detail under a name that no other run has. It is whole before the index names it."""
+
+    def keep(name: str, content: bytes) -> str:
+        path = f"{view.location.rstrip('/')}/{_FOLDER}/{PREFIX}{name}.parquet"
+        with Store(view.io).create(path) as out:
+            out.write(content)
+        return path
+
+    return keep
+
+
+def _fetch(store: Store, path: str) -> bytes | None:
+    try:
+        with store.open(path) as source:
+            return bytes(source.read())
+    except MissingSource as error:
+        if error.gone:
+            return None
+        raise Unreachable(what=path, reason=error.reason) from error
+
+
+def _discard(state: State, view: TableView, made: Folded) -> None:
+    """The file of the detail that was replaced. That it stays is litter, and nothing worse."""
+    if made.replaced is None or made.replaced.path is None:
+        return
+    named = [each.path for each in HistoryIndex(state).details(view.uuid) if each.path is not None]
+    try:
+        discard_replaced_history(view.io, [made.replaced.path], named)
+    except (OSError, Refused) as error:
+        log.warning("the replaced detail %s stays: %s", made.replaced.path, error)

@@ -1,0 +1,1 @@
+"""expire-partitions: plan and execute."""

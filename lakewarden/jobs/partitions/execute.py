@@ -1,0 +1,110 @@
+"""expire-partitions, told in order: read the partitions, plan, journal the commit, drop them in one snapshot.
+
+Where a process stops:
+
+    before the commit is begun   nothing happened
+    after it                     the table tells, by run id, whether it happened; the next run settles it
+
+Only files that were planned leave. A row that is written into such a partition meanwhile stays, and goes when a later plan
+has it. No file is deleted here: they are doomed when the snapshots that still name them expire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from lakewarden import clock
+from lakewarden.errors import CommitLost, CommitNotSent, CommitRefused, CommitUnknown
+from lakewarden.jobs.expire.plan import refuse_other_clock
+from lakewarden.jobs.partitions import plan as expire_partitions
+from lakewarden.jobs.run_context import Outcome, Prepared, RunContext, StepName
+from lakewarden.lineage.summary import Lineage
+from lakewarden.model.plan import Plan
+from lakewarden.model.run import RunState
+from lakewarden.model.table import TableView
+from lakewarden.policy.resolve import Policy
+from lakewarden.tables.interface import Dropped, PartitionSet, TableFormat
+
+# How often others may change the same files before the run gives up.
+_ATTEMPTS = 5
+
+
+def prepare(format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
+    """What is switched off is not even read."""
+    if expire_partitions.switched_off(policy):
+        return Prepared(expire_partitions.plan(view, None, policy, now), view, policy)
+    if not expire_partitions.by_call(policy):
+        refuse_other_clock("expire partitions of", view, now)
+    found = format_.partitions(view, policy.maybe_text("partition_where"))
+    return Prepared(expire_partitions.plan(view, found, policy, now), view, policy, more=found)
+
+
+def execute(prepared: Prepared, context: RunContext) -> Outcome:
+    """One commit; planned anew, for the same partitions at most, where others changed their files first."""
+    first, begun = prepared.plan, 0
+    context.progress.begin(f"{first.job} {prepared.view.ref}", 0)
+    try:
+        for attempt in range(_ATTEMPTS):
+            context.stop.check()
+            groups = list(range(begun, begun + len(prepared.plan.actions)))
+            begun += len(groups)
+            try:
+                dropped = _attempt(prepared, context, attempt, groups)
+                return Outcome(RunState.DONE, "", _counters(prepared.plan, dropped), (dropped.snapshot_id,))
+            except (CommitRefused, CommitNotSent) as error:
+                return Outcome(RunState.FAILED, error.message)
+            except CommitUnknown as error:
+                return Outcome(RunState.UNKNOWN, error.message)
+            except CommitLost as error:
+                context.step(StepName.DISCARDED, {"groups": groups, "reason": error.message})
+                context.progress.note(f"{error.message}: planning again")
+            prepared = _again(prepared, first, context)
+            if prepared.plan.empty:
+                return Outcome(RunState.NOTHING_TO_DO, "none of the partitions is there, or to go, any more")
+        return Outcome(RunState.LOST_RACE, f"others changed the same files first, {_ATTEMPTS} times")
+    finally:
+        context.progress.end()
+
+
+def _again(prepared: Prepared, first: Plan, context: RunContext) -> Prepared:
+    view = context.format.view(prepared.view.ref)
+    made = prepare(context.format, view, prepared.policy, clock.now())
+    return Prepared(expire_partitions.only(made.plan, first), view, prepared.policy, more=made.more)
+
+
+def _attempt(prepared: Prepared, context: RunContext, attempt: int, groups: list[int]) -> Dropped:
+    view, plan = prepared.view, prepared.plan
+    found: PartitionSet = prepared.more
+    summary = _lineage(plan, context, attempt).summary()
+    keys = {key: summary[key] for key in ("lineage.run_id", "lineage.group")}
+    context.step(StepName.COMMITTING, {"groups": groups, "outputs": [], "summary": keys})
+    ids = [each.partition_id for each in expire_partitions.drops(plan)]
+    dropped = context.format.drop_partitions(view.ref, found, ids, summary)
+    context.step(StepName.COMMITTED, {"groups": groups, "snapshot_id": dropped.snapshot_id})
+    return dropped
+
+
+def _lineage(plan: Plan, context: RunContext, attempt: int) -> Lineage:
+    drops, base = expire_partitions.drops(plan), plan.bounds.base_snapshot_id
+    return Lineage(
+        operation="partition-expiry",
+        run_id=context.run_id,
+        policy_hash=plan.policy_hash,
+        trigger=context.trigger,
+        input_snapshot_ids=[] if base is None else [base],
+        row_count=sum(each.rows for each in drops),
+        bytes_compressed=sum(each.bytes for each in drops),
+        group=str(attempt),
+    )
+
+
+def _counters(plan: Plan, dropped: Dropped) -> Mapping[str, Any]:
+    return {
+        "partitions_dropped": len(plan.actions),
+        "files_dropped": dropped.files,
+        "rows_dropped": dropped.rows,
+        "bytes_dropped": dropped.bytes,
+        "commits": 1,
+    }

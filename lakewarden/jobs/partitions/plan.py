@@ -1,0 +1,312 @@
+"""expire-partitions: which partitions leave the table, and why every other one stays. A pure plan.
+
+A partition goes when its age is over the policy's, counted from the end of the time it names or from its last change; or,
+for one call, because it was asked for by name or by a filter. One whose time cannot be read stays, and is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from lakewarden.errors import PolicyError, Refused
+from lakewarden.model.actions import DropPartition
+from lakewarden.model.files import KeyKind, LivePartition, PartitionKey
+from lakewarden.model.plan import Bounds, Plan, count_spared
+from lakewarden.model.run import Job
+from lakewarden.model.table import TableView
+from lakewarden.policy.periods import (
+    Formatter,
+    NoTime,
+    Text,
+    WrongFormat,
+    as_text,
+    by_name,
+    counted_end,
+    filled,
+    references,
+)
+from lakewarden.policy.resolve import Policy
+from lakewarden.tables.interface import PartitionSet
+
+_MAIN = "main"
+_SHOWN = 3
+_TIMES = (KeyKind.YEAR, KeyKind.MONTH, KeyKind.DAY, KeyKind.HOUR, KeyKind.MOMENT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What becomes of one partition: `goes` because of `reason`, or stays because of it."""
+
+    partition: LivePartition
+    goes: bool
+    reason: str
+    at: datetime | None = None
+    named: bool = False  # told by name and not only counted, because its time cannot be read
+
+
+Judge = Callable[[LivePartition], _Judged]
+
+
+def switched_off(policy: Policy) -> str:
+    """Why there is nothing to plan, whatever the table has; empty when there may be."""
+    if by_call(policy) or policy.bool("partition_expiry_enabled"):
+        return ""
+    return f"switched off: {policy.explain('partition_expiry_enabled')}"
+
+
+def by_call(policy: Policy) -> bool:
+    """Whether this one call names the partitions, so that neither age nor switch is asked."""
+    return bool(policy.columns("partition_list")) or policy.maybe_text("partition_where") is not None
+
+
+def plan(view: TableView, found: PartitionSet | None, policy: Policy, now: datetime) -> Plan:
+    """Partitions past their time; every other one is spared, with its reason. `found` is None where it is switched off."""
+    empty = Plan(
+        job=Job.EXPIRE_PARTITIONS,
+        table=view.ref,
+        made_at=now,
+        bounds=Bounds(None if found is None else found.snapshot_id, _MAIN, 0),
+        policy_hash=policy.hash(),
+        reason="",
+    )
+    if found is None:
+        return replace(empty, reason=switched_off(policy))
+    if not found.partitions:
+        return replace(empty, reason="the table is empty")
+    if not any(each.keys for each in found.partitions):
+        whole = [("partition", 1, each.bytes, "the table is not partitioned") for each in found.partitions]
+        return replace(empty, reason="the table is not partitioned", spared=count_spared(whole))
+    judge = _judge(view, found, policy, now)
+    judged = [judge(each) for each in found.partitions]
+    going = sorted((each for each in judged if each.goes), key=_oldest_first)
+    _refuse_all(view, going, judged, policy)
+    limit = policy.maybe_int("partition_expire_limit")
+    chosen, rest = going[:limit], going[len(going[:limit]) :]
+    left = policy.explain("partition_expire_limit")
+    return replace(
+        empty,
+        actions=tuple(_action(each) for each in chosen),
+        spared=count_spared(
+            [
+                *_spared(each for each in judged if not each.goes),
+                *(("partition", 1, each.partition.bytes, f"left for the next run: {left}") for each in rest),
+            ]
+        ),
+        reason=_summary(chosen, found, policy),
+        cut_short=f"{len(rest)} more would expire: {left}" if rest else "",
+    )
+
+
+def only(made: Plan, earlier: Plan) -> Plan:
+    """A plan made again, without partitions that the first one did not name: a run never does more than was planned."""
+    named = {(each.spec_id, each.partition) for each in drops(earlier)}
+    kept = tuple(each for each in drops(made) if (each.spec_id, each.partition) in named)
+    return replace(made, actions=kept)
+
+
+def drops(made: Plan) -> list[DropPartition]:
+    return [each for each in made.actions if isinstance(each, DropPartition)]
+
+
+# ------------------------------------------------------------ by whom a partition is judged
+
+
+def _judge(view: TableView, found: PartitionSet, policy: Policy, now: datetime) -> Judge:
+    listed, where = policy.columns("partition_list"), policy.maybe_text("partition_where")
+    if listed and where is not None:
+        reason = (
+            f"{policy.explain('partition_list')} and {policy.explain('partition_where')} cannot both say it"
+        )
+        raise PolicyError(key="partition_where", reason=reason)
+    if listed:
+        return _by_list(found, policy)
+    if where is not None:
+        return _by_filter(found, policy)
+    if policy.text("partition_expiry_strategy") == "update-time":
+        return _by_change(policy, now)
+    return _by_value(view, found, policy, now)
+
+
+def _by_list(found: PartitionSet, policy: Policy) -> Judge:
+    wanted = [frozenset(_parts(each)) for each in policy.columns("partition_list")]
+    known = {part.partition("=")[0] for each in found.partitions for part in _names(each)}
+    for item in policy.columns("partition_list"):
+        for part in _parts(item):
+            if "=" not in part or part.partition("=")[0] not in known:
+                reason = f"found {item!r}; write a partition as {found.partitions[0].path}, or a part of that"
+                raise PolicyError(key="partition_list", reason=reason)
+
+    def judge(each: LivePartition) -> _Judged:
+        names = _names(each)
+        if any(item <= names for item in wanted):
+            return _Judged(each, True, "asked for by partition_list (call)")
+        return _Judged(each, False, "not in partition_list (call)")
+
+    return judge
+
+
+def _parts(path: str) -> list[str]:
+    return [each.strip() for each in path.split("/") if each.strip()]
+
+
+def _names(each: LivePartition) -> frozenset[str]:
+    """Its parts as its path writes them, and as people do."""
+    plain = (f"{key.name}={'null' if as_text(key) is None else as_text(key)}" for key in each.keys)
+    return frozenset([*_parts(each.path), *plain])
+
+
+def _by_filter(found: PartitionSet, policy: Policy) -> Judge:
+    matching = found.matching
+    if matching is None:
+        raise AssertionError("partitions were read without the filter")
+
+    def judge(each: LivePartition) -> _Judged:
+        goes = each.id in matching
+        return _Judged(
+            each, goes, f"{'matches' if goes else 'does not match'} {policy.explain('partition_where')}"
+        )
+
+    return judge
+
+
+def _by_change(policy: Policy, now: datetime) -> Judge:
+    ttl, told = policy.hours("partition_ttl_hours"), policy.explain("partition_ttl_hours")
+
+    def judge(each: LivePartition) -> _Judged:
+        if each.changed_at is None:
+            return _Judged(each, False, "when it last changed is not known")
+        goes = each.changed_at <= now - ttl
+        return _Judged(each, goes, f"{'unchanged for' if goes else 'changed within'} {told}", each.changed_at)
+
+    return judge
+
+
+def _by_value(view: TableView, found: PartitionSet, policy: Policy, now: datetime) -> Judge:
+    ttl, told = policy.hours("partition_ttl_hours"), policy.explain("partition_ttl_hours")
+    end_of = _reader(_newest_keys(view, found), found, policy)
+
+    def judge(each: LivePartition) -> _Judged:
+        if not each.keys:
+            return _Judged(each, False, "written before the table was partitioned")
+        try:
+            end = end_of(each)
+        except NoTime as error:
+            return _Judged(each, False, str(error), named=True)
+        goes = end <= now - ttl
+        words = "its time has been over for" if goes else "its time has not been over for"
+        return _Judged(each, goes, f"{words} {told}", end)
+
+    return judge
+
+
+def _newest_keys(view: TableView, found: PartitionSet) -> tuple[PartitionKey, ...]:
+    """The partition columns that count: those of the current spec, or of the newest that still has files."""
+    keyed = [each for each in found.partitions if each.keys]
+    newest = max(keyed, key=lambda each: (each.spec_id == view.current_spec_id, each.spec_id))
+    return newest.keys
+
+
+def _reader(
+    newest: tuple[PartitionKey, ...], found: PartitionSet, policy: Policy
+) -> Callable[[LivePartition], datetime]:
+    """How the end of a partition's time is read. NoTime for one partition, PolicyError where it could be none."""
+    formatter = Formatter(policy.maybe_text("partition_time_formatter"))
+    _check("partition_time_formatter", formatter.check)
+    pattern = policy.maybe_text("partition_time_pattern")
+    if pattern is not None:
+        _check("partition_time_pattern", lambda: references(pattern, by_name(newest)))
+        return lambda each: formatter.end(filled(pattern, each.keys))
+    column = _time_column(newest, found, policy)
+    return lambda each: _end_by(column, each, formatter)
+
+
+def _check(key: str, reading: Callable[[], object]) -> None:
+    try:
+        reading()
+    except (WrongFormat, NoTime) as error:
+        raise PolicyError(key=key, reason=str(error)) from error
+
+
+def _time_column(newest: tuple[PartitionKey, ...], found: PartitionSet, policy: Policy) -> str:
+    """The table's column that holds the time: partitions of other specs may have it under another name."""
+    asked = policy.maybe_text("partition_time_column")
+    if asked is None:
+        return next((each.column for each in newest if each.kind in _TIMES), newest[0].column)
+    known = {name: key.column for each in found.partitions for name, key in by_name(each.keys).items()}
+    if asked not in known:
+        reason = (
+            f"{policy.explain('partition_time_column')} is no partition column; they are {', '.join(known)}"
+        )
+        raise PolicyError(key="partition_time_column", reason=reason)
+    return known[asked]
+
+
+def _end_by(column: str, each: LivePartition, formatter: Formatter) -> datetime:
+    keys = [key for key in each.keys if key.column == column]
+    if not keys:
+        raise NoTime(f"it was written under partition spec {each.spec_id}, which has no {column}")
+    # By year and by hour, say: the finest is over first.
+    return min(_end(key, formatter) for key in keys)
+
+
+def _end(key: PartitionKey, formatter: Formatter) -> datetime:
+    value = as_text(key)
+    if key.value is None or value is None:
+        raise NoTime(f"it has no value for {key.name}")
+    typed = counted_end(key.kind, key.value) if isinstance(key.value, int) else None
+    return formatter.end(Text.of(value)) if typed is None else typed
+
+
+# ------------------------------------------------------------ the plan's words
+
+
+def _refuse_all(view: TableView, going: Sequence[_Judged], judged: Sequence[_Judged], policy: Policy) -> None:
+    """A clock, a filter or a pattern that is wrong must not empty a table."""
+    if not going or len(going) < len(judged) or policy.bool("partition_drop_all"):
+        return
+    every = f"all {len(going):,} partitions" if len(going) > 1 else "its only partition"
+    raise Refused(
+        action="expire partitions of",
+        target=view.ref,
+        reason=f"{every} would go ({going[0].reason}), and the table would be empty",
+        hint=f"if that is wanted: `lakewarden run expire-partitions {view.ref} --set partition_drop_all=true`",
+    )
+
+
+def _oldest_first(each: _Judged) -> tuple[float, str]:
+    return (each.at.timestamp() if each.at else 0.0), each.partition.path
+
+
+def _action(each: _Judged) -> DropPartition:
+    part = each.partition
+    return DropPartition(
+        part.id, part.spec_id, part.path, part.files, part.rows, part.bytes, each.at, each.reason
+    )
+
+
+def _spared(judged: Iterable[_Judged]) -> list[tuple[str, int, int, str]]:
+    """Alike ones are counted together; of those whose time cannot be read the first few are named."""
+    rows: list[tuple[str, int, int, str]] = []
+    unread: dict[str, list[LivePartition]] = {}
+    for each in judged:
+        if each.named:
+            unread.setdefault(each.reason, []).append(each.partition)
+        else:
+            rows.append(("partition", 1, each.partition.bytes, each.reason))
+    for reason, partitions in unread.items():
+        names = ", ".join(each.path for each in partitions[:_SHOWN])
+        more = f" and {len(partitions) - _SHOWN:,} more" if len(partitions) > _SHOWN else ""
+        told = f"its time cannot be read, {reason}: {names}{more}"
+        rows.append(("partition", len(partitions), sum(each.bytes for each in partitions), told))
+    return rows
+
+
+def _summary(chosen: Sequence[_Judged], found: PartitionSet, policy: Policy) -> str:
+    total = len(found.partitions)
+    if chosen:
+        return f"{len(chosen):,} of {total:,} partitions expire"
+    if policy.columns("partition_list"):
+        return "no partition of the list is there"
+    return f"none of {total:,} partitions is to go"

@@ -1,0 +1,1 @@
+"""purge: plan and execute."""

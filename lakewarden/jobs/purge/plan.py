@@ -1,0 +1,178 @@
+"""reap: delete doomed files whose grace is over, after proving once more that nobody needs them.
+
+This file decides what is due; `reaping.py` proves and deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from lakewarden.deletion.holds import Holds, gather
+from lakewarden.errors import Refused
+from lakewarden.jobs.cold.handoff import handed_off
+from lakewarden.jobs.deps import Grounds
+from lakewarden.jobs.expire.execute import CAUSE as EXPIRE
+from lakewarden.jobs.purge.execute import Reaper, pin_on_what_is_gone, refuse_shared
+from lakewarden.jobs.run_context import Outcome, Prepared, RunContext
+from lakewarden.model.actions import EraseFiles
+from lakewarden.model.plan import Bounds, Plan, count_spared
+from lakewarden.model.run import Job
+from lakewarden.model.table import TableView
+from lakewarden.policy.graces import due_at, grace_key
+from lakewarden.policy.resolve import Policy
+from lakewarden.state.cold_snapshots import ColdSnapshots
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash_batches import Standing, Tally, Verdict, VerdictState
+from lakewarden.tables.interface import TableFormat
+
+# Older than any writer: asks which holds cover a path whatever its age.
+_OLD = datetime.min.replace(tzinfo=UTC)
+
+Held = Mapping[str, Sequence[tuple[str, Tally]]]
+
+
+def prepare(
+    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
+) -> Prepared:
+    """Read what is doomed and who holds what, then plan. Changes nothing, touches no file."""
+    files = DoomedFiles(grounds.state)
+    standings = files.standings(str(view.ref), view.uuid)
+    causes = {each.verdict.cause for each in standings if each.live.files}
+    refuse_shared(view, causes)
+    check(view, standings)
+    holds = gather(view, grounds.state, now)
+    held = _held(files, view, policy, standings, holds, now)
+    handed = handed_off(format_, view, policy) if EXPIRE in causes else None
+    if handed is not None:  # what has left the colder tier again was there, and is waited for no longer
+        handed |= ColdSnapshots(grounds.state).left(view.uuid)
+    made = plan(view, standings, policy, holds, held, now, handed)
+    return Prepared(made, view, policy, more=_graces(standings, policy))
+
+
+def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+    """Prove and delete what is due, batch by batch; each batch journaled before and after."""
+    graces: Mapping[str, timedelta] = prepared.more
+    return Reaper(prepared, grounds, context).reap(graces)
+
+
+def check(view: TableView, standings: Sequence[Standing]) -> None:
+    """Refuses what no policy may allow."""
+    for each in standings:
+        if each.live.files and each.verdict.table_uuid != view.uuid:
+            raise Refused(
+                action="reap",
+                target=view.ref,
+                reason=f"{each.live.files} files were doomed for another table of that name "
+                f"(uuid {each.verdict.table_uuid}, verdict {each.verdict.id}); this one has uuid {view.uuid}",
+                hint=f"it was dropped and made anew, or renamed: reap it under its new name, or give those files up: "
+                f"`lakewarden restore {view.ref} --run {each.verdict.id}`",
+            )
+
+
+def plan(
+    view: TableView,
+    standings: Sequence[Standing],
+    policy: Policy,
+    holds: Holds,
+    held: Held,
+    now: datetime,
+    handed_off: Collection[int] | None = None,
+) -> Plan:
+    """Files of verdicts whose grace is over and that nothing holds; every other doomed file is spared, with its reason."""
+    actions: list[EraseFiles] = []
+    spared: list[tuple[str, int, int, str]] = []
+    for each in standings:
+        if not each.live.files:
+            continue
+        why = _why_not(view, each.verdict, policy, holds, now, handed_off)
+        if why:
+            spared.append(("file", each.live.files, each.live.bytes, why))
+            continue
+        kept = held.get(each.verdict.id, ())
+        spared.extend(("file", tally.files, tally.bytes, reason) for reason, tally in kept)
+        left = Tally(
+            each.live.files - sum(tally.files for _, tally in kept),
+            each.live.bytes - sum(tally.bytes for _, tally in kept),
+        )
+        if left.files:
+            actions.append(EraseFiles(each.verdict.id, left.files, left.bytes, _why(each.verdict, policy)))
+    empty = Plan(
+        job=Job.REAP,
+        table=view.ref,
+        made_at=now,
+        bounds=Bounds(view.current_snapshot_id, "main", 0),
+        policy_hash=policy.hash(),
+        reason=_summary(actions, spared),
+    )
+    return replace(empty, actions=tuple(actions), spared=count_spared(spared))
+
+
+def _why_not(
+    view: TableView,
+    verdict: Verdict,
+    policy: Policy,
+    holds: Holds,
+    now: datetime,
+    handed_off: Collection[int] | None,
+) -> str:
+    """Why none of a verdict's files may go now; empty where they may."""
+    due = due_at(verdict, policy)
+    if verdict.state is not VerdictState.ACTIVE or due is None:
+        return f"the run that marked them, {verdict.id}, has not ended"
+    if handed_off is not None and verdict.cause == EXPIRE:
+        waiting = [each for each in verdict.detail.get("snapshot_ids", ()) if each not in handed_off]
+        if waiting:
+            return f"snapshot {waiting[0]} is not in the colder tier: {policy.explain('handoff_enabled')}"
+    if due > now:
+        grace = policy.explain(grace_key(verdict.cause))
+        return f"doomed until {due:%Y-%m-%d %H:%M} UTC: {grace}"
+    hold = pin_on_what_is_gone(view, verdict, holds)
+    return (
+        f"pinned by {hold.holder}: snapshot {hold.snapshot_id}, which the table no longer has" if hold else ""
+    )
+
+
+def _why(verdict: Verdict, policy: Policy) -> str:
+    since = f"{verdict.doomed_at:%Y-%m-%d %H:%M} UTC" if verdict.doomed_at else "never"
+    return (
+        f"{verdict.reason or verdict.cause}; doomed {since}, past {policy.explain(grace_key(verdict.cause))}"
+    )
+
+
+def _summary(actions: Sequence[EraseFiles], spared: Sequence[tuple[str, int, int, str]]) -> str:
+    waiting = sum(count for _, count, _, _ in spared)
+    if not actions:
+        return f"none of {waiting:,} doomed files may go yet" if waiting else "no file is doomed"
+    total = sum(each.files for each in actions)
+    rest = f"; {waiting:,} more stay" if waiting else ""
+    return f"{total:,} doomed files are past their grace{rest}"
+
+
+def _graces(standings: Sequence[Standing], policy: Policy) -> dict[str, timedelta]:
+    causes = {each.verdict.cause for each in standings}
+    return {cause: policy.hours(grace_key(cause)) for cause in causes}
+
+
+def _held(
+    files: DoomedFiles,
+    view: TableView,
+    policy: Policy,
+    standings: Sequence[Standing],
+    holds: Holds,
+    now: datetime,
+) -> Held:
+    """By verdict, what writers and loads hold by path. Holds that go by a file's age show when the files are looked at."""
+    if not any(hold.paths or hold.prefixes for hold in holds.holds):
+        return {}
+    found: dict[str, dict[str, Tally]] = {}
+    for page in files.due(view.uuid, _graces(standings, policy), now):
+        columns = (page.column(name).to_pylist() for name in ("verdict", "path", "size"))
+        for verdict, path, size in zip(*columns, strict=True):
+            hold = holds.covering(path, _OLD)
+            if hold is not None:
+                reasons = found.setdefault(verdict, {})
+                reason = f"held by {hold.kind} {hold.name}"
+                reasons[reason] = reasons.get(reason, Tally()) + Tally(1, size or 0)
+    return {verdict: tuple(reasons.items()) for verdict, reasons in found.items()}

@@ -1,0 +1,77 @@
+"""restore: bring doomed files back for good, as long as they are there."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from lakewarden.errors import Refused, UsageError
+from lakewarden.model.location import is_absolute
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash_batches import Restored
+
+
+def restore(
+    files: DoomedFiles,
+    table: str,
+    table_uuid: str | None,
+    now: datetime,
+    *,
+    path: str | None,
+    run: str | None,
+    everything: bool,
+    operator: str,
+) -> Restored:
+    """One file, what one run doomed, or everything of the table. Refused for a file that is being deleted, or gone."""
+    if [path is not None, run is not None, everything].count(True) != 1:
+        raise UsageError(
+            reason=f"restore files of {table}: say which, in one way",
+            hint="a PATH, the run that doomed them (--run ID), or all of them (--all); see "
+            f"`lakewarden doomed {table}`",
+        )
+    if run is not None:
+        _check_run(files, table, table_uuid, run)
+    done = files.restore(table, path=path, verdict_id=run, table_uuid=table_uuid, operator=operator, now=now)
+    if path is not None:
+        _check_path(table, path, done)
+    elif not done.files and not done.already and (late := done.gone + done.erasing):
+        # Who wanted them back must not take it for done.
+        raise Refused(
+            action="restore",
+            target=f"files of {table}",
+            reason=f"it is too late for each of the {late:,}: {done.gone:,} deleted, {done.erasing:,} being deleted",
+            hint=f"see `lakewarden receipts {table}` for when and by which run",
+        )
+    return done
+
+
+def _check_run(files: DoomedFiles, table: str, table_uuid: str | None, run: str) -> None:
+    found = [each.verdict.id for each in files.standings(table, table_uuid)]
+    if run not in found:
+        some = ", ".join(found[-3:]) or "none"
+        raise UsageError(
+            reason=f"restore what run {run} doomed: it doomed no files of {table}; runs that did: {some}",
+            hint=f"see `lakewarden doomed {table}`",
+        )
+
+
+def _check_path(table: str, path: str, done: Restored) -> None:
+    if done.files or done.already:
+        return
+    if done.erasing:
+        raise Refused(
+            action="restore",
+            target=path,
+            reason="a run is deleting it at this moment",
+            hint="if that run has stopped, let another look which of its files are there, deleting none: "
+            f"`lakewarden run reap {table} --set delete_grace_hours=720`; then restore",
+        )
+    if done.gone:
+        raise Refused(
+            action="restore",
+            target=path,
+            reason="it is deleted",
+            hint=f"see `lakewarden receipts {table}` for when and by which run",
+        )
+    whole = is_absolute(path)
+    reason = "it is not doomed" if whole else "it is no whole path, and none"
+    raise UsageError(reason=f"restore {path}: {reason} for {table}", hint=f"see `lakewarden doomed {table}`")

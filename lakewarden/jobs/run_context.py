@@ -1,0 +1,109 @@
+"""What a run is handed, the names of its journaled steps, and how it can end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from lakewarden import clock
+from lakewarden.config.schema import BudgetsConfig
+from lakewarden.jobs.cancel import Stop
+from lakewarden.model.files import FileSet
+from lakewarden.model.plan import Plan
+from lakewarden.model.progress import Progress
+from lakewarden.model.run import Owner, RunState, Trigger
+from lakewarden.model.table import TableView
+from lakewarden.policy.resolve import Policy
+from lakewarden.spark.task_slots import Lanes
+from lakewarden.state import expiries
+from lakewarden.state.runs import Journal
+from lakewarden.tables.interface import TableFormat
+
+
+class StepName(StrEnum):
+    """Every moment that is journaled. A process may stop before or after any of them; `recover` knows them all."""
+
+    WRITING = "writing"  # outputs may exist from here on, under the journaled prefixes
+    COMMITTING = "committing"  # the commit may have happened from here on
+    CARRYING = "carrying"  # deletes arrived meanwhile: a delete file for an output may exist from here on
+    COMMITTED = "committed"
+    DISCARDED = "discarded"  # outputs of a group that was not committed are gone
+    EVIDENCE = "evidence"  # rows came out that did not go in; the outputs stay
+    SPARED = "spared"  # a group was given up, with the reason
+    RECOVERED = "recovered"  # another run settled what this one left open
+
+
+class DeletingStep(StrEnum):
+    """The journaled moments of jobs that mark and delete. Each may be the last thing a process did."""
+
+    DOOMING = "dooming"  # a verdict with its files is in the state database; it counts for nothing yet
+    EXPIRING = expiries.EXPIRING  # snapshots may be gone from the metadata from here on
+    DOOMED = expiries.DOOMED  # the verdict is in force: the grace has begun
+    HANDING = "handing"  # copies of files may exist in the colder tier from here on
+    HANDED = "handed"  # the cold table has the snapshots
+    ERASING = "erasing"  # files of a batch may be gone from here on
+    ERASED = "erased"  # a batch has its receipts
+    ADOPTING = "adopting"  # a staged load's files may be part of the table from here on
+    ADOPTED = "adopted"
+
+
+class ColdStep(StrEnum):
+    """The journaled moments of what handoff does in the colder tier itself."""
+
+    AGEING = "ageing"  # copies of a portion may be in a deeper class from here on
+    AGED = "aged"
+    RELEASING = "releasing"  # snapshots may be gone from the cold table from here on
+    RELEASED = "released"  # the verdict on their files is in force
+
+
+class HistoryStep(StrEnum):
+    """The journaled moments of compact-history, month by month."""
+
+    FOLDING = "folding"  # entries may be in a detail from here on, or a file that nothing names may be left
+    FOLDED = "folded"
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """One run's surroundings. Everything it does to the outside goes through here."""
+
+    run_id: str
+    owner: Owner
+    trigger: Trigger
+    spark: Any
+    format: TableFormat
+    journal: Journal
+    progress: Progress
+    task_memory: int
+    budgets: BudgetsConfig = field(default_factory=BudgetsConfig)
+    lanes: Lanes | None = None
+    stop: Stop = field(default_factory=Stop)
+    # Groups whose commit may have happened. Only `step` adds to it, so whoever journals a commit cannot forget it.
+    begun: set[int] = field(default_factory=set)
+
+    def step(self, name: StepName | DeletingStep | ColdStep | HistoryStep, detail: Mapping[str, Any]) -> None:
+        """Journal the step, or RunTaken: a run that another process took over must not go on."""
+        if name is StepName.COMMITTING:
+            self.begun.update(detail["groups"])
+        self.journal.step(self.run_id, self.owner, name, detail, clock.now())
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plan, with what it was made from and what its execution needs. What `more` is, only the job itself knows."""
+
+    plan: Plan
+    view: TableView
+    policy: Policy
+    files: FileSet | None = None
+    more: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    state: RunState
+    reason: str
+    counters: Mapping[str, Any] = field(default_factory=dict)
+    snapshot_ids: tuple[int, ...] = ()

@@ -1,0 +1,1 @@
+"""sweep: plan and execute."""

@@ -1,0 +1,327 @@
+"""sweep, told in order: list, then read what every table needs, judge, and doom what is left. Nothing is deleted.
+
+The listing comes first: a file that is committed after it was listed is found in the references, which are read later. The
+other way round it would be taken for an orphan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakewarden import clock
+from lakewarden.config.aliases import Aliases
+from lakewarden.deletion.foreign_metadata import METADATA, read_strays, settled, unclaimed
+from lakewarden.deletion.holds import gather, known_age
+from lakewarden.deletion.lake_index import Neighbours, named_files
+from lakewarden.deletion.proof import Proof
+from lakewarden.deletion.spelling import Spellings
+from lakewarden.deletion.streaming_writers import Uncommitted, flink_manifests, uncommitted_since
+from lakewarden.errors import LakewardenError, Refused
+from lakewarden.jobs.deps import Grounds, places_of
+from lakewarden.jobs.expire.plan import refuse_without_gc
+from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext
+from lakewarden.jobs.sweep import plan as sweep
+from lakewarden.jobs.sweep.foreign_files import began, without_foreign
+from lakewarden.jobs.sweep.inventory import read_inventory
+from lakewarden.jobs.sweep.plan import Fate, Judged, Listing
+from lakewarden.model.location import Location, all_inside, inside, normal, normals, parents, shortest
+from lakewarden.model.run import RunState
+from lakewarden.model.table import TableView
+from lakewarden.model.table_name import TableRef
+from lakewarden.policy.resolve import Policy
+from lakewarden.rewrite.metadata.metadata_file import MetadataFile, read_metadata_files
+from lakewarden.rewrite.read.store import Store
+from lakewarden.state.runs import Journal
+from lakewarden.state.trash import DoomedFiles
+from lakewarden.storage.objects import LISTING, Objects
+from lakewarden.tables.filenames import names_of
+from lakewarden.tables.interface import TableFormat
+from lakewarden.tables.places import EXTERNAL, Places, roots
+from lakewarden.tables.reachability import Reached, contains
+from lakewarden.tables.reread import read_again
+
+CAUSE = "sweep"
+# A store's clock and ours: a file this far in the future was not written by anything that tells the time.
+_FUTURE = timedelta(minutes=5)
+# Files that metadata names and the listing does not are asked for one by one, so many at once.
+_ASKED_AT_ONCE = 1_000
+# Fates of files that may be another's.
+_FOREIGN = (Fate.FOREIGN, Fate.EARLIER, Fate.SHARED, Fate.DOUBTFUL)
+# How often a table may be another one after it was read than it was before.
+_ATTEMPTS = 3
+
+
+def prepare(
+    grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
+) -> Prepared:
+    refuse_without_gc("sweep", view)
+    places = places_of(grounds, policy)
+    _refuse_moved(view, places)
+    objects = Objects(view.io)
+    neighbours = Neighbours("sweep", grounds.lake, view, places=places)
+    neighbours.check()  # whose places they are is asked before one of them is listed
+    listing = _listing(grounds, objects, view, policy, places)
+    strays = read_strays(objects, view, _metadata_files(listing), grounds.lake.strays)
+    strays = unclaimed(grounds.state, view, strays)
+    neighbours.strays = settled(objects, view, strays, lambda: format_.view(view.ref))
+    for left in reversed(range(_ATTEMPTS)):
+        fresh, proof = _proven(neighbours, listing, format_, objects)
+        refuse_without_gc("sweep", fresh)
+        judged = _judge(grounds, listing, fresh, proof, policy, now)
+        judged = without_foreign(
+            judged, fresh, neighbours.others, places, partial(_began, listing, fresh, objects, places, now)
+        )
+        try:
+            judged = _without_doubtful(format_, fresh, proof, listing, grounds.lake.aliases, judged)
+            break
+        except Refused:
+            raise
+        except LakewardenError as error:  # others may have expired what was about to be read
+            read_again("sweep", fresh, lambda: format_.view(view.ref), error, last=not left)
+    if policy.maybe_text("sweep_inventory") is not None:
+        judged = _as_they_are_now(objects, judged, now - policy.hours("orphan_grace_hours"))
+    made = sweep.plan(fresh, policy, judged, now, places.not_own(view))
+    return Prepared(made, fresh, policy, more=judged)
+
+
+def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
+    """Write the verdict down and put it in force. What happens between the two is undone by the next run."""
+    context.stop.check()
+    view, judged = prepared.view, prepared.more
+    found = judged.orphans
+    files = pa.table(
+        {
+            "path": found["path"],
+            "kind": pa.array(sweep.kinds_of(view, found), pa.string()),
+            "size": found["size"],
+            "stamp": found["stamp"],
+        }
+    )
+    doomed = DoomedFiles(grounds.state)
+    detail = {"metadata": view.metadata_location, "listed": judged.listed}
+    doomed.doom(context.run_id, str(view.ref), view.uuid, CAUSE, sweep.REASON, files, detail, clock.now())
+    context.step(DeletingStep.DOOMING, {"verdict": context.run_id, "files": files.num_rows})
+    doomed.enforce(context.run_id, clock.now())
+    context.step(DeletingStep.DOOMED, {"verdict": context.run_id, "files": files.num_rows})
+    return Outcome(RunState.DONE, "", counters(view, judged))
+
+
+def counters(view: TableView, judged: Judged) -> dict[str, int]:
+    """What a sweep found, each fate apart (S106)."""
+    kinds = sweep.kinds_of(view, judged.orphans)
+    return {
+        "files_listed": judged.listed,
+        "files_doomed": len(kinds),
+        "bytes_doomed": judged.fates[Fate.ORPHAN][1],
+        "orphan_data_files": kinds.count("data"),
+        "orphan_metadata_files": kinds.count("metadata"),
+        "skipped_young": judged.fates[Fate.YOUNG][0],
+        "skipped_active": judged.fates[Fate.ACTIVE][0],
+        "skipped_staged": judged.fates[Fate.STAGED][0],
+        "skipped_in_flight": sum(
+            judged.fates[each][0] for each in (Fate.YOUNG, Fate.ACTIVE, Fate.STAGED, Fate.STREAM)
+        ),
+        "skipped_hidden": judged.fates[Fate.HIDDEN][0],
+        "skipped_foreign": sum(judged.fates[each][0] for each in _FOREIGN),
+        "skipped_restored": judged.fates[Fate.RESTORED][0],
+        "already_doomed": judged.fates[Fate.DOOMED][0],
+    }
+
+
+def _refuse_moved(view: TableView, places: Places) -> None:
+    if places.is_own(view, view.location):
+        return
+    raise Refused(
+        action="sweep",
+        target=view.ref,
+        reason=f"its location was {places.home(view)} when it was first seen and is {view.location} now; "
+        "whoever writes the table can change it, so files there are not known to be the table's",
+        hint=f"if that place is the table's own, confirm it: `lakewarden policy '{view.ref}' --set own_places={view.location}` (also list the places that own_places has now: a new list replaces it)",
+    )
+
+
+def _listing(grounds: Grounds, objects: Objects, view: TableView, policy: Policy, places: Places) -> Listing:
+    """Everything under the table's own places, listed now or read from an inventory."""
+    # What lies in folders that a table shares by an option of its own is not known to be its: not looked for orphans.
+    own = [place for name, place in places.own(view).items() if not name.startswith(EXTERNAL)]
+    folders = tuple(shortest(own))
+    inventory = policy.maybe_text("sweep_inventory")
+    if inventory is not None:
+        return read_inventory(grounds.lake, inventory, folders)
+    began = clock.now()
+    batches = [batch for folder in folders for batch in objects.list(folder)]
+    return Listing(pa.Table.from_batches(batches, LISTING), began, folders)
+
+
+def _began(listing: Listing, view: TableView, objects: Objects, places: Places, now: datetime) -> datetime:
+    return began(listing, view, objects, places.since.get(view.uuid, now))
+
+
+def _metadata_files(listing: Listing) -> dict[str, str]:
+    """Each with its stamp, empty where an inventory has none."""
+    paths = listing.files["path"]
+    found = listing.files.filter(pc.match_substring_regex(paths, METADATA))
+    return dict(zip(found["path"].to_pylist(), pc.fill_null(found["stamp"], "").to_pylist(), strict=True))
+
+
+def _proven(
+    neighbours: Neighbours, listing: Listing, format_: TableFormat, objects: Objects
+) -> tuple[TableView, Proof]:
+    """What every table needs, and that it is there. What somebody else expired while we looked is no damage: asked again."""
+    ref = neighbours.view.ref
+    for left in reversed(range(_ATTEMPTS)):
+        fresh, proof = neighbours.prove()
+        try:
+            _check_listing(listing, fresh, proof, format_, objects, neighbours.places)
+            break
+        except LakewardenError as error:
+            read_again("sweep", fresh, lambda: format_.view(ref), error, last=not left)
+    return fresh, proof
+
+
+def _check_listing(
+    listing: Listing,
+    view: TableView,
+    proof: Proof,
+    format_: TableFormat,
+    objects: Objects,
+    places: Places,
+) -> None:
+    """A listing that lacks what metadata names is not of this table, or not whole, or the table is damaged: stop."""
+    if not listing.files.num_rows:
+        raise _contradiction(view, "the listing is empty", "check that its location can be listed")
+    newest = pc.max(listing.files["modified"]).as_py()
+    if newest is not None and newest > clock.now() + _FUTURE:
+        raise _contradiction(
+            view, "a listed file was modified in the future", "set the clocks right: ages cannot be told"
+        )
+    own = proof.reached[0]
+    _check_lived_in(listing, view, own, places)
+    unlisted = np.setdiff1d(own.numbers, listing.numbers)
+    if own.hints is not None:
+        unlisted = np.setdiff1d(unlisted, own.hints)
+    if not len(unlisted):
+        return
+    folders = [Location.of(root) for root in listing.roots]
+    for paths in format_.named_paths(view, unlisted):
+        near = [
+            path
+            for path in paths.to_pylist()
+            if any(Location.of(path).may_be_inside(each) for each in folders)
+        ]
+        for start in range(0, len(near), _ASKED_AT_ONCE):
+            asked = near[start : start + _ASKED_AT_ONCE]
+            gone = [path for path, stat in zip(asked, objects.stat(asked), strict=True) if stat is None]
+            if gone:
+                raise _contradiction(
+                    view,
+                    f"the metadata names {gone[0]}, which is not there",
+                    f"`lakewarden fsck {view.ref}` tells what is missing",
+                )
+
+
+def _check_lived_in(listing: Listing, view: TableView, own: Reached, places: Places) -> None:
+    """A place where none of the table's files lie is not taken for its own, unless the operator named it."""
+    named = pa.array(contains(own.numbers, listing.numbers))
+    for root in listing.roots:
+        if any(inside(root, each) for each in places.confirmed):
+            continue
+        here = all_inside(listing.files["path"], [root])
+        if pc.any(here).as_py() and not pc.any(pc.and_(here, named)).as_py():
+            raise _contradiction(
+                view,
+                f"{root} holds no file of the table",
+                f"if that place is the table's own, confirm it: `lakewarden policy '{view.ref}' --set own_places={root}` (also list the places that own_places has now)",
+            )
+
+
+def _without_doubtful(
+    format_: TableFormat, view: TableView, proof: Proof, listing: Listing, aliases: Aliases, judged: Judged
+) -> Judged:
+    """Refused where an orphan may be a file that the metadata has another name of; without those of another table's metadata."""
+    numbers = proof.reached[0].numbers
+    if len(shortest(roots(view).values())) == 1:  # what was listed in the only folder is named in it
+        numbers = np.setdiff1d(numbers, listing.numbers)
+    listed = parents(listing.files["path"])
+    made = Spellings("sweep", view, lambda: named_files(format_, view, numbers), aliases, listed)
+    made.check(judged.orphans["path"])
+    doubtful = made.doubtful(judged.orphans["path"], proof.reached[1:])
+    if not doubtful:
+        return judged
+    those = pc.is_in(judged.orphans["path"], pa.array(list(doubtful), pa.string()))
+    return judged.spare(those, Fate.DOUBTFUL, next(iter(doubtful.values())))
+
+
+def _contradiction(view: TableView, reason: str, hint: str) -> Refused:
+    return Refused(action="sweep", target=view.ref, reason=reason, hint=f"nothing was changed; {hint}")
+
+
+def _judge(
+    grounds: Grounds, listing: Listing, view: TableView, proof: Proof, policy: Policy, now: datetime
+) -> Judged:
+    known, aliases = DoomedFiles(grounds.state), grounds.lake.aliases
+    named = proof.names(listing.files["path"], listing.numbers)
+    unnamed = listing.files["path"].filter(pa.array(~named))
+    restarts = policy.hours("snapshot_restart_hours")
+    return sweep.judge(
+        listing,
+        named=named,
+        restored=_among(known.restored_paths(view.uuid), aliases),
+        doomed=_among(known.doomed_paths(view.uuid), aliases),
+        holds=replace(gather(view, grounds.state, now), aliases=aliases),
+        open_runs=_open_runs(grounds, view.ref),
+        young_since=now - policy.hours("orphan_grace_hours"),
+        names=names_of(view),
+        uncommitted=uncommitted(view, unnamed.to_pylist(), restarts, now, aliases),
+    )
+
+
+def uncommitted(
+    view: TableView, unnamed: Iterable[str], restarts: timedelta, now: datetime, aliases: Aliases
+) -> Uncommitted:
+    """What streaming writers may still commit: Flink's manifests among these files that no snapshot names, and what they name."""
+    manifests = flink_manifests(view, unnamed)
+    unread: set[str] = set()
+
+    def names() -> Iterator[str]:
+        wanted = [MetadataFile(path, "manifest") for path in manifests]
+        for read in read_metadata_files(wanted, Store(view.io)) if wanted else ():
+            yield read.path
+            if read.table is not None:
+                yield from read.table["path"].to_pylist()
+            else:  # such as half a file of a task that was killed: no file since the job's last commit is judged
+                unread.add(manifests[read.path])
+
+    files = frozenset(normal(each) for path in names() for each in aliases.spellings(path))
+    return Uncommitted(files, uncommitted_since(view, unread, restarts, now))
+
+
+def _as_they_are_now(objects: Objects, judged: Judged, young_since: datetime) -> Judged:
+    """An inventory may be days old: what is gone, has changed or was written again since is no orphan of it."""
+    found = judged.orphans
+    now = objects.look(found["path"].to_pylist())
+    ages = [known_age(each) for each in now["modified"].to_pylist()]
+    old = pa.array([each is not None and each <= young_since for each in ages], pa.bool_())
+    same = pc.and_(pc.fill_null(pc.equal(now["size"], found["size"]), False), old)
+    files = found.filter(same).set_column(3, "stamp", now["stamp"].filter(same))
+    fates = {**judged.fates, Fate.ORPHAN: (files.num_rows, pc.sum(files["size"]).as_py() or 0)}
+    return replace(judged, orphans=files, fates=fates)
+
+
+def _among(pages: Iterable[pa.Array], aliases: Aliases) -> Callable[[str], bool]:
+    """A question for one path: few are asked about, those that no metadata names."""
+    known = {plain for page in pages for plain in normals(page).to_pylist()}
+    return lambda path: any(normal(each) in known for each in aliases.spellings(path))
+
+
+def _open_runs(grounds: Grounds, table: TableRef) -> frozenset[str]:
+    """Runs of ours that may still be writing."""
+    found = Journal(grounds.state).list(str(table), 1000)
+    return frozenset(run.id for run in found if run.ended_at is None)

@@ -1,0 +1,94 @@
+"""Which files may be another's although they lie in the table's own folders and no metadata names them.
+
+sweep leaves them alone: it can only know that a file is unneeded if the table, or nobody, wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakewarden.config.aliases import Aliases
+from lakewarden.deletion.foreign_metadata import whose
+from lakewarden.deletion.holds import known_age
+from lakewarden.deletion.ownership import shared
+from lakewarden.jobs.sweep.plan import Fate, Judged, Listing
+from lakewarden.model.location import Location, all_inside, normals
+from lakewarden.model.table import TableView
+from lakewarden.storage.objects import Objects
+from lakewarden.tables.filenames import names_of
+from lakewarden.tables.places import Places
+
+
+def without_foreign(
+    judged: Judged,
+    view: TableView,
+    others: Sequence[TableView],
+    places: Places,
+    began: Callable[[], datetime],
+) -> Judged:
+    """Without files where writers of other tables may write, and without those that are older than the table.
+
+    `began` is asked only where it matters: it may read files.
+    """
+    if not judged.orphans.num_rows:
+        return judged
+    judged = _without_shared(judged, shared(view, others, places), places.aliases)
+    unsigned = _unsigned(judged.orphans, view, places)
+    if not pc.any(unsigned).as_py():
+        return judged
+    since = began()
+    older = pa.array([each < since for each in judged.orphans["modified"].to_pylist()], pa.bool_())
+    earlier = pc.and_(unsigned, older)
+    if not pc.any(earlier).as_py():
+        return judged
+    return judged.spare(
+        earlier,
+        Fate.EARLIER,
+        f"older than the table (its oldest known file is from {since:%Y-%m-%d %H:%M}), and named differently from files of its writers; "
+        f"if they are the table's: `lakewarden policy '{view.ref}' --set own_places={view.location}` (also list the places that own_places has now)",
+    )
+
+
+def _without_shared(judged: Judged, folders: dict[str, str], aliases: Aliases) -> Judged:
+    spelled = [name for each in folders for name in aliases.spellings(each)]
+    theirs = all_inside(judged.orphans["path"], spelled)
+    if not pc.any(theirs).as_py():
+        return judged
+    told = ", ".join(f"{place} ({who})" for place, who in sorted(folders.items()))
+    return judged.spare(theirs, Fate.SHARED, f"writers of other tables name the folder: {told}")
+
+
+def _unsigned(orphans: pa.Table, view: TableView, places: Places) -> pa.Array:
+    """Whose name tells nothing, in a place that the operator has not named."""
+    signed = names_of(view).signed
+    named = pa.array(
+        [signed.search(each) is not None for each in normals(orphans["path"]).to_pylist()], pa.bool_()
+    )
+    confirmed = [name for each in places.confirmed for name in places.aliases.spellings(each)]
+    return pc.invert(pc.or_(named, all_inside(orphans["path"], confirmed)))
+
+
+def began(listing: Listing, view: TableView, objects: Objects, seen: datetime) -> datetime:
+    """A moment at which the table was surely there: it may be older, but what is older than this may be from before it.
+
+    When it was first seen (`seen`), or the oldest listed file that only this table can have written, by the store's time:
+    a metadata file with its uuid, or a manifest list. Times inside of metadata are the writer's word.
+    """
+    paths, times = listing.files["path"], listing.files["modified"]
+    metadata = pc.match_substring_regex(paths, r"\.avro$|\.metadata\.json(\.gz)?$")
+    found = zip(paths.filter(metadata).to_pylist(), times.filter(metadata).to_pylist(), strict=True)
+    ages = {path: known for path, modified in found if (known := known_age(modified)) is not None}
+    lists = {Location.of(each.manifest_list) for each in view.snapshots if each.manifest_list}
+    own = (at for path, at in ages.items() if path.endswith(".avro") and Location.of(path) in lists)
+    oldest = min([seen, *own])
+    for path, at in sorted(ages.items(), key=lambda each: each[1]):
+        if at >= oldest:
+            break
+        told = None if path.endswith(".avro") else whose(path, objects.read)
+        if told is not None and told.uuid == view.uuid:
+            return at
+    return oldest

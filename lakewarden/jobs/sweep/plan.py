@@ -1,0 +1,262 @@
+"""sweep: which listed files no metadata names, and why each of the others is left alone. Pure: arrays in, a plan out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakewarden.deletion.holds import Holds, known_age
+from lakewarden.deletion.streaming_writers import Uncommitted
+from lakewarden.errors import Refused
+from lakewarden.model.actions import DoomFiles
+from lakewarden.model.hold import Hold, HoldKind
+from lakewarden.model.location import Location, hashes
+from lakewarden.model.plan import Bounds, ManyDoomed, Plan, count_spared
+from lakewarden.model.run import Job
+from lakewarden.model.table import TableView
+from lakewarden.policy.resolve import Policy
+from lakewarden.tables.filenames import Names, names_of
+
+REASON = "no metadata names it"
+
+# A part of a path that tools pass over; a partition folder such as `_day=7` is not one.
+_HIDDEN = re.compile(r"^\.|^_[^=]*$")
+_RUN = re.compile(r"lakewarden-(\d{8}-\d{6}-[0-9a-f]{6})-")
+
+
+class Fate(StrEnum):
+    """What becomes of a listed file. All but the last are left alone; each is counted apart."""
+
+    NAMED = "named"
+    RESTORED = "restored"
+    DOOMED = "doomed already"
+    HIDDEN = "hidden"
+    FOREIGN = "foreign"
+    EARLIER = "earlier"
+    SHARED = "shared"
+    DOUBTFUL = "doubtful"
+    ACTIVE = "active"
+    STAGED = "staged"
+    STREAM = "stream"
+    YOUNG = "young"
+    ORPHAN = "orphan"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Files as a store listed them: path, size, modified, stamp. Nothing that was written after `began_at` need be in it."""
+
+    files: pa.Table
+    began_at: datetime
+    roots: tuple[str, ...]
+
+    @cached_property
+    def numbers(self) -> Any:
+        """The hashes of the paths, which several questions are asked with."""
+        return hashes(self.files["path"])
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Every unnamed file's fate. `orphans` are rows of the listing. `why` are reasons that this table has for a fate."""
+
+    listed: int
+    fates: Mapping[Fate, tuple[int, int]]
+    orphans: pa.Table
+    why: Mapping[Fate, str] = field(default_factory=dict)
+
+    def spare(self, those: Any, fate: Fate, why: str) -> Judged:
+        """With another fate for some of the orphans: `those` has a boolean for each."""
+        left, spared = self.orphans.filter(pc.invert(those)), self.orphans.filter(those)
+        fates = {**self.fates, Fate.ORPHAN: _count(left), fate: _count(spared)}
+        return replace(self, fates=fates, orphans=left, why={**self.why, fate: why})
+
+
+def _count(files: pa.Table) -> tuple[int, int]:
+    return files.num_rows, pc.sum(files["size"]).as_py() or 0
+
+
+def judge(
+    listing: Listing,
+    *,
+    named: Any,
+    restored: Callable[[str], bool],
+    doomed: Callable[[str], bool],
+    holds: Holds,
+    open_runs: Collection[str],
+    young_since: datetime,
+    names: Names,
+    uncommitted: Uncommitted,
+) -> Judged:
+    """The fate of every listed file. Only what nobody can need any more and is old enough is an orphan."""
+    unnamed = listing.files.filter(pa.array(~named))
+    roots = [Location.of(root) for root in listing.roots]
+    fates: list[Fate] = []
+    for path, modified in zip(unnamed["path"].to_pylist(), unnamed["modified"].to_pylist(), strict=True):
+        fates.append(
+            _fate(path, modified, roots, restored, doomed, holds, open_runs, young_since, names, uncommitted)
+        )
+    told = np.array([str(each) for each in fates], dtype=object)
+    sizes = unnamed["size"].to_numpy()
+    counts: dict[Fate, tuple[int, int]] = {
+        fate: (int((told == str(fate)).sum()), int(sizes[told == str(fate)].sum()))
+        for fate in Fate
+        if fate is not Fate.NAMED
+    }
+    total = pc.sum(listing.files["size"]).as_py() or 0
+    counts[Fate.NAMED] = (int(named.sum()), total - int(sizes.sum()))
+    orphans = unnamed.filter(pa.array(told == str(Fate.ORPHAN), pa.bool_()))
+    return Judged(listing.files.num_rows, counts, orphans)
+
+
+def _fate(
+    path: str,
+    modified: datetime | None,
+    roots: Sequence[Location],
+    restored: Callable[[str], bool],
+    doomed: Callable[[str], bool],
+    holds: Holds,
+    open_runs: Collection[str],
+    young_since: datetime,
+    names: Names,
+    uncommitted: Uncommitted,
+) -> Fate:
+    place = Location.of(path)
+    if restored(path):
+        return Fate.RESTORED
+    if doomed(path):
+        return Fate.DOOMED
+    if uncommitted.names(path):
+        return Fate.STREAM
+    hold = holds.covering(path, modified)
+    if hold is not None:
+        return _held(hold)
+    run = _RUN.search(path)
+    if run is not None and run[1] in open_runs:
+        return Fate.ACTIVE
+    if names.temporary is None or not names.temporary.search(place.normal):
+        if _is_hidden(place, roots):
+            return Fate.HIDDEN
+        if not names.ours.search(place.normal):
+            return Fate.FOREIGN
+    known = known_age(modified)
+    if known is None or known > young_since:
+        return Fate.YOUNG
+    return Fate.STREAM if uncommitted.may_include(known) else Fate.ORPHAN
+
+
+def _held(hold: Hold) -> Fate:
+    return Fate.STAGED if hold.kind is HoldKind.LOAD else Fate.ACTIVE
+
+
+def _is_hidden(place: Location, roots: Sequence[Location]) -> bool:
+    found = (place.below(root) for root in roots)
+    below = next((each for each in found if each is not None), place.path)
+    return any(_HIDDEN.match(part) for part in below.split("/"))
+
+
+_WHY = {
+    Fate.RESTORED: "someone restored it",
+    Fate.DOOMED: "doomed already: waits for reap",
+    Fate.HIDDEN: "hidden: its name begins with a dot or an underscore",
+    Fate.FOREIGN: "foreign: not a file a table's writer leaves behind",
+    Fate.EARLIER: "older than the table",
+    Fate.SHARED: "another table's writer names the folder",
+    Fate.DOUBTFUL: "another table may name the file by another path",
+    Fate.ACTIVE: "active: a writer may be at it",
+    Fate.STAGED: "staged: a load waits to be adopted",
+    Fate.STREAM: "a streaming writer of the table's history may still commit it",
+}
+
+
+def plan(
+    view: TableView,
+    policy: Policy,
+    judged: Judged,
+    now: datetime,
+    not_own: Mapping[str, str] | None = None,
+) -> Plan:
+    """The orphans, unless they are so many that something else must be wrong: then Refused.
+
+    `not_own` are places that the table's writer names, by what names them; they were not looked at.
+    """
+    check_share(view, policy, judged)
+    why = {**_WHY, Fate.YOUNG: f"young: {policy.explain('orphan_grace_hours')}", **judged.why}
+    spared = [
+        ("file", count, size, why[fate])
+        for fate, (count, size) in judged.fates.items()
+        if fate not in (Fate.NAMED, Fate.ORPHAN)
+    ]
+    found = judged.orphans
+    kinds = kinds_of(view, found)
+    actions = tuple(
+        DoomFiles(kind, count, size, REASON) for kind, count, size in _by_kind(found, kinds) if count
+    )
+    made = Plan(
+        job=Job.SWEEP,
+        table=view.ref,
+        made_at=now,
+        bounds=Bounds(view.current_snapshot_id, "main", 0),
+        policy_hash=policy.hash(),
+        reason=_summary(judged),
+        actions=actions,
+        spared=count_spared(
+            [
+                ("file", *judged.fates[Fate.NAMED], "named by the table's metadata"),
+                *spared,
+                *(("place", 1, 0, _not_looked_at(view, *each)) for each in (not_own or {}).items()),
+            ]
+        ),
+    )
+    return replace(made, doomed=ManyDoomed(found.select(["path", "size"]), REASON)) if actions else made
+
+
+def _not_looked_at(view: TableView, name: str, place: str) -> str:
+    return (
+        f"{place} is named by {name}, which whoever writes the table can set; "
+        f"if it is the table's own: `lakewarden policy '{view.ref}' --set own_places={place}` (also list the places that own_places has now: a new list replaces it)"
+    )
+
+
+def check_share(view: TableView, policy: Policy, judged: Judged) -> None:
+    """The circuit breaker: a table does not consist of orphans; a listing and metadata that do not belong together do."""
+    orphans, most = judged.orphans.num_rows, policy.float("orphan_max_percent")
+    if orphans and orphans * 100 > most * judged.listed:
+        share = 100 * orphans / judged.listed
+        raise Refused(
+            action="sweep",
+            target=view.ref,
+            reason=f"{orphans:,} of {judged.listed:,} listed files ({share:.0f} %) would be orphans; "
+            f"{policy.explain('orphan_max_percent')}; the first is {judged.orphans['path'][0].as_py()}",
+            hint=f"look at them with `lakewarden fsck {view.ref}`; if they are orphans, "
+            f"allow it once: `--set orphan_max_percent={min(100, int(share) + 1)}`",
+        )
+
+
+def kinds_of(view: TableView, files: pa.Table) -> list[str]:
+    metadata = names_of(view).metadata
+    return ["metadata" if metadata.search(path) else "data" for path in files["path"].to_pylist()]
+
+
+def _by_kind(files: pa.Table, kinds: Sequence[str]) -> list[tuple[str, int, int]]:
+    sizes = files["size"].to_pylist()
+    return [
+        (kind, kinds.count(kind), sum(size for size, own in zip(sizes, kinds, strict=True) if own == kind))
+        for kind in ("data", "metadata")
+    ]
+
+
+def _summary(judged: Judged) -> str:
+    orphans = judged.orphans.num_rows
+    if not orphans:
+        return f"no orphans among {judged.listed:,} files"
+    return f"{orphans:,} of {judged.listed:,} files are orphans"

@@ -1,0 +1,1 @@
+"""verify: prove a past rewrite again."""

@@ -1,0 +1,125 @@
+"""What of a past rewrite is read again, and by which task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from lakewarden.jobs.compact.binpack import KERNEL_STORES
+from lakewarden.model.files import DeleteFile
+from lakewarden.model.location import scheme_of
+from lakewarden.model.table import TableView
+from lakewarden.rewrite.arrow import identity_columns, kernel_delete
+from lakewarden.rewrite.interface import Trouble
+from lakewarden.rewrite.read.sources import Slice
+from lakewarden.rewrite.task import RewriteTask
+from lakewarden.rewrite.write.encoding import WriteOptions
+from lakewarden.tables.interface import DataFile, Files, Replaced
+
+_MIB = 1 << 20
+# What one task reads. Less is not worth a task; more would let the last one run alone, and tell of progress too rarely.
+_LEAST_BYTES, _MOST_BYTES = 16 * _MIB, 256 * _MIB
+# Footers are held while a task runs, and those of wide tables are large.
+_MOST_FILES = 256
+
+# Parts of what is read. Added files that carry deletes are read twice if a digest was stored: it is that of all their rows.
+REMOVED, UNTOUCHED, STRUCK, WHOLE = "removed", "added", "added, with deletes", "added, all rows"
+
+
+def parts_to_read(
+    replaced: Replaced, unfit: str | None, stored: bool
+) -> tuple[dict[str, Files], Trouble | None]:
+    """What can be read and tells something; and why the rest cannot be."""
+    inputs = Trouble(False, "", replaced.missing) if replaced.missing else unreadable(replaced.removed)
+    outputs = Trouble(True, "", unfit) if unfit else unreadable(replaced.added)
+    parts: dict[str, Files] = {}
+    if outputs is None and (inputs is None or stored):
+        added = replaced.added
+        struck = [each for each in added.files if each.deletes]
+        parts[UNTOUCHED] = Files(tuple(each for each in added.files if not each.deletes))
+        parts[STRUCK] = Files(tuple(struck), added.deletes)
+        if stored:
+            parts[WHOLE] = Files(tuple(replace(each, deletes=()) for each in struck))
+    if inputs is None and outputs is None:
+        parts[REMOVED] = replaced.removed
+    return parts, inputs or outputs
+
+
+def unreadable(side: Files) -> Trouble | None:
+    """The first file that the kernel cannot read, told before anything is read."""
+    used = {place for each in side.files for place in each.deletes}
+    deletes = [side.deletes[place] for place in sorted(used)]
+    for file in side.files:
+        if file.format != "parquet":
+            return Trouble(True, file.path, f"an {file.format} file cannot be read here")
+    files: list[DataFile | DeleteFile] = [*side.files, *deletes]
+    for each in files:
+        if each.encrypted:
+            return Trouble(True, each.path, "the file is encrypted")
+        if scheme_of(each.path) not in KERNEL_STORES:
+            return Trouble(True, each.path, f"files on {scheme_of(each.path)} cannot be read here")
+    return None
+
+
+def task_bytes(files: Files, cores: int) -> int:
+    """How much a task reads: a few tasks for each core, but more than the deletes, which each of them may read again."""
+    even = sum(each.bytes for each in files.files) // (4 * cores)
+    deletes = sum(each.bytes for each in files.deletes if each.kind != "vector")
+    return min(max(even, deletes, _LEAST_BYTES), _MOST_BYTES)
+
+
+def chunks(files: Sequence[DataFile], size: int) -> Iterator[list[Slice]]:
+    """The files in order, cut and gathered to about `size`; every row is in one slice."""
+    held: list[Slice] = []
+    taken = 0
+    for piece in (piece for each in files for piece in _cut(each, size)):
+        weight = piece.size * piece.wanted // max(1, piece.rows)
+        if held and (taken + weight > size or len(held) == _MOST_FILES):
+            yield held
+            held, taken = [], 0
+        held.append(piece)
+        taken += weight
+    if held:
+        yield held
+
+
+def _cut(file: DataFile, size: int) -> Iterator[Slice]:
+    """A large file as a slice for each task, at most one per row group: a row group is decoded as a whole."""
+    parts = max(1, min(file.row_groups, -(-file.bytes // size)))
+    for number in range(parts):
+        start, end = file.records * number // parts, file.records * (number + 1) // parts
+        yield Slice(file.path, file.bytes, file.records, start, end, file.sequence_number, None, file.deletes)
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What every task gets: how files are reached, how much memory it may take, and how many tasks run at once."""
+
+    schema: bytes
+    io: Mapping[str, str]
+    task_memory: int
+    cores: int
+
+
+def tasks_for(view: TableView, files: Files, means: Means) -> Iterator[RewriteTask]:
+    """Every file in some task. Files that share delete files share tasks, which then read those once."""
+    size = task_bytes(files, means.cores)
+    ordered = sorted(files.files, key=lambda each: (each.spec_id, each.deletes))
+    for spec_id, of_spec in groupby(ordered, key=lambda each: each.spec_id):
+        for chunk in chunks(list(of_spec), size):
+            places = sorted({place for piece in chunk for place in piece.deletes})
+            number = {place: n for n, place in enumerate(places)}
+            yield RewriteTask(
+                outputs=(),
+                slices=tuple(
+                    replace(piece, deletes=tuple(number[place] for place in piece.deletes)) for piece in chunk
+                ),
+                schema=means.schema,
+                iceberg_schema_json=view.schema_json,
+                options=WriteOptions.from_properties({}),
+                io=means.io,
+                partition_ids=identity_columns(view, spec_id),
+                memory_budget=means.task_memory,
+                deletes=tuple(kernel_delete(files.deletes[place]) for place in places),
+            )

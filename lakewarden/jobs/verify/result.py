@@ -1,0 +1,135 @@
+"""What looking again at a rewrite came to: the evidence, and the verdict that follows from it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lakewarden.model.table import Snapshot
+from lakewarden.model.table_name import TableRef
+from lakewarden.rewrite.digest import Digest
+from lakewarden.rewrite.interface import Trouble
+from lakewarden.rewrite.verify import Miscounted, Seen
+from lakewarden.tables.interface import Files
+
+DIGEST_KEY = "lineage.digest"
+
+
+class Verdict(StrEnum):
+    """`cannot-tell` is no bad news about the rows: what would prove them is gone, or cannot be read here."""
+
+    PROVEN = "proven"
+    DIFFERS = "differs"
+    CANNOT_TELL = "cannot-tell"
+
+    @property
+    def exit_code(self) -> int:
+        return {Verdict.PROVEN: 0, Verdict.DIFFERS: 1, Verdict.CANNOT_TELL: 3}[self]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The files on one side of a rewrite. `rows` and `digest` leave deleted rows out; None where they were not read."""
+
+    files: int
+    bytes: int
+    rows: int | None = None
+    deleted: int | None = None
+    digest: str | None = None
+
+    @classmethod
+    def of(cls, files: Files, seen: Seen | None) -> Side:
+        counted = cls(len(files.files), sum(each.bytes for each in files.files))
+        if seen is None:
+            return counted
+        return cls(counted.files, counted.bytes, seen.rows.rows, seen.deleted, str(seen.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """A past rewrite, looked at again. `file` is the one at fault, where one is.
+
+    `stored_agrees` tells whether the files added still hold the rows whose digest the commit stored; None if unknown.
+    """
+
+    table: TableRef
+    snapshot: Snapshot
+    state: Verdict
+    reason: str
+    removed: Side
+    added: Side
+    file: str = ""
+    stored_digest: str | None = None
+    stored_agrees: bool | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was found out. A side is None where it was not read, or not to its end: `trouble` says why.
+
+    `written` is the digest of all rows of the added files, deleted ones too: what a commit stores.
+    """
+
+    removed: Seen | None = None
+    added: Seen | None = None
+    written: Digest | None = None
+    stored: Digest | None = None
+    trouble: Trouble | None = None
+    miscounted: tuple[Miscounted, ...] = ()
+
+    @property
+    def stored_agrees(self) -> bool | None:
+        return None if self.stored is None or self.written is None else self.stored == self.written
+
+
+def stored_digest(snapshot: Snapshot) -> Digest | None:
+    """The digest the commit stored; None where it stored none, or one of a kind this version does not know."""
+    try:
+        return Digest.parse(snapshot.summary.get(DIGEST_KEY, ""))
+    except ValueError:
+        return None
+
+
+def judge(found: Evidence) -> tuple[Verdict, str, str]:
+    """The verdict, why, and the file at fault. A difference outweighs whatever could not be read."""
+    differences = list(_differences(found))
+    if differences:
+        file = found.miscounted[0].path if found.miscounted else ""
+        return Verdict.DIFFERS, "; ".join(differences), file
+    if found.trouble is not None:
+        agrees = "; the files added still hold the rows whose digest the commit stored"
+        return (
+            Verdict.CANNOT_TELL,
+            str(found.trouble) + (agrees if found.stored_agrees else ""),
+            found.trouble.path,
+        )
+    agrees = ", and those whose digest the commit stored" if found.stored_agrees else ""
+    return Verdict.PROVEN, f"the rows of the files added are the rows of the files removed{agrees}", ""
+
+
+def _differences(found: Evidence) -> Iterator[str]:
+    for each in found.miscounted:
+        yield f"{each.path} has {each.found} rows, the table says {each.expected}"
+    if found.removed is not None and found.added is not None and found.removed.rows != found.added.rows:
+        yield _unequal(found.removed.rows, found.added.rows)
+        if found.stored_agrees:
+            yield "the files added still hold the rows whose digest the commit stored"
+    if found.stored_agrees is False:
+        yield (
+            f"the files added do not hold the rows whose digest the commit stored: "
+            f"they have digest {found.written} instead of {found.stored}"
+        )
+
+
+def _unequal(removed: Digest, added: Digest) -> str:
+    more = (
+        f"as many ({added.rows}), but not the same"
+        if removed.rows == added.rows
+        else f"{removed.rows} removed, {added.rows} added"
+    )
+    return (
+        "the rows of the files added are not the rows of the files removed: "
+        f"{more} (digest {added} instead of {removed})"
+    )

@@ -1,0 +1,251 @@
+"""Proving a past rewrite again: the rows of the data files a snapshot added are those of the files it removed.
+
+Both sides are read as a reader of their time would: what was removed with the deletes that applied to it at the parent
+snapshot, what was added with those that apply at the snapshot itself. So deletes that arrived during the rewrite and were
+carried over are left out on both. Rows are compared by their order-free digest; where the commit stored one, that of all
+rows written is compared with it too. Any writer's rewrite can be proven, as long as its inputs are there.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lakewarden import clock
+from lakewarden.errors import LakewardenError, UsageError
+from lakewarden.jobs.verify.parts import (
+    REMOVED,
+    STRUCK,
+    UNTOUCHED,
+    WHOLE,
+    Means,
+    parts_to_read,
+    tasks_for,
+)
+from lakewarden.jobs.verify.result import DIGEST_KEY, Evidence, Side, Verification, judge, stored_digest
+from lakewarden.model.progress import Progress, Silent
+from lakewarden.model.table import Snapshot, TableView
+from lakewarden.rate_limit import Pace
+from lakewarden.rewrite.digest import Digest
+from lakewarden.rewrite.interface import Trouble
+from lakewarden.rewrite.read.project import Unfit
+from lakewarden.rewrite.read.sources import RowsDiffer
+from lakewarden.rewrite.read.store import MissingSource, Store
+from lakewarden.rewrite.task import RewriteTask
+from lakewarden.rewrite.verify import Miscounted, Seen, look, writers_schema
+from lakewarden.spark.task_slots import Lanes
+from lakewarden.spark.tasks import Meter, cancel, fan_out, parallelism, task_reason, ticking
+from lakewarden.state.runs import new_run_id
+from lakewarden.tables.interface import Files, Replaced, TableFormat
+from lakewarden.tables.jvm import JavaError
+
+_LISTED = 5
+# What Iceberg and Paimon call a commit that leaves the rows as they are.
+_REWRITES = ("replace", "compact")
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What reading came to, part by part; `trouble` is the first that made a part incomplete."""
+
+    parts: Mapping[str, Seen]
+    trouble: Trouble | None = None
+    miscounted: tuple[Miscounted, ...] = ()
+
+    def total(self, *names: str) -> Seen | None:
+        if not all(name in self.parts for name in names):
+            return None
+        return sum((self.parts[name] for name in names), Seen())
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """What a verification reads with; it changes nothing, so there is nothing to journal."""
+
+    spark: Any
+    format: TableFormat
+    task_memory: int
+    progress: Progress = field(default_factory=Silent)
+    lanes: Lanes | None = None
+
+    def verify(self, view: TableView, snapshot_id: int) -> Verification:
+        began = clock.monotonic()
+        snapshot = chosen(view, snapshot_id)
+        replaced = self.format.replaced(view.ref, snapshot.id)
+        if not replaced.removed.files and not replaced.added.files:
+            raise _not_a_rewrite(view, snapshot, "it changed manifests or delete files and no data file")
+        evidence = self._gather(replace(view, schema_json=replaced.schema_json), snapshot, replaced)
+        state, reason, file = judge(evidence)
+        return Verification(
+            table=view.ref,
+            snapshot=snapshot,
+            state=state,
+            reason=reason,
+            removed=Side.of(replaced.removed, evidence.removed),
+            added=Side.of(replaced.added, evidence.added),
+            file=file,
+            stored_digest=snapshot.summary.get(DIGEST_KEY),
+            stored_agrees=evidence.stored_agrees,
+            seconds=round(clock.monotonic() - began, 2),
+        )
+
+    def _gather(self, view: TableView, snapshot: Snapshot, replaced: Replaced) -> Evidence:
+        stored, what = stored_digest(snapshot), f"verify {view.ref} snapshot {snapshot.id}"
+        parts, trouble = parts_to_read(replaced, self.format.unfit(view), stored is not None)
+        looked = self._look(view, parts, what)
+        added, all_rows = looked.total(UNTOUCHED, STRUCK), looked.total(UNTOUCHED, WHOLE)
+        written = None if stored is None or all_rows is None else all_rows.rows
+        if written is not None and written != stored:
+            written = self._as_written(view, parts, what) or written
+        return Evidence(
+            looked.total(REMOVED), added, written, stored, trouble or looked.trouble, looked.miscounted
+        )
+
+    def _as_written(self, view: TableView, parts: Mapping[str, Files], what: str) -> Digest | None:
+        """The digest under the schema the files were written with: a column may have been dropped before the commit."""
+        files = [*parts[UNTOUCHED].files, *parts[WHOLE].files]
+        store = Store(self.format.write_properties(view.ref))
+        schema = writers_schema(files[0].path, store) if files else ""
+        older = replace(view, schema_json=schema)
+        if not schema or field_ids(schema) == field_ids(view.schema_json) or self.format.unfit(older):
+            return None
+        again = {name: parts[name] for name in (UNTOUCHED, WHOLE)}
+        seen = self._look(older, again, f"{what} again, in the schema its files were written with")
+        found = seen.total(UNTOUCHED, WHOLE)
+        return None if found is None else found.rows
+
+    def _look(self, view: TableView, parts: Mapping[str, Files], what: str) -> Looked:
+        if not parts:
+            return Looked({})
+        tasks = self._tasks(view, parts)
+        meter = Meter(self.spark)
+        self.progress.begin(what, sum(each.bytes for files in parts.values() for each in files.files))
+        try:
+            with ticking(meter, self.progress.advance):
+                results = self._run([task for _, task in tasks], _kernel(meter), what)
+        except JavaError as error:
+            raise LakewardenError(reason=f"{what}: {task_reason(error)}") from error
+        finally:
+            self.progress.end()
+        return gathered(list(parts), list(zip((name for name, _ in tasks), results, strict=True)))
+
+    def _tasks(self, view: TableView, parts: Mapping[str, Files]) -> list[tuple[str, RewriteTask]]:
+        schema, io = self.format.arrow_schema(view), self.format.write_properties(view.ref)
+        means = Means(schema, io, self.task_memory, parallelism(self.spark))
+        return [(name, task) for name, files in parts.items() for task in tasks_for(view, files, means)]
+
+    def _run(
+        self, tasks: Sequence[RewriteTask], kernel: Callable[[RewriteTask], Seen | Trouble], what: str
+    ) -> list[Seen | Trouble]:
+        """One Spark job of all tasks; under a limit a job per task, each at its share of the pace."""
+        if not tasks:
+            return []
+        group, stop = f"verify-{new_run_id(clock.now())}", threading.Event()
+
+        def alone(task: RewriteTask, pace: Pace) -> Seen | Trouble:
+            return fan_out(self.spark, kernel, [replace(task, pace=pace)], group, what)[0]
+
+        try:
+            if self.lanes is None:
+                return fan_out(self.spark, kernel, tasks, group, what)
+            with self.lanes.work(len(tasks), stop=stop) as work:
+                return work.run(alone, tasks)
+        except KeyboardInterrupt:
+            stop.set()
+            cancel(self.spark, group)
+            raise
+
+
+# ------------------------------------------------------------ which snapshot
+
+
+def chosen(view: TableView, snapshot_id: int) -> Snapshot:
+    """The snapshot, if it says that it rewrote something."""
+    found = view.snapshot(snapshot_id)
+    if found is None:
+        raise UsageError(
+            reason=f"verify snapshot {snapshot_id} of {view.ref}: the table has no such snapshot, or no longer",
+            hint=_newest(view),
+        )
+    if found.operation not in _REWRITES:
+        operation = f"its operation is {found.operation}" if found.operation else "it names no operation"
+        raise _not_a_rewrite(view, found, f"{operation}, which may change rows")
+    return found
+
+
+def _not_a_rewrite(view: TableView, snapshot: Snapshot, why: str) -> UsageError:
+    return UsageError(
+        reason=f"verify snapshot {snapshot.id} of {view.ref}: {why}, so there is no rewrite to prove",
+        hint=_newest(view),
+    )
+
+
+def _newest(view: TableView) -> str:
+    rewrites = [
+        each
+        for each in view.snapshots
+        if each.operation == "compact"
+        or (each.operation == "replace" and each.summary.get("deleted-data-files", "0") != "0")
+    ]
+    if not rewrites:
+        return f"none of the table's snapshots rewrote data files; see `lakewarden show {view.ref}`"
+    newest = sorted(rewrites, key=lambda each: each.committed_at, reverse=True)[:_LISTED]
+    return f"its newest compactions are {', '.join(str(each.id) for each in newest)}"
+
+
+# ------------------------------------------------------------ in the tasks
+
+
+def _kernel(meter: Meter) -> Callable[[RewriteTask], Seen | Trouble]:
+    """What each task runs. A file at fault comes back as a value: raising would make Spark try it again."""
+    done = meter.accumulator
+
+    def run(task: RewriteTask) -> Seen | Trouble:
+        try:
+            seen = look(task)
+        except Unfit as error:
+            return Trouble(True, error.path, error.reason)
+        except MissingSource as error:
+            return Trouble(False, error.path, error.reason)
+        except RowsDiffer as error:
+            reason = f"it holds {error.found} rows, its footer says {error.expected}"
+            return Trouble(False, error.path, reason)
+        done.add(seen.bytes_read)
+        return seen
+
+    return run
+
+
+def gathered(names: Sequence[str], results: Sequence[tuple[str, Seen | Trouble]]) -> Looked:
+    """Parts that were read to their end, added up."""
+    totals: dict[str, Seen] = {name: Seen() for name in names}
+    troubles: list[Trouble] = []
+    for name, each in results:
+        if isinstance(each, Trouble):
+            troubles.append(each)
+            totals.pop(name, None)
+        elif name in totals:
+            totals[name] += each
+    seen = [each for _, each in results if isinstance(each, Seen)]
+    miscounted = sum(seen, Seen()).miscounted
+    return Looked(totals, troubles[0] if troubles else None, miscounted)
+
+
+def field_ids(schema_json: str) -> frozenset[int]:
+    """Every id of a schema, nested ones too."""
+
+    def walk(node: Any) -> Iterator[int]:
+        if isinstance(node, dict):
+            for name, value in node.items():
+                if name in ("id", "element-id", "key-id", "value-id"):
+                    yield int(value)
+                else:
+                    yield from walk(value)
+        elif isinstance(node, list):
+            for value in node:
+                yield from walk(value)
+
+    return frozenset(walk(json.loads(schema_json)))

@@ -1,0 +1,148 @@
+"""What a planner decides: frozen values that say what would be done, what is spared, and why.
+
+Making a plan changes nothing. An engine gets the plan with its bounds and may do less than it says, never more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, overload
+
+from lakewarden.model.actions import Action, MergeBuckets, RewriteGroup
+from lakewarden.model.run import Job
+from lakewarden.model.skipped import Doomed, Spared
+from lakewarden.model.table_name import TableRef
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What an engine must stay inside, whichever engine it is.
+
+    Engines rewrite; none may expire, sweep or delete anything the table names.
+    """
+
+    base_snapshot_id: int | None
+    branch: str
+    max_output_bytes: int
+    commit_attempts: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ManyDoomed(Sequence[Doomed]):
+    """Very many files to doom, for one reason. Each becomes a value when it is looked at: a table may have millions."""
+
+    files: Any
+    reason: str
+
+    def __len__(self) -> int:
+        return int(self.files.num_rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Doomed: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Doomed]: ...
+
+    def __getitem__(self, place: int | slice) -> Doomed | list[Doomed]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        size = self.files["size"][place].as_py()
+        return Doomed(self.files["path"][place].as_py(), -1 if size is None else size, self.reason)
+
+    def __iter__(self) -> Iterator[Doomed]:
+        for batch in self.files.select(["path", "size"]).to_batches():
+            for path, size in zip(batch[0].to_pylist(), batch[1].to_pylist(), strict=True):
+                yield Doomed(path, -1 if size is None else size, self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCost:
+    """What a full scan opens, and how many files a query for one value opens in an average partition."""
+
+    files: int
+    row_groups: int
+    delete_files: int
+    bytes: int
+    point_files: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "files": self.files,
+            "row_groups": self.row_groups,
+            "delete_files": self.delete_files,
+            "bytes": self.bytes,
+            "point_query_files": round(self.point_files, 2),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One job on one table: planned and spared together are everything the planner looked at."""
+
+    job: Job
+    table: TableRef
+    made_at: datetime
+    bounds: Bounds
+    policy_hash: str
+    reason: str
+    actions: tuple[Action, ...] = ()
+    spared: tuple[Spared, ...] = ()
+    doomed: Sequence[Doomed] = ()
+    strategy: str = ""
+    columns: tuple[str, ...] = ()
+    target_bytes: int = 0
+    cut_short: str = ""  # the limit that left work for the next run, if one did
+    cost_before: ReadCost | None = None
+    cost_after: ReadCost | None = None
+
+    @property
+    def empty(self) -> bool:
+        return not self.actions
+
+    def groups(self) -> list[RewriteGroup]:
+        return [action for action in self.actions if isinstance(action, RewriteGroup)]
+
+    def merges(self) -> list[MergeBuckets]:
+        return [action for action in self.actions if isinstance(action, MergeBuckets)]
+
+    def to_dict(self, *, doomed: bool = True) -> dict[str, Any]:
+        """What `--json` prints. The journal leaves out the doomed files: they have rows of their own there."""
+        return {
+            "job": str(self.job),
+            "table": str(self.table),
+            "made_at": self.made_at.isoformat(),
+            "base_snapshot_id": self.bounds.base_snapshot_id,
+            "branch": self.bounds.branch,
+            "empty": self.empty,
+            "reason": self.reason,
+            "strategy": self.strategy,
+            "target_bytes": self.target_bytes,
+            "cut_short": self.cut_short,
+            "policy_hash": self.policy_hash,
+            "read_cost": {
+                "before": self.cost_before.to_dict() if self.cost_before else None,
+                "expected": self.cost_after.to_dict() if self.cost_after else None,
+            },
+            "actions": [action.to_dict() for action in self.actions],
+            "spared": [_spared(each) for each in self.spared],
+            "doomed": [
+                {"path": d.path, "size": d.size, "reason": d.reason} for d in (self.doomed if doomed else ())
+            ],
+        }
+
+
+def _spared(each: Spared) -> dict[str, Any]:
+    return {"what": each.what, "count": each.count, "bytes": each.bytes, "reason": each.reason}
+
+
+def count_spared(spared: Sequence[tuple[str, int, int, str]]) -> tuple[Spared, ...]:
+    """Alike reasons added up, in the order they were first met."""
+    totals: dict[tuple[str, str], tuple[int, int]] = {}
+    for what, count, size, reason in spared:
+        had_count, had_size = totals.get((what, reason), (0, 0))
+        totals[what, reason] = (had_count + count, had_size + size)
+    return tuple(
+        Spared(what, count, size, reason) for (what, reason), (count, size) in totals.items() if count
+    )

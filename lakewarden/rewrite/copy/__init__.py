@@ -1,0 +1,1 @@
+"""Copying files to another store."""

@@ -1,0 +1,1 @@
+"""Which rows of the sources are deleted."""

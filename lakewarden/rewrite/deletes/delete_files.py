@@ -1,0 +1,103 @@
+"""Delete files as a task names them, and how they are opened."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakewarden.rewrite.read.footer import NO_SENSE, has_delta, read_footer, trouble
+from lakewarden.rewrite.read.project import Unfit
+from lakewarden.rewrite.read.sources import column_sizes
+from lakewarden.rewrite.read.store import DamagedSource, Store
+
+# A column chunk is read through a window of this size. Read whole, as pre-buffering does, it takes as much memory as the
+# writer's row group, which nothing bounds.
+_WINDOW = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """A delete file, or one vector inside a Puffin file; travels to a task by pickle."""
+
+    kind: str
+    path: str
+    format: str
+    bytes: int
+    records: int
+    sequence_number: int
+    equality_ids: tuple[int, ...] = ()
+    content_offset: int = 0
+    content_size: int = 0
+    referenced: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A source file whose rows may be deleted. `rows` are all of the file's; `deletes` are places in the list of files."""
+
+    path: str
+    rows: int
+    sequence_number: int
+    deletes: tuple[int, ...]
+
+
+@contextlib.contextmanager
+def opened(file: DeleteFile, store: Store, dictionaries: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
+    """A Parquet file read in small pieces, its checksums compared; what goes wrong inside the block is told as this file's.
+
+    Damage is never passed over: a delete that is read wrongly brings a row back, and takes another. Columns named as
+    dictionaries are read as such, if the file has them and Arrow can.
+    """
+    path = file.path
+    store.throttle.read(0, requests=2)  # its size and its footer
+    handle = store.open(path)
+    try:
+        footer = read_footer(handle, path)
+        _check_rows(footer, file)
+        names = footer.schema.names
+        carried = [
+            name for name in dictionaries if name in names and not has_delta(footer, names.index(name))
+        ]
+        yield pq.ParquetFile(
+            handle,
+            metadata=footer,
+            read_dictionary=carried,
+            buffer_size=_WINDOW,
+            pre_buffer=False,
+            page_checksum_verification=True,
+        )
+    except Unfit as unfit:
+        raise Unfit(unfit.reason, path) from unfit
+    except (pa.ArrowNotImplementedError, *NO_SENSE) as error:
+        raise trouble(error, path) from error
+    finally:
+        handle.close()
+
+
+def _check_rows(footer: pq.FileMetaData, file: DeleteFile) -> None:
+    """Deletes that a damaged footer leaves out would be rows that are back."""
+    rows = sum(footer.row_group(number).num_rows for number in range(footer.num_row_groups))
+    if rows != footer.num_rows:
+        raise DamagedSource(
+            file.path, f"its row groups hold {rows:,} rows, its footer says {footer.num_rows:,}"
+        )
+    if rows != file.records:
+        raise DamagedSource(file.path, f"it holds {rows:,} rows, the table says {file.records:,}")
+
+
+def batches(
+    parquet: pq.ParquetFile, number: int, columns: Sequence[str], rows: int, store: Store
+) -> Iterator[pa.RecordBatch]:
+    """Columns of a row group, so many rows at a time and window by window. A group that ends early is damaged."""
+    sizes = column_sizes(parquet.metadata, number, columns)
+    store.throttle.read(sum(sizes), requests=sum(-(-size // _WINDOW) for size in sizes))
+    left = parquet.metadata.row_group(number).num_rows
+    for batch in parquet.iter_batches(rows, [number], columns, use_threads=False):
+        left -= batch.num_rows
+        yield batch
+    if left:
+        raise pa.ArrowInvalid(f"row group {number} has another number of rows than its footer says")

@@ -1,0 +1,142 @@
+"""Which rows of a task's source files are deleted: by position, by deletion vector, by the values of a key.
+
+All is read before the first row is: what cannot be applied here is Unfit then, and nothing was written. A file's deleted
+rows are a bit each; keys of equality deletes take a share of the budget, however many there are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakewarden.rewrite.deletes.delete_files import DeleteFile, Target
+from lakewarden.rewrite.deletes.deleted_rows import RowBits
+from lakewarden.rewrite.deletes.equality import EqualityFilter, ReadKeys, Way
+from lakewarden.rewrite.deletes.positions import mark_positions
+from lakewarden.rewrite.deletes.vectors import mark_vector
+from lakewarden.rewrite.read.project import Unfit
+from lakewarden.rewrite.read.sources import RowsDiffer
+from lakewarden.rewrite.read.store import Store
+
+__all__ = ["READABLE", "DeleteFile", "Eraser", "Target", "Way"]
+
+# The formats that delete files of each kind may have.
+READABLE = {"position": ("parquet",), "vector": ("puffin", "paimon"), "equality": ("parquet",)}
+
+
+class Eraser:
+    """The deleted rows of some files."""
+
+    def __init__(
+        self,
+        files: Sequence[DeleteFile],
+        targets: Sequence[Target],
+        schema: pa.Schema,
+        store: Store,
+        budget: int,
+        read_keys: ReadKeys,
+    ) -> None:
+        """Read the deletes. `read_keys` is called only for equality deletes that do not fit, and may be called again."""
+        self._targets = targets
+        self._bits = [RowBits(target.rows) for target in targets]
+        listed = _listed(targets)
+        for place in listed:
+            _check(files[place])
+        self._filters = _filters(files, listed, targets, schema)
+        self._mark_positions(files, listed, store)
+        for equality in self._filters:
+            equality.prepare(store, budget // len(self._filters), read_keys, self._mark)
+
+    @property
+    def ways(self) -> tuple[Way, ...]:
+        """How each set of equality columns was dealt with."""
+        return tuple(equality.way for equality in self._filters)
+
+    def survivors(self, target: int, position: int, batch: pa.RecordBatch) -> pa.Array | None:
+        """Which rows of a batch stay, the first being at `position` of the file; None when all do.
+
+        The batch has the output's columns, or at least those that equality deletes ask for; they are found by field id.
+        """
+        end, rows = position + batch.num_rows, self._targets[target].rows
+        if end > rows:
+            raise RowsDiffer(self._targets[target].path, rows, end)
+        for equality in self._filters:
+            self._mark(target, equality.hits(target, batch) + position)
+        return self._bits[target].survivors(position, batch.num_rows)
+
+    def erased(self, target: int) -> npt.NDArray[np.int64]:
+        """Positions found deleted so far, in order; complete once all batches of the target have passed.
+
+        Deletes by position are known for the whole file, also where only a slice of it is read.
+        """
+        return self._bits[target].positions()
+
+    def _mark(self, target: int, positions: npt.NDArray[np.int64]) -> None:
+        self._bits[target].add(positions)
+
+    def _mark_positions(
+        self, files: Sequence[DeleteFile], listed: Mapping[int, Sequence[int]], store: Store
+    ) -> None:
+        for place, targets in listed.items():
+            file = files[place]
+            if file.kind == "equality":
+                continue
+            wanted = defaultdict(list)
+            for target in targets:
+                wanted[self._targets[target].path].append(self._bits[target])
+            if file.kind == "position":
+                mark_positions(file, wanted, store)
+            else:
+                mark_vector(file, _named(file, wanted), store)
+
+
+def _listed(targets: Sequence[Target]) -> dict[int, list[int]]:
+    """For each delete file, by its place, the targets that list it."""
+    listed = defaultdict(list)
+    for number, target in enumerate(targets):
+        for place in target.deletes:
+            listed[place].append(number)
+    return dict(listed)
+
+
+def _named(file: DeleteFile, listing: Mapping[str, list[RowBits]]) -> list[RowBits]:
+    """The rows a vector is about. One that names none of the files listing it must not be passed over in silence."""
+    named = file.referenced or next(iter(listing))
+    if set(listing) != {named}:
+        raise Unfit(f"a deletion vector of {named} is listed for {', '.join(listing)}", file.path)
+    return listing[named]
+
+
+def _check(file: DeleteFile) -> None:
+    if file.format not in READABLE.get(file.kind, ()):
+        raise Unfit(f"a delete file of kind {file.kind} and format {file.format}", file.path)
+    if file.kind == "equality" and not file.equality_ids:
+        raise Unfit("an equality-delete file without equality columns", file.path)
+
+
+def _filters(
+    files: Sequence[DeleteFile],
+    listed: Mapping[int, Sequence[int]],
+    targets: Sequence[Target],
+    schema: pa.Schema,
+) -> list[EqualityFilter]:
+    """A filter for each set of equality columns. A delete reaches only rows that are older than it is."""
+    by_ids: dict[tuple[int, ...], dict[DeleteFile, int]] = defaultdict(lambda: defaultdict(int))
+    ages = np.array([target.sequence_number for target in targets])
+    for place, numbers in listed.items():
+        file = files[place]
+        audience = _audience(np.array(numbers), ages, file.sequence_number)
+        if file.kind == "equality" and audience:
+            by_ids[tuple(sorted(file.equality_ids))][file] |= audience
+    return [EqualityFilter(ids, found, targets, schema) for ids, found in by_ids.items()]
+
+
+def _audience(numbers: npt.NDArray[np.int64], ages: npt.NDArray[np.int64], sequence_number: int) -> int:
+    """The targets older than a delete, as bits."""
+    flags = np.zeros(len(ages), np.bool_)
+    flags[numbers] = ages[numbers] < sequence_number
+    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")

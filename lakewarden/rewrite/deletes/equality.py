@@ -1,0 +1,224 @@
+"""Rows deleted by value: a row goes if a newer delete file holds its key.
+
+The delete files over one set of columns are one filter. If their keys fit in memory, rows are looked up as they stream by.
+If not, the keys of the rows are read first, into a table of some bits for each; of the deletes, which are read once, only
+keys found in it are gathered. Those that still do not fit are dealt with in rounds, each a pass over the keys of the rows.
+So memory follows from the budget alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakewarden.rewrite.deletes.delete_files import DeleteFile, Target, batches, opened
+from lakewarden.rewrite.deletes.key_index import KEY_BYTES, NO_ROWS, Audiences, Gathered, KeyIndex
+from lakewarden.rewrite.deletes.keys import (
+    BitFilter,
+    Columns,
+    Hashes,
+    Rows,
+    can_be_key,
+    comparable,
+    hash_keys,
+)
+from lakewarden.rewrite.read.project import Projection, Unfit, field_id, leaves, projection, promotes
+from lakewarden.rewrite.read.sources import BATCH_ROWS
+from lakewarden.rewrite.read.store import Store
+
+# Batches of the columns of a key in a target, each with the position of its first row in the file.
+ReadKeys = Callable[[int, pa.Schema], Iterator[tuple[int, pa.RecordBatch]]]
+Mark = Callable[[int, Rows], None]
+
+# What a string may take; whether strings do fit shows when they are read.
+_STRING_BYTES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a filter went: all keys in memory or, if large, only those that rows may have, in rounds and a rest."""
+
+    ids: tuple[int, ...]
+    large: bool
+    rounds: int
+    keys: int
+
+
+class EqualityFilter:
+    """The delete files over one set of columns."""
+
+    def __init__(
+        self,
+        ids: tuple[int, ...],
+        files: Mapping[DeleteFile, int],
+        targets: Sequence[Target],
+        schema: pa.Schema,
+    ) -> None:
+        """`files` come with their audiences: bit n is set if the file applies to target n."""
+        self._ids = ids
+        self._targets = targets
+        self._table, self._schema = schema, pa.schema([])
+        masks = sorted(set(files.values()), key=lambda mask: (-mask.bit_count(), mask))
+        self._audiences = Audiences(masks, len(targets))
+        numbers = {mask: number for number, mask in enumerate(masks)}
+        # The widest audience first, which is the order gathering asks for.
+        self._files = sorted(
+            ((numbers[mask], file) for file, mask in files.items()), key=lambda numbered: numbered[0]
+        )
+        self._index: KeyIndex | None = None
+        self.way = Way(ids, False, 0, 0)
+
+    def prepare(self, store: Store, budget: int, read_keys: ReadKeys, mark: Mark) -> None:
+        """Read the delete files. Rows found deleted on the way are marked, by target and positions."""
+        self._schema = self._keys_as_they_are(store)
+        gathered = Gathered(self._audiences, budget // 2)
+        large = self._expected_bytes() > budget // 2 or not self._gather_all(gathered, store, budget)
+        rounds = self._gather_known(gathered, store, budget, read_keys, mark) if large else 0
+        self._index = gathered.take_index()
+        self.way = Way(self._ids, large, rounds, len(self._index or ()))
+        if not set(self._ids) <= {field_id(field) for field in self._table}:
+            # The rows that stream by do not have a column that was dropped: they are marked now.
+            self._mark_all(self._index, read_keys, mark)
+            self._index = None
+
+    def hits(self, target: int, batch: pa.RecordBatch) -> Rows:
+        """Places of the deleted rows of a batch, which has at least the key columns."""
+        if self._index is None or not self._audiences.reaching(target).any():
+            return NO_ROWS
+        columns = self._keys_of(batch)
+        return self._index.hits(target, columns, hash_keys(columns))
+
+    def _keys_as_they_are(self, store: Store) -> pa.Schema:
+        """The key columns: as the table has them or, where it dropped one, as the delete files have it."""
+        files = [file for _, file in self._files]
+        found = {field_id(field): _plain(field) for field in self._table}
+        nested = {leaf.id for leaf in leaves(self._table)} - set(found)
+        dropped = set(self._ids) - set(found) - nested
+        for file in files if dropped else ():
+            for field in _schema_of(file, store):
+                known = found.get(field_id(field))
+                if field_id(field) in dropped and (known is None or promotes(known.type, field.type)):
+                    found[field_id(field)] = _plain(field)
+        return pa.schema([_key(id_, found.get(id_), id_ in nested, files[0].path) for id_ in self._ids])
+
+    def _expected_bytes(self) -> int:
+        records = sum(file.records for _, file in self._files)
+        return records * (KEY_BYTES + 2 * sum(_width(field.type) for field in self._schema))
+
+    def _gather_all(self, gathered: Gathered, store: Store, budget: int) -> bool:
+        """Gather every key, unless they turn out to be too many."""
+        for audience, columns in self._deletes(store, budget):
+            gathered.add(columns, hash_keys(columns), audience)
+            if gathered.full and not gathered.make_room():
+                gathered.clear()
+                return False
+        return True
+
+    def _gather_known(
+        self, gathered: Gathered, store: Store, budget: int, read_keys: ReadKeys, mark: Mark
+    ) -> int:
+        """Gather the keys that rows may have. Whenever they are too many, mark their rows and start anew."""
+        known = self._known(budget // 4, read_keys)
+        rounds = 0
+        for audience, columns in self._deletes(store, budget):
+            hashes = hash_keys(columns)
+            rows = known.among(hashes)
+            picked = pa.array(rows)
+            gathered.add([column.take(picked) for column in columns], hashes[rows], audience)
+            if gathered.full and not gathered.make_room():
+                self._mark_all(gathered.take_index(), read_keys, mark)
+                rounds += 1
+        return rounds
+
+    def _known(self, most_bytes: int, read_keys: ReadKeys) -> BitFilter:
+        reached = list(self._reached())
+        known = BitFilter(sum(self._targets[target].rows for target in reached), most_bytes)
+        for target in reached:
+            for _, _, hashes in self._rows(target, read_keys):
+                known.add(hashes)
+        return known
+
+    def _mark_all(self, index: KeyIndex | None, read_keys: ReadKeys, mark: Mark) -> None:
+        if index is None:
+            return
+        for target in self._reached():
+            for position, columns, hashes in self._rows(target, read_keys):
+                mark(target, index.hits(target, columns, hashes) + position)
+
+    def _reached(self) -> Iterator[int]:
+        return (target for target in range(len(self._targets)) if self._audiences.reaching(target).any())
+
+    def _rows(self, target: int, read_keys: ReadKeys) -> Iterator[tuple[int, Columns, Hashes]]:
+        for position, batch in read_keys(target, self._schema):
+            columns = self._keys_of(batch)
+            yield position, columns, hash_keys(columns)
+
+    def _keys_of(self, batch: pa.RecordBatch) -> Columns:
+        """By id, so that a batch of all columns and one of only some cannot be mistaken for each other."""
+        places = {field_id(field): place for place, field in enumerate(batch.schema)}
+        return [comparable(batch.column(places[id_])) for id_ in self._ids]
+
+    def _deletes(self, store: Store, budget: int) -> Iterator[tuple[int, Columns]]:
+        for audience, file in self._files:
+            for columns in _read(file, self._schema, store, budget // 16):
+                yield audience, columns
+
+
+def _read(file: DeleteFile, schema: pa.Schema, store: Store, batch_bytes: int) -> Iterator[Columns]:
+    """The keys of a delete file, in batches of about so many bytes."""
+    with opened(file, store) as parquet:
+        way = _way(parquet.schema_arrow, schema)
+        row_bytes = 1.0
+        for number in range(parquet.num_row_groups):
+            row_bytes = max(row_bytes, _row_bytes(parquet, number, way))
+            rows = max(1, min(BATCH_ROWS, int(batch_bytes / row_bytes)))
+            for batch in batches(parquet, number, way.source.names, rows, store):
+                row_bytes = max(row_bytes, batch.nbytes / max(1, batch.num_rows))
+                yield [comparable(column) for column in way.apply(batch, schema)]
+
+
+def _way(file: pa.Schema, schema: pa.Schema) -> Projection:
+    """From the file's key columns to the table's. Other columns a delete file may have are nothing to us."""
+    ids = {field_id(field) for field in schema}
+    keys = pa.schema(field for field in file if field_id(field) in ids)
+    # A key column that is missing has no value at all: it must not be taken for null.
+    return projection(keys, schema, frozenset(id_ for id_ in ids if id_ is not None))
+
+
+def _row_bytes(parquet: pq.ParquetFile, number: int, way: Projection) -> float:
+    group = parquet.metadata.row_group(number)
+    chunks = [group.column(place) for place in range(group.num_columns)]
+    names = set(way.source.names)
+    stored = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in names)
+    return float(stored / max(1, group.num_rows))
+
+
+def _schema_of(file: DeleteFile, store: Store) -> pa.Schema:
+    with opened(file, store) as parquet:
+        return parquet.schema_arrow
+
+
+def _key(id_: int, field: pa.Field | None, nested: bool, path: str) -> pa.Field:
+    """A column that rows are deleted by, or Unfit."""
+    if field is None:
+        where = "a nested field" if nested else "a column that neither the table nor the delete file has"
+        raise Unfit(f"rows are deleted by the value of {where}, field {id_}", path)
+    if not can_be_key(field.type):
+        raise Unfit(f"rows are deleted by the value of {field.name}, which is {field.type}", path)
+    return field
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """The field without its dictionary. Also nullable: a null deletes no row of a required column, and is no fault."""
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    return field.with_type(kind).with_nullable(True)
+
+
+def _width(kind: pa.DataType) -> int:
+    try:
+        return max(1, int(kind.bit_width) // 8)
+    except ValueError:
+        return _STRING_BYTES

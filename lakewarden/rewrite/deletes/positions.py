@@ -1,0 +1,90 @@
+"""Rows deleted by position-delete files, each of which may name many data files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+
+from lakewarden.rewrite.deletes.delete_files import DeleteFile, batches, opened
+from lakewarden.rewrite.deletes.deleted_rows import RowBits
+from lakewarden.rewrite.pages.copyable import trusted
+from lakewarden.rewrite.read.project import Unfit
+from lakewarden.rewrite.read.sources import BATCH_ROWS
+from lakewarden.rewrite.read.store import DamagedSource, Store
+
+_PATH, _POSITION = "file_path", "pos"
+# How Parquet stores a text.
+_TEXT = "BYTE_ARRAY"
+
+# The rows of each data file that is asked about, by its path in the one spelling.
+Wanted = Mapping[str, Sequence[RowBits]]
+
+
+def mark_positions(file: DeleteFile, wanted: Wanted, store: Store) -> None:
+    """Delete the rows the file names in the wanted data files."""
+    if file.referenced and file.referenced not in wanted:
+        return
+    # Paths repeat for thousands of rows: as a dictionary, each is looked at once a batch.
+    with opened(file, store, dictionaries=[_PATH]) as parquet:
+        _check(parquet.schema_arrow)
+        columns = [_PATH, _POSITION]
+        groups = [number for number in range(parquet.num_row_groups) if _may_name(parquet, number, wanted)]
+        for number in groups:
+            for batch in batches(parquet, number, columns, BATCH_ROWS, store):
+                paths, positions = batch.column(_PATH), batch.column(_POSITION)
+                if paths.null_count or positions.null_count:
+                    raise DamagedSource(file.path, "a position-delete file with nulls")
+                _mark(paths, positions.to_numpy(), wanted)
+
+
+def _check(schema: pa.Schema) -> None:
+    """Both names are reserved, so a file of other columns is no position-delete file we know."""
+    found = {field.name: field.type for field in schema}
+    path, position = found.get(_PATH, pa.null()), found.get(_POSITION, pa.null())
+    text = path.value_type if pt.is_dictionary(path) else path
+    if not (pt.is_string(text) or pt.is_large_string(text)) or not pt.is_int64(position):
+        raise Unfit(f"a position-delete file whose {_PATH} is {path} and {_POSITION} is {position}")
+
+
+def _may_name(parquet: pq.ParquetFile, number: int, wanted: Wanted) -> bool:
+    """Whether a row group may name a wanted file, by the bounds of its paths.
+
+    Only bounds of a writer that is known to get them right: a group that is passed over wrongly brings deleted rows back.
+    """
+    if not trusted(parquet.metadata.created_by):
+        return True
+    group = parquet.metadata.row_group(number)
+    chunks = [group.column(i) for i in range(group.num_columns)]
+    (paths,) = (chunk for chunk in chunks if chunk.path_in_schema == _PATH)
+    if paths.physical_type != _TEXT:
+        # Arrow would end the process if it were asked for the bounds of such a chunk.
+        raise pa.ArrowInvalid(f"its footer says that paths are {paths.physical_type}")
+    bounds = paths.statistics
+    if bounds is None or not bounds.has_min_max:
+        return True
+    return any(bounds.min <= path <= bounds.max for path in wanted)
+
+
+def _mark(paths: pa.Array, positions: npt.NDArray[np.int64], wanted: Wanted) -> None:
+    if not pt.is_dictionary(paths.type):
+        paths = paths.dictionary_encode()
+    codes = paths.indices.to_numpy()
+    if len(codes) and not 0 <= codes.min() <= codes.max() < len(paths.dictionary):
+        raise pa.ArrowInvalid(f"a path is not in its dictionary of {len(paths.dictionary)}")
+    used = np.flatnonzero(np.bincount(codes))
+    names = paths.dictionary.take(pa.array(used)).to_pylist()
+    found = [(code, wanted[name]) for code, name in zip(used, names, strict=True) if name in wanted]
+    if not found:
+        return
+    # Writers sort by path, and sorting what is sorted costs next to nothing.
+    order = np.argsort(codes, kind="stable")
+    codes = codes[order]
+    for code, files in found:
+        start, end = np.searchsorted(codes, [code, code + 1])
+        for bits in files:
+            bits.add(positions[order[start:end]])

@@ -1,0 +1,1 @@
+"""Rows that travel from task to task."""

@@ -1,0 +1,1 @@
+"""Reading Avro metadata in bulk."""

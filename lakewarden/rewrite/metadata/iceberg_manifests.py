@@ -1,0 +1,87 @@
+"""What Iceberg's manifest lists and manifests name, as Arrow. Runs in the driver's threads and in Spark's workers.
+
+polars decodes them: a thousand lists with half a million entries in 0.9 s on two cores, where the library itself takes 1.3
+to 2.4 s, and 100,000 entries of manifests with all their statistics in 1.1 s (1.5 to 2.7 s).
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakewarden.rewrite.metadata.avro import decode, one
+
+# A count of -1 was not told: the first format version need not.
+LISTED = pa.schema(
+    [
+        ("manifest", pa.string()),
+        ("length", pa.int64()),
+        ("live", pa.int64()),
+        ("encrypted", pa.bool_()),
+    ]
+)
+# Kinds: 0 data, 1 position deletes (vectors too), 2 equality deletes.
+NAMED = pa.schema([("path", pa.string()), ("size", pa.int64()), ("kind", pa.int8())])
+ENTRIES = NAMED.append(pa.field("live", pa.bool_()))
+
+_LIST_COLUMNS = (
+    "manifest_path",
+    "manifest_length",
+    "added_files_count",
+    "existing_files_count",
+    "key_metadata",
+)
+_DELETED = 2
+
+
+def iceberg_list(content: bytes) -> pa.Table:
+    """Of each manifest its path, length, how many live files it names, and whether it is encrypted."""
+    import polars.exceptions
+
+    try:
+        table = decode(content, _LIST_COLUMNS)
+    except (polars.exceptions.PolarsError, ValueError):  # an older writer's columns
+        table = _older_list(content)
+    added, existing = (pc.cast(one(table[name]), pa.int64()) for name in _LIST_COLUMNS[2:4])
+    columns = [
+        pc.cast(one(table["manifest_path"]), pa.string()),
+        pc.cast(one(table["manifest_length"]), pa.int64()),
+        pc.fill_null(pc.add(added, existing), -1),
+        pc.is_valid(one(table["key_metadata"])),
+    ]
+    return pa.Table.from_arrays(columns, schema=LISTED)
+
+
+def _older_list(content: bytes) -> pa.Table:
+    """Counts had other names once, and none of them was required."""
+    have = decode(content, None, rows=1).column_names
+    table = decode(content, [each for each in have if each != "partitions"])
+    for wanted, before in (
+        ("added_files_count", "added_data_files_count"),
+        ("existing_files_count", "existing_data_files_count"),
+        ("key_metadata", ""),
+    ):
+        if wanted not in have:
+            old = table[before] if before in have else pa.nulls(table.num_rows)
+            table = table.append_column(wanted, old)
+    return table
+
+
+def iceberg_manifest(content: bytes) -> pa.Table:
+    """Every entry, and whether it is live: files that were deleted stay named for a while."""
+    table = decode(content, ["status", "data_file"])
+    live = pc.not_equal(one(table["status"]), pa.scalar(_DELETED, table.schema.field("status").type))
+    files = one(table["data_file"])
+    names = {field.name for field in files.type}
+    kind = files.field("content") if "content" in names else pa.nulls(len(files), pa.int8())
+    columns = [
+        pc.cast(files.field("file_path"), pa.string()),
+        pc.cast(files.field("file_size_in_bytes"), pa.int64()),
+        pc.fill_null(pc.cast(kind, pa.int8()), 0),
+    ]
+    return pa.Table.from_arrays([*columns, live], schema=ENTRIES)
+
+
+def live_only(table: pa.Table) -> pa.Table:
+    live, named = one(table["live"]), table.drop_columns("live")
+    return named if pc.all(live).as_py() else named.filter(live)

@@ -1,0 +1,147 @@
+"""Metadata files of a table, read and decoded: each complete, or the reason why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+
+from lakewarden.model.location import local_path
+from lakewarden.rewrite.metadata.avro import check_whole, is_header, joined, shape
+from lakewarden.rewrite.metadata.iceberg_manifests import (
+    LISTED,
+    NAMED,
+    iceberg_list,
+    iceberg_manifest,
+    live_only,
+)
+from lakewarden.rewrite.metadata.paimon_manifests import (
+    ENTRIES,
+    PAIMON_LISTED,
+    paimon_index,
+    paimon_list,
+    paimon_manifest,
+)
+from lakewarden.rewrite.read.store import MissingSource, Store
+
+What = Literal["list", "manifest", "paimon-list", "paimon-manifest", "paimon-index"]
+
+# Small files are decoded together, so many bytes of them at once.
+_TOGETHER = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoder:
+    """`decode` gives one row per record; `finish` makes of one file's rows what the file names."""
+
+    decode: Callable[[bytes], pa.Table]
+    schema: pa.Schema
+    finish: Callable[[pa.Table], pa.Table] = lambda table: table
+
+
+_DECODERS: Mapping[What, _Decoder] = {
+    "list": _Decoder(iceberg_list, LISTED),
+    "manifest": _Decoder(iceberg_manifest, NAMED, live_only),
+    "paimon-list": _Decoder(paimon_list, PAIMON_LISTED),
+    "paimon-manifest": _Decoder(paimon_manifest, ENTRIES),
+    "paimon-index": _Decoder(paimon_index, ENTRIES),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataFile:
+    """A list or a manifest to read. `length` and `live` are what the list says of a manifest; -1 where nothing does."""
+
+    path: str
+    what: What = "list"
+    length: int = -1
+    live: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What one file names, or why that cannot be known."""
+
+    path: str
+    table: pa.Table | None
+    trouble: str = ""
+
+
+def read_metadata_files(files: Sequence[MetadataFile], store: Store) -> list[Named]:
+    """In order; each complete, or a trouble; never a part of what a file holds."""
+    found: dict[int, Named] = {}
+    waiting: list[tuple[int, bytes]] = []
+    for place, file in enumerate(files):
+        try:
+            content = _content(file.path, store)
+            check_whole(content, file.length)
+            if is_header(content):
+                found[place] = _checked(file, _DECODERS[file.what].schema.empty_table())
+                continue
+            if waiting and not _fits(files, waiting, file, content):
+                found |= _decoded(files, waiting)
+                waiting = []
+            waiting.append((place, content))
+        except (
+            Exception
+        ) as error:  # whatever a broken file makes a decoder say: the caller stops and names it
+            found[place] = _broken(file, error)
+    if waiting:
+        found |= _decoded(files, waiting)
+    return [found[place] for place in range(len(files))]
+
+
+def _fits(
+    files: Sequence[MetadataFile], waiting: Sequence[tuple[int, bytes]], file: MetadataFile, content: bytes
+) -> bool:
+    first, other = waiting[0]
+    alike = files[first].what == file.what and shape(other) == shape(content)
+    return alike and sum(len(each) for _, each in waiting) + len(content) <= _TOGETHER
+
+
+def _decoded(files: Sequence[MetadataFile], waiting: Sequence[tuple[int, bytes]]) -> dict[int, Named]:
+    """All together, or, where one of them spoils that, each alone: then it is known which."""
+    decoder = _DECODERS[files[waiting[0][0]].what]
+    try:
+        content, counts = joined([each for _, each in waiting])
+        table = decoder.decode(content)
+        if table.num_rows != sum(counts):
+            raise ValueError(f"{table.num_rows} records, its blocks say {sum(counts)}")
+        found, start = {}, 0
+        for (place, _), count in zip(waiting, counts, strict=True):
+            found[place] = _checked(files[place], decoder.finish(table.slice(start, count)))
+            start += count
+        return found
+    except Exception as error:
+        if len(waiting) == 1:
+            place = waiting[0][0]
+            return {place: _broken(files[place], error)}
+        return {key: told for each in waiting for key, told in _decoded(files, [each]).items()}
+
+
+def _broken(file: MetadataFile, error: Exception) -> Named:
+    if isinstance(error, MissingSource):
+        return Named(file.path, None, error.reason)
+    return Named(file.path, None, f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def _checked(file: MetadataFile, table: pa.Table) -> Named:
+    if file.live >= 0 and table.num_rows != file.live:
+        return Named(file.path, None, f"it names {table.num_rows} live files, its list says {file.live}")
+    return Named(file.path, table)
+
+
+def _content(path: str, store: Store) -> bytes:
+    plain = local_path(path)
+    if plain is None:
+        with store.open(path) as file:
+            return bytes(file.read())
+    try:
+        return Path(plain).read_bytes()
+    except FileNotFoundError:
+        raise MissingSource(path) from None
+    except OSError as error:
+        raise MissingSource(path, str(error)) from error

@@ -1,0 +1,60 @@
+"""The second engine: the format's own rewrite on Spark. Fallback where the kernel cannot, and reference to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lakewarden.model.actions import RewriteGroup
+from lakewarden.rewrite.interface import Order, Trouble, Written
+from lakewarden.spark.tasks import cancel
+from lakewarden.tables.interface import TableFormat
+from lakewarden.tables.jvm import JavaError, is_java, java_reason
+
+
+class NativeEngine:
+    def __init__(self, spark: Any, run_id: str, format_: TableFormat, name: str) -> None:
+        self._spark = spark
+        self._run_id = run_id
+        self._format = format_
+        self.name = name
+
+    def write(self, order: Order) -> Sequence[Written]:
+        self._spark.sparkContext.setJobGroup(
+            self._run_id, f"lakewarden {order.view.ref}", interruptOnCancel=True
+        )
+        return [self._write(order, group) for group in order.groups]
+
+    def cancel(self) -> None:
+        cancel(self._spark, self._run_id)
+
+    def _write(self, order: Order, group: RewriteGroup) -> Written:
+        plan = order.plan
+        try:
+            outputs = self._format.rewrite_natively(
+                order.view.ref, order.files, group, plan.strategy, plan.columns, plan.target_bytes
+            )
+        except JavaError as error:
+            # The format's writer removes what it had written when it failed; nothing of the group is left to commit.
+            missing = is_java(error, "NotFoundException", "FileNotFoundException")
+            reason = java_reason(error)
+            if group.engine_reason:  # why the kernel did not write it: whoever repairs one of the two is done
+                reason = f"{group.engine_reason}; {self.name}'s own writer, which was asked instead, failed: {reason}"
+            return Written(
+                group, (), Trouble(False, "" if not missing else group.partition, reason), engine=self.name
+            )
+        rows = sum(file.rows for file in outputs)
+        return Written(
+            group,
+            tuple(outputs),
+            _rows_differ(group, rows, self.name),
+            engine=self.name,
+            erased=group.rows - rows,
+        )
+
+
+def _rows_differ(group: RewriteGroup, found: int, writer: str) -> Trouble | None:
+    """A rewrite that changes how many rows there are is not a rewrite, whoever wrote it. Deletes may take rows, never add."""
+    if found == group.rows or (group.deletes() and found < group.rows):
+        return None
+    return Trouble(False, "", f"expected {group.rows} rows, {writer}'s own writer gave {found}")

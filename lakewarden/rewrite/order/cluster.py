@@ -1,0 +1,160 @@
+"""Putting a partition's rows in order inside one task: all of them in memory, one permutation, several files.
+
+Rows are held once, column by column; each row group of an output gathers its rows from there. So the peak is the rows
+themselves, the permutation, and one row group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lakewarden.rewrite.order.order import Edges, cuts, own_edges, permutation
+from lakewarden.rewrite.order.row_sort import Rows
+from lakewarden.rewrite.read.project import field_id
+from lakewarden.rewrite.task import Reading, RewriteTask, WrittenFile
+from lakewarden.rewrite.write.output import Output, held_limit, rows_per_group
+
+# The permutation and one row group are held beside the rows.
+_BESIDE = 0.75
+# Bytes after which memory that decoding left over is given back.
+_MUCH = 64 << 20
+
+
+class TooLarge(Exception):
+    """The rows do not fit the task's memory: they have to be spread over several tasks first."""
+
+    def __init__(self, rows: int, needed: int, budget: int) -> None:
+        super().__init__(rows, needed, budget)
+        self.rows, self.needed, self.budget = rows, needed, budget
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rows} rows need about {self.needed >> 20} MiB in memory, the task has {self.budget >> 20}"
+        )
+
+
+def looks_too_large(task: RewriteTask) -> bool:
+    """A guess without a look at the footers: rows hardly ever take less memory than they take on disk.
+
+    Where they do, as with files full of columns that were dropped, several tasks order what one could have.
+    """
+    return task.ordering is not None and task.stored_bytes > _BESIDE * task.memory_budget
+
+
+def clustered(reading: Reading) -> tuple[WrittenFile, ...]:
+    """All rows in order, cut into the task's outputs. TooLarge, before anything is read, if they do not fit."""
+    task = reading.task
+    assert task.ordering is not None
+    if reading.decoded_bytes > _BESIDE * task.memory_budget:
+        raise TooLarge(task.rows, int(reading.decoded_bytes), task.memory_budget)
+    rows = gather(reading.batches(), reading.schema)
+    edges = own_edges(rows, task.ordering)
+    order = permutation(rows, task.ordering, edges)
+    places = cuts(rows, order, task.ordering, len(task.outputs), edges)
+    found = []
+    for path, start, end in zip(task.outputs, places, places[1:], strict=False):
+        with Output(reading, path) as output:
+            write_ordered(output, rows, order[start:end], rows_per_group(reading))
+            found.append(output.finish())
+    return tuple(file for file in found if file is not None)
+
+
+def gather(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """The batches as one table of whole columns. A column's pieces are let go as soon as it is joined, if they are its own."""
+    # Decoding leaves the allocator with pages it does not give back by itself: a third of the peak, for 4 M rows. Asking
+    # for them costs as much as joining does, so few rows are joined without.
+    pool = pa.default_memory_pool()
+    pieces: list[list[pa.Array]] = [[] for _ in schema]
+    size = due = 0
+    for batch in batches:
+        for column, piece in zip(pieces, batch.columns, strict=True):
+            column.append(piece)
+        size += batch.nbytes
+        if size - due > 4 * _MUCH:
+            due = size
+            pool.release_unused()
+    joined = []
+    for number, field in enumerate(schema):
+        column = pa.chunked_array(pieces[number], field.type)
+        pieces[number] = []
+        joined.append(column.unify_dictionaries().combine_chunks())
+        del column
+        if size > _MUCH:
+            pool.release_unused()
+    return pa.Table.from_arrays(joined, schema=schema)
+
+
+def write_ordered(output: Output, rows: pa.Table, order: Rows, group_rows: int) -> None:
+    """These rows, in this order, as row groups of about equal size."""
+    groups = max(1, -(-len(order) // group_rows))
+    for number in range(groups):
+        part = order[len(order) * number // groups : len(order) * (number + 1) // groups]
+        if len(part):
+            output.write(rows.take(pa.array(part)))
+
+
+def write_range(
+    output: Output,
+    read: Callable[[], Iterator[pa.RecordBatch]],
+    size: int,
+    reading: Reading,
+    edges: Edges,
+    group_rows: int,
+) -> None:
+    """One range of a partition, put in order. `read` gives its batches, `size` is about how many bytes they take."""
+    ordering = reading.task.ordering
+    assert ordering is not None
+    pieces = max(1, -(-size // (held_limit(reading.task.memory_budget) // 2)))
+    if pieces == 1:
+        rows = gather(read(), reading.schema)
+        write_ordered(output, rows, permutation(rows, ordering, edges), group_rows)
+        return
+    # Wider rows than the sample showed. The keys alone fit: they tell each row's place, and the rows are read once for each
+    # piece of the order.
+    wanted = {key.field_id for key in ordering.keys}
+    narrow = pa.schema([field for field in reading.schema if field_id(field) in wanted])
+    keys = gather((_copy(batch.select(narrow.names)) for batch in read()), narrow)
+    order = permutation(keys, ordering, edges)
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    for piece in range(pieces):
+        first, end = len(order) * piece // pieces, len(order) * (piece + 1) // pieces
+        _write_piece(output, read(), reading, (places, first, end), group_rows)
+
+
+def _copy(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Memory of its own: a batch as it is read keeps its whole blob alive, every column of it, by a dictionary alone too."""
+    return pa.RecordBatch.from_arrays([_copy_of(column) for column in batch.columns], schema=batch.schema)
+
+
+def _copy_of(column: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        return pa.DictionaryArray.from_arrays(_copy_of(column.indices), _copy_of(column.dictionary))
+    return column.take(pa.array(np.arange(len(column))))
+
+
+def _write_piece(
+    output: Output,
+    batches: Iterable[pa.RecordBatch],
+    reading: Reading,
+    piece: tuple[NDArray[np.int64], int, int],
+    group_rows: int,
+) -> None:
+    """The rows whose places are in [first, end), in order."""
+    places, first, end = piece
+    held, found, seen = [], [], 0
+    for batch in batches:
+        here = places[seen : seen + batch.num_rows]
+        seen += batch.num_rows
+        inside = (here >= first) & (here < end)
+        if inside.any():
+            held.append(_copy(batch.filter(pa.array(inside))))
+            found.append(here[inside])
+    if held:
+        rows = gather(held, reading.schema)
+        order: Rows = np.argsort(np.concatenate(found)).astype(np.uint32)
+        write_ordered(output, rows, order, group_rows)

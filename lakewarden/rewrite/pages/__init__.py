@@ -1,0 +1,1 @@
+"""Copying Parquet pages as they are."""

@@ -1,0 +1,149 @@
+"""Opening what a kernel reads and writes, by the path the table's metadata spells.
+
+Local paths are literal after the scheme, as Iceberg takes them: `file:/a b%20c` is a file whose name holds a space and a
+percent sign. Object stores go through PyIceberg's FileIO, imported only when such a path is met (it costs half a second).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from lakewarden.model.location import HADOOP, S3, is_local, local_path, split_url
+from lakewarden.rate_limit import Throttle
+
+GONE = "no such file"
+
+
+class MissingSource(Exception):
+    """A file the table names is not there, or cannot be read."""
+
+    def __init__(self, path: str, reason: str = GONE) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    @property
+    def gone(self) -> bool:
+        """Whether the store answered that there is no such file; otherwise it could not be read."""
+        return self.reason == GONE
+
+    def __str__(self) -> str:
+        return f"read {self.path}: {self.reason}"
+
+
+class DamagedSource(MissingSource):
+    """A file that opens, and whose footer does not parse, or whose pages cannot be decoded or do not have their checksums.
+
+    No other engine is asked to rewrite it: what a more lenient decoder made of it would become the table's rows.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, " ".join(reason.split()))  # Arrow's reasons have several lines
+
+
+class Store:
+    """Files by path, on whichever file system each path names. Whoever reads them keeps to the store's pace."""
+
+    def __init__(self, properties: Mapping[str, str], throttle: Throttle | None = None) -> None:
+        self.throttle = throttle or Throttle(None)
+        self._properties = dict(properties)
+        self._local = fs.LocalFileSystem()
+        self._io: Any = None
+
+    def open(self, path: str) -> pa.NativeFile:
+        """A random-access handle, or MissingSource."""
+        where, name = self._locate(path)
+        try:
+            return where.open_input_file(name)
+        except FileNotFoundError:
+            raise MissingSource(path) from None
+        except (
+            OSError,
+            pa.ArrowInvalid,
+        ) as error:  # the latter for a name pyarrow cannot spell, such as one with `//`
+            raise MissingSource(path, str(error)) from error
+
+    def create(self, path: str) -> pa.NativeFile:
+        """A stream that replaces whatever an earlier attempt left under this name."""
+        where, name = self._locate(path)
+        if where is self._local:
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+        return where.open_output_stream(name)
+
+    def put(self, path: str, pieces: Iterable[Any]) -> None:
+        """Under its name the file is whole or not there at all: it is written beside it, and renamed when the disk has it."""
+        where, name = self._locate(path)
+        beside = f"{path}.part"
+        with self.create(beside) as out:
+            for piece in pieces:
+                out.write(piece)
+        written = self._locate(beside)[1]
+        if where is self._local:
+            with Path(written).open("rb") as file:
+                os.fsync(file.fileno())
+        where.move(written, name)
+
+    def forget(self, path: str) -> None:
+        """Whoever reads it next reads the disk, not what the system remembers of it. Elsewhere than here: nothing to do."""
+        plain = local_path(path)
+        if plain is None or not hasattr(os, "posix_fadvise"):
+            return
+        with suppress(FileNotFoundError), Path(plain).open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def under(self, prefix: str) -> list[str]:
+        """Files of one folder whose names begin so, in the prefix's own spelling."""
+        head, _, start = prefix.rpartition("/")
+        where, name = self._locate(head)
+        try:
+            found = where.get_file_info(fs.FileSelector(name, allow_not_found=True))
+        except pa.ArrowInvalid as error:
+            raise OSError(str(error)) from error
+        return [
+            f"{head}/{each.base_name}" for each in found if each.is_file and each.base_name.startswith(start)
+        ]
+
+    def remove(self, path: str) -> None:
+        """Make sure nothing is left under this name."""
+        scheme, bucket, key = split_url(path)
+        if scheme in S3 and not is_local(path):
+            # pyarrow would leave an empty object behind, named as the folder.
+            from lakewarden.storage.s3_connection import connect
+
+            connect(self._properties).delete_object(Bucket=bucket, Key=key)
+            return
+        where, name = self._locate(path)
+        if where.get_file_info(name).type is not fs.FileType.NotFound:
+            where.delete_file(name)
+
+    def _locate(self, path: str) -> tuple[fs.FileSystem, str]:
+        plain = local_path(path)
+        if plain is not None:
+            return self._local, plain
+        scheme, bucket, key = split_url(path)
+        where = self._object_io().fs_by_scheme(scheme, bucket)
+        if scheme in HADOOP:
+            return where, f"/{key}"
+        # Azure spells container@account; its file system wants the container alone.
+        return where, f"{bucket.partition('@')[0]}/{key}"
+
+    def _object_io(self) -> Any:
+        if self._io is None:
+            from pyiceberg.io.pyarrow import PyArrowFileIO
+
+            self._io = PyArrowFileIO(_as_pyiceberg(self._properties))
+        return self._io
+
+
+def _as_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
+    """Iceberg's own word for where the bucket is written, in PyIceberg's."""
+    said = properties.get("s3.path-style-access", "").lower()
+    virtual = {"s3.force-virtual-addressing": str(said == "false")} if said else {}
+    return {**virtual, **properties}

@@ -1,0 +1,255 @@
+"""An ordered group that does not fit one task: rows travel from task to task as Arrow blobs, never one by one.
+
+On a cluster they go through Spark's shuffle. Where every task runs on this machine they stay in files: through the shuffle
+a row costs as much again as ordering it does (20 M rows: 37 CPU seconds instead of 24), most of it copies between Python and
+Java.
+"""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from lakewarden.rate_limit import Pace
+from lakewarden.rewrite.exchange.blobs import TELL, Record, stored
+from lakewarden.rewrite.exchange.plan import Exchange, Sampled, Told, chunks, prepare, proof
+from lakewarden.rewrite.exchange.receive import collect
+from lakewarden.rewrite.exchange.send import spread_out
+from lakewarden.rewrite.output_names import attempt_path
+from lakewarden.rewrite.read.project import Unfit
+from lakewarden.rewrite.read.sources import RowsDiffer, Slice
+from lakewarden.rewrite.read.store import MissingSource
+from lakewarden.rewrite.task import RewriteTask, Rewritten, stored_bytes
+from lakewarden.spark.task_slots import GLANCE_SECONDS, Stopped, Work
+from lakewarden.spark.tasks import Meter, fan_out, light_worker, on_one_machine, parallelism
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+Collected = tuple[Rewritten, list[Told]]
+
+# These come back as values: raising in a task would make Spark try it again, with the same end.
+FILE_AT_FAULT = (Unfit, MissingSource, RowsDiffer)
+
+# Groups whose rows are in files at once: two keep the cores busy, and all at once would need the disk for all of them.
+_in_files = threading.BoundedSemaphore(2)
+# Blobs whose places the driver keeps; more go through Spark's shuffle, which needs no such list.
+_MOST_BLOBS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What an exchange needs of whoever asks for it. `gate` raises if no work may begin now; `work` is None without limits."""
+
+    spark: Any
+    run_id: str
+    meter: Meter
+    work: Work | None
+    stopped: threading.Event
+    gate: Callable[[], None]
+
+
+def shuffled(caller: Caller, task: RewriteTask, what: str) -> list[Rewritten]:
+    """One result per output, in order; the first carries what the other tasks read. Stopped, if asked to between two jobs."""
+    job = _Job(caller, what)
+    exchange, row_bytes, sampling = job.sample(task)
+    parts = chunks(task, row_bytes, at_least=2 * parallelism(caller.spark))
+    if not on_one_machine(caller.spark) or len(parts) * exchange.ranges > _MOST_BLOBS:
+        return _proven(task, sampling, job.through_shuffle(exchange, parts))
+    with _turn(caller), _folder(caller.spark) as folder:
+        return _proven(task, sampling, job.through_files(exchange, parts, folder))
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A group's sampling, and both ways from the spreading tasks to the collecting ones. Kernels are closures without it."""
+
+    caller: Caller
+    what: str
+
+    def sample(self, task: RewriteTask) -> Sampled:
+        def look(task: RewriteTask, pace: Pace | None) -> Sampled | Exception:
+            try:
+                return prepare(replace(task, pace=pace))
+            except FILE_AT_FAULT as error:
+                return error
+
+        return self._run(look, [task], "sampling", begun=False)[0]
+
+    def through_files(
+        self, exchange: Exchange, parts: list[tuple[Slice, ...]], folder: str
+    ) -> list[Collected]:
+        """Blobs stay where they were written; the driver tells the collecting tasks where that is."""
+        done = self.caller.meter.accumulator
+
+        def spread(part: tuple[Slice, ...], pace: Pace | None) -> list[Record] | Exception:
+            try:
+                sent = list(stored(spread_out(exchange.paced(pace), part), folder))
+            except FILE_AT_FAULT as error:
+                return error
+            done.add(stored_bytes(part))
+            return sent
+
+        def gather(item: tuple[int, list[Record]], pace: Pace | None) -> Collected | Exception:
+            return _collect(exchange.paced(pace), *item)
+
+        told: list[Told] = []
+        arrived: list[list[Record]] = [[] for _ in exchange.task.outputs]
+        for sent in self._run(spread, parts, "spreading"):
+            for number, blob in sent:
+                if number == TELL:
+                    told.append(Told.of(blob))
+                else:
+                    arrived[exchange.output_of(number)].append((number, blob))
+        written = [each for each, _ in self._run(gather, list(enumerate(arrived)), "collecting")]
+        return [(each, [] if place else told) for place, each in enumerate(written)]
+
+    def through_shuffle(self, exchange: Exchange, parts: list[tuple[Slice, ...]]) -> list[Collected]:
+        """Blobs travel through Spark's shuffle, keyed by their range. Under a limit all of it is one task's share."""
+        work, at_once = self.caller.work, parallelism(self.caller.spark)
+        if work is None:
+            return self._shuffle(exchange, parts)
+
+        def together(exchange: Exchange, pace: Pace) -> list[Collected]:
+            return self._shuffle(exchange.paced(pace.part(1 / at_once)), parts)
+
+        return work.run(together, [exchange])[0]
+
+    def _shuffle(self, exchange: Exchange, parts: list[tuple[Slice, ...]]) -> list[Collected]:
+        context = self.caller.spark.sparkContext
+        shared, done = context.broadcast(exchange), self.caller.meter.accumulator
+
+        def spread(part: tuple[Slice, ...]) -> Iterator[Record]:
+            try:
+                with light_worker():
+                    yield from spread_out(shared.value, part)
+            except FILE_AT_FAULT as error:
+                yield TELL, pa.py_buffer(pickle.dumps(error))
+                return
+            done.add(stored_bytes(part))
+
+        def gather(output: int, records: Iterator[Record]) -> Iterator[Collected | Exception]:
+            with light_worker():
+                yield _collect(shared.value, output, records)
+
+        _check(self.caller)
+        try:
+            context.setJobGroup(self.caller.run_id, self.what, interruptOnCancel=True)
+            sent = context.parallelize(parts, len(parts)).flatMap(spread)
+            ranged = sent.partitionBy(len(exchange.task.outputs), exchange.output_of)
+            return _checked(ranged.mapPartitionsWithIndex(gather).collect())
+        finally:
+            shared.destroy()  # its file on this machine too, which unpersist would leave
+
+    def _run(
+        self,
+        kernel: Callable[[Item, Pace | None], Found | Exception],
+        items: Sequence[Item],
+        what: str,
+        begun: bool = True,
+    ) -> list[Found]:
+        """One Spark job of all items; under a limit a job per item, each in a lane and at its share of the pace."""
+        _check(self.caller)
+        spark, run_id, described = self.caller.spark, self.caller.run_id, f"{self.what}, {what}"
+        if self.caller.work is None:
+            return _checked(fan_out(spark, _at(kernel, None), items, run_id, described))
+
+        def alone(item: Item, pace: Pace) -> Found | Exception:
+            return fan_out(spark, _at(kernel, pace), [item], run_id, described)[0]
+
+        return _checked(self.caller.work.run(alone, items, begun))
+
+
+def _at(kernel: Callable[[Item, Pace | None], Found], pace: Pace | None) -> Callable[[Item], Found]:
+    return lambda item: kernel(item, pace)
+
+
+def _check(caller: Caller) -> None:
+    """Cancelling ends jobs that run; one that is yet to be handed in has to be held back."""
+    if caller.stopped.is_set():
+        raise Stopped
+
+
+@contextmanager
+def _turn(caller: Caller) -> Iterator[None]:
+    """Wait until the rows of another group may be in files. It may take hours, so the gate is asked after it."""
+    while not _in_files.acquire(timeout=GLANCE_SECONDS):
+        _check(caller)
+    try:
+        caller.gate()
+        yield
+    finally:
+        _in_files.release()
+
+
+@contextmanager
+def _folder(spark: Any) -> Iterator[str]:
+    """A folder for as long as the body runs.
+
+    It is beside Spark's own shuffle files: on a disk that was given to it for such, and removed with them if we cannot.
+    """
+    manager = spark._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
+    roomiest = max((str(each) for each in manager.localDirs()), key=lambda path: shutil.disk_usage(path).free)
+    folder = tempfile.mkdtemp(prefix="lakewarden-", dir=roomiest)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _collect(exchange: Exchange, output: int, records: Iterable[Record]) -> Collected | Exception:
+    try:
+        return collect(_attempt(exchange), output, records)
+    except FILE_AT_FAULT as error:
+        return error
+
+
+def _checked(found: Sequence[Found | Exception]) -> list[Found]:
+    """What the tasks gave, or the first exception among it, raised here."""
+    for each in found:
+        if isinstance(each, Exception):
+            raise each
+    return [each for each in found if not isinstance(each, Exception)]
+
+
+def _attempt(exchange: Exchange) -> Exchange:
+    """A task that Spark runs twice writes two names: one never overwrites what the other has closed."""
+    names = tuple(attempt_path(prefix) for prefix in exchange.task.outputs)
+    return replace(exchange, task=replace(exchange.task, outputs=names))
+
+
+def _proven(task: RewriteTask, sampling: Told, results: list[Collected]) -> list[Rewritten]:
+    """The outputs' rows are as many as were sent, and those as many as the sources have."""
+    told = [sampling, *(each for _, list_ in results for each in list_)]
+    read, sent, erased = proof(told)
+    written = sum(each.rows for each, _ in results)
+    if sent + erased != task.rows:
+        raise RowsDiffer(task.outputs[0], task.rows, sent + erased)
+    if written != sent:
+        raise RowsDiffer(task.outputs[0], sent, written)
+    first, *rest = [each for each, _ in results]
+    first = replace(
+        first,
+        read=read if task.digest else None,
+        erased=erased,
+        bytes_read=task.stored_bytes,
+        cpu_seconds=first.cpu_seconds + sum(each.cpu_seconds for each in told),
+        waited=first.waited + sum(each.waited for each in told),
+        fetched=sum(each.fetched for each in told),
+        peak_rss=max(first.peak_rss, *(each.peak_rss for each in told)),
+    )
+    # The sources' digest is on the first result; the others add nothing to it.
+    return [first, *(replace(each, read=_nothing(task)) for each in rest)]
+
+
+def _nothing(task: RewriteTask) -> Any:
+    from lakewarden.rewrite.digest import Digest
+
+    return Digest() if task.digest else None

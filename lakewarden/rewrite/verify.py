@@ -1,0 +1,97 @@
+"""Looking at rows again, long after they were written: what they are, by their digest, and nothing is written.
+
+A large file is given to several tasks. Each is told rows from and to, and takes the row groups that begin between them: so
+every row group is decoded by exactly one task, although nobody has read the footer when the tasks are made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakewarden.rewrite.digest import Digest
+from lakewarden.rewrite.read.sources import RowsDiffer, Slice, Source
+from lakewarden.rewrite.read.store import MissingSource, Store
+from lakewarden.rewrite.task import Reading, RewriteTask
+
+_SCHEMA = b"iceberg.schema"
+
+
+@dataclass(frozen=True, slots=True)
+class Miscounted:
+    """A file that does not have as many rows as the table says."""
+
+    path: str
+    expected: int
+    found: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What some files hold: the rows that are not deleted, how many are, and files whose count is not the table's."""
+
+    rows: Digest = field(default_factory=Digest)
+    deleted: int = 0
+    bytes_read: int = 0
+    miscounted: tuple[Miscounted, ...] = ()
+
+    def __add__(self, other: Seen) -> Seen:
+        return Seen(
+            self.rows + other.rows,
+            self.deleted + other.deleted,
+            self.bytes_read + other.bytes_read,
+            tuple(dict.fromkeys((*self.miscounted, *other.miscounted))),
+        )
+
+
+def look(task: RewriteTask) -> Seen:
+    """Read the task's slices with their deletes applied. Memory is that of a batch, and of the deletes."""
+    pa.set_cpu_count(1)
+    reading, miscounted = _open(task)
+    reading.sources = [replace(source, slice=_by_groups(source)) for source in reading.sources]
+    for _ in reading.batches():
+        pass
+    reading.throttle.settle()
+    return Seen(reading.read, reading.erased, reading.bytes_read, miscounted)
+
+
+def _open(task: RewriteTask) -> tuple[Reading, tuple[Miscounted, ...]]:
+    """A file with another number of rows is read as it is: what it holds tells more than that it differs."""
+    found: list[Miscounted] = []
+    while True:
+        try:
+            return Reading(task), tuple(found)
+        except RowsDiffer as differs:
+            found.append(Miscounted(differs.path, differs.expected, differs.found))
+            task = replace(task, slices=tuple(_recounted(piece, found[-1]) for piece in task.slices))
+
+
+def _recounted(piece: Slice, odd: Miscounted) -> Slice:
+    if piece.path != odd.path:
+        return piece
+    # The last slice of a file goes to its end, wherever that is.
+    end = odd.found if piece.to_row == piece.rows else min(piece.to_row, odd.found)
+    return replace(piece, rows=odd.found, from_row=min(piece.from_row, end), to_row=end)
+
+
+def _by_groups(source: Source) -> Slice:
+    """The slice widened or narrowed to the row groups that begin in it; of no rows where none does."""
+    piece, first, start, end = source.slice, 0, 0, 0
+    for number in range(source.footer.num_row_groups):
+        rows = source.footer.row_group(number).num_rows
+        if piece.from_row <= first < piece.to_row:
+            start, end = (start if end else first), first + rows
+        first += rows
+    return replace(piece, from_row=start, to_row=end)
+
+
+def writers_schema(path: str, store: Store) -> str:
+    """The Iceberg schema a data file was written with, as its footer tells; empty where it does not."""
+    try:
+        with store.open(path) as handle:
+            metadata = pq.ParquetFile(handle).metadata.metadata or {}
+    except (MissingSource, OSError, pa.ArrowException):
+        return ""  # only a second opinion is asked for: without it the first one stands
+    return bytes(metadata.get(_SCHEMA, b"")).decode("utf-8", "replace")

@@ -1,0 +1,164 @@
+"""Footers with what Arrow cannot say: INT96 timestamps as they are, and floats without bounds that a NaN is outside of.
+
+To Arrow an INT96 is a number of nanoseconds, which ends in the year 2262 and wraps around beyond. Here it stays the twelve
+bytes it is: footers that are read call such a column one of twelve bytes, footers that are written call it INT96 again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakewarden.rewrite.pages import thrift
+from lakewarden.rewrite.pages.thrift import Struct
+from lakewarden.rewrite.read.project import Leaf, children
+
+# A field so marked holds the bytes of an INT96. Formats mark it; they know the word by themselves.
+INT96 = b"lakewarden.int96"
+INT96_BYTES = 12
+
+_MAGIC = b"PAR1"
+_INT96, _FIXED = 3, 7
+# Statistics: only the counts of nulls and of different values hold for any order.
+_COUNTS = frozenset((3, 4))
+
+
+def is_int96(field: pa.Field) -> bool:
+    return INT96 in (field.metadata or {})
+
+
+def has_int96(schema: pa.Schema) -> bool:
+    def below(field: pa.Field) -> bool:
+        return is_int96(field) or any(below(child) for child in children(field.type))
+
+    return any(below(field) for field in schema)
+
+
+def read_as_bytes(handle: pa.NativeFile) -> pq.FileMetaData:
+    """A file's footer, INT96 columns as twelve bytes each."""
+    size = handle.size()
+    length = int.from_bytes(handle.read_at(4, size - 8), "little")
+    if not 0 < length <= size - 12:
+        raise pa.ArrowInvalid(f"its footer would have {length} of its {size} bytes")
+    footer = thrift.read(handle.read_at(length, size - 8 - length))[0]
+    try:
+        data = thrift.write(_mapped(footer, _to_bytes, _without_bounds_of_int96))
+    except (TypeError, AttributeError, KeyError) as error:
+        raise thrift.Malformed(f"a part of it is missing or has another type: {error}") from error
+    return pq.read_metadata(pa.BufferReader(_MAGIC + data + len(data).to_bytes(4, "little") + _MAGIC))
+
+
+def amended(footer: Struct, int96: Collection[str], boundless: Collection[str]) -> Struct:
+    """The footer with these columns as INT96, and these without bounds. Columns go by their Parquet paths."""
+    at = iter(_leaf_paths(footer))
+
+    def element(each: Struct) -> Struct:
+        if thrift.value_of(each, 5, 0) or next(at) not in int96:
+            return each
+        return {number: typed for number, typed in each.items() if number != 2} | {1: thrift.i32(_INT96)}
+
+    def column(each: Struct) -> Struct:
+        path = ".".join(name.decode() for name in thrift.value_of(each, 3))
+        if path in int96:
+            return _without_bounds(each | {1: thrift.i32(_INT96)})
+        return _without_bounds(each) if path in boundless else each
+
+    return _mapped(footer, element, column)
+
+
+def int96_paths(found: Collection[Leaf]) -> list[str]:
+    return [leaf.path for leaf in found if is_int96(leaf.field)]
+
+
+class HeldFooter:
+    """A sink that keeps back what is written after `hold`: a footer that is still to be amended."""
+
+    closed = False
+
+    def __init__(self, sink: pa.NativeFile) -> None:
+        self._sink = sink
+        self._held: bytearray | None = None
+
+    def hold(self) -> None:
+        self._held = bytearray()
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        if self._held is None:
+            self._sink.write(view)
+        else:
+            self._held += view
+        return len(view)
+
+    def tell(self) -> int:
+        return int(self._sink.tell()) + len(self._held or b"")
+
+    def flush(self) -> None:
+        return None
+
+    def close(self) -> None:
+        """The sink is closed by whoever opened it."""
+
+    def release(self, amend: Callable[[Struct], Struct]) -> None:
+        """Pass on what was kept back, its footer amended."""
+        held = bytes(self._held or b"")
+        length = int.from_bytes(held[-8:-4], "little")
+        start = len(held) - 8 - length
+        footer = thrift.write(amend(thrift.read(held[start:-8])[0]))
+        self._sink.write(held[:start] + footer + len(footer).to_bytes(4, "little") + _MAGIC)
+
+
+def _mapped(
+    footer: Struct, element: Callable[[Struct], Struct], column: Callable[[Struct], Struct]
+) -> Struct:
+    """The footer with every element of the schema, and every column chunk's metadata, as the functions make it."""
+
+    def chunk(each: Struct) -> Struct:
+        return each | {3: thrift.structure(column(thrift.value_of(each, 3)))}
+
+    def group(each: Struct) -> Struct:
+        return each | {1: thrift.listed(thrift.STRUCT, map(chunk, thrift.value_of(each, 1)))}
+
+    return footer | {
+        2: thrift.listed(thrift.STRUCT, map(element, thrift.value_of(footer, 2))),
+        4: thrift.listed(thrift.STRUCT, map(group, thrift.value_of(footer, 4, []))),
+    }
+
+
+def _to_bytes(element: Struct) -> Struct:
+    if thrift.value_of(element, 1) != _INT96 or thrift.value_of(element, 5, 0):
+        return element
+    return element | {1: thrift.i32(_FIXED), 2: thrift.i32(INT96_BYTES)}
+
+
+def _without_bounds_of_int96(column: Struct) -> Struct:
+    return (
+        _without_bounds(column | {1: thrift.i32(_FIXED)}) if thrift.value_of(column, 1) == _INT96 else column
+    )
+
+
+def _without_bounds(column: Struct) -> Struct:
+    found = thrift.value_of(column, 12)
+    if found is None:
+        return column
+    kept = {number: typed for number, typed in found.items() if number in _COUNTS}
+    return column | {12: thrift.structure(kept)}
+
+
+def _leaf_paths(footer: Struct) -> Iterator[str]:
+    elements = iter(thrift.value_of(footer, 2))
+
+    def walk(above: tuple[str, ...], count: int) -> Iterator[str]:
+        for _ in range(count):
+            element = next(elements)
+            names = (*above, thrift.value_of(element, 4).decode())
+            below = thrift.value_of(element, 5, 0)
+            if below:
+                yield from walk(names, below)
+            else:
+                yield ".".join(names)
+
+    return walk((), thrift.value_of(next(elements), 5, 0))

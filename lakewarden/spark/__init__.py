@@ -1,0 +1,1 @@
+"""The Spark session, its tasks, and the Java and jars that it needs."""

@@ -1,0 +1,232 @@
+"""The jars Spark needs, pinned, fetched once into a cache folder and then used offline.
+
+They come through Ivy, which ships inside pyspark, so neither Maven nor any address is needed here: Ivy asks
+the local Maven and Ivy folders first, then the default central repository. To have it ask elsewhere, point
+LAKEWARDEN_IVY_SETTINGS at an Ivy settings file.
+
+`python -m lakewarden.spark.jars [group ...]` fetches and prints where the jars are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from lakewarden.errors import LakewardenError, NotSetUp
+from lakewarden.spark.java import use_java
+
+Group = Literal["base", "jdbc", "s3", "paimon", "paimon-s3", "rest-server"]
+GROUPS: tuple[Group, ...] = get_args(Group)
+IVY_SETTINGS = "LAKEWARDEN_IVY_SETTINGS"
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One pinned jar: where it comes from and what it is for."""
+
+    group: Group
+    organisation: str
+    name: str
+    version: str
+    purpose: str
+
+    @property
+    def coordinate(self) -> str:
+        return f"{self.organisation}:{self.name}:{self.version}"
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.name}-{self.version}.jar"
+
+
+ICEBERG = "org.apache.iceberg"
+PAIMON = "org.apache.paimon"
+
+PINNED = (
+    Jar("base", ICEBERG, "iceberg-spark-runtime-4.1_2.13", "1.12.0", "Iceberg itself, for Spark 4.1"),
+    Jar("jdbc", "org.xerial", "sqlite-jdbc", "3.53.4.0", "Iceberg catalogs in a SQLite file"),
+    Jar("jdbc", "org.postgresql", "postgresql", "42.7.14", "Iceberg catalogs in PostgreSQL"),
+    Jar("s3", ICEBERG, "iceberg-aws-bundle", "1.12.0", "tables on S3"),
+    Jar("paimon", PAIMON, "paimon-bundle", "1.4.2", "Paimon itself"),
+    Jar("paimon-s3", PAIMON, "paimon-s3", "1.4.2", "Paimon tables on S3"),
+    Jar("rest-server", ICEBERG, "iceberg-open-api", "1.10.1", "tests only: a real REST catalog"),
+)
+
+
+def pinned(groups: Iterable[Group]) -> tuple[Jar, ...]:
+    """The jars of these groups, in the table's order."""
+    wanted = set(groups)
+    return tuple(jar for jar in PINNED if jar.group in wanted)
+
+
+def default_cache(environ: Mapping[str, str]) -> Path:
+    """$LAKEWARDEN_CACHE/jars, else ~/.cache/lakewarden/jars."""
+    if named := environ.get("LAKEWARDEN_CACHE"):
+        return Path(named) / "jars"
+    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lakewarden" / "jars"
+
+
+def ensure_jars(groups: Iterable[Group], cache_dir: Path | None = None) -> list[Path]:
+    """The jars of these groups as files in the cache, fetching what is missing. Complete, or NotSetUp."""
+    cache = cache_dir or default_cache(os.environ)
+    wanted = pinned(groups)
+    if missing_from(wanted, cache):
+        cache.mkdir(parents=True, exist_ok=True)
+        with _locked(cache / ".lock"):
+            # Another process may have fetched them while this one waited for the lock.
+            _fetch(missing_from(wanted, cache), cache)
+    return [cache / jar.file_name for jar in wanted]
+
+
+def missing_from(jars: Iterable[Jar], cache: Path) -> list[Jar]:
+    """Those whose file is absent or no complete jar."""
+    return [jar for jar in jars if not is_complete(cache / jar.file_name)]
+
+
+def is_complete(path: Path) -> bool:
+    """A zip's directory is at its end: a file cut short has none."""
+    return path.is_file() and zipfile.is_zipfile(path)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One process at a time; the lock goes with the process, so a killed one leaves none behind."""
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(jars: Sequence[Jar], cache: Path) -> None:
+    if not jars:
+        return
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=cache) as scratch, _ivy(Path(scratch)) as ivy:
+        for jar in jars:
+            _install(ivy.resolve(jar), jar, cache)
+
+
+def _install(fetched: Path, jar: Jar, cache: Path) -> None:
+    """Into place by one rename: a reader sees the whole jar or none."""
+    if not is_complete(fetched):
+        raise _unavailable(jar, cache, f"{fetched} is no complete jar")
+    partial = cache / f".{jar.file_name}.partial"
+    # Copied, not moved: Ivy may answer with a file of the user's own Maven folder.
+    shutil.copyfile(fetched, partial)
+    partial.replace(cache / jar.file_name)
+
+
+def _unavailable(jar: Jar, cache: Path, reason: str) -> NotSetUp:
+    return NotSetUp(
+        what=f"jar {jar.coordinate} ({jar.purpose})",
+        reason=reason,
+        hint=f"connect once, or put {jar.file_name} into {cache}, or name your own jars as `jars` under [spark]",
+    )
+
+
+@dataclass(frozen=True)
+class _Ivy:
+    """The resolver inside pyspark's JVM."""
+
+    jvm: Any
+    scratch: Path
+    log: Path
+
+    def resolve(self, jar: Jar) -> Path:
+        """The file Ivy found or downloaded, somewhere under the scratch folder or the user's own caches."""
+        from py4j.protocol import Py4JJavaError
+
+        maven = self.jvm.org.apache.spark.util.MavenUtils
+        quiet = self.jvm.java.io.PrintStream(str(self.log))
+        try:
+            found = maven.resolveMavenCoordinates(
+                jar.coordinate,
+                self._settings(quiet),
+                self.jvm.scala.Option.empty(),
+                False,  # not transitive: each pinned jar is complete by itself
+                getattr(self.jvm.scala.collection.immutable, "Nil$").__getattr__("MODULE$"),
+                False,
+                quiet,
+            )
+        except Py4JJavaError as error:
+            raise _unavailable(jar, self.scratch.parent, self._reason(error)) from None
+        return Path(found.head())
+
+    def _settings(self, quiet: Any) -> Any:
+        maven, option = self.jvm.org.apache.spark.util.MavenUtils, self.jvm.scala.Option
+        folder = option.apply(str(self.scratch / "ivy"))
+        if named := os.environ.get(IVY_SETTINGS):
+            return maven.loadIvySettings(named, option.empty(), folder, quiet)
+        settings = maven.buildIvySettings(option.empty(), folder, False, quiet)
+        _only_central(settings.getDefaultResolver())
+        return settings
+
+    def _reason(self, error: Any) -> str:
+        """Ivy's own first sentence: what it says to its caller is only that something is unresolved."""
+        said = self.log.read_text(errors="replace") if self.log.is_file() else ""
+        for line in said.splitlines():
+            if "SERVER ERROR" in line or "Exception" in line:
+                return line.strip()
+        return str(error.java_exception.getMessage())
+
+
+def _only_central(chain: Any) -> None:
+    """Spark adds a second public repository that has none of our jars and is slow to say so."""
+    for resolver in list(chain.getResolvers()):
+        if resolver.getName() == "spark-packages":
+            chain.getResolvers().remove(resolver)
+
+
+@contextmanager
+def _ivy(scratch: Path) -> Iterator[_Ivy]:
+    """A JVM for the time of the download, apart from any session of this process."""
+    from pyspark import SparkConf
+    from pyspark.java_gateway import launch_gateway
+
+    use_java(os.environ)
+    log = scratch / "jvm.log"
+    with log.open("w") as output:
+        gateway = launch_gateway(SparkConf(loadDefaults=False), {"stdout": output, "stderr": output})
+    try:
+        yield _Ivy(gateway.jvm, scratch, scratch / "ivy.log")
+    finally:
+        gateway.shutdown()
+        # The gateway's JVM ends when its standard input does.
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="lakewarden.spark.jars", description="Fetch the pinned jars once.")
+    parser.add_argument(
+        "groups", nargs="*", metavar="group", help=f"of {', '.join(GROUPS)}; default: base jdbc"
+    )
+    parser.add_argument("--quiet", action="store_true", help="say only what is being fetched")
+    options = parser.parse_args(arguments)
+    unknown = set(options.groups) - set(GROUPS)
+    if unknown:
+        parser.error(f"no such group: {', '.join(sorted(unknown))}")
+    groups: list[Group] = options.groups or ["base", "jdbc"]
+    cache = default_cache(os.environ)
+    for jar in missing_from(pinned(groups), cache):
+        print(f"fetching {jar.coordinate} ({jar.purpose}) ...", flush=True)
+    try:
+        jars = ensure_jars(groups, cache)
+    except LakewardenError as error:
+        print(f"{error}\n{error.hint}", file=sys.stderr)
+        return error.exit_code
+    if not options.quiet:
+        print("\n".join(map(str, jars)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

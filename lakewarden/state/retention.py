@@ -1,0 +1,170 @@
+"""What nobody asks for any more leaves the state database: what is long over, and tables that are long gone or never were.
+
+A row goes only once nothing stands on it: holds that hold nothing, and no record of files that are still to be deleted. Runs, receipts, doomed files, operators' actions and the lineage of expired snapshots stay: they are the record of what was done.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from itertools import islice
+
+from sqlalchemy import Column, ColumnElement, and_, exists, func, select
+
+from lakewarden.state.batches import take_out, take_out_where
+from lakewarden.state.database import State
+from lakewarden.state.fleet import BY_WORKER
+from lakewarden.state.schedule import GONE, SEEN
+from lakewarden.state.schema import (
+    archived_snapshots,
+    doomed,
+    health_history,
+    heartbeats,
+    history_details,
+    loads,
+    pins,
+    requests,
+    run_cancels,
+    run_progress,
+    runs,
+    seen_tables,
+    standings,
+    suspensions,
+    table_health,
+    verdicts,
+    warnings,
+)
+from lakewarden.state.trash_batches import LIVE, VerdictState
+from lakewarden.state.trash_rows import in_states
+
+
+def tidy(state: State, before: datetime, most: int = 10_000) -> int:
+    """Rows that went: of what was over, or gone, before then. At most so many of each kind: the next call goes on.
+
+    A suspension stays as long as the rest of its table: one that is dropped and made anew is still what somebody suspended.
+    """
+    over = {
+        requests: requests.c.ended_at < before,
+        warnings: warnings.c.cleared_at < before,
+        pins: and_(pins.c.expires_at < before, pins.c.tag.is_(None)),
+        loads: _settled(before),
+        run_progress: _ended(run_progress.c.run_id, before),
+        run_cancels: _ended(run_cancels.c.run_id, before),
+        standings: and_(standings.c.ended_at < before, _never_was(standings.c.table_name)),
+        suspensions: _in_vain(before),
+    }
+    count = sum(take_out_where(state, table, so, most) for table, so in over.items())
+    count += _silent_writers(state, before, most) + _forgotten_points(state, before, most)
+    return count + _tables_that_are_gone(state, before, most)
+
+
+def _tables_that_are_gone(state: State, before: datetime, most: int) -> int:
+    of_them = {
+        suspensions: _gone(suspensions.c.table_name, before),
+        seen_tables: and_(_gone(seen_tables.c.table_name, before), _without_past()),
+        pins: _mirrored_in_nothing(before),
+        standings: and_(standings.c.slot != SEEN, _gone(standings.c.table_name, before)),
+    }
+    parts = [take_out_where(state, table, so, most) for table, so in of_them.items()]
+    if all(each < most for each in parts):  # what says that they are gone goes last
+        over = and_(_gone(standings.c.table_name, before), ~_pinned(standings.c.table_name))
+        parts.append(take_out_where(state, standings, over, most))
+    return sum(parts)
+
+
+def _pinned(table_name: Column[str]) -> ColumnElement[bool]:
+    """By a pin with a mirror whose row goes once it has lapsed, and only while its table is known to be gone."""
+    return exists().where(pins.c.table_name == table_name, pins.c.tag.is_not(None), ~_renamed())
+
+
+# ------------------------------------------------------------ what is over
+
+
+def _silent_writers(state: State, before: datetime, most: int) -> int:
+    """Writers whose time was over. A beat since, however it was chosen here, keeps its row."""
+    silent = heartbeats.c.beat_at < before
+    columns = (*heartbeats.primary_key.columns, heartbeats.c.beat_at, heartbeats.c.ttl_seconds)
+    with state.read() as connection:
+        found = connection.execute(select(*columns).where(silent)).all()
+    over = (
+        (row.table_name, row.writer)
+        for row in found
+        if row.beat_at + timedelta(seconds=row.ttl_seconds) < before
+    )
+    return take_out(state, heartbeats, islice(over, most), still=silent)
+
+
+def _mirrored_in_nothing(before: datetime) -> ColumnElement[bool]:
+    """While its table may have the tag, a pin's row is how `unpin` finds it. A table that was renamed has it under its new name."""
+    return and_(pins.c.expires_at < before, _gone(pins.c.table_name, before), ~_renamed())
+
+
+def _renamed() -> ColumnElement[bool]:
+    return exists().where(table_health.c.table_uuid == pins.c.table_uuid)
+
+
+def _settled(before: datetime) -> ColumnElement[bool]:
+    """Loads that ended. A failed one stays until its verdict is in force, which only it can tell, and its files are gone."""
+    pending = exists().where(verdicts.c.id == loads.c.id, verdicts.c.state == VerdictState.PENDING.value)
+    waiting = exists().where(doomed.c.verdict_id == loads.c.id, in_states(*LIVE))
+    return and_(loads.c.ended_at < before, ~pending, ~waiting)
+
+
+def _ended(run_id: Column[str], before: datetime) -> ColumnElement[bool]:
+    """How far a run was is shown while it runs, and who cancelled it is in its reason."""
+    return exists().where(runs.c.id == run_id, runs.c.ended_at < before)
+
+
+# ------------------------------------------------------------ tables that never were, or are gone
+
+
+def _never_was(table_name: Column[str]) -> ColumnElement[bool]:
+    """A name that somebody asked a pass for, and neither a worker nor the collector ever found in a catalog."""
+    seen = standings.alias("seen")
+    return and_(~exists().where(seen.c.table_name == table_name, seen.c.slot == SEEN), _unseen(table_name))
+
+
+def _in_vain(before: datetime) -> ColumnElement[bool]:
+    """The worker's own suspension of a name under which nobody ever read a table. What an operator suspended stays so."""
+    read = exists().where(seen_tables.c.table_name == suspensions.c.table_name)
+    return and_(
+        suspensions.c.since < before,
+        suspensions.c.by == BY_WORKER,
+        _never_was(suspensions.c.table_name),
+        ~read,
+    )
+
+
+def _gone(table_name: Column[str], before: datetime) -> ColumnElement[bool]:
+    """By its key, row by row. A table that a worker does not look after, but the collector sees, is not gone."""
+    seen = standings.alias("seen")
+    said = exists().where(
+        seen.c.table_name == table_name,
+        seen.c.slot == SEEN,
+        seen.c.state == GONE,
+        seen.c.ended_at < before,
+    )
+    return and_(said, _unseen(table_name))
+
+
+def _unseen(table_name: Column[str]) -> ColumnElement[bool]:
+    return ~exists().where(table_health.c.table_name == table_name)
+
+
+def _without_past() -> ColumnElement[bool]:
+    """Audits find what expired snapshots of a dropped table said by the id that is known of it here."""
+    return and_(
+        *(
+            ~exists().where(each.c.table_uuid == seen_tables.c.uuid)
+            for each in (archived_snapshots, history_details)
+        )
+    )
+
+
+def _forgotten_points(state: State, before: datetime, most: int) -> int:
+    """Numbers of tables that nobody sees any more, once the newest of them is old."""
+    table, at = health_history.c.table_name, health_history.c.at
+    lost = select(table).where(_unseen(table)).group_by(table).having(func.max(at) < before)
+    wanted = select(table, at).where(table.in_(lost.subquery().select())).limit(most)
+    with state.read() as connection:
+        keys = [tuple(each) for each in connection.execute(wanted)]
+    return take_out(state, health_history, keys, still=_unseen(table))

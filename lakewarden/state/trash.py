@@ -1,0 +1,472 @@
+"""Files that are to go: marked under a verdict, restored, or deleted with a receipt.
+
+    verdict   pending ──> active            in force: the grace runs from here
+                    └───> void              what was to make its files unneeded did not happen
+
+    file      doomed ──> erasing ──> erased | missing     the receipt; never removed, never changed
+                 │          └──────> doomed               the delete failed, or its process died
+                 ├─────> kept                             needed again or changed: this verdict is done with it
+                 └─────> restored                         someone wants it back: for good
+
+Every method is one transaction. A row leaves `doomed` by one conditional UPDATE, so of a restore and a delete that meet,
+one gets the file and the other sees that it did not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    bindparam,
+    delete,
+    func,
+    or_,
+    select,
+    update,
+)
+
+from lakewarden.errors import Refused
+from lakewarden.model.run import Owner
+from lakewarden.state.database import State
+from lakewarden.state.generation import protecting
+from lakewarden.state.runs import fence
+from lakewarden.state.schema import doomed, verdicts
+from lakewarden.state.trash_batches import (
+    CLAIMED,
+    LIVE,
+    RECEIPTS,
+    DoomedFile,
+    FileState,
+    Restored,
+    Standing,
+    Tally,
+    Verdict,
+    VerdictState,
+)
+from lakewarden.state.trash_overlap import leave_to_others
+from lakewarden.state.trash_rows import (
+    among,
+    as_arrow,
+    as_file,
+    as_tally,
+    as_verdict,
+    in_states,
+    insert_doomed,
+    pages,
+)
+from lakewarden.state.upsert import upsert
+
+if TYPE_CHECKING:  # commands that only list need no Arrow
+    import pyarrow as pa
+
+PAGE = 50_000
+
+
+class DoomedFiles:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    # ------------------------------------------------------------ verdicts
+
+    def doom(
+        self,
+        verdict_id: str,
+        table: str,
+        table_uuid: str,
+        cause: str,
+        reason: str,
+        files: pa.Table,
+        detail: Mapping[str, Any],
+        now: datetime,
+    ) -> Tally:
+        """Write down a verdict that counts for nothing yet, with its files (path, kind, size, stamp; the last two may be null).
+
+        Called again it replaces what is pending or void; a verdict in force is never replaced: Refused.
+        """
+        row = {
+            "id": verdict_id,
+            "table_name": str(table),
+            "table_uuid": table_uuid,
+            "cause": str(cause),
+            "reason": reason,
+            "state": VerdictState.PENDING.value,
+            "made_at": now,
+            "detail": dict(detail),
+        }
+        with self._state.write() as connection:
+            _clear(connection, verdict_id)
+            upsert(connection, verdicts, row, ["id"])
+        # In parts: a million files in one transaction kept SQLite's only writer for seven seconds, and a leader that cannot
+        # renew its lease for so long is none any more. A verdict of which a part is missing was never in force.
+        for start in range(0, files.num_rows, PAGE):
+            with self._state.write() as connection:
+                _still_pending(connection, verdict_id)
+                insert_doomed(connection, verdict_id, files.slice(start, PAGE))
+        with self._state.read() as connection:
+            return _tally(connection, verdict_id, (FileState.DOOMED,))
+
+    def enforce(self, verdict_id: str, now: datetime) -> Verdict:
+        """The verdict is in force from now on; one that is already keeps its moment. Refused where it is void or unknown.
+
+        An object is under one verdict and has one receipt. This one takes over what earlier ones in force still have: the file
+        was needed until now, so its grace begins anew. What a run is deleting at this moment stays the earlier one's.
+        """
+        with self._state.write() as connection:
+            verdict = _verdict_for_update(connection, verdict_id)
+            if verdict.state is VerdictState.ACTIVE:
+                return verdict
+            if verdict.state is VerdictState.VOID:
+                raise Refused(action="enforce", target=f"verdict {verdict_id}", reason="it is void")
+            leave_to_others(connection, verdict)
+            active = {"state": VerdictState.ACTIVE.value, "doomed_at": now}
+            connection.execute(update(verdicts).where(verdicts.c.id == verdict_id).values(active))
+            return replace(verdict, state=VerdictState.ACTIVE, doomed_at=now)
+
+    def void(self, verdict_id: str) -> None:
+        """A pending verdict will never be in force: its files were never doomed. One in force is Refused."""
+        with self._state.write() as connection:
+            verdict = _verdict_for_update(connection, verdict_id)
+            if verdict.state is VerdictState.ACTIVE:
+                raise Refused(
+                    action="void",
+                    target=f"verdict {verdict_id}",
+                    reason="it is in force",
+                    hint=f"bring its files back: `lakewarden restore {verdict.table} --run {verdict_id}`",
+                )
+            connection.execute(
+                delete(doomed).where(doomed.c.verdict_id == verdict_id, in_states(FileState.DOOMED))
+            )
+            void = update(verdicts).where(verdicts.c.id == verdict_id)
+            connection.execute(void.values(state=VerdictState.VOID.value))
+
+    def verdict(self, verdict_id: str) -> Verdict | None:
+        with self._state.read() as connection:
+            row = connection.execute(select(verdicts).where(verdicts.c.id == verdict_id)).one_or_none()
+        return None if row is None else as_verdict(row)
+
+    def pending(self, table: str) -> tuple[Verdict, ...]:
+        """Verdicts of the table whose run has not said yet whether they are in force, oldest first."""
+        wanted = select(verdicts).where(
+            verdicts.c.table_name == str(table), verdicts.c.state == VerdictState.PENDING.value
+        )
+        with self._state.read() as connection:
+            rows = connection.execute(wanted.order_by(verdicts.c.made_at, verdicts.c.id)).all()
+        return tuple(as_verdict(row) for row in rows)
+
+    def standings(self, table: str, table_uuid: str | None = None) -> tuple[Standing, ...]:
+        """Every verdict of the table by its name, or by its uuid whatever it was called then, with its totals."""
+        wanted = select(verdicts).where(_of(table, table_uuid)).order_by(verdicts.c.made_at, verdicts.c.id)
+        totals = (
+            select(doomed.c.verdict_id, doomed.c.state, *_COUNTED)
+            # Not a join: SQLite would begin with the files of all tables, whose receipts stay for ever.
+            .where(doomed.c.verdict_id.in_(select(verdicts.c.id).where(_of(table, table_uuid))))
+            .group_by(doomed.c.verdict_id, doomed.c.state)
+        )
+        with self._state.read() as connection:
+            found = [as_verdict(row) for row in connection.execute(wanted)]
+            counted = connection.execute(totals).all()
+        tallies: dict[str, dict[FileState, Tally]] = {}
+        for row in counted:
+            tallies.setdefault(row.verdict_id, {})[FileState(row.state)] = as_tally(row)
+        return tuple(Standing(each, tallies.get(each.id, {})) for each in found)
+
+    # ------------------------------------------------------------ reaping
+
+    def due(
+        self, table_uuid: str, graces: Mapping[str, timedelta], now: datetime, page: int = PAGE
+    ) -> Iterator[pa.Table]:
+        """Doomed files whose verdict is in force and its grace over: id, path, size, stamp, verdict, doomed_at.
+
+        By verdict, oldest first, in pages. A cause that `graces` does not name has no due files.
+        """
+        wanted = select(verdicts).where(
+            verdicts.c.table_uuid == table_uuid, verdicts.c.state == VerdictState.ACTIVE.value
+        )
+        with self._state.read() as connection:
+            active = [
+                as_verdict(row)
+                for row in connection.execute(wanted.order_by(verdicts.c.doomed_at, verdicts.c.id))
+            ]
+        for verdict in active:
+            grace = graces.get(verdict.cause)
+            since = verdict.waits_since
+            if grace is not None and since is not None and since + grace <= now:
+                yield from self._doomed_of(verdict, page)
+
+    def _doomed_of(self, verdict: Verdict, page: int) -> Iterator[pa.Table]:
+        columns = (doomed.c.id, doomed.c.path, doomed.c.size, doomed.c.stamp)
+        wanted = select(*columns).where(doomed.c.verdict_id == verdict.id, in_states(FileState.DOOMED))
+        for rows in pages(self._state.read, wanted, page):
+            yield as_arrow(rows, verdict)
+
+    def begin_erasing(self, ids: Sequence[int], run_id: str, owner: Owner, now: datetime) -> list[int]:
+        """Files that are this run's to delete now. One that was restored meanwhile is not among them.
+
+        RunTaken, in the same transaction, where the run is over or driven by someone else.
+        """
+        in_force = select(verdicts.c.id).where(verdicts.c.state == VerdictState.ACTIVE.value)
+        with self._state.write() as connection:
+            fence(connection, run_id, owner, now)
+            change = (
+                update(doomed)
+                .where(among(connection, ids), in_states(FileState.DOOMED), doomed.c.verdict_id.in_(in_force))
+                .values(state=FileState.ERASING.value, reap_run_id=run_id)
+            )
+            if connection.execute(change).rowcount == len(ids):
+                return list(ids)  # nearly always, and then there is nothing to ask
+            mine = select(doomed.c.id).where(
+                among(connection, ids), in_states(FileState.ERASING), doomed.c.reap_run_id == run_id
+            )
+            return [row.id for row in connection.execute(mine.order_by(doomed.c.id))]
+
+    def finish_erasing(
+        self,
+        run_id: str,
+        now: datetime,
+        *,
+        erased: Sequence[int] = (),
+        missing: Sequence[int] = (),
+        failed: Mapping[int, str] | None = None,
+    ) -> None:
+        """The receipts of a batch. What could not be deleted is doomed again, with the reason, for the next run.
+
+        Rows that another run took over in the meantime are its: it finds the file gone and writes the one receipt.
+        """
+        with self._state.write() as connection:
+            _end(connection, run_id, erased, FileState.ERASED, "", now)
+            _end(connection, run_id, missing, FileState.MISSING, "it was gone already", now)
+            back = (
+                update(doomed)
+                .where(
+                    doomed.c.id == bindparam("row"),
+                    in_states(FileState.ERASING),
+                    doomed.c.reap_run_id == run_id,
+                )
+                .values(state=FileState.DOOMED.value, note=bindparam("why"))
+            )
+            if failed:
+                rows = [{"row": each, "why": f"not deleted: {why}"} for each, why in failed.items()]
+                connection.execute(back, rows)
+
+    def note_missing(self, ids: Sequence[int], run_id: str, owner: Owner, now: datetime) -> int:
+        """Doomed files that are gone without our doing: what was wanted, with a receipt that says so."""
+        return self._settle(ids, FileState.MISSING, "it was gone already", run_id, owner, now)
+
+    def keep(self, ids: Sequence[int], note: str, run_id: str, owner: Owner, now: datetime) -> int:
+        """Files this verdict never touches again, and why."""
+        return self._settle(ids, FileState.KEPT, note, run_id, owner, now)
+
+    def _settle(
+        self, ids: Sequence[int], state: FileState, note: str, run_id: str, owner: Owner, now: datetime
+    ) -> int:
+        if not ids:
+            return 0
+        with self._state.write() as connection:
+            fence(connection, run_id, owner, now)
+            change = update(doomed).where(among(connection, ids), in_states(FileState.DOOMED))
+            ending = {"state": state.value, "note": note, "reap_run_id": run_id, "ended_at": now}
+            return connection.execute(change.values(ending)).rowcount
+
+    def erasing(self, table_uuid: str) -> dict[str, dict[int, str]]:
+        """Files that a run is deleting, or was when its process stopped: by run, id and path."""
+        mine = select(verdicts.c.id).where(verdicts.c.table_uuid == table_uuid)
+        columns = (doomed.c.id, doomed.c.path, doomed.c.reap_run_id)
+        wanted = select(*columns).where(doomed.c.verdict_id.in_(mine), in_states(FileState.ERASING))
+        found: dict[str, dict[int, str]] = {}
+        with self._state.read() as connection:
+            for row in connection.execute(wanted.order_by(doomed.c.id)):
+                found.setdefault(row.reap_run_id, {})[row.id] = row.path
+        return found
+
+    def erasing_by(self, run_id: str) -> dict[int, str]:
+        """Files that this run is deleting, or was: by id and path, whatever has become of the table since."""
+        wanted = select(doomed.c.id, doomed.c.path).where(
+            doomed.c.reap_run_id == run_id, in_states(FileState.ERASING)
+        )
+        with self._state.read() as connection:
+            return {row.id: row.path for row in connection.execute(wanted.order_by(doomed.c.id))}
+
+    def receipts_of(self, run_id: str) -> int:
+        """How many files are gone by this run's doing."""
+        wanted = select(func.count()).where(doomed.c.reap_run_id == run_id, in_states(*RECEIPTS))
+        with self._state.read() as connection:
+            return int(connection.execute(wanted).scalar_one())
+
+    # ------------------------------------------------------------ restoring
+
+    def restore(
+        self,
+        table: str,
+        *,
+        path: str | None = None,
+        verdict_id: str | None = None,
+        table_uuid: str | None = None,
+        operator: str = "",
+        now: datetime,
+    ) -> Restored:
+        """Bring back the file at `path`, the files of a verdict, or all of the table's, pending ones too.
+
+        Files that a run is deleting right now, and those that are gone, cannot come back; they are counted.
+        """
+        with protecting(self._state) as connection:
+            chosen = _chosen(connection, table, table_uuid, path, verdict_id)
+            totals = dict.fromkeys(FileState, Tally())
+            for row in connection.execute(
+                select(doomed.c.state, *_COUNTED).where(chosen).group_by(doomed.c.state)
+            ):
+                totals[FileState(row.state)] = as_tally(row)
+            back = {"state": FileState.RESTORED.value, "ended_at": now, "note": f"restored by {operator}"}
+            done = connection.execute(
+                update(doomed).where(chosen, in_states(FileState.DOOMED)).values(back)
+            ).rowcount
+        gone = sum((totals[each].files for each in RECEIPTS), 0)
+        return Restored(
+            files=done,
+            bytes=totals[FileState.DOOMED].bytes,
+            already=totals[FileState.RESTORED].files,
+            erasing=totals[FileState.ERASING].files,
+            gone=gone,
+        )
+
+    def restored_paths(self, table_uuid: str) -> Iterator[pa.Array]:
+        """Paths someone brought back, for a sweep to leave alone; as they were marked, in pages."""
+        return self._paths(table_uuid, (FileState.RESTORED,), tuple(VerdictState))
+
+    def doomed_paths(self, table_uuid: str) -> Iterator[pa.Array]:
+        """Paths that are under a verdict already, for a sweep not to mark again; as they were marked, in pages."""
+        return self._paths(table_uuid, LIVE, (VerdictState.PENDING, VerdictState.ACTIVE))
+
+    def claimed(self, table_uuid: str) -> list[tuple[str, str]]:
+        """Metadata files that an operator claimed with the table's folder, each with the uuid it named; not those restored."""
+        wanted = (
+            select(doomed.c.path, verdicts.c.detail)
+            .join(verdicts)
+            .where(verdicts.c.table_uuid == table_uuid, verdicts.c.cause == CLAIMED, in_states(*LIVE))
+            .where(verdicts.c.state == VerdictState.ACTIVE.value)
+        )
+        with self._state.read() as connection:
+            return [(row.path, row.detail["uuids"].get(row.path, "")) for row in connection.execute(wanted)]
+
+    def _paths(
+        self, table_uuid: str, states: Sequence[FileState], of: Sequence[VerdictState]
+    ) -> Iterator[pa.Array]:
+        import pyarrow as pa
+
+        mine = select(verdicts.c.id).where(
+            verdicts.c.table_uuid == table_uuid, verdicts.c.state.in_([each.value for each in of])
+        )
+        wanted = select(doomed.c.id, doomed.c.path).where(doomed.c.verdict_id.in_(mine), in_states(*states))
+        for rows in pages(self._state.read, wanted, PAGE):
+            yield pa.array([row.path for row in rows], pa.string())
+
+    # ------------------------------------------------------------ looking
+
+    def list(
+        self, table: str, states: Sequence[FileState] = LIVE, limit: int = 50, table_uuid: str | None = None
+    ) -> tuple[DoomedFile, ...]:
+        """Files in these states, in the order they were marked."""
+        wanted = _files(table, table_uuid, states).order_by(doomed.c.id)
+        return self._fetch(wanted.limit(limit))
+
+    def receipts(
+        self,
+        table: str,
+        limit: int = 50,
+        since: datetime | None = None,
+        table_uuid: str | None = None,
+        run_id: str | None = None,
+    ) -> tuple[DoomedFile, ...]:
+        """What was deleted, by this run where it is named, the newest first."""
+        wanted = _files(table, table_uuid, RECEIPTS)
+        if run_id is not None:
+            wanted = wanted.where(doomed.c.reap_run_id == run_id)
+        if since is not None:
+            wanted = wanted.where(doomed.c.ended_at >= since)
+        return self._fetch(wanted.order_by(doomed.c.ended_at.desc(), doomed.c.id).limit(limit))
+
+    def _fetch(self, wanted: Select[Any]) -> tuple[DoomedFile, ...]:
+        with self._state.read() as connection:
+            return tuple(as_file(row) for row in connection.execute(wanted))
+
+
+_COUNTED = (func.count().label("files"), func.coalesce(func.sum(doomed.c.size), 0).label("bytes"))
+
+
+def _of(table: str, table_uuid: str | None) -> ColumnElement[bool]:
+    named = verdicts.c.table_name == str(table)
+    return named if table_uuid is None else or_(named, verdicts.c.table_uuid == table_uuid)
+
+
+def _clear(connection: Connection, verdict_id: str) -> None:
+    """Take away what an earlier attempt of its run left of this verdict, but for files that were restored since."""
+    state = connection.execute(select(verdicts.c.state).where(verdicts.c.id == verdict_id)).scalar()
+    if state == VerdictState.ACTIVE.value:
+        raise Refused(
+            action="mark files again under", target=f"verdict {verdict_id}", reason="it is in force"
+        )
+    connection.execute(delete(doomed).where(doomed.c.verdict_id == verdict_id, in_states(FileState.DOOMED)))
+
+
+def _verdict_for_update(connection: Connection, verdict_id: str) -> Verdict:
+    wanted = select(verdicts).where(verdicts.c.id == verdict_id).with_for_update()
+    row = connection.execute(wanted).one_or_none()
+    if row is None:
+        raise Refused(action="act on", target=f"verdict {verdict_id}", reason="there is no such verdict")
+    return as_verdict(row)
+
+
+def _still_pending(connection: Connection, verdict_id: str) -> None:
+    """Who took the run over has settled its verdict by now, maybe: nothing is added to it then."""
+    if (state := _verdict_for_update(connection, verdict_id).state) is not VerdictState.PENDING:
+        raise Refused(action="mark files under", target=f"verdict {verdict_id}", reason=f"it is {state}")
+
+
+def _end(
+    connection: Connection, run_id: str, ids: Sequence[int], state: FileState, note: str, now: datetime
+) -> None:
+    if ids:
+        mine = [among(connection, ids), in_states(FileState.ERASING), doomed.c.reap_run_id == run_id]
+        ending = {"state": state.value, "ended_at": now, "note": note}
+        connection.execute(update(doomed).where(*mine).values(ending))
+
+
+def _chosen(
+    connection: Connection, table: str, table_uuid: str | None, path: str | None, verdict_id: str | None
+) -> ColumnElement[bool]:
+    mine = select(verdicts.c.id).where(_of(table, table_uuid), verdicts.c.state != VerdictState.VOID.value)
+    if verdict_id is not None:
+        mine = mine.where(verdicts.c.id == verdict_id)
+    chosen = doomed.c.verdict_id.in_(mine)
+    if path is None:
+        return chosen
+    from lakewarden.model.location import Location, name_of
+
+    # All spellings of a path end in the same name.
+    place = Location.of(path)
+    named = doomed.c.path.endswith(name_of(path), autoescape=True)
+    alike = connection.execute(select(doomed.c.id, doomed.c.path).where(chosen, named))
+    return among(connection, [row.id for row in alike if Location.of(row.path).may_be(place)])
+
+
+def _tally(connection: Connection, verdict_id: str, states: Sequence[FileState]) -> Tally:
+    wanted = select(*_COUNTED).where(doomed.c.verdict_id == verdict_id, in_states(*states))
+    return as_tally(connection.execute(wanted).one())
+
+
+def _files(table: str, table_uuid: str | None, states: Sequence[FileState]) -> Select[Any]:
+    """By the table's verdicts first: otherwise the files of every table are gone through."""
+    file_columns = [column.label(f"file_{column.name}") for column in doomed.columns]
+    of_table = select(verdicts.c.id).where(
+        _of(table, table_uuid), verdicts.c.state != VerdictState.VOID.value
+    )
+    return (
+        select(*file_columns, verdicts)
+        .join(verdicts)
+        .where(doomed.c.verdict_id.in_(of_table), in_states(*states))
+    )

@@ -1,0 +1,153 @@
+"""Objects of S3 and their storage classes: what lies where, moving it to another class, and asking an archive for it.
+
+Everything here is a question to the store, or an order that it carries out by itself: no byte of an object comes along.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from lakewarden.model.location import split_url
+from lakewarden.model.prices import ARCHIVED, STANDARD
+from lakewarden.storage.s3_client import code, connect, reason, unreachable
+from lakewarden.storage.s3_copy import copy_object
+from lakewarden.storage.s3_listing import stamp
+
+PARALLEL = 16
+_MISSING = {"404", "NoSuchKey"}
+_EXPIRY = re.compile(r'expiry-date="([^"]+)"')
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An object as it lies. `restoring`: an archive is at it; `until`: it can be read so long although it is archived.
+
+    `sealed`: its etag changes with every copy, because of how it is encrypted.
+    """
+
+    path: str
+    size: int
+    etag: str
+    storage_class: str
+    restoring: bool = False
+    until: datetime | None = None
+    sealed: bool = False
+
+    @property
+    def readable(self) -> bool:
+        return self.storage_class not in ARCHIVED or self.until is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """`written` is false where it had the class already. With `trouble` it is as it was, as far as anyone knows."""
+
+    path: str
+    etag: str = ""
+    written: bool = False
+    trouble: str = ""
+
+
+class Archive:
+    """One store's objects, many at once."""
+
+    def __init__(self, io: Mapping[str, str]) -> None:
+        self._client = connect(io)
+
+    def look(self, paths: Sequence[str]) -> list[Stored | None]:
+        """Each as it is now, in order; None for what is not there. Unreachable where the store does not say."""
+        return _side_by_side(self._head, paths)
+
+    def move(self, objects: Sequence[tuple[str, int]], storage_class: str) -> list[Moved]:
+        """Paths with the size each must have, copied onto themselves. What went wrong with one is told, not raised."""
+        return _side_by_side(lambda each: self._moved(each[0], each[1], storage_class), objects)
+
+    def recall(self, paths: Sequence[str], days: int, speed: str) -> list[bool]:
+        """Ask for each to be readable for so many days; False for one that was being made readable already."""
+        return _side_by_side(lambda path: self._asked(path, days, speed), paths)
+
+    def _head(self, path: str) -> Stored | None:
+        _, bucket, key = split_url(path)
+        try:
+            found = self._client.head_object(Bucket=bucket, Key=key)
+        except ClientError as error:
+            if code(error) in _MISSING:
+                return None
+            raise unreachable(bucket, error) from error
+        except BotoCoreError as error:
+            raise unreachable(bucket, error) from error
+        return _stored(path, found)
+
+    def _moved(self, path: str, size: int, storage_class: str) -> Moved:
+        before = self._head(path)
+        if before is None:
+            return Moved(path, trouble="it is not there")
+        if before.size != size:
+            return Moved(path, trouble=f"it has {before.size:,} bytes, and {size:,} were copied")
+        if before.storage_class == storage_class:
+            return Moved(path, before.etag)
+        if not before.readable:
+            return Moved(path, trouble=f"it lies in {before.storage_class}: recall it first")
+        try:
+            # Only what was looked at: another object under the name is not this run's.
+            copy_object(self._client, path, path, size, storage_class, before.etag)
+        except (BotoCoreError, ClientError) as error:
+            return Moved(path, trouble=reason(error))
+        return _checked(before, self._head(path), storage_class)
+
+    def _asked(self, path: str, days: int, speed: str) -> bool:
+        _, bucket, key = split_url(path)
+        wanted = {"Days": days, "GlacierJobParameters": {"Tier": speed}}
+        try:
+            self._client.restore_object(Bucket=bucket, Key=key, RestoreRequest=wanted)
+        except ClientError as error:
+            if code(error) == "RestoreAlreadyInProgress":
+                return False
+            raise unreachable(bucket, error) from error
+        except BotoCoreError as error:
+            raise unreachable(bucket, error) from error
+        return True
+
+
+def _stored(path: str, found: Mapping[str, Any]) -> Stored:
+    told = str(found.get("Restore", ""))
+    until = _EXPIRY.search(told)
+    return Stored(
+        path,
+        int(found["ContentLength"]),
+        stamp(found),
+        str(found.get("StorageClass") or STANDARD),
+        'ongoing-request="true"' in told,
+        parsedate_to_datetime(until[1]) if until else None,
+        str(found.get("ServerSideEncryption", "")).startswith("aws:kms"),
+    )
+
+
+def _checked(before: Stored, after: Stored | None, storage_class: str) -> Moved:
+    """An etag is the content's own where the object is in one part and its key is the store's."""
+    if after is None:
+        return Moved(before.path, trouble="it is gone after it was moved")
+    if after.storage_class != storage_class:
+        return Moved(before.path, trouble=f"the store left it in {after.storage_class}")
+    told = not (before.sealed or after.sealed or "-" in before.etag or "-" in after.etag)
+    if after.size != before.size or (told and after.etag != before.etag):
+        return Moved(before.path, trouble="it is not what it was before it was moved")
+    return Moved(before.path, after.etag, written=True)
+
+
+def _side_by_side(ask: Callable[[Asked], Answer], all_of: Sequence[Asked]) -> list[Answer]:
+    if not all_of:
+        return []
+    with ThreadPoolExecutor(PARALLEL, thread_name_prefix="archive-s3") as pool:
+        return [*pool.map(ask, all_of)]

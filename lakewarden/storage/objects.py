@@ -1,0 +1,114 @@
+"""Files by path on the driver: listing, asking after, reading, writing and deleting them, on whichever store each path names."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from lakewarden.model.location import AZURE, GOOGLE, S3, is_local, split_url
+from lakewarden.storage.interface import LISTING, LOOKED, Files, Stat, Stats
+from lakewarden.storage.local import LocalFiles
+
+__all__ = ["LISTING", "Objects", "Stat"]
+
+
+class Objects:
+    """Reached with the properties of a table's FileIO. Stores are connected to when the first path of theirs is met."""
+
+    def __init__(self, io: Mapping[str, str]) -> None:
+        self._io = dict(io)
+        self._local = LocalFiles()
+        self._stores: dict[tuple[str, str], Files] = {("file", ""): self._local}
+
+    def list(self, folder: str) -> Iterator[pa.RecordBatch]:
+        """Every file under the folder, at any depth, in the folder's own spelling. Complete, or raises; a folder that is not there is empty."""
+        return self._store(folder).list(folder)
+
+    def stat(self, paths: Sequence[str]) -> Stats:
+        """In order; None for what is not there. Anything else that goes wrong raises."""
+        found: dict[str, Stat | None] = {}
+        for own in _by_place(paths):
+            found.update(zip(own, self._store(own[0]).stat(own), strict=True))
+        return [found[path] for path in paths]
+
+    def look(self, paths: Sequence[str]) -> pa.Table:
+        """The same as columns: size, modified, stamp; null for what is not there. For very many, where objects cost more."""
+        if all(is_local(path) for path in paths):
+            return self._local.look(paths)
+        found = self.stat(paths)
+        return pa.table(
+            {
+                name: pa.array([None if each is None else getattr(each, name) for each in found], kind)
+                for name, kind in zip(LOOKED.names, LOOKED.types, strict=True)
+            }
+        )
+
+    def delete(self, paths: Sequence[str]) -> dict[str, str]:
+        """Failures only: path to reason. Not found is success. On this machine's disks a file's Hadoop checksum goes with it."""
+        failed: dict[str, str] = {}
+        for own in _by_place(paths):
+            failed |= self._store(own[0]).delete(own)
+        return failed
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """Those bytes, fewer at the file's end, or FileNotFoundError."""
+        return self._store(path).read(path, start, length)
+
+    def write(self, path: str, content: bytes) -> None:
+        """A small file, whole under its name, in place of what was there."""
+        self._store(path).write(path, content)
+
+    def remove_empty_folders(self, folders: Iterable[str], root: str) -> int:
+        """Folders of this machine's disks that are left empty, and those above them, but never `root`, nor what is outside of it."""
+        return self._store(root).remove_empty_folders([each for each in folders if is_local(each)], root)
+
+    def _store(self, path: str) -> Files:
+        place = _place(path)
+        if place not in self._stores:
+            self._stores[place] = self._connect(*place)
+        return self._stores[place]
+
+    # Each library is imported where its first path is met: none of them is free, and most lakes need one.
+
+    def _connect(self, kind: str, bucket: str) -> Files:
+        if kind == "s3":
+            from lakewarden.storage.s3 import S3Files
+
+            return S3Files(self._s3, bucket)
+        if kind in ("google", "azure"):
+            from lakewarden.storage import cloud
+
+            return (cloud.google if kind == "google" else cloud.azure)(bucket, self._io)
+        from pyiceberg.io.pyarrow import PyArrowFileIO
+
+        from lakewarden.storage.arrow import ArrowFiles
+
+        return ArrowFiles(PyArrowFileIO(self._io).fs_by_scheme(kind, bucket), f"{kind}://{bucket}")
+
+    @cached_property
+    def _s3(self) -> Any:
+        from lakewarden.storage.s3_client import connect
+
+        return connect(self._io)
+
+
+def _place(path: str) -> tuple[str, str]:
+    """The kind of store and the bucket in it."""
+    if is_local(path):
+        return "file", ""
+    scheme, bucket, _ = split_url(path)
+    for kind, schemes in (("s3", S3), ("google", GOOGLE), ("azure", AZURE)):
+        if scheme in schemes:
+            return kind, bucket
+    return scheme, bucket
+
+
+def _by_place(paths: Sequence[str]) -> Iterable[list[str]]:
+    grouped: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for path in dict.fromkeys(paths):
+        grouped[_place(path)].append(path)
+    return grouped.values()

@@ -1,0 +1,18 @@
+"""The tables of every configured catalog, for whoever must ask them all."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from lakewarden.model.table_name import TableRef
+from lakewarden.tables.interface import TableFormat
+
+
+class Catalogs(Protocol):
+    """Every table there is, of every configured catalog."""
+
+    def catalogs(self) -> list[str]: ...
+
+    def format_of(self, catalog: str) -> TableFormat: ...
+
+    def format_for(self, table: TableRef) -> TableFormat: ...

@@ -1,0 +1,84 @@
+"""Files that others wrote become part of an Iceberg table: checked from their footers, then appended in one snapshot.
+
+No file can come in twice. Each attempt looks whether one of them is live at the head, and the commit holds only on top of
+that very head: whoever else appends them meanwhile, a process that was taken for dead too, makes it look again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lakewarden.errors import CommitLost
+from lakewarden.model.location import normal
+from lakewarden.model.table_name import TableRef
+from lakewarden.tables.errors import not_adopted
+from lakewarden.tables.iceberg.catalog import Catalogs, catalog_error
+from lakewarden.tables.iceberg.commit import Sending, commit, find_commit
+from lakewarden.tables.interface import Adoption
+from lakewarden.tables.jvm import JavaError
+
+_ATTEMPTS = 16
+
+
+def check_adoption(catalogs: Catalogs, table: TableRef, paths: Sequence[str]) -> Adoption:
+    loaded = catalogs.load(table)
+    candidates = catalogs.adoption.candidates(json.dumps(list(paths)))
+    live = _live(catalogs, loaded, table, candidates, paths)
+    if live:
+        raise not_adopted(table, live[0], "it is part of the table already", len(live) - 1)
+    try:
+        found = json.loads(catalogs.adoption.describe(loaded, candidates))
+    except JavaError as error:
+        raise catalog_error(error, f"the files to adopt into {table}") from error
+    if found["unfit"]:
+        first, *others = found["unfit"]
+        raise not_adopted(table, first["path"], first["reason"], len(others))
+    return Adoption(tuple(paths), found["rows"], found["bytes"], tuple(found["partitions"]), candidates)
+
+
+def commit_adoption(
+    catalogs: Catalogs, table: TableRef, adoption: Adoption, summary: Mapping[str, str]
+) -> int:
+    live: list[str] = []
+
+    def attempt(sending: Sending) -> bool:
+        loaded = catalogs.load(table)
+        live.extend(_live(catalogs, loaded, table, adoption.handle, adoption.paths))
+        if live:
+            return False
+        head = loaded.currentSnapshot()
+        parent = -1 if head is None else head.snapshotId()
+        catalogs.adoption.append(sending.watched(loaded), adoption.handle, parent, json.dumps(dict(summary)))
+        return True
+
+    made = commit(catalogs, table, summary, attempt, _ATTEMPTS)
+    if made is None:
+        # An attempt that was told it failed may be the one that made them live.
+        made = find_commit(catalogs, table, summary)
+    if made is None:
+        raise CommitLost(table=table, reason=f"someone else made {live[0]} part of it first")
+    return made
+
+
+def find_adoption(catalogs: Catalogs, table: TableRef, load_id: str) -> int | None:
+    found: int = catalogs.bridge.findSnapshot(catalogs.load(table), json.dumps({"lineage.load": load_id}))
+    return None if found == -1 else found
+
+
+def live_among(catalogs: Catalogs, table: TableRef, paths: Sequence[str]) -> list[str]:
+    candidates = catalogs.adoption.candidates(json.dumps(list(paths)))
+    return _live(catalogs, catalogs.load(table), table, candidates, paths)
+
+
+def _live(
+    catalogs: Catalogs, loaded: Any, table: TableRef, candidates: Any, paths: Sequence[str]
+) -> list[str]:
+    """Which of the paths the current snapshot names, in whatever spelling; only manifests not seen before are read."""
+    try:
+        namesakes = json.loads(catalogs.adoption.namesakes(loaded, candidates))
+    except JavaError as error:
+        raise catalog_error(error, f"the metadata of {table}") from error
+    named = {normal(each) for each in namesakes}
+    return [path for path in paths if normal(path) in named]

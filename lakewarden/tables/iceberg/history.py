@@ -1,0 +1,92 @@
+"""What past snapshots did: the files one removed, as its parent had them, and added; and which one a file came with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import functions as sf
+
+from lakewarden.model.table import TableView
+from lakewarden.model.table_name import TableRef
+from lakewarden.tables.iceberg.catalog import Catalogs, catalog_error
+from lakewarden.tables.iceberg.view import quoted, read_delete
+from lakewarden.tables.interface import DataFile, Files, Replaced
+from lakewarden.tables.jvm import JavaError, is_java, java_reason
+
+
+def read_replaced(catalogs: Catalogs, ref: TableRef, snapshot_id: int) -> Replaced:
+    table = catalogs.load(ref)
+    try:
+        changes = json.loads(catalogs.history.changes(table, snapshot_id))
+        added = _planned(catalogs, table, snapshot_id, changes["added"])
+    except JavaError as error:
+        raise catalog_error(error, f"snapshot {snapshot_id} of {ref}") from error
+    removed, missing = _removed(catalogs, table, snapshot_id, changes["removed"])
+    return Replaced(changes["schema"], removed, added, missing)
+
+
+# How an entry of a manifest says that its file left with the entry's snapshot.
+_DELETED = 2
+
+
+def read_additions(catalogs: Catalogs, view: TableView, snapshot_id: int | None, name: str) -> pa.Table:
+    """From Iceberg's own tables of manifest entries, which Spark's tasks read in bulk."""
+    spark, name_in_sql = catalogs.spark, quoted(view.ref)
+    try:
+        spark.catalog.refreshTable(name_in_sql)  # a session that was handed to us may remember an older one
+        if snapshot_id is None:
+            found = spark.table(f"{name_in_sql}.all_entries")
+        else:
+            found = spark.sql(f"select * from {name_in_sql}.entries version as of {snapshot_id}")
+            found = found.where(f"status <> {_DELETED}")
+        path = sf.col("data_file.file_path")
+        return (
+            found.where(sf.col("data_file.content") == 0)
+            .where(path.endswith(name))
+            .select(
+                path.alias("path"), sf.col("snapshot_id"), (sf.col("status") == _DELETED).alias("removed")
+            )
+            .toArrow()
+        )
+    except JavaError as error:
+        raise catalog_error(error, f"the manifests of {view.ref}") from error
+
+
+def _removed(
+    catalogs: Catalogs, table: Any, snapshot_id: int, rows: list[Mapping[str, Any]]
+) -> tuple[Files, str]:
+    """As the parent had them; where it is gone, as the snapshot itself remembers them, and why that is not enough."""
+    remembered = Files(tuple(_file(row) for row in rows))
+    parent = table.snapshot(snapshot_id).parentId()
+    if not rows:
+        return remembered, ""
+    if parent is None or table.snapshot(parent) is None:
+        which = "" if parent is None else f" {parent}"
+        return remembered, f"its parent snapshot{which} has expired, and with it which deletes applied"
+    try:
+        found = _planned(catalogs, table, parent, rows)
+    except JavaError as error:
+        if is_java(error, "NotFoundException", "FileNotFoundException"):
+            return remembered, f"the metadata of its parent snapshot {parent} is gone: {java_reason(error)}"
+        raise catalog_error(error, f"snapshot {parent}") from error
+    absent = {row["path"] for row in rows} - {file.path for file in found.files}
+    if absent:
+        return remembered, f"its parent snapshot {parent} does not have {min(absent)}"
+    return found, ""
+
+
+def _planned(catalogs: Catalogs, table: Any, snapshot_id: int, rows: list[Mapping[str, Any]]) -> Files:
+    if not rows:
+        return Files(())
+    paths = json.dumps([row["path"] for row in rows])
+    found = json.loads(catalogs.history.planned(table, snapshot_id, paths))
+    return Files(
+        tuple(_file(row) for row in found["files"]), tuple(read_delete(row) for row in found["deletes"])
+    )
+
+
+def _file(row: Mapping[str, Any]) -> DataFile:
+    return DataFile(**{**row, "deletes": tuple(row.get("deletes", ()))})

@@ -1,0 +1,70 @@
+"""An Iceberg table walked to its end for fsck. Read from the store each time: what is remembered proves nothing about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakewarden.model.table import TableView
+from lakewarden.tables.metadata_cache import MetadataReader
+from lakewarden.tables.metadata_walk import VECTOR, Broken, Files, Manifests, Root, Survey
+from lakewarden.tables.metadata_walk_steps import Register, Rows, Spelling, lists_of, number_lists, plain
+
+# Decoded as position deletes; a vector is a part of a Puffin file.
+_POSITION_DELETES = 1
+
+
+def survey(view: TableView, reader: MetadataReader, io: Mapping[str, str]) -> Survey:
+    told = [each for each in view.snapshots if each.manifest_list]
+    register = Register()
+    broken: list[Broken] = []
+    named = number_lists(reader.lists([each.manifest_list for each in told], io, {}), register, broken)
+    roots = [Root(each.id, (each.manifest_list,)) for each in told]
+    nothing = np.empty(0, dtype=np.int32)
+    lists = lists_of(roots, [named.get(each.manifest_list, nothing) for each in told])
+    manifests, files = _read_manifests(register, broken, reader, io)
+    return Survey(
+        lists,
+        manifests,
+        files,
+        tuple(broken),
+        tuple(_unread(len(view.snapshots) - len(told), int(sum(register.encrypted)))),
+        Spelling(manifests, files, reader, io).spell,
+    )
+
+
+def _read_manifests(
+    register: Register, broken: list[Broken], reader: MetadataReader, io: Mapping[str, str]
+) -> tuple[Manifests, Files]:
+    paths = register.paths
+    found = np.full(len(paths), -1, dtype=np.int64)
+    chosen = [each for each in range(len(paths)) if not register.encrypted[each]]
+    # Not told how many files to expect, the reader gives what there is: that counts differ does not hide the files.
+    wanted = [(paths[each], register.lengths[each], -1) for each in chosen]
+    rows = Rows(_kinds)
+    for number, (path, table, trouble) in zip(chosen, reader.manifests(wanted, io), strict=True):
+        if table is None:
+            broken.append(Broken("manifest", path, plain(trouble)))
+            continue
+        found[number] = table.num_rows
+        rows.add(number, table)
+    return register.manifests(found), rows.files()
+
+
+def _kinds(table: pa.Table) -> tuple[Any, Any]:
+    """Only live entries were read, and each counts by itself."""
+    kinds = table["kind"].to_numpy().copy()
+    puffin = pc.ends_with(table["path"], ".puffin").to_numpy()
+    kinds[(kinds == _POSITION_DELETES) & puffin] = VECTOR
+    return kinds, np.ones(table.num_rows, dtype=np.int8)
+
+
+def _unread(embedded: int, encrypted: int) -> Iterator[str]:
+    if embedded:
+        yield f"{embedded:,} snapshots that name their manifests in the table's metadata, as the first format version could"
+    if encrypted:
+        yield f"{encrypted:,} encrypted manifests"

@@ -1,0 +1,162 @@
+"""What an Iceberg table needs: a set over all of some snapshots, never a walk along ancestry.
+
+Snapshots lead to manifest lists, lists to manifests, manifests to data files, delete files and deletion vectors. Besides,
+the table needs its metadata files, its version hint and its statistics. One file that cannot be read stops everything and
+is named: what is not known to be unneeded is needed.
+
+Paths travel as hashes of their normal form (lakewarden/model/location.py), eight bytes each, so that tables of millions of files fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakewarden.errors import LakewardenError
+from lakewarden.model.location import hashes
+from lakewarden.model.table import Snapshot, TableView
+from lakewarden.tables.metadata_cache import UNREACHED, Listed, Remembered
+from lakewarden.tables.reachability import Needed, Reached, contains
+
+_KINDS = ("data", "position-deletes", "equality-deletes")
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Asks one table's metadata, through the cache."""
+
+    view: TableView
+    known: Remembered
+
+    def reached(self, snapshot_ids: Collection[int] | None = None) -> Reached:
+        """Every file that these snapshots need (all, when not said), and the table's own metadata."""
+        view = self.view
+        chosen = [s for s in view.snapshots if snapshot_ids is None or s.id in snapshot_ids]
+        listed = self._listed(chosen)
+        # Statistics that the metadata names are needed, also those of a snapshot that another tool dropped.
+        named = [path for _, path in view.statistics] if snapshot_ids is None else []
+        needed = Needed(view)
+        needed.add([*own_metadata(view, chosen), *named])
+        needed.add_known(np.unique(listed.numbers), [listed.paths])
+        for table in self.known.named(listed, np.arange(len(listed.paths))):
+            needed.add(table["path"])
+        if snapshot_ids is None:
+            lists = [_list_of(each) for each in view.snapshots]
+            self.known.tidy(lists, listed.paths.to_pylist())
+        return needed.reached(tuple(each.id for each in chosen), hashes([version_hint(view)]))
+
+    def named_paths(self, numbers: Any) -> Iterator[pa.Array]:
+        """The lists, manifests and files whose hashes are among these sorted numbers."""
+        listed = self._listed(self.view.snapshots)
+        named = [pa.array([_list_of(each) for each in self.view.snapshots], pa.string()), listed.paths]
+        for paths in named:
+            yield paths.filter(pa.array(contains(numbers, hashes(paths))))
+        for table in self.known.named(listed, np.arange(len(listed.paths))):
+            found = contains(numbers, hashes(table["path"]))
+            yield table["path"].combine_chunks().filter(pa.array(found))
+
+    def unreached(self, removed: Collection[int]) -> pa.Table:
+        """What is reachable now and would not be without these snapshots. The difference of two sets, nothing listed.
+
+        A file that only a removed snapshot needs is named by a manifest that only removed snapshots name. So only those
+        manifests give candidates, and only where there are some must what stays be known to the last file.
+        """
+        stay = [s for s in self.view.snapshots if s.id not in removed]
+        go = [s for s in self.view.snapshots if s.id in removed]
+        listed = self._listed([*stay, *go])
+        kept = listed.of(range(len(stay)))
+        gone = np.setdiff1d(listed.of(range(len(stay), len(stay) + len(go))), kept)
+        files = self._unreached_files(listed, gone, kept)
+        return pa.concat_tables([files, _manifests(listed, gone), self._unreached_metadata(stay, go)])
+
+    def closure(self, snapshot_ids: Collection[int]) -> pa.Table:
+        """Every file that these snapshots need: their lists, manifests, data and delete files."""
+        chosen = [each for each in self.view.snapshots if each.id in snapshot_ids]
+        lists = [_list_of(each) for each in chosen]
+        listed = self._listed(chosen)
+        every = np.arange(len(listed.paths))
+        files = [_files(table) for table in self.known.named(listed, every)]
+        table = pa.concat_tables([UNREACHED.empty_table(), *files])
+        _, first = np.unique(hashes(table["path"]), return_index=True)
+        own = pa.Table.from_arrays(
+            [
+                pa.array(dict.fromkeys(lists), pa.string()),
+                pa.array(["manifest-list"] * len(set(lists)), pa.string()),
+                pa.nulls(len(set(lists)), pa.int64()),
+            ],
+            schema=UNREACHED,
+        )
+        return pa.concat_tables([table.take(pa.array(np.sort(first))), _manifests(listed, every), own])
+
+    def _listed(self, snapshots: Sequence[Snapshot]) -> Listed:
+        """The manifests of these snapshots, all of them on the store."""
+        listed = self.known.listed([_list_of(each) for each in snapshots])
+        self.known.check_there(listed)
+        return listed
+
+    def _unreached_files(self, listed: Listed, gone: Any, kept: Any) -> pa.Table:
+        candidates = list(self.known.named(listed, gone))
+        if not sum(each.num_rows for each in candidates):
+            return UNREACHED.empty_table()
+        table = pa.concat_tables(candidates)
+        numbers, first = np.unique(hashes(table["path"]), return_index=True)
+        for stays in self.known.named(listed, kept):
+            needed = contains(numbers, hashes(stays["path"]))
+            if needed.any():
+                still = contains(np.unique(hashes(stays["path"].filter(pa.array(needed)))), numbers)
+                numbers, first = numbers[~still], first[~still]
+        return _files(table.take(pa.array(np.sort(first))))
+
+    def _unreached_metadata(self, stay: Sequence[Snapshot], go: Sequence[Snapshot]) -> pa.Table:
+        """Lists and statistics of the snapshots that go, unless one that stays has the same."""
+        needed = np.unique(hashes(own_metadata(self.view, stay)))
+        ids = {each.id for each in go}
+        rows = [(_list_of(each), "manifest-list") for each in go]
+        rows += [(path, "statistics") for snapshot_id, path in self.view.statistics if snapshot_id in ids]
+        paths = pa.array([path for path, _ in rows], pa.string())
+        kinds = pa.array([kind for _, kind in rows], pa.string())
+        found = pa.Table.from_arrays([paths, kinds, pa.nulls(len(rows), pa.int64())], schema=UNREACHED)
+        return found.filter(pa.array(~contains(needed, hashes(paths)))) if rows else found
+
+
+def own_metadata(view: TableView, snapshots: Iterable[Snapshot]) -> list[str]:
+    """Metadata files the table names itself: current and earlier ones, the version hint, these snapshots' lists and statistics."""
+    kept = list(snapshots)
+    ids = {each.id for each in kept}
+    return [
+        view.metadata_location,
+        *view.metadata_log,
+        version_hint(view),
+        *(_list_of(each) for each in kept),
+        *(path for snapshot_id, path in view.statistics if snapshot_id in ids),
+    ]
+
+
+def version_hint(view: TableView) -> str:
+    """Where Hadoop's catalogs say which metadata file is current; others have none."""
+    return f"{view.metadata_location.rpartition('/')[0]}/version-hint.text"
+
+
+def _list_of(snapshot: Snapshot) -> str:
+    if not snapshot.manifest_list:
+        raise LakewardenError(
+            reason=f"read snapshot {snapshot.id}: it names its manifests in the table's metadata, as the first format version could",
+            hint="rewrite the table's manifests once (`rewrite_manifests`), then expire that snapshot with Iceberg's own procedure",
+        )
+    return snapshot.manifest_list
+
+
+def _files(table: pa.Table) -> pa.Table:
+    kinds = pa.array(_KINDS).take(table["kind"].combine_chunks().cast(pa.int32()))
+    return pa.Table.from_arrays([table["path"], kinds, table["size"]], schema=UNREACHED)
+
+
+def _manifests(listed: Listed, chosen: Any) -> pa.Table:
+    paths = listed.paths.take(pa.array(chosen, pa.int64()))
+    kinds = pa.array(["manifest"] * len(chosen), pa.string())
+    sizes = pa.array(listed.lengths[chosen] if len(chosen) else [], pa.int64())
+    return pa.Table.from_arrays([paths, kinds, sizes], schema=UNREACHED)

@@ -1,0 +1,207 @@
+"""An Iceberg table as plain values, from its metadata alone."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from lakewarden.clock import from_millis
+from lakewarden.errors import LakewardenError, PolicyError
+from lakewarden.model.files import DeleteFile, FileSet, Manifest, Partition
+from lakewarden.model.table import (
+    Counters,
+    PartitionField,
+    PartitionSpec,
+    Ref,
+    Snapshot,
+    SortField,
+    SortOrder,
+    TableView,
+)
+from lakewarden.model.table_name import TableRef
+from lakewarden.policy.filters import ALLOWED, WrongFilter
+from lakewarden.tables.iceberg import filters
+from lakewarden.tables.iceberg.catalog import Catalogs, catalog_error
+from lakewarden.tables.jvm import JavaError, java_reason
+
+
+def read_view(catalogs: Catalogs, ref: TableRef) -> TableView:
+    table = catalogs.load(ref)
+    metadata = json.loads(catalogs.bridge.metadata(table))
+    view = view_of(ref, metadata, catalogs.bridge.metadataLocation(table))
+    return replace(view, io=io_properties(catalogs, table))
+
+
+def io_properties(catalogs: Catalogs, table: Any) -> Mapping[str, str]:
+    """Endpoint, region, credentials: what the library itself was told."""
+    found: Mapping[str, str] = json.loads(catalogs.bridge.ioProperties(table))
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def view_of(ref: TableRef, metadata: Mapping[str, Any], location: str) -> TableView:
+    """Iceberg's metadata JSON (all format versions) as a view."""
+    current = metadata.get("current-snapshot-id")
+    snapshots = tuple(_snapshot(each) for each in metadata.get("snapshots", ()))
+    schema = next(each for each in metadata["schemas"] if each["schema-id"] == metadata["current-schema-id"])
+    head = next((each for each in snapshots if each.id == current), None)
+    return TableView(
+        ref=ref,
+        format="iceberg",
+        format_version=metadata["format-version"],
+        uuid=metadata["table-uuid"],
+        location=metadata["location"],
+        metadata_location=location,
+        current_snapshot_id=head.id if head else None,
+        snapshots=snapshots,
+        refs=tuple(
+            Ref(
+                name,
+                each["type"].lower(),
+                each["snapshot-id"],
+                each.get("max-ref-age-ms"),
+                each.get("min-snapshots-to-keep"),
+                each.get("max-snapshot-age-ms"),
+            )
+            for name, each in metadata.get("refs", {}).items()
+        ),
+        schema_id=schema["schema-id"],
+        schema_json=json.dumps(schema),
+        specs=tuple(_spec(each) for each in metadata["partition-specs"]),
+        current_spec_id=metadata["default-spec-id"],
+        sort_orders=tuple(_sort_order(each) for each in metadata["sort-orders"]),
+        current_sort_order_id=metadata["default-sort-order-id"],
+        properties=metadata.get("properties", {}),
+        counters=_counters(head, len(snapshots)),
+        metadata_log=tuple(each["metadata-file"] for each in metadata.get("metadata-log", ())),
+        log_since_ms=_log_since(metadata),
+        updated_ms=metadata["last-updated-ms"],
+        sequence_number=metadata.get("last-sequence-number", 0),
+        statistics=tuple(
+            (each["snapshot-id"], each["statistics-path"])
+            for kind in ("statistics", "partition-statistics")
+            for each in metadata.get(kind, ())
+        ),
+    )
+
+
+def _log_since(metadata: Mapping[str, Any]) -> int | None:
+    """When the oldest metadata file that the log names was written."""
+    log = metadata.get("metadata-log", ())
+    return int(log[0]["timestamp-ms"]) if log else None
+
+
+def _snapshot(each: Mapping[str, Any]) -> Snapshot:
+    summary = dict(each.get("summary", {}))
+    return Snapshot(
+        id=each["snapshot-id"],
+        parent_id=each.get("parent-snapshot-id"),
+        sequence_number=each.get("sequence-number", 0),
+        committed_at=from_millis(each["timestamp-ms"]),
+        operation=summary.pop("operation", ""),
+        summary=summary,
+        manifest_list=each.get("manifest-list", ""),
+    )
+
+
+def _spec(each: Mapping[str, Any]) -> PartitionSpec:
+    return PartitionSpec(
+        each["spec-id"],
+        tuple(
+            PartitionField(field.get("source-id", -1), field["field-id"], field["name"], field["transform"])
+            for field in each["fields"]
+        ),
+    )
+
+
+def _sort_order(each: Mapping[str, Any]) -> SortOrder:
+    return SortOrder(
+        each["order-id"],
+        tuple(
+            SortField(field.get("source-id", -1), field["transform"], field["direction"], field["null-order"])
+            for field in each["fields"]
+        ),
+    )
+
+
+def _counters(head: Snapshot | None, snapshots: int) -> Counters:
+    if head is None:
+        return Counters(snapshots=snapshots)
+    total = {
+        key: int(head.summary.get(f"total-{key}", 0))
+        for key in ("data-files", "delete-files", "records", "files-size")
+    }
+    return Counters(
+        data_files=total["data-files"],
+        delete_files=total["delete-files"],
+        records=total["records"],
+        bytes=total["files-size"],
+        snapshots=snapshots,
+    )
+
+
+def read_files(
+    catalogs: Catalogs, ref: TableRef, snapshot_id: int, where: str | None, bounds_of: Sequence[str] = ()
+) -> FileSet:
+    """Every live data file, as Arrow: the JVM writes one local stream, read back without copying."""
+    table = catalogs.load(ref)
+    expression = filter_expression(catalogs, table, where) if where else None
+    with tempfile.TemporaryDirectory(prefix="lakewarden-") as folder:
+        stream = Path(folder) / "files.arrow"
+        try:
+            scan = catalogs.bridge.scan(
+                table, snapshot_id, expression, json.dumps(list(bounds_of)), str(stream)
+            )
+        except JavaError as error:
+            raise _unreadable(error, ref) from error
+        files = pa.ipc.open_stream(stream.read_bytes()).read_all()
+    partitions = tuple(
+        Partition(number, each["spec_id"], each["path"], tuple(each["values"]))
+        for number, each in enumerate(json.loads(scan.partitions()))
+    )
+    deletes = tuple(read_delete(each) for each in json.loads(scan.deletes()))
+    return FileSet(snapshot_id, partitions, files, scan, deletes)
+
+
+def read_delete(row: Mapping[str, Any]) -> DeleteFile:
+    """A delete file as the bridge describes it; what else it says is for others."""
+    known = {name: row[name] for name in DeleteFile.__slots__}
+    return DeleteFile(**{**known, "equality_ids": tuple(row["equality_ids"])})
+
+
+def read_manifests(catalogs: Catalogs, ref: TableRef, snapshot_id: int) -> list[Manifest]:
+    try:
+        rows = json.loads(catalogs.bridge.manifests(catalogs.load(ref), snapshot_id))
+    except JavaError as error:
+        raise _unreadable(error, ref) from error
+    return [Manifest(row["path"], row["bytes"], row["spec_id"], row["content"]) for row in rows]
+
+
+def filter_expression(catalogs: Catalogs, table: Any, where: str) -> Any:
+    """The filter as an expression of the library. It is read by us: no SQL of a client's reaches an engine."""
+    zone = catalogs.spark.conf.get("spark.sql.session.timeZone") or "UTC"
+    try:
+        return catalogs.bridge.where(table, filters.expression(where, catalogs.bridge.schema(table), zone))
+    except WrongFilter as error:
+        raise PolicyError(key="rewrite_where", reason=f"found {where!r}; {error}") from error
+    except JavaError as error:
+        raise PolicyError(
+            key="rewrite_where",
+            reason=f"found {where!r}; {java_reason(error)}; {ALLOWED}",
+        ) from error
+
+
+def quoted(ref: TableRef) -> str:
+    """The name as SQL takes it, whatever letters it holds."""
+    parts = (ref.catalog, *ref.namespace, ref.name)
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def _unreadable(error: BaseException, ref: TableRef) -> LakewardenError:
+    """A manifest or manifest list that cannot be read stops the plan: a partial file list is worse than none."""
+    return catalog_error(error, f"the metadata of {ref}")

@@ -1,0 +1,290 @@
+"""A table's metadata walked to its end, whatever is broken on the way: what it names, and what could not be read.
+
+Where `Reached` must be complete or not be at all, a survey goes on. It is for telling what is wrong, never for deciding
+that a file is not needed. Files are numbers here (lakewarden/model/location.py), 22 bytes each: tables of millions of them fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from lakewarden.tables.reachability import contains
+
+# What `Files.kinds` counts.
+KINDS = (
+    "data file",
+    "position delete file",
+    "equality delete file",
+    "deletion vector",
+    "index file",
+    "changelog file",
+)
+DATA, VECTOR, INDEX, CHANGELOG = 0, 3, 4, 5
+DELETES = (1, 2, VECTOR)
+# Several deletion vectors share one file, and so do the changelogs of several buckets.
+_SHARED = (VECTOR, CHANGELOG)
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A file of metadata that could not be read, and why: what it names is not known."""
+
+    kind: Literal["manifest list", "manifest", "index manifest"]
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A file of the table's own that others prove was there: readers are led to it, need it, or it left a gap."""
+
+    kind: Literal["current", "branch", "schema", "gap"]
+    path: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """What can be read as a whole: a snapshot of the table's own history, or one that something else has a copy of.
+
+    `copy` says whose copy it is (`tag audit`); empty for the history itself. `adds_up`: entries of its manifests add files and
+    delete them, and live is what they add up to; where they do not, every file that is named is live. `records` is how many
+    rows the snapshot says it has, None where it does not say or nothing is known to compare it with.
+    """
+
+    snapshot_id: int
+    lists: tuple[str, ...]
+    copy: str = ""
+    adds_up: bool = False
+    records: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """Which manifests the roots name. `of` (sorted) is a place in `roots`; with `manifests` one pair per entry, by number."""
+
+    roots: tuple[Root, ...]
+    of: Any
+    manifests: Any
+
+    def naming(self, manifests: Any) -> tuple[Root, ...]:
+        """Roots that name one of these manifests."""
+        found = np.unique(self.of[np.isin(self.manifests, manifests)])
+        return tuple(self.roots[each] for each in found.tolist())
+
+    def manifests_at(self, place: int) -> Any:
+        """Numbers of the manifests that one root names; a manifest named twice is there twice."""
+        first, end = np.searchsorted(self.of, (place, place + 1))
+        return self.manifests[first:end]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """Each manifest once. `live` is how many entries its list says it has (-1: not told), `found` how many it has (-1: not read).
+
+    `records` are rows added less rows deleted, where the format counts rows that way.
+    """
+
+    paths: pa.Array
+    numbers: Any
+    lengths: Any
+    live: Any
+    found: Any
+    records: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A row for every entry about a file that something needs: the hash of its path, its size (-1: not told), its kind, the
+    manifest's number, and 1 where the entry adds the file, -1 where it deletes it."""
+
+    numbers: Any
+    sizes: Any
+    kinds: Any
+    manifests: Any
+    signs: Any
+
+    def among(self, wanted: Any) -> Files:
+        """The rows of these sorted numbers."""
+        rows = contains(wanted, self.numbers)
+        return Files(
+            self.numbers[rows], self.sizes[rows], self.kinds[rows], self.manifests[rows], self.signs[rows]
+        )
+
+
+@dataclass(frozen=True)
+class Survey:
+    """`unread` says in words what was left out because it cannot be read by anyone here. `spell` gives paths to numbers.
+
+    `statistics` are the roots' own, `lost` what the table's own files tell to be missing.
+    """
+
+    lists: Lists
+    manifests: Manifests
+    files: Files
+    broken: tuple[Broken, ...]
+    unread: tuple[str, ...]
+    spell: Callable[[Any], pa.Array]
+    statistics: tuple[str, ...] = ()
+    lost: tuple[Lost, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        return not self.broken and not self.unread and not self.lost
+
+    def own(self, snapshot_id: int | None) -> Root | None:
+        """The snapshot of the table's own history."""
+        return self._own.get(snapshot_id) if snapshot_id is not None else None
+
+    def is_whole(self, root: Root | None) -> bool:
+        """Whether everything this root names is known."""
+        return root is not None and root in self._places and bool(self._whole[self._places[root]])
+
+    def unsure(self) -> tuple[Root, ...]:
+        """Roots of which it is not known what is live: an entry that cannot be read may delete what another adds."""
+        return tuple(each for each in self.lists.roots if each.adds_up and not self.is_whole(each))
+
+    def live(self) -> Any:
+        """Sorted numbers of all files that a root needs."""
+        plain = np.zeros(len(self.manifests.paths), dtype=bool)
+        for place, root in enumerate(self.lists.roots):
+            if not root.adds_up:
+                plain[self.lists.manifests_at(place)] = True
+        found = [self.files.numbers[plain[self.files.manifests] & (self.files.signs > 0)]]
+        if any(root.adds_up for root in self.lists.roots):
+            tally = _Tally(self, np.arange(len(self.files.numbers)), most=0)
+            ever = np.zeros(len(tally.numbers), dtype=bool)
+            for place in self._adding():
+                changed = tally.turn_to(self.lists.manifests_at(place))
+                ever[changed[tally.over[changed]]] = True
+            found.append(tally.numbers[ever])
+        return np.unique(np.concatenate(found))
+
+    def needing(self, numbers: Any) -> tuple[Root, ...]:
+        """Roots that need one of these files; `numbers` are sorted. What adds up is only known of whole ones."""
+        rows = np.flatnonzero(contains(numbers, self.files.numbers))
+        added = np.unique(self.files.manifests[rows[self.files.signs[rows] > 0]])
+        found = {root for root in self.lists.naming(added) if not root.adds_up}
+        if adding := list(self._adding()):
+            tally = _Tally(self, rows, most=0)
+            for place in adding:
+                tally.turn_to(self.lists.manifests_at(place))
+                if tally.exceeding:
+                    found.add(self.lists.roots[place])
+        return tuple(each for each in self.lists.roots if each in found)
+
+    def needed_by(self, root: Root | None, numbers: Any) -> Any:
+        """For each of the sorted numbers whether the root needs that file."""
+        if root is None:
+            return np.zeros(len(numbers), dtype=bool)
+        mine = np.isin(self.files.manifests, self.lists.manifests_at(self._places[root]))
+        if not root.adds_up:
+            return contains(np.unique(self.files.numbers[mine & (self.files.signs > 0)]), numbers)
+        named, dense = np.unique(self.files.numbers[mine], return_inverse=True)
+        sums = np.bincount(dense, self.files.signs[mine], len(named))
+        return contains(named[sums > 0], numbers)
+
+    def counts(self, root: Root) -> dict[int, int]:
+        """By kind, how many files the root has."""
+        often = np.bincount(self.lists.manifests_at(self._places[root]), minlength=len(self.manifests.paths))
+        weights = often[self.files.manifests] * self.files.signs
+        return {kind: int(weights[self.files.kinds == kind].sum()) for kind in range(len(KINDS))}
+
+    def records(self, root: Root) -> int:
+        """How many rows the root's manifests add up to."""
+        return int(self.manifests.records[self.lists.manifests_at(self._places[root])].sum())
+
+    def named_twice(self) -> dict[Root, Any]:
+        """By root, sorted numbers of files that two live entries of it name. Those that share a file are none."""
+        alone = ~np.isin(self.files.kinds, _SHARED)
+        rows = np.flatnonzero(alone & (self.files.signs > 0))
+        _, dense, often = np.unique(self.files.numbers[rows], return_inverse=True, return_counts=True)
+        suspects = np.unique(self.files.numbers[rows[often[dense] > 1]])
+        if not len(suspects):
+            return {}
+        rows = np.flatnonzero(alone & contains(suspects, self.files.numbers))
+        plain = [place for place, root in enumerate(self.lists.roots) if not root.adds_up]
+        found: dict[Root, Any] = {}
+        for places, chosen in ((plain, rows[self.files.signs[rows] > 0]), (self._adding(), rows)):
+            tally = _Tally(self, chosen, most=1)
+            for place in places:
+                tally.turn_to(self.lists.manifests_at(place))
+                if tally.exceeding:
+                    found[self.lists.roots[place]] = tally.numbers[tally.over]
+        return found
+
+    def listed_twice(self) -> dict[Root, Any]:
+        """By root, numbers of manifests that it names twice: each of their rows is read twice."""
+        found = {}
+        for place, root in enumerate(self.lists.roots):
+            named, often = np.unique(self.lists.manifests_at(place), return_counts=True)
+            if (often > 1).any():
+                found[root] = named[often > 1]
+        return found
+
+    def _adding(self) -> Iterator[int]:
+        """Places of the roots whose entries add up to something that is known."""
+        return (place for place, root in enumerate(self.lists.roots) if root.adds_up and self._whole[place])
+
+    @cached_property
+    def _places(self) -> dict[Root, int]:
+        return {root: place for place, root in enumerate(self.lists.roots)}
+
+    @cached_property
+    def _own(self) -> dict[int, Root]:
+        return {root.snapshot_id: root for root in self.lists.roots if not root.copy}
+
+    @cached_property
+    def _whole(self) -> Any:
+        """For each root whether all of its lists and manifests were read."""
+        unread = {each.path for each in self.broken if each.kind == "manifest list"}
+        missing = np.unique(self.lists.of[self.manifests.found[self.lists.manifests] < 0])
+        whole = np.array([unread.isdisjoint(root.lists) for root in self.lists.roots], dtype=bool)
+        whole[missing] = False
+        return whole
+
+
+class _Tally:
+    """How often files are named, root by root. Neighbours share nearly all manifests: only what comes and goes is counted.
+
+    `numbers` are the files, sorted; `over` says which of them are named more often than `most`, `exceeding` how many that are.
+    """
+
+    def __init__(self, survey: Survey, rows: Any, most: int) -> None:
+        files = survey.files
+        order = np.argsort(files.manifests[rows], kind="stable")
+        self.numbers, dense = np.unique(files.numbers[rows], return_inverse=True)
+        self._files, self._signs = dense[order], files.signs[rows][order].astype(np.int64)
+        every = np.arange(len(survey.manifests.paths) + 1)
+        self._starts = np.searchsorted(files.manifests[rows][order], every)
+        self._counts = np.zeros(len(self.numbers), dtype=np.int64)
+        self._most = most
+        self._own = np.empty(0, dtype=np.int64)
+        self.over = np.zeros(len(self.numbers), dtype=bool)
+        self.exceeding = 0
+
+    def turn_to(self, manifests: Any) -> Any:
+        """Count what these manifests name; the places of files that may be named more or less often than before."""
+        own = np.unique(manifests)
+        own = own[self._starts[own] < self._starts[own + 1]]
+        touched = [
+            *(self._count(each, -1) for each in np.setdiff1d(self._own, own)),
+            *(self._count(each, 1) for each in np.setdiff1d(own, self._own)),
+        ]
+        self._own = own
+        changed = np.unique(np.concatenate(touched)) if touched else np.empty(0, dtype=np.int64)
+        over = self._counts[changed] > self._most
+        self.exceeding += int(over.sum()) - int(self.over[changed].sum())
+        self.over[changed] = over
+        return changed
+
+    def _count(self, manifest: int, times: int) -> Any:
+        part = slice(self._starts[manifest], self._starts[manifest + 1])
+        np.add.at(self._counts, self._files[part], self._signs[part] * times)
+        return self._files[part]

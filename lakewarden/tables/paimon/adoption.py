@@ -1,0 +1,125 @@
+"""Files that others wrote become part of a Paimon table: checked from their footers, then appended in one snapshot.
+
+Only append tables without buckets take files as they are. Where a file is not at the place where Paimon would look for it, its
+entry names the whole path: such a file is read, kept and let go of like any other.
+
+A file comes in once, ever. Paimon takes a file that was deleted for deleted wherever the entry that deletes it stands, and
+its expiry deletes what was once removed without asking whether it came back: so whatever a manifest still names, live or
+not, is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from lakewarden.errors import CommitLost, Refused
+from lakewarden.model.location import hashes, same
+from lakewarden.model.table import TableView
+from lakewarden.model.table_name import TableRef
+from lakewarden.tables.errors import not_adopted
+from lakewarden.tables.interface import Adoption
+from lakewarden.tables.jvm import JavaError
+from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.commit import Find, commit, new_identifier
+from lakewarden.tables.paimon.commit_lock import Held
+from lakewarden.tables.paimon.errors import catalog_error
+from lakewarden.tables.paimon.reachability import Reach
+from lakewarden.tables.paimon.schema import left_alone, special_column
+from lakewarden.tables.reachability import contains
+
+
+def check_adoption(catalogs: Catalogs, view: TableView, reach: Reach, paths: Sequence[str]) -> Adoption:
+    _refuse_table(view)
+    live = live_among(view, reach, paths)
+    if live:
+        raise not_adopted(view.ref, live[0], "it is part of the table already", len(live) - 1)
+    before = _ever_named(reach, paths)
+    if before:
+        reason = "it was part of the table before, and Paimon takes it for deleted"
+        raise not_adopted(view.ref, before[0], f"{reason}: give it another name", len(before) - 1)
+    loaded = catalogs.load(view.ref)
+    try:
+        candidates = catalogs.adoption.candidates(loaded, json.dumps(list(paths)))
+        found = json.loads(candidates.told())
+        namesakes = json.loads(catalogs.adoption.namesakes(loaded, candidates))
+    except JavaError as error:
+        raise catalog_error(error, f"the files to adopt into {view.ref}") from error
+    if found["unfit"]:
+        first, *others = found["unfit"]
+        raise not_adopted(view.ref, first["path"], first["reason"], len(others))
+    if namesakes:
+        reason = "another file of its partition has the same name, by which deletion vectors know them"
+        raise not_adopted(view.ref, namesakes[0], reason, len(namesakes) - 1)
+    files = found["files"]
+    return Adoption(
+        tuple(paths),
+        sum(each["rows"] for each in files),
+        sum(each["bytes"] for each in files),
+        tuple(sorted({each["partition"] for each in files})),
+        (candidates, [each["path"] for each in files if not same(each["path"], each["place"])]),
+    )
+
+
+def commit_adoption(
+    catalogs: Catalogs,
+    table: TableRef,
+    adoption: Adoption,
+    summary: Mapping[str, str],
+    reach: Callable[[], Reach],
+    find: Find,
+    lock: AbstractContextManager[Held],
+) -> int:
+    """Under the lock it is looked again whether one of the files came in meanwhile, and the library looks once more."""
+    candidates, outside = adoption.handle
+    identifier, told = new_identifier(), json.dumps(dict(summary))
+
+    def attempt() -> int:
+        taken = _ever_named(reach(), adoption.paths)
+        with catalogs.committing(table) as loaded:
+            taken = taken or json.loads(catalogs.adoption.namesakes(loaded, candidates))
+            if taken:
+                raise CommitLost(table=table, reason=f"someone else made {taken[0]} part of it first")
+            messages = catalogs.adoption.messages(loaded, candidates, json.dumps(outside))
+            return int(catalogs.commit.commit(loaded, messages, told, identifier))
+
+    return commit(table, summary, attempt, find, lock)
+
+
+def live_among(view: TableView, reach: Reach, paths: Sequence[str]) -> list[str]:
+    """Which of the paths the current snapshot needs, in whatever spelling."""
+    if view.current_snapshot_id is None:
+        return []
+    return _among(paths, reach.reached([view.current_snapshot_id]).numbers)
+
+
+def _ever_named(reach: Reach, paths: Sequence[str]) -> list[str]:
+    return _among(paths, reach.named_at_all(np.unique(hashes(list(paths)))))
+
+
+def _among(paths: Sequence[str], numbers: Any) -> list[str]:
+    found = contains(numbers, hashes(list(paths)))
+    return [path for path, known in zip(paths, found.tolist(), strict=True) if known]
+
+
+def _refuse_table(view: TableView) -> None:
+    if view.keyed:
+        reason = "its rows have primary keys, and into which bucket and before which other row one belongs only a writer of Paimon's can tell"
+    elif int(view.properties.get("bucket", "-1")) != -1:
+        reason = f"each row belongs into one of its {view.properties['bucket']} buckets, which only a writer of Paimon's can tell"
+    elif left := left_alone(view):
+        reason = left
+    elif special := special_column(view):
+        reason = f"the schema has a {special} column, which others do not store as Paimon does"
+    else:
+        return
+    raise Refused(
+        action="adopt files into",
+        target=view.ref,
+        reason=reason,
+        hint=f"nothing was changed; let Paimon write the rows: `INSERT INTO {view.ref.short} SELECT … FROM parquet.`…``",
+    )

@@ -1,0 +1,83 @@
+"""What it means when a Paimon catalog cannot be reached, and the next thing to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from lakewarden.errors import LakewardenError, Unreachable
+from lakewarden.model.location import S3, local_path, scheme_of
+from lakewarden.tables.errors import no_warehouse
+from lakewarden.tables.jvm import is_java, java_causes, java_reason
+from lakewarden.tables.paimon.stores import address
+
+# What S3 said, without the numbers of the request, which only its operator can look up.
+_S3_ANSWER = re.compile(r"\(Service: (\w+), Status Code: (\d+)[^)]*\).*")
+_METASTORES = "`metastore` is filesystem (the default), jdbc, rest or hive"
+
+
+def catalog_error(error: BaseException, what: str) -> LakewardenError:
+    """A Java failure while a catalog or its files were asked, in a user's words."""
+    return Unreachable(what=what, reason=_reason(error), hint=_hint_from_s3(error))
+
+
+def cannot_open(error: BaseException, catalog: str, properties: Mapping[str, str]) -> LakewardenError:
+    """The catalog itself did not answer, or cannot even be asked: that, where it is, and what to do."""
+    where = address(properties)
+    what = f"catalog {catalog} ({where})" if where else f"catalog {catalog}"
+    hint = _hint_from_classes(error, properties) or _hint_from_s3(error)
+    return Unreachable(what=what, reason=_reason(error), hint=hint)
+
+
+def refuse_missing_folder(catalog: str, properties: Mapping[str, str]) -> None:
+    """Paimon makes the folder of a warehouse that is not there: a name that was mistyped would be a lake without tables,
+    and one whose mount is gone a lake that lost them."""
+    folder = local_path(properties.get("warehouse", ""))
+    if properties.get("metastore", "filesystem") != "filesystem" or not folder or not folder.startswith("/"):
+        return
+    if not Path(folder).is_dir():
+        raise no_warehouse(catalog, folder)
+
+
+def _reason(error: BaseException) -> str:
+    return _S3_ANSWER.sub(r"(\1 says \2)", java_reason(error))
+
+
+def _hint_from_s3(error: BaseException) -> str | None:
+    """None where the usual advice is right."""
+    told = " ".join(message for _, message in java_causes(error))
+    if "Status Code: 400" in told:
+        return (
+            "S3 answers so where requests are signed for another region: set s3.endpoint.region for the catalog, "
+            "and check its other s3 properties"
+        )
+    return None
+
+
+def _hint_from_classes(error: BaseException, properties: Mapping[str, str]) -> str | None:
+    """What Paimon lacks to open such a catalog at all; None where it lacks nothing."""
+    warehouse = properties.get("warehouse", "")
+    scheme = scheme_of(warehouse)
+    if is_java(error, "FactoryException"):
+        return _METASTORES
+    if (
+        scheme in S3
+        and scheme != "s3"
+        and is_java(error, "ClassNotFoundException", "UnsupportedSchemeException")
+    ):
+        return f"Paimon's own way to S3 takes s3:// alone: set warehouse to s3{warehouse[3:]}"
+    if not is_java(error, "UnsupportedSchemeException"):
+        return None
+    if scheme == "s3" and not _has_keys(properties):
+        return "set s3.access-key and s3.secret-key for the catalog: Paimon asks for both"
+    return (
+        f"the session lacks Paimon's jar for {scheme}://, paimon-{scheme}: add it to `jars` under [spark], or to the session's own; "
+        f"`python -m lakewarden.spark.jars paimon-s3` fetches the one for s3"
+    )
+
+
+def _has_keys(properties: Mapping[str, str]) -> bool:
+    return all(
+        f"s3.{name}-key" in properties or f"s3.{name}.key" in properties for name in ("access", "secret")
+    )

@@ -1,0 +1,44 @@
+"""What a past snapshot of a Paimon table exchanged: its data files against those of the snapshot before it."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow.compute as pc
+
+from lakewarden.model.files import FileSet
+from lakewarden.model.table import TableView
+from lakewarden.tables.interface import DataFile, Files, Replaced
+from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.files import read_files
+
+
+def read_replaced(catalogs: Catalogs, view: TableView, snapshot_id: int) -> Replaced:
+    after = read_files(catalogs, view.ref, snapshot_id)
+    if view.snapshot(snapshot_id - 1) is None:
+        missing = f"snapshot {snapshot_id - 1} before it has expired, and with it what was removed"
+        return Replaced(_schema(catalogs, view, after, after), Files(()), _files(after, None), missing)
+    before = read_files(catalogs, view.ref, snapshot_id - 1)
+    return Replaced(_schema(catalogs, view, after, before), _files(before, after), _files(after, before))
+
+
+def _files(mine: FileSet, others: FileSet | None) -> Files:
+    """Files of one snapshot that the other has not."""
+    table = mine.files
+    if others is not None:
+        table = table.filter(pc.invert(pc.is_in(table["path"], others.files["path"].combine_chunks())))
+    names = ("path", "format", "bytes", "records", "sequence_number", "row_groups", "encrypted", "deletes")
+    rows = table.select(names).to_pylist()
+    return Files(
+        tuple(DataFile(**{**row, "spec_id": 0, "deletes": tuple(row["deletes"])}) for row in rows),
+        mine.deletes,
+    )
+
+
+def _schema(catalogs: Catalogs, view: TableView, after: FileSet, before: FileSet) -> str:
+    """The schema the newest of the added files was written with."""
+    paths = [each.path for each in _files(after, before).files]
+    if not paths:
+        return view.schema_json
+    found: str = catalogs.files.schemaOf(catalogs.load(view.ref), after.handle, json.dumps(paths))
+    return found

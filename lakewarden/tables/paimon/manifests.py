@@ -1,0 +1,49 @@
+"""The manifests of a Paimon table: which a snapshot has, and many of them folded into few."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+from lakewarden.model.files import Manifest
+from lakewarden.model.table import TableView
+from lakewarden.model.table_name import TableRef
+from lakewarden.tables.jvm import JavaError
+from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.commit import Find, commit, new_identifier
+from lakewarden.tables.paimon.commit_lock import Held
+from lakewarden.tables.paimon.errors import catalog_error
+
+_ONE_SPEC = 0
+_CONTENT = "data"
+
+
+def manifests(catalogs: Catalogs, view: TableView, snapshot_id: int) -> list[Manifest]:
+    """Those of its data files; added and deleted ones are told in the same manifests."""
+    helper = catalogs.helper("PaimonManifests")
+    try:
+        rows = json.loads(helper.manifests(catalogs.load(view.ref), snapshot_id))
+    except JavaError as error:
+        raise catalog_error(error, f"the manifests of {view.ref}") from error
+    folder = view.handle.metadata
+    return [Manifest(folder.manifest(name), size, _ONE_SPEC, _CONTENT) for name, size in rows]
+
+
+def fold(
+    catalogs: Catalogs,
+    table: TableRef,
+    target_bytes: int,
+    summary: Mapping[str, str],
+    find: Find,
+    lock: AbstractContextManager[Held],
+) -> int:
+    """All of them in one snapshot that adds and deletes nothing. Entries that cancel each other out are dropped."""
+    options = catalogs.helper("PaimonManifests").folding(target_bytes)
+
+    def attempt() -> int:
+        told = json.dumps(dict(summary))
+        with catalogs.committing(table) as loaded:
+            return int(catalogs.commit.commit(loaded, [], told, new_identifier(), options, None))
+
+    return commit(table, summary, attempt, find, lock)

@@ -1,0 +1,215 @@
+"""A Paimon table walked to its end for fsck. Read from the store each time: what is remembered proves nothing about it.
+
+A snapshot and its changelog are read apart, and so they are two roots here: the one can be whole without the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakewarden.model.location import normal
+from lakewarden.model.table import TableView
+from lakewarden.tables.metadata_walk import (
+    CHANGELOG,
+    DATA,
+    VECTOR,
+    Broken,
+    Files,
+    Lost,
+    Manifests,
+    Root,
+    Survey,
+)
+from lakewarden.tables.metadata_walk import INDEX as INDEX_FILE
+from lakewarden.tables.metadata_walk_steps import (
+    Register,
+    Rows,
+    Spelling,
+    joined,
+    lists_of,
+    number_lists,
+    plain,
+)
+from lakewarden.tables.paimon.manifest_reader import (
+    DELETED,
+    INDEX,
+    VECTORS,
+    PaimonReader,
+    is_index,
+    is_shared,
+)
+from lakewarden.tables.paimon.metadata import MAIN, Metadata, newest_run
+from lakewarden.tables.paimon.metadata import Files as Store
+from lakewarden.tables.paimon.metadata import Root as Kept
+from lakewarden.tables.paimon.roots import Existing, Named, kept_lists, list_lengths, named_by
+
+_KINDS = {DELETED: DATA, INDEX: INDEX_FILE, VECTORS: VECTOR}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A root of the survey, the index manifests it names beside its lists, and which of its lists are changelogs'."""
+
+    root: Root
+    index: tuple[str, ...] = ()
+    changelog: tuple[str, ...] = ()
+
+
+def survey(view: TableView, reader: PaimonReader, store: Store, existing: Existing) -> Survey:
+    metadata: Metadata = view.handle.metadata
+    kept = kept_lists(view.handle, metadata.roots, existing)
+    named = [named_by(view.handle, each, kept) for each in metadata.roots]
+    parts = list(_parts(metadata, named))
+    register, broken = Register(), list[Broken]()
+    paths = list(dict.fromkeys(path for each in parts for path in each.root.lists))
+    lengths = list_lengths(metadata, metadata.roots)
+    numbers = number_lists(reader.lists(paths, view.io, lengths), register, broken)
+    numbers |= _number_indexes(parts, register)
+    lists = lists_of([each.root for each in parts], [_manifests(each, numbers) for each in parts])
+    changelogs = joined([numbers[path] for each in parts for path in each.changelog if path in numbers], int)
+    manifests, files = _read_manifests(register, np.unique(changelogs), broken, reader, view.io)
+    whole = Survey(
+        lists,
+        manifests,
+        files,
+        tuple(broken),
+        (),
+        Spelling(manifests, files, reader, view.io).spell,
+        tuple(dict.fromkeys(path for each in named for path in each.statistics)),
+        tuple(_lost(metadata, store, existing)),
+    )
+    # A manifest goes on naming what it deletes: only what something needs must be there.
+    return replace(whole, files=files.among(whole.live()))
+
+
+def _parts(metadata: Metadata, named: Sequence[Named]) -> Iterator[_Part]:
+    history = {each.file for each in newest_run(metadata.roots)}
+    for kept, told in zip(metadata.roots, named, strict=True):
+        if told.merged:
+            copy = "" if kept.file in history else _label(kept)
+            records = kept.content.get("totalRecordCount")
+            rows = None if records is None else int(records)
+            yield _Part(Root(kept.id, told.merged, copy, adds_up=True, records=rows), told.index)
+        if told.changelog or told.changes:
+            copy = f"changelog {kept.id}" if kept.branch == MAIN and kept.kind != "tag" else _label(kept)
+            yield _Part(Root(kept.id, (*told.changes, *told.changelog), copy), changelog=told.changelog)
+
+
+def _label(kept: Kept) -> str:
+    if kept.kind == "tag":
+        return f"tag {kept.name}" if kept.branch == MAIN else f"tag {kept.name} of branch {kept.branch}"
+    return f"branch {kept.branch}" if kept.branch != MAIN else f"snapshot {kept.id} before a gap"
+
+
+def _number_indexes(parts: Sequence[_Part], register: Register) -> dict[str, Any]:
+    """Index manifests are named by snapshots themselves, which tell neither how long they are nor what they hold."""
+    paths = list(dict.fromkeys(path for each in parts for path in each.index))
+    unknown = [-1] * len(paths)
+    rows = {"manifest": paths, "length": unknown, "live": unknown, "encrypted": [False] * len(paths)}
+    numbers = register.number(pa.table(rows)) if paths else ()
+    return {path: np.array([number], np.int32) for path, number in zip(paths, numbers, strict=True)}
+
+
+def _manifests(part: _Part, numbers: Mapping[str, Any]) -> Any:
+    found = [numbers[path] for path in (*part.root.lists, *part.index) if path in numbers]
+    return joined(found, np.int32)
+
+
+def _read_manifests(
+    register: Register,
+    changelogs: Any,
+    broken: list[Broken],
+    reader: PaimonReader,
+    io: Mapping[str, str],
+) -> tuple[Manifests, Files]:
+    found = np.full(len(register.paths), -1, dtype=np.int64)
+    records = np.zeros(len(register.paths), dtype=np.int64)
+    rows, of_changes = Rows(_kinds), set(changelogs.tolist())
+    # Not told how many entries to expect, the reader gives what there is: that counts differ does not hide the files.
+    wanted = [(path, length, -1) for path, length in zip(register.paths, register.lengths, strict=True)]
+    for number, (path, table, trouble) in enumerate(reader.counted(wanted, io)):
+        if table is None:
+            broken.append(Broken("index manifest" if is_index(path) else "manifest", path, plain(trouble)))
+            continue
+        found[number] = table.num_rows - table["rows"].null_count
+        if number in of_changes:
+            table = _without_sizes_of_parts(table)
+        else:
+            signs = np.where(table["kind"].to_numpy() == DELETED, -1, 1)
+            records[number] = (table["rows"].fill_null(0).to_numpy() * signs).sum()
+        rows.add(number, table)
+    files = rows.files()
+    files.kinds[np.isin(files.manifests, changelogs)] = CHANGELOG
+    return register.manifests(found, records), files
+
+
+def _without_sizes_of_parts(table: pa.Table) -> pa.Table:
+    sizes = pc.if_else(is_shared(table["path"]), pa.scalar(None, pa.int64()), table["size"])
+    return table.set_column(table.schema.get_field_index("size"), "size", sizes)
+
+
+def _kinds(table: pa.Table) -> tuple[Any, Any]:
+    told = table["kind"].to_numpy()
+    kinds = np.zeros(len(told), dtype=np.int8)
+    for kind, here in _KINDS.items():
+        kinds[told == kind] = here
+    return kinds, np.where(told == DELETED, -1, 1).astype(np.int8)
+
+
+# ------------------------------------------------------------ the table's own files
+
+
+def _lost(metadata: Metadata, store: Store, existing: Existing) -> Iterator[Lost]:
+    for branch in (MAIN, *metadata.branches):
+        folder = metadata.location if branch == MAIN else f"{metadata.location}/branch/branch-{branch}"
+        kept = [each for each in metadata.roots if each.branch == branch]
+        yield from _lost_head(branch, f"{folder}/snapshot", kept, store, existing)
+        yield from _lost_schemas(metadata, f"{folder}/schema", kept)
+    yield from _gaps(metadata)
+
+
+def _lost_head(
+    branch: str, folder: str, kept: Sequence[Kept], store: Store, existing: Existing
+) -> Iterator[Lost]:
+    """Readers believe the hint, unless the snapshot after the one it names is there."""
+    try:
+        hint = int(store.read(f"{folder}/LATEST"))
+    except (FileNotFoundError, ValueError):
+        return  # then readers list the folder
+    newest = max((each.id for each in kept if each.kind == "snapshot"), default=0)
+    path = f"{folder}/snapshot-{hint}"
+    if hint > newest and not existing([path]):
+        there = f"the newest there is, is {newest}" if newest else "there is none"
+        what = f"{folder}/LATEST leads readers to snapshot {hint} of {branch}, which is not there; {there}"
+        yield Lost("current" if branch == MAIN else "branch", path, what)
+
+
+def _lost_schemas(metadata: Metadata, folder: str, kept: Sequence[Kept]) -> Iterator[Lost]:
+    """They are numbered from 0 on, and none is ever deleted: files of any age may be of any of them."""
+    begin = normal(f"{folder}/schema-")
+    paths = (normal(each) for each in metadata.files)
+    there = {int(each.removeprefix(begin)) for each in paths if each.startswith(begin)}
+    newest = max([*there, *(int(each.content.get("schemaId") or 0) for each in kept)], default=-1)
+    for number in sorted(set(range(newest + 1)) - there):
+        what = f"schema {number} of {newest + 1} is not there: what was written with it cannot be read"
+        yield Lost("schema", f"{folder}/schema-{number}", what)
+
+
+def _gaps(metadata: Metadata) -> Iterator[Lost]:
+    """Where something stands in for a snapshot, as in a colder tier that never got it, that it is missing is known."""
+    ids = sorted(each.id for each in metadata.roots if each.is_main_snapshot)
+    known = {each.rpartition("/snapshot/snapshot-")[2] for each in metadata.files}
+    for before, after in pairwise(ids):
+        if any(str(each) not in known for each in range(before + 1, after)):
+            missing = (
+                f"snapshot {before + 1}" if after == before + 2 else f"snapshots {before + 1} to {after - 1}"
+            )
+            what = f"{missing} cannot be found, but older and newer ones are there: lost, or the rest of an expiry that stopped half way"
+            yield Lost("gap", f"{metadata.location}/snapshot/snapshot-{before + 1}", what)

@@ -1,0 +1,89 @@
+"""The partitions of a Paimon table, and how some of them leave it: their files are marked as deleted, in one commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from lakewarden import clock
+from lakewarden.errors import CommitLost
+from lakewarden.model.files import KeyKind, LivePartition, PartitionKey
+from lakewarden.model.table import TableView
+from lakewarden.model.table_name import TableRef
+from lakewarden.tables.interface import Dropped, PartitionSet
+from lakewarden.tables.jvm import JavaError, java_reason
+from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.commit import Find, commit, new_identifier
+from lakewarden.tables.paimon.commit_lock import Held
+from lakewarden.tables.paimon.errors import catalog_error
+from lakewarden.tables.partition_filter import matching
+
+_KINDS = {
+    "DATE": KeyKind.DAY,
+    "TIMESTAMP_WITHOUT_TIME_ZONE": KeyKind.MOMENT,
+    "TIMESTAMP_WITH_LOCAL_TIME_ZONE": KeyKind.MOMENT,
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT"), KeyKind.NUMBER),
+}
+
+
+def read_partitions(catalogs: Catalogs, view: TableView, where: str | None) -> PartitionSet:
+    """Every partition that has live files in the current snapshot, added up by the library."""
+    head = view.current_snapshot_id
+    if head is None:
+        return PartitionSet(None, (), frozenset() if where else None)
+    try:
+        found = _helper(catalogs).read(catalogs.load(view.ref), head)
+    except JavaError as error:
+        raise catalog_error(error, f"the metadata of {view.ref}") from error
+    told = json.loads(found.described())
+    partitions = tuple(_live(place, row, told["columns"]) for place, row in enumerate(told["partitions"]))
+    chosen = matching(catalogs.spark, partitions, where) if where else None
+    return PartitionSet(head, partitions, chosen, found)
+
+
+def _live(place: int, row: Mapping[str, Any], columns: Sequence[tuple[str, str]]) -> LivePartition:
+    return LivePartition(
+        id=place,
+        spec_id=0,
+        path=row["path"].rstrip("/"),
+        keys=tuple(
+            PartitionKey(name, name, _KINDS.get(type_, KeyKind.TEXT), value)
+            for (name, type_), value in zip(columns, row["values"], strict=True)
+        ),
+        files=row["files"],
+        rows=row["rows"],
+        bytes=row["bytes"],
+        changed_at=clock.from_millis(row["changed"]),
+    )
+
+
+def drop_partitions(
+    catalogs: Catalogs,
+    table: TableRef,
+    found: PartitionSet,
+    ids: Sequence[int],
+    summary: Mapping[str, str],
+    find: Find,
+    lock: AbstractContextManager[Held],
+) -> Dropped:
+    """One OVERWRITE snapshot that marks exactly the files that were found. CommitLost when one of them has left."""
+    own = _helper(catalogs)
+    try:
+        planned = own.plan(catalogs.load(table), found.handle, json.dumps(list(ids)))
+    except JavaError as error:  # nothing is begun: others expired the snapshot that was planned from, say
+        raise CommitLost(table=table, reason=java_reason(error)) from error
+    identifier, told = new_identifier(), json.dumps(dict(summary))
+
+    def attempt() -> int:
+        with catalogs.committing(table) as fresh:
+            check = own.check(fresh, planned)
+            return int(catalogs.commit.commit(fresh, planned.messages(), told, identifier, {}, check))
+
+    snapshot_id = commit(table, summary, attempt, find, lock)
+    return Dropped(snapshot_id, int(planned.files()), int(planned.rows()), int(planned.bytes()))
+
+
+def _helper(catalogs: Catalogs) -> Any:
+    return catalogs.helper("PaimonPartitions")

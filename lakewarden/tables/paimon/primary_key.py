@@ -1,0 +1,103 @@
+"""Paimon tables with primary keys: their buckets, merged by Paimon's own engine in Spark tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lakewarden.errors import LakewardenError
+from lakewarden.model.actions import MergeBuckets
+from lakewarden.model.files import Bucket
+from lakewarden.model.table import TableView
+from lakewarden.model.table_name import TableRef
+from lakewarden.tables.interface import Buckets, Merged
+from lakewarden.tables.jvm import JavaError, bridge, java_reason, shipped
+from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.commit import commit, new_identifier
+from lakewarden.tables.paimon.commit_lock import Held
+from lakewarden.tables.paimon.errors import catalog_error
+
+_HERE = Path(__file__).parent
+# In the others a bucket is not where a key's rows are, or rows have no bucket yet.
+_MODES = ("HASH_FIXED", "HASH_DYNAMIC")
+
+
+class Keyed:
+    """`find` finds a commit by its lineage, `locked` is the table's lock, `cache` keeps what is shipped to executors."""
+
+    def __init__(
+        self,
+        catalogs: Catalogs,
+        find: Callable[[TableRef, Mapping[str, str]], int | None],
+        locked: Callable[[TableView], AbstractContextManager[Held]],
+        cache: Path,
+    ) -> None:
+        self._catalogs = catalogs
+        self._find = find
+        self._locked = locked
+        self._cache = cache
+
+    def buckets(self, view: TableView, snapshot_id: int) -> Buckets:
+        helper = self._helper()
+        try:
+            told = json.loads(helper.buckets(self._catalogs.load(view.ref), snapshot_id))
+        except JavaError as error:
+            raise catalog_error(error, f"the buckets of {view.ref}") from error
+        rows = tuple(Bucket(*row) for row in told["buckets"])
+        unfit = (
+            ""
+            if told["mode"] in _MODES
+            else f"Paimon's bucket mode {told['mode']} is not merged by this release"
+        )
+        return Buckets(rows, told["hidden"], unfit)
+
+    def merge(self, view: TableView, merges: Sequence[MergeBuckets], keep_runs: int) -> Merged:
+        helper, table = self._helper(), self._catalogs.load(view.ref)
+        context = self._catalogs.spark.sparkContext
+        tasks = [
+            f"{bucket.key}\t{bucket.number}\t{'full' if merge.full else 'minor'}"
+            for merge in merges
+            for bucket in merge.buckets
+        ]
+        try:
+            messages = helper.merge(context._jsc, table, _java_list(context, tasks), max(1, keep_runs))
+            told = json.loads(helper.told(table, messages))
+        except JavaError as error:
+            raise LakewardenError(reason=java_reason(error)) from error
+        return Merged(
+            told["before"],
+            told["after"],
+            told["bytes_before"],
+            told["bytes_after"],
+            told["rows_before"],
+            told["rows_after"],
+            tuple(told["paths"]),
+            messages if len(messages) else None,
+        )
+
+    def commit(self, view: TableView, merged: Merged, summary: Mapping[str, str]) -> int:
+        """Refused by Paimon where one of the files that leave is gone: somebody else merged it, or dropped its partition."""
+        committer = self._catalogs.commit
+
+        def attempt() -> int:
+            with self._catalogs.committing(view.ref) as table:
+                told = json.dumps(dict(summary))
+                return int(committer.commit(table, merged.handle, told, new_identifier()))
+
+        return commit(view.ref, summary, attempt, partial(self._find, view.ref), self._locked(view))
+
+    def _helper(self) -> Any:
+        spark = self._catalogs.spark
+        task = shipped(spark, _HERE / "PaimonBucketTask.java", "lakewarden.PaimonBucketTask", self._cache)
+        return bridge(spark, _HERE / "PaimonKeyed.java", "lakewarden.PaimonKeyed", beside=task)
+
+
+def _java_list(context: Any, values: Sequence[str]) -> Any:
+    made = context._jvm.java.util.ArrayList()
+    for each in values:
+        made.add(each)
+    return made

@@ -1,0 +1,314 @@
+"""What a Paimon table needs: everything its snapshots, tags, branches and changelogs lead to.
+
+A snapshot has a list of the manifests it took over and one of those it added. A manifest's entries add files and delete them;
+live is what the entries of all of a snapshot's manifests add up to. That is a sum, so neither the order of entries nor that
+of snapshots matters: a file deleted and added again is live, wherever the two entries stand.
+
+Named is not needed: a manifest goes on naming a file that it deletes long after the last snapshot that could read it.
+
+A snapshot takes over what the one before it had, so where both are asked about only what it added itself has to be read.
+Manifests are merged again and again on the way: of a million entries that a thousand commits of fifty files leave behind, a
+hundred thousand tell everything. That all of them did take over what was there is proven file by file: the first and every
+change since come to the last. They do not after a fast-forward to a branch with a history of its own, or where a writer built on
+a snapshot that was rolled back; then everything is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakewarden.model.location import hashes, may_be_in, normals, plain_hashes
+from lakewarden.model.table import TableView
+from lakewarden.tables.metadata_cache import UNREACHED, Listed, Remembered
+from lakewarden.tables.paimon.manifest_reader import ADDED, DELETED
+from lakewarden.tables.paimon.metadata import MAIN, Root, past
+from lakewarden.tables.paimon.roots import Existing, kept_lists, list_lengths, named_by
+from lakewarden.tables.reachability import Needed, Reached, contains, own_folders
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Asks one table's metadata, through the cache."""
+
+    view: TableView
+    known: Remembered
+    existing: Existing
+
+    def reached(self, snapshot_ids: Collection[int] | None = None) -> Reached:
+        """Every file that these snapshots of main need (all roots, when not said), and the table's own metadata."""
+        roots = self._roots
+        if snapshot_ids is not None:
+            roots = [each for each in roots if each.is_main_snapshot and each.id in snapshot_ids]
+        needs = self._needs(roots)
+        own = [*needs.metadata, *self._own(roots, snapshot_ids is None)]
+        if snapshot_ids is None:
+            self.known.tidy(needs.metadata, needs.metadata)
+        needed = Needed(self.view)
+        needed.add(own)
+        needed.add_known(needs.files, needs.book.outside)
+        return needed.reached(
+            tuple(each.id for each in roots if each.is_main_snapshot), hashes(self._hints())
+        )
+
+    def unreached(
+        self, removed: Collection[int], tags: Collection[str] = (), changelogs: Collection[int] = ()
+    ) -> pa.Table:
+        """What is reachable now and would not be without these snapshots, tags and changelogs of main."""
+        go = [each for each in self._roots if _goes(each, removed, tags, changelogs)]
+        stay = [each for each in self._roots if not _goes(each, removed, tags, changelogs)]
+        if self.view.handle.decoupled:  # the changelogs of what expires stay, as roots of their own
+            stay += [
+                Root("changelog", MAIN, each.name, each.file, each.content)
+                for each in go
+                if each.kind == "snapshot" and each.id not in changelogs
+            ]
+        needed, freed = self._needs(stay), self._needs(go)
+        return freed.told(np.setdiff1d(freed.files, needed.files), freed.metadata - needed.metadata)
+
+    def closure(self, snapshot_ids: Collection[int]) -> pa.Table:
+        """Every file that these snapshots of main need, but their own and the schemas."""
+        known = past(self._roots)
+        needs = self._needs([known[each] for each in sorted(snapshot_ids)])
+        return needs.told(needs.files, needs.metadata)
+
+    def named_paths(self, numbers: Any) -> Iterator[pa.Array]:
+        """The metadata and files whose hashes are among these sorted numbers, and that must be there."""
+        needs = self._needs([each for each in self._roots if each.kind != "changelog"])
+        metadata = pa.array(sorted(needs.metadata), pa.string())
+        yield metadata.filter(pa.array(contains(numbers, hashes(metadata))))
+        wanted = np.intersect1d(needs.files, numbers)
+        for table in needs.book.tables():
+            yield table["path"].combine_chunks().filter(pa.array(contains(wanted, hashes(table["path"]))))
+
+    def named_at_all(self, numbers: Any) -> Any:
+        """Which of these sorted numbers a manifest of any root names, to add the file or to delete it."""
+        tables = self._needs(self._roots).book.tables()
+        found = [np.intersect1d(hashes(table["path"]), numbers) for table in tables]
+        return np.unique(np.concatenate(found)) if found else numbers[:0]
+
+    @cached_property
+    def _roots(self) -> list[Root]:
+        return list(self.view.handle.metadata.roots)
+
+    def _own(self, roots: Sequence[Root], whole: bool) -> list[str]:
+        return [*self.view.handle.metadata.files, *self._hints()] if whole else [each.file for each in roots]
+
+    def _hints(self) -> list[str]:
+        """Files that say which snapshot is the first and the last. They may be missing or late."""
+        metadata = self.view.handle.metadata
+        return [
+            f"{metadata.location}/{branch}{folder}/{hint}"
+            for branch in ("", *(f"branch/branch-{each}/" for each in metadata.branches))
+            for folder in ("snapshot", "changelog")
+            for hint in ("EARLIEST", "LATEST")
+        ]
+
+    def _needs(self, roots: Sequence[Root]) -> _Needs:
+        """What these roots keep. Complete, or raises."""
+        metadata = self.view.handle.metadata
+        kept = kept_lists(self.view.handle, roots, self.existing)
+        named = [named_by(self.view.handle, each, kept) for each in roots]
+        lists = list(dict.fromkeys(path for each in named for path in each.lists))
+        place = {path: number for number, path in enumerate(lists)}
+        listed = self.known.listed(lists, list_lengths(metadata, roots))
+        self.known.check_there(listed)
+        indexes = list(dict.fromkeys(path for each in named for path in each.index))
+        merged = [
+            _Merged(root, *(frozenset(listed.of([place[path]]).tolist()) for path in each.merged))
+            for root, each in zip(roots, named, strict=True)
+            if each.merged
+        ]
+        changed = {place[path] for each in named for path in (*each.changes, *each.changelog)}
+        plain = frozenset(listed.of(changed).tolist())
+        runs = _runs(merged, listed.net)
+        sets = [part for run in runs for part in _short(run)]
+        book = _Book(self.known, listed, indexes, sorted(plain.union(*sets)))
+        if not all(book.adds_up(run) for run in runs):
+            sets = [each.all() for each in merged]
+            book = _Book(self.known, listed, indexes, sorted(plain.union(*sets)))
+        live, added = book.live(sets), book.added(plain)
+        statistics = [path for each in named for path in each.statistics]
+        manifests = listed.paths.to_pylist()
+        return _Needs(
+            np.unique(np.concatenate([live, added, book.indexed()])),
+            frozenset([*lists, *manifests, *indexes, *statistics]),
+            dict(zip(manifests, listed.lengths.tolist(), strict=True)),
+            book,
+        )
+
+
+@dataclass(frozen=True)
+class _Merged:
+    """A root whose files are the sum of what it took over and what it added: the numbers of both lists' manifests."""
+
+    root: Root
+    base: frozenset[int]
+    delta: frozenset[int]
+
+    def all(self) -> frozenset[int]:
+        return self.base | self.delta
+
+    def continues(self, before: _Merged, net: Any) -> bool:
+        """Whether its base may be what the snapshot before it came to: as many files, and as many rows."""
+        if not self.root.follows(before.root) or self.root.rows_before not in (None, before.root.rows):
+            return False
+        had = before.all()
+        gone, new = list(had - self.base), list(self.base - had)
+        return bool(net[gone].sum() == net[new].sum())
+
+
+def _runs(merged: Sequence[_Merged], net: Any) -> list[list[_Merged]]:
+    """Snapshots that follow each other, each seeming to have taken over what the one before it had."""
+    runs: list[list[_Merged]] = []
+    for each in merged:
+        if runs and each.continues(runs[-1][-1], net):
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    return runs
+
+
+def _short(run: Sequence[_Merged]) -> list[frozenset[int]]:
+    """The first and the last whole, and of those between what they added themselves."""
+    return [run[0].all(), *(each.delta for each in run[1:-1]), *(each.all() for each in run[1:][-1:])]
+
+
+@dataclass(frozen=True)
+class _Needs:
+    files: Any
+    metadata: frozenset[str]
+    sizes: dict[str, int]
+    book: _Book
+
+    def told(self, files: Any, metadata: Collection[str]) -> pa.Table:
+        """Of these files (sorted hashes) and these paths of metadata: path, kind, size (null where not told)."""
+        paths = sorted(metadata)
+        own = pa.table(
+            {
+                "path": pa.array(paths, pa.string()),
+                "kind": pa.array([_kind(each) for each in paths], pa.string()),
+                "size": pa.array([self.sizes.get(each) for each in paths], pa.int64()),
+            },
+            schema=UNREACHED,
+        )
+        seen = np.zeros(len(files), dtype=bool)
+        return pa.concat_tables([own, *(_first_of(table, files, seen) for table in self.book.tables())])
+
+
+class _Book:
+    """The entries of all manifests that some roots lead to, by manifest."""
+
+    def __init__(
+        self, known: Remembered, listed: Listed, indexes: Sequence[str], manifests: Sequence[int]
+    ) -> None:
+        """`manifests` are the numbers of those that are read."""
+        self._known = known
+        paths = listed.paths.take(pa.array(manifests, pa.int64())).to_pylist()
+        self._wanted = [
+            *zip(paths, listed.lengths[list(manifests)].tolist(), strict=True),
+            *((path, -1) for path in indexes),
+        ]
+        self._live = [*listed.live[list(manifests)].tolist(), *(-1 for _ in indexes)]
+        self._places = {each: place for place, each in enumerate(manifests)}
+        own, parts = own_folders(known.view), []
+        self.outside: list[pa.Array] = []  # paths of files that do not lie in the table's location
+        for each in self.tables():
+            plain = normals(each["path"])
+            parts.append((plain_hashes(plain), each["kind"].to_numpy(), each["of"].to_numpy()))
+            outside = ~may_be_in(plain, own)
+            if outside.any():
+                self.outside.append(each["path"].filter(pa.array(outside)).combine_chunks())
+        empty = np.empty(0, np.uint64), np.empty(0, np.int8), np.empty(0, np.int32)
+        numbers, kinds, of = (np.concatenate(each) for each in zip(*(parts or [empty]), strict=True))
+        order = np.argsort(of, kind="stable")
+        self._files, self._index = np.unique(numbers[order], return_inverse=True)
+        self._kinds = kinds[order]
+        self._starts = np.searchsorted(of[order], np.arange(len(self._wanted) + 1))
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Every entry: of, path, size, kind."""
+        # One index manifest more per snapshot, read like any manifest; how many entries it has, no list tells.
+        return self._known.rows("manifest", self._wanted, self._live)
+
+    def live(self, sets: Sequence[frozenset[int]]) -> Any:
+        """Hashes of the files that are live in at least one of these sets of manifests.
+
+        Neighbouring snapshots share nearly all their manifests, so only what comes and goes is counted.
+        """
+        counts = np.zeros(len(self._files), dtype=np.int64)
+        ever = np.zeros(len(self._files), dtype=bool)
+        before: frozenset[int] = frozenset()
+        for own in sets:
+            touched = [
+                *(self._count(counts, each, -1) for each in before - own),
+                *(self._count(counts, each, 1) for each in own - before),
+            ]
+            for part in touched:
+                ever[part[counts[part] > 0]] = True
+            before = own
+        return self._files[ever]
+
+    def adds_up(self, run: Sequence[_Merged]) -> bool:
+        """Whether the first of them and all that was added since come to the last: then each took over what was there."""
+        counts = np.zeros(len(self._files), dtype=np.int64)
+        for each in (*run[0].all(), *(each for later in run[1:] for each in later.delta)):
+            self._count(counts, each, 1)
+        for each in run[-1].all():
+            self._count(counts, each, -1)
+        return not counts.any()
+
+    def added(self, manifests: Collection[int]) -> Any:
+        """Hashes of what these manifests add, whatever others delete: a changelog is read entry by entry."""
+        parts = [self._entries(each) for each in manifests]
+        found = [index[kinds == ADDED] for index, kinds in parts]
+        return self._files[np.unique(np.concatenate(found))] if found else np.empty(0, np.uint64)
+
+    def indexed(self) -> Any:
+        """Hashes of the index files that the index manifests name."""
+        start = self._starts[len(self._places)]
+        kinds = self._kinds[start:]
+        return self._files[np.unique(self._index[start:][kinds != DELETED])]
+
+    def _entries(self, manifest: int) -> tuple[Any, Any]:
+        place = self._places[manifest]
+        part = slice(self._starts[place], self._starts[place + 1])
+        return self._index[part], self._kinds[part]
+
+    def _count(self, counts: Any, manifest: int, sign: int) -> Any:
+        index, kinds = self._entries(manifest)
+        np.add.at(counts, index, np.where(kinds == ADDED, sign, -sign))
+        return index
+
+
+def _first_of(table: pa.Table, files: Any, seen: Any) -> pa.Table:
+    """The rows of these files (sorted hashes), each file once: `seen` is what earlier portions had."""
+    numbers = hashes(table["path"])
+    among = np.flatnonzero(contains(files, numbers))
+    places = np.searchsorted(files, numbers[among])
+    _, first = np.unique(places, return_index=True)
+    fresh = among[first][~seen[places[first]]]
+    seen[places[first]] = True
+    rows = table.take(pa.array(np.sort(fresh)))
+    kinds = ["index" if kind not in (ADDED, DELETED) else "data" for kind in rows["kind"].to_pylist()]
+    return pa.Table.from_arrays([rows["path"], pa.array(kinds, pa.string()), rows["size"]], schema=UNREACHED)
+
+
+def _goes(root: Root, removed: Collection[int], tags: Collection[str], changelogs: Collection[int]) -> bool:
+    if root.branch != MAIN:
+        return False
+    if root.kind == "tag":
+        return root.name in tags
+    return root.id in (removed if root.kind == "snapshot" else changelogs)
+
+
+def _kind(path: str) -> str:
+    name = path.rpartition("/")[2]
+    if name.startswith("manifest-list-"):
+        return "manifest-list"
+    return "manifest" if name.startswith(("manifest-", "index-manifest-")) else "statistics"

@@ -1,0 +1,98 @@
+"""Replacing data files of a Paimon table: where outputs go, how they are described, and the commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from lakewarden.errors import CommitLost, LakewardenError
+from lakewarden.model.actions import RewriteGroup
+from lakewarden.model.files import FileSet
+from lakewarden.model.table_name import TableRef
+from lakewarden.tables.interface import OutputFile, Rewrite
+from lakewarden.tables.jvm import JavaError, java_reason
+from lakewarden.tables.paimon.catalog import Catalogs
+from lakewarden.tables.paimon.commit import Find, commit, new_identifier
+from lakewarden.tables.paimon.commit_lock import Held
+
+# By source its least and largest sequence number.
+_Numbers = Mapping[str, tuple[int, int]]
+
+
+def output_locations(
+    catalogs: Catalogs, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
+) -> list[str]:
+    loaded = catalogs.load(table)
+    found: list[str] = json.loads(catalogs.files.locations(loaded, files.handle, json.dumps(names)))
+    return found
+
+
+def prepare_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> None:
+    """Read the outputs' footers. What is wrong with an output shows here, before any commit is begun."""
+    scan = rewrite.files.handle
+    numbers: _Numbers = json.loads(catalogs.files.sequenceNumbers(scan, json.dumps(rewrite.removed)))
+    outputs = [_described(each, numbers, rewrite.files.ordered) for each in rewrite.added]
+    loaded = catalogs.load(rewrite.table)
+    catalogs.files.describeOutputs(loaded, scan, rewrite.schema_id, json.dumps(outputs))
+
+
+def _described(output: OutputFile, numbers: _Numbers, ordered: bool) -> dict[str, Any]:
+    least, largest = _sequence_numbers(output, numbers, ordered)
+    return {
+        "path": output.path,
+        "bytes": output.bytes,
+        "rows": output.rows,
+        "place": output.partition_id,
+        "min_sequence": least,
+        "max_sequence": largest,
+        "nan_ids": [id_ for id_, count in output.nan_counts.items() if count],
+        "copied_from": list(output.copied_from),
+    }
+
+
+def _sequence_numbers(output: OutputFile, numbers: _Numbers, ordered: bool) -> tuple[int, int]:
+    """Those of its sources where files have an order, so that they are read in it; else counted on, as Paimon does."""
+    if not output.parts:
+        return 0, output.rows - 1
+    first, start, _ = output.parts[0]
+    last, _, end = output.parts[-1]
+    if not ordered:
+        return numbers[first][0], numbers[first][0] + output.rows - 1
+    least, largest = numbers[first][0] + start, min(numbers[last][0] + end - 1, numbers[last][1])
+    return least, max(least, largest)
+
+
+def commit_rewrite(
+    catalogs: Catalogs, rewrite: Rewrite, find: Find, lock: AbstractContextManager[Held]
+) -> int:
+    """One atomic COMPACT snapshot. The library refuses it where a source is gone or got a deletion vector."""
+    added = json.dumps([[each.path, each.partition_id] for each in rewrite.added])
+    loaded = catalogs.load(rewrite.table)
+    try:
+        messages = catalogs.files.messages(loaded, rewrite.files.handle, json.dumps(rewrite.removed), added)
+    except JavaError as error:
+        # Before any commit: such as a snapshot that expired meanwhile, with the index of its deletion vectors.
+        raise CommitLost(table=rewrite.table, reason=java_reason(error)) from error
+    identifier, summary = new_identifier(), json.dumps(dict(rewrite.summary))
+
+    def attempt() -> int:
+        with catalogs.committing(rewrite.table) as fresh:
+            return int(catalogs.commit.commit(fresh, messages, summary, identifier))
+
+    return commit(rewrite.table, rewrite.summary, attempt, find, lock)
+
+
+def rewrite_natively(
+    catalogs: Catalogs, table: TableRef, files: FileSet, group: RewriteGroup, target_bytes: int
+) -> list[OutputFile]:
+    """By Paimon's own writer, in the driver."""
+    if group.ordered:
+        raise LakewardenError(
+            reason=f"order rows of {table}: {group.engine_reason or 'the kernel cannot'}, and Paimon's own writer only packs",
+            hint="set rewrite_strategy to binpack for this table",
+        )
+    request = {"place": group.partition_id, "sources": list(group.paths()), "target_bytes": target_bytes}
+    written = catalogs.files.rewriteNatively(catalogs.load(table), files.handle, json.dumps(request))
+    return [OutputFile(path, size, rows, group.partition_id) for path, size, rows in json.loads(written)]

@@ -1,0 +1,163 @@
+"""A Paimon table as plain values, from its metadata alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from lakewarden.clock import from_millis
+from lakewarden.model.table import (
+    Changelogs,
+    Counters,
+    PartitionField,
+    PartitionSpec,
+    Ref,
+    Snapshot,
+    TableView,
+    cold_properties,
+)
+from lakewarden.model.table_name import TableRef
+from lakewarden.tables.paimon.metadata import MAIN, Metadata, Root, made_cold, main_snapshots, newest_run
+
+_FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """The format's own part of a view."""
+
+    metadata: Metadata
+    decoupled: bool
+    produces_changelogs: bool
+    index_beside_data: bool
+
+
+def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> TableView:
+    """What the library says of the table and what its files say, as a view."""
+    schema = told["schema"]
+    # What lies before a gap is the rest of an expiry that stopped; a colder tier has gaps where others expired before us.
+    run = main_snapshots(metadata.roots) if made_cold(metadata.first_schema) else newest_run(metadata.roots)
+    before = {each.id for each in run}
+    head = run[-1] if run else None
+    return TableView(
+        ref=ref,
+        format="paimon",
+        format_version=_FORMAT_VERSION,
+        uuid=metadata.uuid,
+        location=metadata.location,
+        metadata_location=head.file if head else f"{metadata.location}/schema/schema-{schema['id']}",
+        current_snapshot_id=head.id if head else None,
+        snapshots=tuple(_snapshot(each, first=each.id - 1 not in before) for each in run),
+        refs=tuple(_refs(metadata, head)),
+        schema_id=schema["id"],
+        schema_json=json.dumps(schema),
+        specs=(_spec(schema),),
+        current_spec_id=0,
+        sort_orders=(),
+        current_sort_order_id=0,
+        properties=_options(told["options"], metadata),
+        counters=_counters(head, len(run)),
+        metadata_log=metadata.files,
+        in_order=True,
+        keyed=bool(schema.get("primaryKeys")),
+        version=metadata.version,
+        changelogs=_changelogs(metadata, told["changelogs"], decoupled=bool(told["decoupled"])),
+        handle=Handle(
+            metadata,
+            bool(told["decoupled"]),
+            bool(told["changelogs"]["produced"]),
+            bool(told["index_beside_data"]),
+        ),
+    )
+
+
+def _snapshot(root: Root, *, first: bool) -> Snapshot:
+    content = root.content
+    told = {
+        "commit-user": content.get("commitUser"),
+        "commit-identifier": content.get("commitIdentifier"),
+        "total-records": content.get("totalRecordCount"),
+        "delta-records": content.get("deltaRecordCount"),
+    }
+    summary = {key: str(value) for key, value in told.items() if value is not None}
+    return Snapshot(
+        id=root.id,
+        parent_id=None if first else root.id - 1,
+        sequence_number=root.id,
+        committed_at=from_millis(content["timeMillis"]),
+        operation=str(content["commitKind"]).lower(),
+        summary=summary | dict(content.get("properties") or {}),
+        manifest_list=root.file,
+    )
+
+
+def _options(told: Mapping[str, str], metadata: Metadata) -> Mapping[str, str]:
+    """That the table is a colder tier is told by its first schema, which hand-off wrote, and never by a later option."""
+    first = (
+        cold_properties(metadata.first_schema.get("options") or {})
+        if made_cold(metadata.first_schema)
+        else {}
+    )
+    return {name: each for name, each in told.items() if name not in cold_properties(told)} | first
+
+
+def _refs(metadata: Metadata, head: Root | None) -> list[Ref]:
+    """Tags and branches have copies of their own of what they keep: the table's snapshots may go without them."""
+    found = [Ref(MAIN, "branch", head.id)] if head else []
+    found += [
+        Ref(root.name, "tag", root.id, has_copy=True, ends_at=_ends(root))
+        for root in metadata.roots
+        if root.kind == "tag" and root.branch == MAIN
+    ]
+    for branch in metadata.branches:
+        heads = [each.id for each in metadata.roots if each.branch == branch and each.kind == "snapshot"]
+        if heads:
+            found.append(Ref(branch, "branch", max(heads), has_copy=True))
+    found += [Ref(name, "consumer", following) for name, following in metadata.consumers.items()]
+    return found
+
+
+def _changelogs(metadata: Metadata, told: Mapping[str, Any], *, decoupled: bool) -> Changelogs:
+    return Changelogs(
+        {
+            each.id: from_millis(each.content["timeMillis"])
+            for each in metadata.roots
+            if each.kind == "changelog" and each.branch == MAIN
+        },
+        decoupled,
+        timedelta(milliseconds=told["millis"]),
+        told["at_least"],
+        told["at_most"],
+        told["at_once"],
+    )
+
+
+def _ends(tag: Root) -> datetime | None:
+    """Paimon counts from when the tag was made, which it writes in the writer's own time zone without saying which.
+
+    So the moment the file was written counts as well: the later of the two.
+    """
+    made, retained = tag.content.get("tagCreateTime"), tag.content.get("tagTimeRetained")
+    if made is None or retained is None:
+        return None
+    year, month, day, hour, minute, *rest = (int(each) for each in made)
+    second, nanos = (*rest, 0, 0)[:2]
+    moment = datetime(year, month, day, hour, minute, second, nanos // 1000).astimezone(UTC)
+    begins = moment if tag.written_at is None else max(moment, tag.written_at)
+    return begins + timedelta(seconds=float(retained))
+
+
+def _spec(schema: Mapping[str, Any]) -> PartitionSpec:
+    ids = {each["name"]: each["id"] for each in schema["fields"]}
+    fields = [
+        PartitionField(ids[name], ids[name], name, "identity") for name in schema.get("partitionKeys", ())
+    ]
+    return PartitionSpec(0, tuple(fields))
+
+
+def _counters(head: Root | None, snapshots: int) -> Counters:
+    records = int(head.content.get("totalRecordCount") or 0) if head else 0
+    return Counters(records=records, snapshots=snapshots)

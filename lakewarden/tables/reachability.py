@@ -1,0 +1,188 @@
+"""What a table needs, as a set that can be asked about millions of paths at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakewarden.config.aliases import Disk
+from lakewarden.model.location import (
+    Location,
+    hashes,
+    inside,
+    is_local,
+    join,
+    may_be_in,
+    normals,
+    numbered_parents,
+    plain_hashes,
+    real,
+    tails,
+)
+from lakewarden.model.table import TableView
+from lakewarden.model.table_name import TableRef
+from lakewarden.tables.places import roots
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Folders of a table that may be links to another place while the table's own folder is none.
+_PARTS = ("data", "metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Files by name and folder, twelve bytes each: `names` are sorted hashes, `places` the number of each file's folder."""
+
+    folders: tuple[str, ...] = ()
+    names: Any = ()
+    places: Any = ()
+
+
+class FilesByFolder:
+    """Collects `Files`, in portions."""
+
+    def __init__(self) -> None:
+        self._folders: dict[str, int] = {}
+        self._names: list[Any] = []
+        self._places: list[Any] = []
+
+    def add(self, written: pa.Array | pa.ChunkedArray, plain: pa.Array) -> None:
+        """Paths as they are written, and in normal form."""
+        import numpy as np
+
+        folders, places = numbered_parents(written)
+        known = np.array([self._folders.setdefault(each, len(self._folders)) for each in folders], np.int32)
+        self._names.append(tails(plain, 1))
+        self._places.append(known[places])
+
+    def files(self) -> Files:
+        """What was collected."""
+        import numpy as np
+
+        found = tuple(self._folders)
+        if not self._names:
+            return Files(found)
+        names, places = np.concatenate(self._names), np.concatenate(self._places)
+        order = np.argsort(names, kind="stable")
+        return Files(found, names[order], places[order])
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Every file that these snapshots need, and the table's own metadata. Complete: who makes one raises instead of guessing.
+
+    `numbers` are the sorted hashes of all paths in normal form. That a file is named may be said of one that only shares
+    another's number, never the other way round.
+    """
+
+    table: TableRef
+    uuid: str
+    metadata_location: str
+    snapshot_ids: tuple[int, ...]
+    numbers: Any
+    hints: Any = None  # of those, hashes of files that need not be there
+    roots: tuple[str, ...] = ()  # the table's own folders
+    # What the table names outside of its location: nearly always nothing. These may be files of another table.
+    outside: Files = Files()
+    # Parts of the own folders that are links to another place: what lies there has a second name.
+    linked: tuple[str, ...] = ()
+
+    def names(self, paths: pa.Array | pa.ChunkedArray | Sequence[str]) -> Any:
+        """For each path whether the table needs it: an array of booleans."""
+        return contains(self.numbers, hashes(paths))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was looked at, for the journal."""
+        return {
+            "table": str(self.table),
+            "uuid": self.uuid,
+            "metadata": self.metadata_location,
+            "snapshots": len(self.snapshot_ids),
+            "files": len(self.numbers),
+        }
+
+
+class Needed:
+    """Collects the paths that a table needs, in portions, and makes a `Reached` of them."""
+
+    def __init__(self, view: TableView) -> None:
+        self._view, self._numbers = view, [hashes([])]
+        self._roots = tuple(dict.fromkeys(roots(view).values()))
+        self._own = own_folders(view)
+        self._outside = FilesByFolder()
+
+    def add(self, paths: pa.Array | pa.ChunkedArray | Sequence[str]) -> None:
+        plain = normals(paths)
+        self._numbers.append(plain_hashes(plain))
+        self._add_outside(paths, plain)
+
+    def add_known(self, numbers: Any, outside: Iterable[pa.Array]) -> None:
+        """Files by their sorted hashes. Of those outside the table's location the paths are among `outside`."""
+        self._numbers.append(numbers)
+        for paths in outside:
+            plain = normals(paths)
+            needed = contains(numbers, plain_hashes(plain))
+            self._add_outside(_chosen(paths, needed), _chosen(plain, needed))
+
+    def reached(self, snapshot_ids: tuple[int, ...], hints: Any = None) -> Reached:
+        import numpy as np
+
+        outside, linked, view = self._outside.files(), tuple(_leading_out(self._roots)), self._view
+        self._numbers.append(hashes(_behind_links((*outside.folders, *linked))))
+        numbers = np.unique(np.concatenate(self._numbers))
+        return Reached(
+            view.ref,
+            view.uuid,
+            view.metadata_location,
+            snapshot_ids,
+            numbers,
+            hints,
+            self._roots,
+            outside,
+            linked,
+        )
+
+    def _add_outside(self, paths: pa.Array | pa.ChunkedArray | Sequence[str], plain: pa.Array) -> None:
+        import pyarrow as pa
+
+        chosen = ~may_be_in(plain, self._own)
+        if chosen.any():
+            column: Any = (
+                paths if isinstance(paths, pa.Array | pa.ChunkedArray) else pa.array(paths, pa.string())
+            )
+            self._outside.add(_chosen(column, chosen), _chosen(plain, chosen))
+
+
+def own_folders(view: TableView) -> list[Location]:
+    """Where a table's files are its own for sure. A place that its properties name may be any other's, by another name."""
+    return [Location.of(view.location)]
+
+
+def _leading_out(own: Iterable[str]) -> list[str]:
+    """Parts of a table's folders that are links to another place."""
+    parts = [(root, join(root, part)) for root in own if is_local(root) for part in _PARTS]
+    return [part for root, part in parts if not inside(real(part), real(root))]
+
+
+def _behind_links(folders: Iterable[str]) -> list[str]:
+    """Files that links in these folders lead to. Whoever names the link needs the file."""
+    disk = Disk(strict=False)
+    return [real(each) for folder in folders for each in disk.links(folder)]
+
+
+def _chosen(column: Any, chosen: Any) -> Any:
+    import pyarrow as pa
+
+    return column if chosen.all() else column.filter(pa.array(chosen, pa.bool_()))
+
+
+def contains(sorted_numbers: Any, wanted: Any) -> Any:
+    """For each of `wanted` whether it is among the sorted numbers."""
+    import numpy as np
+
+    if not len(sorted_numbers):
+        return np.zeros(len(wanted), dtype=bool)
+    places = np.searchsorted(sorted_numbers, wanted)
+    return sorted_numbers[np.minimum(places, len(sorted_numbers) - 1)] == wanted
