@@ -19,7 +19,7 @@ from bench.health import health
 from bench.lab import Lab
 from bench.lineage import lineage
 from bench.paimon_binpack import binpack_case
-from bench.reap_s3 import reap_s3
+from bench.purge_s3 import purge_s3
 from bench.report import line
 from bench.scale import DAYS, Scale
 from bench.stage import Stage
@@ -207,16 +207,16 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "history-growth",
-        "a quarter, half, all and twice the snapshots: how the time of expire and reap grows",
+        "a quarter, half, all and twice the snapshots: how the time of expire and purge grows",
         "seconds per snapshot grow by at most 10 %",
         history_growth,
         compares=False,
     ),
     Case(
-        "reap-s3",
-        "50,000 doomed objects on S3: deleted at once, under a limit, and by a process that is killed half way",
+        "purge-s3",
+        "50,000 trashed objects on S3: deleted at once, under a limit, and by a process that is killed half way",
         "a limit of 500 a second is kept within 5 %; after kill -9 every object has one receipt",
-        reap_s3,
+        purge_s3,
         compares=False,
         jars=("base", "jdbc", "s3"),
     ),

@@ -155,7 +155,7 @@ def fill(warden: Lakewarden, tables: int) -> None:
         (schema.runs, _runs(tables)),
         (schema.run_steps, _steps(tables)),
         (schema.verdicts, _verdicts(tables)),
-        (schema.doomed, _doomed(tables)),
+        (schema.trashed, _trashed(tables)),
         (schema.pins, _pins(tables)),
         (schema.archived_snapshots, _archive(tables)),
         (schema.operator_actions, _actions(tables)),
@@ -321,16 +321,16 @@ def _verdicts(tables: int) -> Iterator[dict[str, Any]]:
     for each in range(tables):
         yield {
             "id": f"verdict-{each}", "table_name": _name(each), "table_uuid": f"uuid-{each}", "cause": "expire",
-            "reason": "30 days old", "state": "active", "made_at": now, "doomed_at": now, "detail": {},
+            "reason": "30 days old", "state": "active", "made_at": now, "trashed_at": now, "detail": {},
         }  # fmt: skip
 
 
-def _doomed(tables: int) -> Iterator[dict[str, Any]]:
+def _trashed(tables: int) -> Iterator[dict[str, Any]]:
     for each in range(tables):
         for file in range(100):
             yield {
                 "verdict_id": f"verdict-{each}", "path": f"s3://lake/{each}/{file}.parquet", "kind": "data",
-                "size": 10**6, "stamp": None, "state": "doomed" if file % 2 else "erased", "reap_run_id": None,
+                "size": 10**6, "stamp": None, "state": "trashed" if file % 2 else "erased", "purge_run_id": None,
                 "ended_at": None if file % 2 else clock.now(), "note": "",
             }  # fmt: skip
 

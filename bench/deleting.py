@@ -1,4 +1,4 @@
-"""Expiring, reaping and sweeping a table with a long history, against Iceberg's own procedures."""
+"""Expiring, purging and sweeping a table with a long history, against Iceberg's own procedures."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def peer_expire(table: LongTable, _: Lakewarden) -> object:
 
 
 def our_expire(table: LongTable, warden: Lakewarden) -> object:
-    runs = (warden.run("expire", table.name, NOW), warden.run("reap", table.name, AT_ONCE))
+    runs = (warden.run("expire", table.name, NOW), warden.run("purge", table.name, AT_ONCE))
     for run in runs:
         if run.state not in ("done", "nothing-to-do"):
             raise RuntimeError(f"{run.job} ended {run.state}: {run.reason}")
@@ -59,7 +59,7 @@ def peer_sweep(table: LongTable, _: Lakewarden) -> set[str]:
 
 
 def our_sweep(table: LongTable, warden: Lakewarden) -> set[str]:
-    return {normal(each.path) for each in warden.plan("sweep", table.name).doomed}
+    return {normal(each.path) for each in warden.plan("sweep", table.name).trash}
 
 
 def _forget() -> None:
@@ -150,7 +150,7 @@ def expire_case(lab: Lab) -> Found:
     first = _wall(turns, PEER) / _wall(turns, OURS)
     second = _wall(turns, SECOND_PEER) / _wall(turns, SECOND_OURS)
     checks = (
-        Check("expire and reap: times as fast as expire_snapshots", first, least=4),
+        Check("expire and purge: times as fast as expire_snapshots", first, least=4),
         Check("again after ten commits: times as fast", second, least=15),
     )
     return Found(start, tuple(turns), checks)
@@ -167,7 +167,7 @@ def sweep_case(lab: Lab) -> Found:
 
 
 def history_growth(lab: Lab) -> Found:
-    """A quarter, half, all and twice the commits: what expire and reap take."""
+    """A quarter, half, all and twice the commits: what expire and purge take."""
     sizes = [lab.scale.commits // 4, lab.scale.commits // 2, lab.scale.commits, 2 * lab.scale.commits]
     rows, walls, turns, start = [], {}, [], Totals(0, 0, 0)
     for commits in sizes:
@@ -181,7 +181,7 @@ def history_growth(lab: Lab) -> Found:
         Check(f"seconds per snapshot at {commits:,}, over {sizes[0]:,}", walls[commits] / commits / (walls[sizes[0]] / sizes[0]), most=1.1)
         for commits in sizes[1:]
     )  # fmt: skip
-    return Found(start, tuple(turns), checks, (Grid(("", "expire and reap", "again"), tuple(rows)),))
+    return Found(start, tuple(turns), checks, (Grid(("", "expire and purge", "again"), tuple(rows)),))
 
 
 def reach_memory(lab: Lab) -> Found:

@@ -60,7 +60,7 @@ def _handed_off(lab: Lab, version: int) -> tuple[list[Turn], list[Check]]:
         _turn(lab, warden, hourly.table, "expire", policy, name, turns)
         for path in folder.rglob("*"):
             os.utime(path, (_OLD, _OLD))
-        reaped = _turn(lab, warden, hourly.table, "reap", policy, name, turns)
+        purged = _turn(lab, warden, hourly.table, "purge", policy, name, turns)
     frozen = hourly.table.replace(CATALOG, COLD, 1)
     kept = {
         row.snapshot_id
@@ -88,8 +88,8 @@ def _handed_off(lab: Lab, version: int) -> tuple[list[Turn], list[Check]]:
         Check(f"{name}: live snapshots, read wrong", live_wrong, most=0),
         Check(f"{name}: files copied", first["files_copied"]),
         Check(f"{name}: files copied by a second run", second.counters.get("files_copied", 0), most=0),
-        Check(f"{name}: live files deleted", reaped["files_erased"], least=1),
-        Check(f"{name}: live files held", reaped["files_held"], most=0),
+        Check(f"{name}: live files deleted", purged["files_erased"], least=1),
+        Check(f"{name}: live files held", purged["files_held"], most=0),
     ]
 
 
@@ -126,7 +126,7 @@ def _turn(
     run, cost = measure(lab.spark, lambda: warden.run(job, table, policy), lab.scale.patience)
     assert run.state is RunState.DONE, f"{run.state}: {run.reason}"
     counters = dict(run.counters)
-    done = next(each for each in ("copied", "erased", "doomed") if f"files_{each}" in counters)
+    done = next(each for each in ("copied", "erased", "trashed") if f"files_{each}" in counters)
     files, size = int(counters[f"files_{done}"]), int(counters[f"bytes_{done}"])
     turns.append(Turn(f"{name} {job}", 1, cost, Totals(files, size, 0)))
     lab.say(f"{name} {job}: {cost.wall:.1f} s, {counters}")

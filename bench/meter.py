@@ -94,7 +94,7 @@ class _Watched:
     """This process and all below it, as last seen.
 
     Each process is followed by itself: one that ends keeps what it had used, and what it had used before we
-    began is not counted. (A parent's own count of its ended children starts when it reaps them, if it does.)
+    began is not counted. (A parent's own count of its ended children starts when it purges them, if it does.)
     """
 
     def __init__(self) -> None:

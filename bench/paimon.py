@@ -119,7 +119,7 @@ def expire_case(lab: Lab) -> Found:
         if left[OURS] != left[PEER]:
             raise RuntimeError(f"different files are left, such as {sorted(left[OURS] ^ left[PEER])[:3]}")
     ratio = median_wall(turns, PEER) / median_wall(turns, OURS)
-    check = Check("expire and reap: times as fast as newExpireSnapshots", ratio, least=1)
+    check = Check("expire and purge: times as fast as newExpireSnapshots", ratio, least=1)
     return Found(start, tuple(turns), (check,))
 
 
@@ -127,7 +127,7 @@ def _our_expire(table: LongPaimon, warden: Lakewarden) -> None:
     name = f"{_CATALOG}.db.{table.name}"
     for run in (
         warden.run("expire", name, {"snapshot_retention_hours": 0, "snapshot_min_retained": _KEPT}),
-        warden.run("reap", name, {"delete_grace_hours": 0}),
+        warden.run("purge", name, {"delete_grace_hours": 0}),
     ):
         if run.state != "done":
             raise RuntimeError(f"{run.job} ended {run.state}: {run.reason}")
@@ -165,7 +165,7 @@ def sweep_case(lab: Lab) -> Found:
 
 
 def _our_orphans(table: LongPaimon, warden: Lakewarden) -> set[str]:
-    return {normal(each.path) for each in warden.plan("sweep", f"{_CATALOG}.db.{table.name}").doomed}
+    return {normal(each.path) for each in warden.plan("sweep", f"{_CATALOG}.db.{table.name}").trash}
 
 
 def _own_orphans(table: LongPaimon) -> set[str]:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.state.staged_loads import Load
     from lakewarden.state.table_details_rows import PaintedInput
     from lakewarden.state.tables import SeenTables
-    from lakewarden.state.trash import DoomedFiles
-    from lakewarden.state.trash_batches import DoomedFile
+    from lakewarden.state.trash import TrashedFiles
+    from lakewarden.state.trash_batches import TrashedFile
 
 
 class Browsing:
@@ -36,7 +36,7 @@ class Browsing:
         def _seen(self) -> SeenTables: ...
 
         @property
-        def _doomed(self) -> DoomedFiles: ...
+        def _trashed(self) -> TrashedFiles: ...
 
         def _named(self, table: str | TableRef) -> TableRef: ...
 
@@ -96,15 +96,15 @@ class Browsing:
 
     def receipts(
         self, table: str | TableRef, limit: int = 50, run_id: str | None = None
-    ) -> tuple[DoomedFile, ...]:
+    ) -> tuple[TrashedFile, ...]:
         """What was deleted of the table, when, why and by which run, or by this one; the newest first. Needs no Spark."""
         ref = self._named(table)
         seen = self._seen.get(ref)
-        return self._doomed.receipts(str(ref), limit, None, seen.uuid if seen else None, run_id)
+        return self._trashed.receipts(str(ref), limit, None, seen.uuid if seen else None, run_id)
 
     def deleted_by(self, run_id: str) -> int:
         """How many files are gone by this run's doing."""
-        return self._doomed.receipts_of(run_id)
+        return self._trashed.receipts_of(run_id)
 
     # ------------------------------------------------------------ portraits and holds
 

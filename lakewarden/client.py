@@ -47,8 +47,8 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.state.policies import Policies
     from lakewarden.state.runs import Journal, Listener, Listeners
     from lakewarden.state.tables import SeenTables
-    from lakewarden.state.trash import DoomedFiles
-    from lakewarden.state.trash_batches import DoomedList, Restored
+    from lakewarden.state.trash import TrashedFiles
+    from lakewarden.state.trash_batches import Restored, TrashedList
     from lakewarden.tables.places import Places
 
 
@@ -146,21 +146,21 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
             )
         return found, self.journal.steps(run_id)
 
-    # ------------------------------------------------------------ doomed files
+    # ------------------------------------------------------------ trashed files
 
-    def doomed(self, table: str | TableRef, limit: int = 50) -> DoomedList:
+    def trash(self, table: str | TableRef, limit: int = 50) -> TrashedList:
         """What is marked for deletion and why, when it may be deleted, and the first `limit` of the files. Needs no Spark."""
         from lakewarden.policy.graces import due_at
-        from lakewarden.state.trash_batches import LIVE, DoomedList, VerdictState
+        from lakewarden.state.trash_batches import LIVE, TrashedList, VerdictState
 
         ref = self._named(table)
         seen = self._seen.get(ref)
         uuid = seen.uuid if seen else None
         policy = self._resolve(ref, seen.properties if seen else {}, None)
-        standings = self._doomed.standings(str(ref), uuid)
+        standings = self._trashed.standings(str(ref), uuid)
         known = [each for each in standings if each.verdict.state is not VerdictState.VOID]
         verdicts = tuple((each, due_at(each.verdict, policy)) for each in known)
-        return DoomedList(verdicts, self._doomed.list(str(ref), LIVE, limit, uuid))
+        return TrashedList(verdicts, self._trashed.list(str(ref), LIVE, limit, uuid))
 
     def restore(
         self,
@@ -171,7 +171,7 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
         everything: bool = False,
         operator: str | None = None,
     ) -> Restored:
-        """Bring back one doomed file, those that one run doomed, or all: no run deletes them, for good. Needs no Spark.
+        """Bring back one trashed file, those that one run trashed, or all: no run deletes them, for good. Needs no Spark.
 
         Refused for a file that is being deleted at this moment, or is gone.
         """
@@ -181,7 +181,7 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
         seen = self._seen.get(ref)
         with self._keeping(ref):
             return restore(
-                self._doomed,
+                self._trashed,
                 str(ref),
                 seen.uuid if seen else None,
                 clock.now(),
@@ -243,7 +243,7 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
     # ------------------------------------------------------------ doing
 
     def plan(self, job: str | Job, table: str | TableRef, policy: Mapping[str, object] | None = None) -> Plan:
-        """What would be done to the table now, and what is spared, with reasons. Changes nothing."""
+        """What would be done to the table now, and what is skipped, with reasons. Changes nothing."""
         from lakewarden.jobs.deps import Grounds
         from lakewarden.jobs.runner import prepare
 
@@ -355,7 +355,7 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
     def _remembered(self, ref: TableRef) -> bool:
         """Its catalog may have left the configuration since."""
         seen = self._seen.get(ref)
-        return bool(seen or self.journal.list(str(ref), 1) or self._doomed.standings(str(ref), None))
+        return bool(seen or self.journal.list(str(ref), 1) or self._trashed.standings(str(ref), None))
 
     # ------------------------------------------------------------ parts
 
@@ -399,10 +399,10 @@ class Lakewarden(Holding, Auditing, Tiering, Working, Watching, Browsing):
         return Policies(self.state)
 
     @property
-    def _doomed(self) -> DoomedFiles:
-        from lakewarden.state.trash import DoomedFiles
+    def _trashed(self) -> TrashedFiles:
+        from lakewarden.state.trash import TrashedFiles
 
-        return DoomedFiles(self.state)
+        return TrashedFiles(self.state)
 
     @property
     def _seen(self) -> SeenTables:

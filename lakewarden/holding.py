@@ -237,12 +237,12 @@ class Holding:
         return self._adopting.adopt(load_id, paths, self._trigger(trigger))
 
     def stage_fail(self, load_id: str) -> Load:
-        """Give the load up: its registered files are doomed. Refused while they are, or may become, part of the table."""
+        """Give the load up: its registered files are in the trash. Refused while they are, or may become, part of the table."""
         return self._adopting.fail(load_id)
 
     def adopt_folder(self, table: str | TableRef, *, operator: str, confirm: bool = False) -> Claim:
-        """Metadata that dropped tables left in the table's folder, and that stops sweep and reap; with `confirm` it is claimed:
-        doomed in the operator's name. `restore` takes that back. Refused where a table of any catalog is there."""
+        """Metadata that dropped tables left in the table's folder, and that stops sweep and purge; with `confirm` it is claimed:
+        trashed in the operator's name. `restore` takes that back. Refused where a table of any catalog is there."""
         from lakewarden.jobs.deps import Grounds
         from lakewarden.jobs.fsck.adopt_folder import claim
 

@@ -131,16 +131,16 @@ class Tiering:
         next_ = hand_off_cost(leaves, None, kind, prices)
         return TableCost(str(live.ref), tuple(tiers), next_, len(going), is_local(live.location))
 
-    def _doomed_cold(self, ref: TableRef) -> TableRef | None:
-        """The table's colder tier, where it has files that its retention doomed."""
-        from lakewarden.state.trash import DoomedFiles
+    def _trashed_cold(self, ref: TableRef) -> TableRef | None:
+        """The table's colder tier, where it has files that its retention trashed."""
+        from lakewarden.state.trash import TrashedFiles
 
         if not self._resolve(ref, self.view(ref).properties, None).bool("handoff_enabled"):
             return None
         cold = self._both(ref)[1]
         if cold is None:
             return None
-        standings = DoomedFiles(self.state).standings(str(cold.ref), cold.uuid)
+        standings = TrashedFiles(self.state).standings(str(cold.ref), cold.uuid)
         return cold.ref if any(each.live.files for each in standings) else None
 
     def _both(self, table: str | TableRef) -> tuple[TableView, TableView | None]:

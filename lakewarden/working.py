@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.state.schedule import Standing, Suspension
 
 # Each needs that the one before it has ended well, where the schedule says so.
-STAGES = (Job.HANDOFF, Job.EXPIRE, Job.REAP, Job.SWEEP)
+STAGES = (Job.HANDOFF, Job.EXPIRE, Job.PURGE, Job.SWEEP)
 _ENDS_THE_PASS = (RunState.UNKNOWN, RunState.INTERRUPTED)
 
 
@@ -100,7 +100,7 @@ class Working:
 
         def run_by_id(self, run_id: str) -> tuple[Run, tuple[Step, ...]]: ...
 
-        def _doomed_cold(self, ref: TableRef) -> TableRef | None: ...
+        def _trashed_cold(self, ref: TableRef) -> TableRef | None: ...
 
         def policy(
             self,
@@ -124,8 +124,8 @@ class Working:
         trigger: Trigger | Mapping[str, str] | None = None,
         progress: Progress | None = None,
     ) -> tuple[Run, ...]:
-        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, reap, compact-history; expire-partitions before
-        and sweep after reap where the policy asks for it.
+        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, purge, compact-history; expire-partitions before
+        and sweep after purge where the policy asks for it.
 
         A job that fails or that safety refuses is told as such, and the pass goes on; it ends at a run whose outcome is unknown.
         The first error that no run tells of is raised at the end.
@@ -177,8 +177,8 @@ class Working:
                 continue
             ended = self._one(job, table, trigger, progress, stop, lease_term, quiet)
             yield ended
-            if job is Job.REAP and ended.state not in _ENDS_THE_PASS:
-                # What the end of its retention doomed lies in another table, and has no pass of its own.
+            if job is Job.PURGE and ended.state not in _ENDS_THE_PASS:
+                # What the end of its retention trashed lies in another table, and has no pass of its own.
                 yield from self._in_the_cold(table, kept_out, trigger, progress, stop, lease_term, quiet)
             if ended.state in _ENDS_THE_PASS:
                 return
@@ -224,14 +224,14 @@ class Working:
     ) -> Iterator[JobEnded]:
         began = clock.now()
         try:
-            cold = self._doomed_cold(table)
+            cold = self._trashed_cold(table)
         except Exception as error:  # as with any job: told in its outcome
-            yield JobEnded(Job.REAP, began, None, error)
+            yield JobEnded(Job.PURGE, began, None, error)
             return
         if cold is None:
             return
-        why = "" if kept_out is None else kept_out(Job.REAP)
-        yield JobEnded(Job.REAP, began, skipped=why) if why else self._one(Job.REAP, cold, *how)
+        why = "" if kept_out is None else kept_out(Job.PURGE)
+        yield JobEnded(Job.PURGE, began, skipped=why) if why else self._one(Job.PURGE, cold, *how)
 
     # ------------------------------------------------------------ requests
 

@@ -33,7 +33,7 @@ from lakewarden.model.files import Bucket, Manifest
 from lakewarden.model.plan import Bounds, Plan
 from lakewarden.model.prices import PRICES, AgeCost, HandOffCost
 from lakewarden.model.run import Job, Owner, Run, RunState, Step, Trigger
-from lakewarden.model.skipped import Spared
+from lakewarden.model.skipped import Skipped
 from lakewarden.model.table import Counters, Ref, Snapshot, TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.keys import KEYS
@@ -176,8 +176,8 @@ def plans() -> Iterator[Plan]:
         (Job.EXPIRE_PARTITIONS, drop),
         (Job.COMPACT, merge),
     ):
-        spared = (Spared("file", 1, 1, "large enough"),)
-        yield Plan(job, TABLE, MOMENT, Bounds(2, "main", 1), "hash", "why", (action,), spared)
+        skipped = (Skipped("file", 1, 1, "large enough"),)
+        yield Plan(job, TABLE, MOMENT, Bounds(2, "main", 1), "hash", "why", (action,), skipped)
 
 
 def documents() -> Iterator[dict[str, Any]]:
@@ -185,21 +185,21 @@ def documents() -> Iterator[dict[str, Any]]:
     from lakewarden.jobs.fsck.findings import Checkup, Fault, Finding, Looked, Severity
     from lakewarden.report.demo import DemoReport, Picture, Proof
     from lakewarden.report.doctor import Check, DoctorReport
-    from lakewarden.report.doomed import DoomedReport, ReceiptsReport, RestoreReport
     from lakewarden.report.fsck import AdoptReport, FsckReport
     from lakewarden.report.migrate import MigrateReport
     from lakewarden.report.plan import PlanReport
     from lakewarden.report.policy import PolicyReport
     from lakewarden.report.run import PassReport, RunReport, RunsReport
     from lakewarden.report.table import Due, TableReport, TableRow, TablesReport
+    from lakewarden.report.trash import ReceiptsReport, RestoreReport, TrashedReport
     from lakewarden.state.database import Migrated
     from lakewarden.state.trash_batches import (
-        DoomedFile,
-        DoomedList,
         FileState,
         Restored,
         Standing,
         Tally,
+        TrashedFile,
+        TrashedList,
         Verdict,
         VerdictState,
     )
@@ -218,9 +218,9 @@ def documents() -> Iterator[dict[str, Any]]:
     yield TableReport(view(), (manifest,), (Due.of(plan),), MOMENT).to_dict()
     yield DoctorReport((Check("java", "ok", "17"),)).to_dict()
     verdict = Verdict("r", str(TABLE), "u", "expire", "why", VerdictState.ACTIVE, MOMENT, MOMENT)
-    file = DoomedFile("/f", "data", 1, FileState.DOOMED, verdict, "r", MOMENT, "")
-    standing = Standing(verdict, {FileState.DOOMED: Tally(1, 1)})
-    yield DoomedReport(str(TABLE), DoomedList(((standing, MOMENT),), (file,)), MOMENT).to_dict()
+    file = TrashedFile("/f", "data", 1, FileState.TRASHED, verdict, "r", MOMENT, "")
+    standing = Standing(verdict, {FileState.TRASHED: Tally(1, 1)})
+    yield TrashedReport(str(TABLE), TrashedList(((standing, MOMENT),), (file,)), MOMENT).to_dict()
     yield RestoreReport(str(TABLE), Restored(1, 1, 0, 0, 0)).to_dict()
     yield ReceiptsReport(str(TABLE), (file,), MOMENT).to_dict()
     yield MigrateReport(Migrated("sqlite", None, "0001")).to_dict()

@@ -27,12 +27,12 @@ from lakewarden.cli import (
     runs,
     stage,
     tables,
+    trash,
     verify,
     where,
     worker,
 )
 from lakewarden.cli import schedule as upkeep
-from lakewarden.cli import trash as doomed
 from lakewarden.cli.invocation import VARIABLE, invocation
 from lakewarden.cli.screen import Interrupted
 
@@ -93,7 +93,7 @@ for family in (
     policy,
     holds,
     stage,
-    doomed,
+    trash,
     runs,
     audit,
     where,

@@ -41,8 +41,8 @@ JOBS_OF_KEYS = (
     ("partition_", "expire-partitions"),
     ("orphan_", "sweep"),
     ("sweep_", "sweep"),
-    ("reap_", "reap"),
-    ("delete_grace_", "reap"),
+    ("purge_", "purge"),
+    ("delete_grace_", "purge"),
     ("handoff_", "handoff"),
     ("cold_", "handoff"),
     ("protected_", "the gateway"),
@@ -152,7 +152,11 @@ def _policy_default(key: Key) -> str:
 def keys_in_use() -> frozenset[str]:
     """Keys the code that does the work asks for by name: in jobs/, lineage/, gateway/, client.py and working.py, policy/asked.py and policy/graces.py, and nowhere else."""
     names = {key.name for key in KEYS}
-    doing = [*(PACKAGE / "jobs").rglob("*.py"), *(PACKAGE / "lineage").rglob("*.py"), *(PACKAGE / "gateway").rglob("*.py")]
+    doing = [
+        *(PACKAGE / "jobs").rglob("*.py"),
+        *(PACKAGE / "lineage").rglob("*.py"),
+        *(PACKAGE / "gateway").rglob("*.py"),
+    ]
     asking = [PACKAGE / "policy" / name for name in ("asked.py", "graces.py")]
     files = [*sorted(doing), PACKAGE / "client.py", PACKAGE / "working.py", *asking]
     return frozenset(names & {text for path in files for text in _strings(path)})

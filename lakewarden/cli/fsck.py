@@ -32,7 +32,7 @@ def fsck(
         typer.Option(
             "--adopt-folder",
             metavar="",
-            help="Instead, show the metadata files that stop sweep and reap; with --yes mark them for deletion.",
+            help="Instead, show the metadata files that stop sweep and purge; with --yes mark them for deletion.",
         ),
     ] = False,
     yes: Annotated[

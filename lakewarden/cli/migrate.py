@@ -28,7 +28,7 @@ def migrate(
     """Bring the state database's schema up to this version.
 
     Never loses what is stored and never touches a table. Without `--restored`, running it again changes nothing. With `--restored`,
-    the grace of every doomed file starts again, each time: use it only after a restore from a backup, on SQLite too.
+    the grace of every trashed file starts again, each time: use it only after a restore from a backup, on SQLite too.
 
     Example: `lakewarden migrate`
     """

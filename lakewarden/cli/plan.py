@@ -1,4 +1,4 @@
-"""`lakewarden plan`: what would be done, and what is spared, with reasons."""
+"""`lakewarden plan`: what would be done, and what is skipped, with reasons."""
 
 from __future__ import annotations
 

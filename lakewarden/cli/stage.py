@@ -128,9 +128,9 @@ def adopt(
 
 @_stage.command("fail")
 def fail(ctx: typer.Context, load: LoadId, as_json: JsonFlag = False) -> int:
-    """Give a load up: its registered files are doomed, and deleted by a reap after `orphan_grace_hours`.
+    """Give a load up: its registered files are in the trash, and deleted by a purge after `orphan_grace_hours`.
 
-    Never deletes a file itself, never dooms what was not registered by its path, and never what is part of the table.
+    Never deletes a file itself, never trashes what was not registered by its path, and never what is part of the table.
 
     Example: `lakewarden stage fail load-1f0c9a3e`
     """

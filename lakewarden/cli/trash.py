@@ -1,4 +1,4 @@
-"""`lakewarden doomed`, `restore` and `receipts`: what is marked for deletion, what came back, what is gone."""
+"""`lakewarden trash`, `restore` and `receipts`: what is marked for deletion, what came back, what is gone."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ Limit = Annotated[int, typer.Option(min=1, metavar="N", help="At most this many 
 
 
 def register(app: typer.Typer) -> None:
-    app.command("doomed")(doomed)
+    app.command("trash")(trash)
     app.command("restore")(restore)
     app.command("receipts")(receipts)
 
 
-def doomed(ctx: typer.Context, table: TableName, limit: Limit = 20, as_json: JsonFlag = False) -> int:
+def trash(ctx: typer.Context, table: TableName, limit: Limit = 20, as_json: JsonFlag = False) -> int:
     """List the files that are marked for deletion: why, by which run, and when they may be deleted.
 
     Never starts Spark and never touches a table.
 
-    Example: `lakewarden doomed lake.db.events --limit 100`
+    Example: `lakewarden trash lake.db.events --limit 100`
     """
-    from lakewarden.report.doomed import DoomedReport
+    from lakewarden.report.trash import TrashedReport
 
     screen, ref = Screen(as_json), options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
-        found = lakewarden.doomed(ref, limit)
+        found = lakewarden.trash(ref, limit)
         if not found.verdicts and not lakewarden.knows(ref):
             screen.nothing_of(ref)
-    screen.show(DoomedReport(str(ref), found, clock.now()))
+    screen.show(TrashedReport(str(ref), found, clock.now()))
     return 0
 
 
@@ -48,19 +48,19 @@ def restore(
         str | None, typer.Argument(metavar="[PATH]", help="One file, in any spelling of its path.")
     ] = None,
     run: Annotated[
-        str | None, typer.Option("--run", metavar="ID", help="Every file this run doomed.")
+        str | None, typer.Option("--run", metavar="ID", help="Every file this run trashed.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every doomed file of the table.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Every trashed file of the table.")] = False,
     operator: Operator = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Bring doomed files back, for good: no reap deletes them, and no sweep marks them again.
+    """Bring trashed files back, for good: no purge deletes them, and no sweep marks them again.
 
     Never puts a file back into a table's metadata, and cannot bring back what is deleted.
 
     Example: `lakewarden restore lake.db.events --run 20261116-003012-7f3a9c`
     """
-    from lakewarden.report.doomed import RestoreReport
+    from lakewarden.report.trash import RestoreReport
 
     screen, ref = Screen(as_json), options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
@@ -77,13 +77,13 @@ def _whole(path: str | None) -> str | None:
 
 
 def receipts(ctx: typer.Context, table: TableName, limit: Limit = 20, as_json: JsonFlag = False) -> int:
-    """List what was deleted, the newest first: when, why it was doomed, and by which run.
+    """List what was deleted, the newest first: when, why it was trashed, and by which run.
 
     Never starts Spark and never touches a table. What a run looked at before it deleted is in `run-show`.
 
     Example: `lakewarden receipts lake.db.events --json`
     """
-    from lakewarden.report.doomed import ReceiptsReport
+    from lakewarden.report.trash import ReceiptsReport
 
     screen, ref = Screen(as_json), options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:

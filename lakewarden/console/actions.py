@@ -79,7 +79,7 @@ def restore(
     run: str | None = None,
     everything: bool = False,
 ) -> Restored:
-    """Bring doomed files back: one, those of a run, or all."""
+    """Bring trashed files back: one, those of a run, or all."""
     with _audited(warden, who, "restore", table, path=path, run=run, everything=everything) as said:
         found = warden.restore(table, path, run=run, everything=everything, operator=who.name)
         said["files"] = found.files

@@ -28,12 +28,12 @@ from lakewarden.model.table_name import printed
 from lakewarden.policy.keys import KEYS
 from lakewarden.report.audit import DownstreamReport, GapsReport, HistoryReport, IngestedReport, WhoReport
 from lakewarden.report.cost import CostReport
-from lakewarden.report.doomed import DoomedReport, ReceiptsReport
 from lakewarden.report.holds import HeartbeatsReport, HoldsReport, PinsReport
 from lakewarden.report.plan import PlanReport
 from lakewarden.report.policy import PolicyReport
 from lakewarden.report.run import RunsReport
 from lakewarden.report.table import Due, TableReport
+from lakewarden.report.trash import ReceiptsReport, TrashedReport
 from lakewarden.report.where import WhereReport
 from lakewarden.version import build
 
@@ -228,7 +228,7 @@ def _due(warden: Lakewarden, job: Job, table: str) -> Due:
 
 @router.get("/tables/{table}/plan/{job}", tags=["tables"])
 def plan(request: Request, warden: Warden, table: Named, job: str) -> JSONResponse:
-    """What a job would do to the table now, and what it would spare. Reads the table: needs Spark."""
+    """What a job would do to the table now, and what it would skip. Reads the table: needs Spark."""
     made = _heavy(request).read(lambda: warden.plan(job, table))
     return JSONResponse(PlanReport(made, "").to_dict())
 
@@ -251,11 +251,11 @@ def policy(request: Request, warden: Warden, table: Named) -> JSONResponse:
     return JSONResponse(PolicyReport(found).to_dict())
 
 
-@router.get("/tables/{table}/doomed", tags=["deleting"])
-def doomed(warden: Warden, table: Named, limit: Limit = 50) -> JSONResponse:
+@router.get("/tables/{table}/trash", tags=["deleting"])
+def trashed(warden: Warden, table: Named, limit: Limit = 50) -> JSONResponse:
     """Files that are marked for deletion, why, and when they may be deleted."""
     ref = reads.known(warden, table)
-    return JSONResponse(DoomedReport(str(ref), warden.doomed(ref, limit), clock.now()).to_dict())
+    return JSONResponse(TrashedReport(str(ref), warden.trash(ref, limit), clock.now()).to_dict())
 
 
 @router.get("/tables/{table}/receipts", tags=["deleting"])

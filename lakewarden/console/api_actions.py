@@ -15,10 +15,10 @@ from lakewarden.console.answers import API, named
 from lakewarden.console.api import Named, Warden
 from lakewarden.console.auth import Identity, operator
 from lakewarden.console.limits import Heavy, with_policy
-from lakewarden.report.doomed import RestoreReport
 from lakewarden.report.holds import PinReport
 from lakewarden.report.policy import PolicyReport
 from lakewarden.report.run import RunReport
+from lakewarden.report.trash import RestoreReport
 
 Operator = Annotated[Identity, Depends(operator)]
 _TEXT = 2000
@@ -55,8 +55,8 @@ class Changing(_Body):
 
 class Restoring(_Body):
     path: str | None = Field(None, description="one file")
-    run: str | None = Field(None, description="those that this run doomed")
-    everything: bool = Field(False, description="all that is doomed")
+    run: str | None = Field(None, description="those that this run trashed")
+    everything: bool = Field(False, description="all that is in the trash")
 
 
 class Suspending(_Body):
@@ -111,7 +111,7 @@ def set_policy(request: Request, warden: Warden, who: Operator, table: Named, bo
 
 @router.post("/tables/{table}/restore")
 def restore(warden: Warden, who: Operator, table: Named, body: Restoring) -> JSONResponse:
-    """Bring doomed files back: one, those of a run, or all. No run deletes them, for good."""
+    """Bring trashed files back: one, those of a run, or all. No run deletes them, for good."""
     found = actions.restore(warden, who, table, path=body.path, run=body.run, everything=body.everything)
     return JSONResponse(RestoreReport(table, found).to_dict())
 

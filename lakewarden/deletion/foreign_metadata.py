@@ -18,7 +18,7 @@ from lakewarden.deletion.ownership import check_one_history, check_ownership, fo
 from lakewarden.model.location import Location, is_local, join, parent
 from lakewarden.model.table import TableView
 from lakewarden.state.database import State
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.storage.objects import Objects
 from lakewarden.tables.places import MARKS, MetadataFile, Places, format_of, roots
 
@@ -167,7 +167,7 @@ def unclaimed(state: State, view: TableView, strays: Sequence[MetadataFile]) -> 
     """Without those that an operator has claimed. By place and uuid: another table's file of that name is another file."""
     if not strays:
         return []
-    claimed = {(Location.of(path), uuid) for path, uuid in DoomedFiles(state).claimed(view.uuid)}
+    claimed = {(Location.of(path), uuid) for path, uuid in TrashedFiles(state).claimed(view.uuid)}
     return [each for each in strays if (Location.of(each.path), each.uuid or "") not in claimed]
 
 
@@ -349,7 +349,7 @@ def refuse_forked(
     """Refused where the table has metadata that is no earlier state of what the catalog leads to: another catalog may move it."""
     objects = Objects(view.io)
     strays = unclaimed(state, view, strays_in_metadata_folders(objects, view, places, known))
-    # No file is deleted by who asks this: the log alone will do, and reap looks further back.
+    # No file is deleted by who asks this: the log alone will do, and purge looks further back.
     found = settled(objects, view, strays, look, whole=False)
     if forks(view, found):
         check_one_history(action, look(), found)

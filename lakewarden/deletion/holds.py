@@ -52,7 +52,7 @@ class Holds:
 
     def covering(self, path: str, modified: datetime | None) -> Hold | None:
         """The writer or load that may still need this file. A file whose age is not known may be any writer's."""
-        if self._cover.nothing:  # nearly always: reap asks this of every file
+        if self._cover.nothing:  # nearly always: purge asks this of every file
             return None
         for plain in map(normal, self.aliases.spellings(path)):
             for prefix, hold in self._cover.prefixes:

@@ -1,6 +1,6 @@
 """Every other table there is: which of them could name a file, and what they need.
 
-For sweep and reap, which must not take another table's file for unneeded. A table that cannot be read stops them: what it
+For sweep and purge, which must not take another table's file for unneeded. A table that cannot be read stops them: what it
 needs is not known.
 
 Each table's reading has its own time. One that is too old is asked for its pointer again, and read again only if the

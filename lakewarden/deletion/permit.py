@@ -1,7 +1,7 @@
 """The only key to deletion. `erase` accepts a Permit, and only the functions here make one, each from its own proof.
 
 There are three kinds: files a run of ours wrote and that never became part of the table, details of history that our own
-index names no more, and doomed files that, at this moment, no table names and no hold covers.
+index names no more, and trashed files that, at this moment, no table names and no hold covers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.tables.reachability import Reached
 
-# How long leave to erase doomed files lasts. A run that is silent for longer (a minute) may be taken over by another, and a
+# How long leave to erase trashed files lasts. A run that is silent for longer (a minute) may be taken over by another, and a
 # process that stood still in between must not act on what it proved before.
 GOOD_SECONDS = 30.0
 # How old the reading of a table may be when files go by it: a process may have stood still in between. Every table's own
@@ -139,14 +139,14 @@ def for_replaced_history(paths: Sequence[str], *, named: Collection[str]) -> Per
 
 @dataclass(frozen=True, slots=True)
 class Condemned:
-    """A doomed file as it was found just now. `modified` None: its age is not known."""
+    """A trashed file as it was found just now. `modified` None: its age is not known."""
 
     path: str
     modified: datetime | None
 
 
-def for_doomed(batch: Sequence[Condemned], *, proof: Proof, holds: Holds, term: Term) -> Permit:
-    """Doomed files whose grace is over, or a refusal naming the first that is still needed.
+def for_trashed(batch: Sequence[Condemned], *, proof: Proof, holds: Holds, term: Term) -> Permit:
+    """Files in the trash whose grace is over, or a refusal naming the first that is still needed.
 
     The term is asked last: between its answer and the deletion nothing else happens.
     """
@@ -169,7 +169,7 @@ def for_doomed(batch: Sequence[Condemned], *, proof: Proof, holds: Holds, term: 
         raise _still_needed(f"{len(paths)} files", f"run {term.run_id} is over or another process's", term)
     return Permit(
         paths,
-        f"doomed, their grace over, and needed by nobody (run {term.run_id})",
+        f"trashed, their grace over, and needed by nobody (run {term.run_id})",
         _KEY,
         asked_at + min(GOOD_SECONDS, seconds),
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What every table that could name the files needs, the table they were doomed for first. Complete, or it is not made."""
+    """What every table that could name the files needs, the table they were trashed for first. Complete, or it is not made."""
 
     reached: tuple[Reached, ...]
     # When each table was last asked for its pointer, and each catalog for its list, by name. Two names may lead to one table.

@@ -37,7 +37,7 @@ def confirm_state(action: str, view: TableView, state: State) -> Generation:
             action=action,
             target=view.ref,
             reason=f"the state database was restored from a backup or another server took over: {found.restored}",
-            hint="nothing was changed, and the grace of every doomed file starts again now: restore and pin again what "
+            hint="nothing was changed, and the grace of every trashed file starts again now: restore and pin again what "
             "must stay; see docs/operations.md, Backup",
         )
     return found.generation

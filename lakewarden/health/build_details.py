@@ -94,9 +94,9 @@ def paint(sitting: Sitting, numbers: Numbers) -> Portrait:
 
 
 def with_score(made: Portrait, score: Score, numbers: Numbers) -> Portrait:
-    """The same with what changes with the state database alone: the parts of its score, and what there is to reap."""
+    """The same with what changes with the state database alone: the parts of its score, and what there is to purge."""
     parts = tuple(PartLine(each.name, each.weight, each.cost, short(each.sentence)) for each in score.parts)
-    due = tuple(_reap(numbers) if each.job == Job.REAP else each for each in made.due)
+    due = tuple(_purge(numbers) if each.job == Job.PURGE else each for each in made.due)
     return replace(made, score_parts=parts, debt_reason=score.debt.sentence, due=due)
 
 
@@ -199,16 +199,16 @@ def _due(sitting: Sitting, numbers: Numbers) -> Iterator[DueLine]:
     told = f"{numbers.overdue_snapshots:,} snapshots are about to expire"
     yield _switched(Job.HANDOFF, policy, "handoff_enabled", numbers.overdue_snapshots > 0, told)
     yield _planned(Job.EXPIRE, lambda: _expire(sitting))
-    yield _reap(numbers)
+    yield _purge(numbers)
     yield _switched(
         Job.SWEEP, policy, "orphan_sweep_enabled", True, "lists the table for orphans in every pass"
     )
 
 
-def _reap(numbers: Numbers) -> DueLine:
-    told = f"{numbers.due_doomed_files:,} of {numbers.doomed_files:,} doomed files are past their grace"
+def _purge(numbers: Numbers) -> DueLine:
+    told = f"{numbers.due_trashed_files:,} of {numbers.trashed_files:,} trashed files are past their grace"
     return DueLine(
-        Job.REAP, numbers.due_doomed_files > 0, told if numbers.doomed_files else "no file is doomed"
+        Job.PURGE, numbers.due_trashed_files > 0, told if numbers.trashed_files else "no file is in the trash"
     )
 
 

@@ -288,9 +288,9 @@ class Collector:
             else None
         )
         numbers = before.numbers
-        if known.waiting.get(before.table) or numbers.doomed_files:
+        if known.waiting.get(before.table) or numbers.trashed_files:
             policy = self._policy(TableRef.parse(before.table), seen.properties if seen else {}, known)
-            numbers = _with_doomed(numbers, known.waiting.get(before.table, ()), policy, clock.now())
+            numbers = _with_trashed(numbers, known.waiting.get(before.table, ()), policy, clock.now())
         score = judge(numbers, self.limits, _trouble(before.table, "", known))
         after = replace(before, at=clock.now(), numbers=numbers, score=score.score, debt=score.debt.amount)
         same = (after.numbers, after.score, after.debt) == (before.numbers, before.score, before.debt)
@@ -308,7 +308,7 @@ class Collector:
         overdue = sum(each.id not in kept for each in view.snapshots)
         numbers = of_table(view, files, manifests, overdue, policy, now)
         numbers = _with_holds(numbers, holds, costs)
-        numbers = _with_doomed(numbers, known.waiting.get(str(ref), ()), policy, now)
+        numbers = _with_trashed(numbers, known.waiting.get(str(ref), ()), policy, now)
         score = judge(numbers, self.limits, _trouble(str(ref), "", known))
         sitting = Sitting(view, policy, holds, files, manifests, kept, costs, now)
         portrait = with_score(paint(sitting, numbers), score, numbers)
@@ -412,15 +412,15 @@ def _trouble(name: str, error: str, known: _Known) -> Trouble:
     return Trouble(error, known.suspended.get(name, ""), known.failures.get(name, 0))
 
 
-def _with_doomed(numbers: Numbers, waiting: Sequence[Waiting], policy: Policy, now: datetime) -> Numbers:
+def _with_trashed(numbers: Numbers, waiting: Sequence[Waiting], policy: Policy, now: datetime) -> Numbers:
     due = [each for each in waiting if (at := due_at(each.verdict, policy)) is not None and at <= now]
     orphans = [each for each in waiting if each.verdict.cause in ORPHANED]
     return replace(
         numbers,
-        doomed_files=sum(each.live.files for each in waiting),
-        doomed_bytes=sum(each.live.bytes for each in waiting),
-        due_doomed_files=sum(each.live.files for each in due),
-        due_doomed_bytes=sum(each.live.bytes for each in due),
+        trashed_files=sum(each.live.files for each in waiting),
+        trashed_bytes=sum(each.live.bytes for each in waiting),
+        due_trashed_files=sum(each.live.files for each in due),
+        due_trashed_bytes=sum(each.live.bytes for each in due),
         orphan_files=sum(each.live.files for each in orphans),
         orphan_bytes=sum(each.live.bytes for each in orphans),
     )

@@ -12,7 +12,7 @@ from lakewarden.config.serving import HealthConfig
 from lakewarden.state.health import Numbers
 
 BEST = 100
-_OVERDUE, _DOOMED, _GAPS = 100, 50_000, 10  # where half of a part's points are gone
+_OVERDUE, _TRASHED, _GAPS = 100, 50_000, 10  # where half of a part's points are gone
 _FAILURE, _FAILURES_MOST = 10, 50
 _SUSPENDED, _UNREADABLE = 60, 100
 # What one unit of debt is: about what one short run takes care of.
@@ -61,7 +61,7 @@ def judge(numbers: Numbers, limits: HealthConfig, trouble: Trouble | None = None
         _deletes(numbers, limits),
         _manifests(numbers, limits),
         _snapshots(numbers),
-        _doomed(numbers),
+        _trashed(numbers),
         _lineage(numbers),
         _trouble(trouble or Trouble()),
     )
@@ -77,8 +77,8 @@ def debt(numbers: Numbers) -> Debt:
         (max(0, numbers.manifests - 1) / _MANIFESTS, f"{numbers.manifests:,} manifests"),
         (numbers.overdue_snapshots / _SNAPSHOTS, f"{numbers.overdue_snapshots:,} snapshots free to expire"),
         (
-            numbers.due_doomed_files / _FILES + numbers.due_doomed_bytes / _BYTES,
-            f"{numbers.due_doomed_files:,} doomed files past their grace",
+            numbers.due_trashed_files / _FILES + numbers.due_trashed_bytes / _BYTES,
+            f"{numbers.due_trashed_files:,} trashed files past their grace",
         ),
     )
     return Debt(sum(amount for amount, _ in shares), _made_up_of(shares))
@@ -110,9 +110,9 @@ def _snapshots(numbers: Numbers) -> Part:
     return _part("snapshots", 15, numbers.overdue_snapshots, _OVERDUE, told)
 
 
-def _doomed(numbers: Numbers) -> Part:
-    told = f"{numbers.due_doomed_files:,} doomed files are past their grace"
-    return _part("doomed", 10, numbers.due_doomed_files, _DOOMED, told)
+def _trashed(numbers: Numbers) -> Part:
+    told = f"{numbers.due_trashed_files:,} trashed files are past their grace"
+    return _part("trashed", 10, numbers.due_trashed_files, _TRASHED, told)
 
 
 def _lineage(numbers: Numbers) -> Part:

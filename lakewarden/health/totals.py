@@ -153,8 +153,8 @@ class Totals:
         took = max(timedelta(), row.ended_at - row.started_at)
         self.durations.setdefault((row.job, row.state), Durations()).add(took)
         self._see_run(row.table_name, row.job, row.state, row.ended_at)
-        if row.job == Job.REAP:
-            self._orphans.reaped(row.table_name)
+        if row.job == Job.PURGE:
+            self._orphans.purged(row.table_name)
         if settled:
             return
         for name, counter in ADDED.items():
@@ -168,24 +168,24 @@ class Totals:
 
 class _Orphans:
     """Files that belonged to no snapshot and were deleted, counted from their receipts, which stay for ever: those of a verdict
-    that has nothing left to delete are counted once, the others again when a reap has ended."""
+    that has nothing left to delete are counted once, the others again when a purge has ended."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._settled: set[str] = set()
         self._open: dict[str, str] = {}
         self._over: Counter[str] = Counter()
-        self._reaped: set[str] | None = None  # None: everything is to be counted yet
+        self._purged: set[str] | None = None  # None: everything is to be counted yet
         self.erased: Mapping[str, int] = {}
 
-    def reaped(self, table: str) -> None:
-        if self._reaped is not None:
-            self._reaped.add(table)
+    def purged(self, table: str) -> None:
+        if self._purged is not None:
+            self._purged.add(table)
 
     def refresh(self) -> None:
-        if self._reaped is not None and not self._reaped:
+        if self._purged is not None and not self._purged:
             return
-        found = self._fleet.orphan_verdicts(self._reaped)
+        found = self._fleet.orphan_verdicts(self._purged)
         new = {verdict: table for verdict, table in found.items() if verdict not in self._settled}
         asked = self._open | new
         counted = self._fleet.erased_of(asked)
@@ -200,4 +200,4 @@ class _Orphans:
                 self._settled.add(verdict)
                 self._over[table] += count.files if count is not None else 0
         self.erased = self._over + going
-        self._reaped = set()
+        self._purged = set()

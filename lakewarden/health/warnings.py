@@ -25,8 +25,8 @@ CLEARS_BELOW = 0.7
 FLEET = "*"  # in place of a table's name, for what is not about one table
 
 _OVERDUE_SNAPSHOTS = 100
-_DOOMED_FILES = 50_000
-_DOOMED_SHARE, _DOOMED_BYTES = 0.5, 1_000_000_000
+_TRASHED_FILES = 50_000
+_TRASHED_SHARE, _TRASHED_BYTES = 0.5, 1_000_000_000
 _ORPHAN_SHARE, _ORPHAN_BYTES = 0.1, 100_000_000
 _HELD_SHARE, _HELD_BYTES = 0.5, 1_000_000_000
 _FOREVER_SHARE = 0.25
@@ -39,7 +39,7 @@ class Kind(StrEnum):
     MANIFEST_SPRAWL = "manifest-sprawl"
     SMALL_FILES = "small-files"
     EXPIRY_LAGS = "expiry-lags"
-    DOOMED_BACKLOG = "doomed-backlog"
+    TRASHED_BACKLOG = "trash-backlog"
     LINEAGE_GAPS = "lineage-gaps"
     UNBOUNDED_LOG = "unbounded-metadata-log"
     ORPHANS = "orphans"
@@ -119,14 +119,14 @@ def _of_storage(numbers: Numbers, still_open: Collection[str]) -> Iterator[tuple
         return part / max(numbers.bytes, 1) if part >= least * _eased(kind, still_open) else 0.0
 
     due = max(
-        numbers.due_doomed_files / _DOOMED_FILES,
-        share(Kind.DOOMED_BACKLOG, numbers.due_doomed_bytes, _DOOMED_BYTES) / _DOOMED_SHARE,
+        numbers.due_trashed_files / _TRASHED_FILES,
+        share(Kind.TRASHED_BACKLOG, numbers.due_trashed_bytes, _TRASHED_BYTES) / _TRASHED_SHARE,
     )
     yield (
-        Kind.DOOMED_BACKLOG,
+        Kind.TRASHED_BACKLOG,
         due,
         1.0,
-        f"{numbers.due_doomed_files:,} doomed files ({size(numbers.due_doomed_bytes)}) are past their grace and still there",
+        f"{numbers.due_trashed_files:,} trashed files ({size(numbers.due_trashed_bytes)}) are past their grace and still there",
     )
     yield (
         Kind.ORPHANS,

@@ -24,7 +24,7 @@ from lakewarden.jobs.run_context import HistoryStep, Outcome, Prepared, RunConte
 from lakewarden.lineage.detail import month_of
 from lakewarden.lineage.history import Folded, History
 from lakewarden.model.actions import FoldHistory
-from lakewarden.model.plan import Bounds, Plan, count_spared
+from lakewarden.model.plan import Bounds, Plan, count_skipped
 from lakewarden.model.run import Job, Run, RunState
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
@@ -48,7 +48,7 @@ def plan(
     policy: Policy,
     now: datetime,
 ) -> Plan:
-    """Archived entries outside the window, by month; every other one is spared, with its reason.
+    """Archived entries outside the window, by month; every other one is skipped, with its reason.
 
     `archived` are the moments of commits by id, `folded` how many entries the detail of a month has already.
     """
@@ -66,12 +66,12 @@ def plan(
     window = policy.explain("snapshot_retention_hours")
     since = now - policy.hours("snapshot_retention_hours")
     months: dict[str, list[int]] = defaultdict(list)
-    spared = []
+    skipped = []
     for id_, at in archived.items():
         if id_ in live:
-            spared.append(("entry", 1, 0, "the table still has its snapshot"))
+            skipped.append(("entry", 1, 0, "the table still has its snapshot"))
         elif at >= since:
-            spared.append(("entry", 1, 0, f"inside the active window: {window}"))
+            skipped.append(("entry", 1, 0, f"inside the active window: {window}"))
         else:
             months[month_of(at)].append(id_)
     why = f"older than {window}"
@@ -80,7 +80,7 @@ def plan(
         for month in sorted(months)
     )
     return replace(
-        empty, actions=actions, spared=count_spared(spared), reason=_summary(actions, len(archived))
+        empty, actions=actions, skipped=count_skipped(skipped), reason=_summary(actions, len(archived))
     )
 
 

@@ -14,7 +14,7 @@ from lakewarden.jobs.run_context import Outcome, RunContext, StepName
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model.actions import ManifestRewrite
 from lakewarden.model.files import Manifest
-from lakewarden.model.plan import Bounds, Plan, count_spared
+from lakewarden.model.plan import Bounds, Plan, count_skipped
 from lakewarden.model.run import Job, RunState
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
@@ -39,9 +39,9 @@ def plan(view: TableView, manifests: Sequence[Manifest], policy: Policy, now: da
     if len(manifests) < policy.int("manifest_rewrite_min_manifests"):
         few = ("manifest", len(manifests), sum(each.bytes for each in manifests), f"too few: {least}")
         return replace(
-            empty, reason=f"the table has {len(manifests)} manifests: {least}", spared=count_spared([few])
+            empty, reason=f"the table has {len(manifests)} manifests: {least}", skipped=count_skipped([few])
         )
-    actions, spared = [], []
+    actions, skipped = [], []
     for spec_id in sorted({each.spec_id for each in manifests}):
         members = [each for each in manifests if each.spec_id == spec_id]
         total = sum(each.bytes for each in members)
@@ -53,8 +53,8 @@ def plan(view: TableView, manifests: Sequence[Manifest], policy: Policy, now: da
             )
         else:
             reason = f"folding would not halve them: {policy.explain('manifest_target_bytes')}"
-            spared.append(("manifest", len(members), total, reason))
-    return replace(empty, actions=tuple(actions), spared=count_spared(spared), reason=_summary(actions))
+            skipped.append(("manifest", len(members), total, reason))
+    return replace(empty, actions=tuple(actions), skipped=count_skipped(skipped), reason=_summary(actions))
 
 
 def _expected(members: Sequence[Manifest], target: int) -> int:

@@ -31,16 +31,16 @@ class StepName(StrEnum):
     COMMITTED = "committed"
     DISCARDED = "discarded"  # outputs of a group that was not committed are gone
     EVIDENCE = "evidence"  # rows came out that did not go in; the outputs stay
-    SPARED = "spared"  # a group was given up, with the reason
+    SKIPPED = "skipped"  # a group was given up, with the reason
     RECOVERED = "recovered"  # another run settled what this one left open
 
 
 class DeletingStep(StrEnum):
     """The journaled moments of jobs that mark and delete. Each may be the last thing a process did."""
 
-    DOOMING = "dooming"  # a verdict with its files is in the state database; it counts for nothing yet
+    TRASHING = "trashing"  # a verdict with its files is in the state database; it counts for nothing yet
     EXPIRING = expiries.EXPIRING  # snapshots may be gone from the metadata from here on
-    DOOMED = expiries.DOOMED  # the verdict is in force: the grace has begun
+    TRASHED = expiries.TRASHED  # the verdict is in force: the grace has begun
     HANDING = "handing"  # copies of files may exist in the colder tier from here on
     HANDED = "handed"  # the cold table has the snapshots
     ERASING = "erasing"  # files of a batch may be gone from here on

@@ -33,7 +33,7 @@ from lakewarden.jobs.fencing import fenced
 from lakewarden.jobs.heartbeat import DRIVEN, attended, driving
 from lakewarden.jobs.lineage_check import OPERATIONS, foresee, lineaged
 from lakewarden.jobs.partitions import execute as dropping
-from lakewarden.jobs.purge import plan as reap
+from lakewarden.jobs.purge import plan as purge
 from lakewarden.jobs.purge.settle import DELETING, settle_erasing, settle_run, settle_verdicts
 from lakewarden.jobs.quiet_windows import Windows
 from lakewarden.jobs.recovery import Settle, recover
@@ -72,8 +72,8 @@ def prepare(
             return cold_upkeep.prepare(grounds, format_, view, policy, now)
         case Job.EXPIRE:
             return expiring.prepare(grounds, format_, view, policy, now)
-        case Job.REAP:
-            return reap.prepare(grounds, format_, view, policy, now)
+        case Job.PURGE:
+            return purge.prepare(grounds, format_, view, policy, now)
         case Job.SWEEP:
             return sweeping.prepare(grounds, format_, view, policy, now)
         case Job.COMPACT if view.keyed:
@@ -164,9 +164,9 @@ class Runner:
         self._recover(job, format_, table, owner)
         view = format_.view(table)
         policy = resolve(view)
-        if job is not Job.REAP:  # what its own retention doomed goes as everywhere
+        if job is not Job.PURGE:  # what its own retention trashed goes as everywhere
             refuse_frozen(job, view, self.journal.state)
-        if job is Job.REAP:
+        if job is Job.PURGE:
             settle_erasing(self.grounds, format_, view)
         run_id = run_id or new_run_id(clock.now())
         try:
@@ -219,7 +219,7 @@ class Runner:
             settle=settle,
             lease_term=self.lease_term,
         )
-        if job in DELETING and job is not Job.REAP:
+        if job in DELETING and job is not Job.PURGE:
             settle_verdicts(self.grounds, format_, table, self.journal)
 
     def _settle(self, job: Job, format_: TableFormat, table: TableRef) -> Settle | None:
@@ -262,7 +262,7 @@ class Runner:
             job=prepared.plan.job,
             owner=owner,
             trigger=trigger,
-            plan=prepared.plan.to_dict(doomed=False),
+            plan=prepared.plan.to_dict(trash=False),
             policy={"keys": prepared.policy.to_dict()},
             now=clock.now(),
             lease_term=self.lease_term,
@@ -293,7 +293,7 @@ class Runner:
             raise
 
     def _begun(self, run: Run) -> bool:
-        begun = (StepName.COMMITTING, DeletingStep.EXPIRING, DeletingStep.DOOMING)
+        begun = (StepName.COMMITTING, DeletingStep.EXPIRING, DeletingStep.TRASHING)
         return any(step.name in begun for step in self.journal.steps(run.id))
 
     def _interrupted(self, run: Run, reason: str) -> Outcome:
@@ -331,7 +331,7 @@ def _unwritten(prepared: Prepared, owner: Owner, trigger: Trigger) -> Run:
         now,
         owner,
         trigger,
-        plan.to_dict(doomed=False),
+        plan.to_dict(trash=False),
     )
 
 
@@ -343,8 +343,8 @@ def _do(prepared: Prepared, context: RunContext, grounds: Grounds) -> Outcome:
         return expiring.execute(prepared, grounds, context)
     if plan.job is Job.HANDOFF:
         return cold_upkeep.execute(prepared, grounds, context)
-    if plan.job is Job.REAP:
-        return reap.execute(prepared, grounds, context)
+    if plan.job is Job.PURGE:
+        return purge.execute(prepared, grounds, context)
     if plan.job is Job.SWEEP:
         return sweeping.execute(prepared, grounds, context)
     if plan.job is Job.COMPACT_HISTORY:

@@ -208,7 +208,7 @@ class MergeDeletes:
 
 @dataclass(frozen=True, slots=True)
 class ExpireSnapshots:
-    """Snapshots that leave the table's metadata, for one reason. What only they need becomes doomed."""
+    """Snapshots that leave the table's metadata, for one reason. What only they need becomes trashed."""
 
     snapshot_ids: tuple[int, ...]
     reason: str
@@ -235,7 +235,7 @@ class ExpireRefs:
 
 @dataclass(frozen=True, slots=True)
 class ExpireChangelogs:
-    """Changelogs that outlived their snapshots, and now their own time. What only they need becomes doomed."""
+    """Changelogs that outlived their snapshots, and now their own time. What only they need becomes trashed."""
 
     ids: tuple[int, ...]
     reason: str
@@ -329,7 +329,7 @@ class AgeFiles:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSnapshots:
-    """Snapshots that leave the cold table; what only they need there becomes doomed. `fees`: dollars for leaving early."""
+    """Snapshots that leave the cold table; what only they need there becomes trashed. `fees`: dollars for leaving early."""
 
     snapshot_ids: tuple[int, ...]
     files: int
@@ -350,7 +350,7 @@ class ReleaseSnapshots:
 
 
 @dataclass(frozen=True, slots=True)
-class DoomFiles:
+class TrashFiles:
     """Files of one kind that are marked; nothing is deleted by it."""
 
     kind: str
@@ -360,7 +360,7 @@ class DoomFiles:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "action": "doom-files",
+            "action": "trash-files",
             "kind": self.kind,
             "files": self.files,
             "bytes": self.bytes,
@@ -370,7 +370,7 @@ class DoomFiles:
 
 @dataclass(frozen=True, slots=True)
 class EraseFiles:
-    """Doomed files of one verdict whose grace is over: deleted for good, once more proven to be needed by nobody."""
+    """Files in the trash of one verdict whose grace is over: deleted for good, once more proven to be needed by nobody."""
 
     verdict_id: str
     files: int
@@ -423,7 +423,7 @@ Action = (
     | HandOff
     | AgeFiles
     | ReleaseSnapshots
-    | DoomFiles
+    | TrashFiles
     | EraseFiles
     | FoldHistory
 )

@@ -1,4 +1,4 @@
-"""What a planner decides: frozen values that say what would be done, what is spared, and why.
+"""What a planner decides: frozen values that say what would be done, what is skipped, and why.
 
 Making a plan changes nothing. An engine gets the plan with its bounds and may do less than it says, never more.
 """
@@ -12,7 +12,7 @@ from typing import Any, overload
 
 from lakewarden.model.actions import Action, MergeBuckets, RewriteGroup
 from lakewarden.model.run import Job
-from lakewarden.model.skipped import Doomed, Spared
+from lakewarden.model.skipped import Skipped, Trashed
 from lakewarden.model.table_name import TableRef
 
 
@@ -30,8 +30,8 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class ManyDoomed(Sequence[Doomed]):
-    """Very many files to doom, for one reason. Each becomes a value when it is looked at: a table may have millions."""
+class ManyTrashed(Sequence[Trashed]):
+    """Very many files to trash, for one reason. Each becomes a value when it is looked at: a table may have millions."""
 
     files: Any
     reason: str
@@ -40,21 +40,21 @@ class ManyDoomed(Sequence[Doomed]):
         return int(self.files.num_rows)
 
     @overload
-    def __getitem__(self, place: int) -> Doomed: ...
+    def __getitem__(self, place: int) -> Trashed: ...
 
     @overload
-    def __getitem__(self, place: slice) -> list[Doomed]: ...
+    def __getitem__(self, place: slice) -> list[Trashed]: ...
 
-    def __getitem__(self, place: int | slice) -> Doomed | list[Doomed]:
+    def __getitem__(self, place: int | slice) -> Trashed | list[Trashed]:
         if isinstance(place, slice):
             return [self[each] for each in range(*place.indices(len(self)))]
         size = self.files["size"][place].as_py()
-        return Doomed(self.files["path"][place].as_py(), -1 if size is None else size, self.reason)
+        return Trashed(self.files["path"][place].as_py(), -1 if size is None else size, self.reason)
 
-    def __iter__(self) -> Iterator[Doomed]:
+    def __iter__(self) -> Iterator[Trashed]:
         for batch in self.files.select(["path", "size"]).to_batches():
             for path, size in zip(batch[0].to_pylist(), batch[1].to_pylist(), strict=True):
-                yield Doomed(path, -1 if size is None else size, self.reason)
+                yield Trashed(path, -1 if size is None else size, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ReadCost:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One job on one table: planned and spared together are everything the planner looked at."""
+    """One job on one table: planned and skipped together are everything the planner looked at."""
 
     job: Job
     table: TableRef
@@ -88,8 +88,8 @@ class Plan:
     policy_hash: str
     reason: str
     actions: tuple[Action, ...] = ()
-    spared: tuple[Spared, ...] = ()
-    doomed: Sequence[Doomed] = ()
+    skipped: tuple[Skipped, ...] = ()
+    trash: Sequence[Trashed] = ()
     strategy: str = ""
     columns: tuple[str, ...] = ()
     target_bytes: int = 0
@@ -107,8 +107,8 @@ class Plan:
     def merges(self) -> list[MergeBuckets]:
         return [action for action in self.actions if isinstance(action, MergeBuckets)]
 
-    def to_dict(self, *, doomed: bool = True) -> dict[str, Any]:
-        """What `--json` prints. The journal leaves out the doomed files: they have rows of their own there."""
+    def to_dict(self, *, trash: bool = True) -> dict[str, Any]:
+        """What `--json` prints. The journal leaves out the trashed files: they have rows of their own there."""
         return {
             "job": str(self.job),
             "table": str(self.table),
@@ -126,23 +126,23 @@ class Plan:
                 "expected": self.cost_after.to_dict() if self.cost_after else None,
             },
             "actions": [action.to_dict() for action in self.actions],
-            "spared": [_spared(each) for each in self.spared],
-            "doomed": [
-                {"path": d.path, "size": d.size, "reason": d.reason} for d in (self.doomed if doomed else ())
+            "skipped": [_skipped(each) for each in self.skipped],
+            "trash": [
+                {"path": d.path, "size": d.size, "reason": d.reason} for d in (self.trash if trash else ())
             ],
         }
 
 
-def _spared(each: Spared) -> dict[str, Any]:
+def _skipped(each: Skipped) -> dict[str, Any]:
     return {"what": each.what, "count": each.count, "bytes": each.bytes, "reason": each.reason}
 
 
-def count_spared(spared: Sequence[tuple[str, int, int, str]]) -> tuple[Spared, ...]:
+def count_skipped(skipped: Sequence[tuple[str, int, int, str]]) -> tuple[Skipped, ...]:
     """Alike reasons added up, in the order they were first met."""
     totals: dict[tuple[str, str], tuple[int, int]] = {}
-    for what, count, size, reason in spared:
+    for what, count, size, reason in skipped:
         had_count, had_size = totals.get((what, reason), (0, 0))
         totals[what, reason] = (had_count + count, had_size + size)
     return tuple(
-        Spared(what, count, size, reason) for (what, reason), (count, size) in totals.items() if count
+        Skipped(what, count, size, reason) for (what, reason), (count, size) in totals.items() if count
     )

@@ -13,7 +13,7 @@ class Progress(Protocol):
         """This much more is done."""
 
     def note(self, text: str) -> None:
-        """Something worth a line: a commit, a group that was spared."""
+        """Something worth a line: a commit, a group that was skipped."""
 
     def end(self) -> None:
         """The work is over, one way or another."""

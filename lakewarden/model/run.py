@@ -21,7 +21,7 @@ class Job(StrEnum):
     REWRITE_MANIFESTS = "rewrite-manifests"
     HANDOFF = "handoff"
     EXPIRE = "expire"
-    REAP = "reap"
+    PURGE = "purge"
     SWEEP = "sweep"
     COMPACT_HISTORY = "compact-history"  # last: what expired in this pass is written down by then
 

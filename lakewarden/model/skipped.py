@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # the nouns stay light to import: commands that touch no tabl
 
 
 @dataclass(frozen=True, slots=True)
-class Spared:
+class Skipped:
     """Something a plan looked at and leaves alone, and why. Alike ones are counted together."""
 
     what: str
@@ -20,7 +20,7 @@ class Spared:
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class Trashed:
     """A file marked for deletion: still on disk until its grace is over. A size of -1 is not known."""
 
     path: str

@@ -1,4 +1,4 @@
-"""How long doomed files wait before they may be deleted."""
+"""How long trashed files wait before they may be deleted."""
 
 from __future__ import annotations
 

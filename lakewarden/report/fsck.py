@@ -79,7 +79,7 @@ class AdoptReport:
         if claim.verdict is None:
             return f"{files} can be adopted; nothing was changed. If no catalog uses these files, add --yes: it marks them for deletion"
         return (
-            f"{files} marked for deletion by {claim.operator}: sweep and reap work again; reap deletes the files after orphan_grace_hours. "
+            f"{files} marked for deletion by {claim.operator}: sweep and purge work again; purge deletes the files after orphan_grace_hours. "
             f"`lakewarden restore '{claim.table}' --run {claim.verdict}` takes it back"
         )
 

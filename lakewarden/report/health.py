@@ -146,7 +146,7 @@ class TableHealthReport:
             ("rows", number(numbers.records)),
             ("snapshots", f"{number(numbers.snapshots)}, {number(numbers.overdue_snapshots)} free to expire"),
             ("manifests", f"{number(numbers.manifests)}, {size(numbers.manifest_bytes)}"),
-            ("doomed", f"{counted(numbers.doomed_files, 'file')}, {size(numbers.doomed_bytes)}; {number(numbers.due_doomed_files)} past their grace"),
+            ("trashed", f"{counted(numbers.trashed_files, 'file')}, {size(numbers.trashed_bytes)}; {number(numbers.due_trashed_files)} past their grace"),
             ("holds", f"{number(numbers.holds)}, {size(numbers.held_bytes)} stay because of them"),
             ("growth", f"{numbers.added_files_per_day:,.1f} files and {size(numbers.added_bytes_per_day)} a day, {numbers.commits_per_day:,.1f} commits"),
             ("looked at", age(health.at, self.now)),

@@ -203,8 +203,10 @@ class LoadReport:
             facts.append(("then", look.command(f"lakewarden stage adopt {load.id}")))
             facts.append(("or", look.command(f"lakewarden stage fail {load.id}")))
         elif load.state is LoadState.FAILED:
-            facts.append(("next", "its registered files are doomed; reap deletes them after the grace"))
-            facts.append(("to see them", look.command(f"lakewarden doomed {load.table}")))
+            facts.append(
+                ("next", "its registered files are in the trash; purge deletes them after the grace")
+            )
+            facts.append(("to see them", look.command(f"lakewarden trash {load.table}")))
         return look.stack(look.title("stage", load.table), look.facts(facts))
 
 

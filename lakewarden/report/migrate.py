@@ -30,5 +30,5 @@ class MigrateReport:
         if done.before == done.after:
             told = f"{done.database} has schema {done.after} already: nothing to do"
         if self.started_again is not None:
-            told += f"\nthe grace of every doomed file starts again now ({self.started_again:,} verdicts)"
+            told += f"\nthe grace of every trashed file starts again now ({self.started_again:,} verdicts)"
         return Text(told)

@@ -11,7 +11,6 @@ from lakewarden.formatting import counted, known_size, number, size, some
 from lakewarden.model.actions import (
     Action,
     AgeFiles,
-    DoomFiles,
     DropDeletes,
     DropPartition,
     EraseFiles,
@@ -25,11 +24,12 @@ from lakewarden.model.actions import (
     MergeDeletes,
     ReleaseSnapshots,
     RewriteGroup,
+    TrashFiles,
 )
 from lakewarden.model.plan import Plan, ReadCost
 from lakewarden.model.prices import HandOffCost
 from lakewarden.model.run import Job
-from lakewarden.model.skipped import Spared
+from lakewarden.model.skipped import Skipped
 from lakewarden.report import look
 from lakewarden.report.cost import dollars
 
@@ -60,7 +60,7 @@ class PlanReport:
             look.title(str(plan.job), str(plan.table)),
             look.facts(_header(plan)),
             *_body(plan),
-            look.lines(_kept(plan.spared), ("left", "right", "right", "left")) if plan.spared else None,
+            look.lines(_kept(plan.skipped), ("left", "right", "right", "left")) if plan.skipped else None,
             Text(),
             self._ending(),
         )
@@ -91,7 +91,7 @@ def totals(plan: Plan) -> dict[str, int]:
         counted_["files_to_merge"] = sum(each.files for each in merges)
         counted_["input_bytes"] += sum(each.bytes for each in merges)
         counted_["rows"] = sum(each.rows for each in merges)
-    gone = [action for action in plan.actions if isinstance(action, DoomFiles | EraseFiles)]
+    gone = [action for action in plan.actions if isinstance(action, TrashFiles | EraseFiles)]
     if gone:
         counted_["files"] = sum(each.files for each in gone)
         counted_["bytes"] = sum(each.bytes for each in gone)
@@ -104,7 +104,7 @@ def totals(plan: Plan) -> dict[str, int]:
         elif isinstance(each, AgeFiles):
             counted_ |= {"files_to_age": each.files, "bytes_to_age": each.bytes}
         elif isinstance(each, ReleaseSnapshots):
-            counted_ |= {"snapshots_to_release": len(each.snapshot_ids), "files_to_doom": each.files}
+            counted_ |= {"snapshots_to_release": len(each.snapshot_ids), "files_to_trash": each.files}
     folded = [action for action in plan.actions if isinstance(action, FoldHistory)]
     if folded:
         counted_["months"] = len(folded)
@@ -270,13 +270,13 @@ def _line(action: Action) -> tuple[str, str, str, str, str]:
             change = f"copy {counted(action.files, 'file')} of {snapshots} to {action.catalog}"
             return "the table", change, size(action.bytes), "", action.reason
         case ReleaseSnapshots():
-            change = f"let go of {counted(len(action.snapshot_ids), 'snapshot')}, doom {counted(action.files, 'file')}"
+            change = f"let go of {counted(len(action.snapshot_ids), 'snapshot')}, trash {counted(action.files, 'file')}"
             return "the cold table", change, size(action.bytes), "", action.reason
         case AgeFiles():
             change = f"move {counted(action.files, 'file')} to {action.storage_class}"
             return "the cold table", change, size(action.bytes), "", action.reason
-        case DoomFiles():
-            change = f"doom {counted(action.files, 'file')}"
+        case TrashFiles():
+            change = f"trash {counted(action.files, 'file')}"
             return action.kind, change, known_size(action.bytes, action.files), "", action.reason
         case EraseFiles():
             change = f"erase {counted(action.files, 'file')}"
@@ -293,8 +293,8 @@ _VERBS = {
     Job.EXPIRE_PARTITIONS: "would drop",
     Job.HANDOFF: "would copy",
     Job.EXPIRE: "would expire",
-    Job.REAP: "would erase",
-    Job.SWEEP: "would doom",
+    Job.PURGE: "would erase",
+    Job.SWEEP: "would trash",
 }
 
 
@@ -309,7 +309,7 @@ def _total(plan: Plan) -> tuple[Text, str]:
             for noun in ("partition", "snapshot", "file", "row")
             if f"{noun}s" in all_
         ]
-        going = [each for each in plan.actions if isinstance(each, DoomFiles | EraseFiles)]
+        going = [each for each in plan.actions if isinstance(each, TrashFiles | EraseFiles)]
         unsized = sum(each.files for each in going if not each.bytes)
         told = known_size(all_.get("bytes", 0), all_.get("files", 0), unsized)
         return Text(_VERBS[plan.job], style="bold"), ", ".join([*parts, told])
@@ -327,8 +327,8 @@ def _total(plan: Plan) -> tuple[Text, str]:
     return Text("would rewrite", style="bold"), ", ".join(parts) + groups
 
 
-def _kept(spared: tuple[Spared, ...]) -> list[tuple[Text, str, str, str]]:
+def _kept(skipped: tuple[Skipped, ...]) -> list[tuple[Text, str, str, str]]:
     return [
         (Text("keep", style="green"), counted(each.count, each.what), size(each.bytes), each.reason)
-        for each in spared
+        for each in skipped
     ]

@@ -38,15 +38,15 @@ NEXT = {
 }
 
 # The same for a run that deletes.
-_NEXT_OF_REAP = {
-    RunState.PARTIAL: "what was deleted has its receipt, the rest is still doomed; run it again",
-    RunState.FAILED: "what was deleted has its receipt, the rest is still doomed; run it again once the cause is mended",
-    RunState.INTERRUPTED: "what was deleted has its receipt, the rest is still doomed; run it again",
+_NEXT_OF_PURGE = {
+    RunState.PARTIAL: "what was deleted has its receipt, the rest is still trashed; run it again",
+    RunState.FAILED: "what was deleted has its receipt, the rest is still trashed; run it again once the cause is mended",
+    RunState.INTERRUPTED: "what was deleted has its receipt, the rest is still trashed; run it again",
 }
 
 
 def what_next(run: Run) -> str:
-    words = {**NEXT, **_NEXT_OF_REAP} if run.job == Job.REAP else NEXT
+    words = {**NEXT, **_NEXT_OF_PURGE} if run.job == Job.PURGE else NEXT
     return words.get(run.state, "")
 
 
@@ -146,8 +146,8 @@ def _cleaned(counters: Mapping[str, Any]) -> str:
         parts.append(f"{counted(counters['snapshots_expired'], 'snapshot')} expired")
     if counters.get("changelogs_expired"):
         parts.append(f"{counted(counters['changelogs_expired'], 'changelog')} expired")
-    if counters.get("files_doomed"):
-        parts.append(_doomed(counters))
+    if counters.get("files_trashed"):
+        parts.append(_trashed(counters))
     if counters.get("files_erased"):
         parts.append(
             f"{counted(counters['files_erased'], 'file')} deleted, {size(counters['bytes_erased'])} free"
@@ -160,11 +160,11 @@ def _cleaned(counters: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _doomed(counters: Mapping[str, Any]) -> str:
+def _trashed(counters: Mapping[str, Any]) -> str:
     files, bytes_, unsized = (
-        counters.get(name) for name in ("files_doomed", "bytes_doomed", "files_doomed_unsized")
+        counters.get(name) for name in ("files_trashed", "bytes_trashed", "files_trashed_unsized")
     )
-    return f"{counted(files or 0, 'file')} doomed, {known_size(bytes_ or 0, files or 0, unsized)}"
+    return f"{counted(files or 0, 'file')} trashed, {known_size(bytes_ or 0, files or 0, unsized)}"
 
 
 def _brief(run: Run) -> dict[str, Any]:
@@ -185,8 +185,8 @@ def _facts(run: Run, *, full: bool) -> list[tuple[str, str | Text]]:
         rows.append(
             ("why" if run.state in (RunState.DONE, RunState.NOTHING_TO_DO) else "what happened", run.reason)
         )
-    if counters.get("groups_spared"):
-        rows.append(("left", f"{counted(counters['groups_spared'], 'group')} of this plan"))
+    if counters.get("groups_skipped"):
+        rows.append(("left", f"{counted(counters['groups_skipped'], 'group')} of this plan"))
     if run.snapshot_ids:
         ids = some([str(each) for each in run.snapshot_ids])
         rows.append(("commits", f"{number(len(run.snapshot_ids))}: snapshot {ids}"))
@@ -287,7 +287,7 @@ def _kept(plan: Mapping[str, Any]) -> RenderableType | None:
             size(each["bytes"]),
             each["reason"],
         )
-        for each in plan.get("spared", ())
+        for each in plan.get("skipped", ())
     ]
     return look.lines(rows, ("left", "right", "right", "left")) if rows else None
 

@@ -10,7 +10,7 @@ from lakewarden.state.runs import Journal
 
 # The journaled moments an expiry's commit lies between.
 EXPIRING = "expiring"
-DOOMED = "doomed"
+TRASHED = "trashed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,6 @@ def _going(steps: Sequence[Step]) -> Going:
     for step in steps:
         if step.name == EXPIRING:
             going = Going(frozenset(step.detail["snapshot_ids"]), frozenset(step.detail.get("refs", ())))
-        elif step.name == DOOMED:
+        elif step.name == TRASHED:
             going = Going()
     return going

@@ -13,7 +13,6 @@ from lakewarden.state.database import State
 from lakewarden.state.schedule import GONE, PASS, SEEN, Suspension
 from lakewarden.state.schema import (
     STILL_THERE,
-    doomed,
     pins,
     requests,
     runs,
@@ -22,6 +21,7 @@ from lakewarden.state.schema import (
     suspensions,
     table_health,
     table_policies,
+    trashed,
     verdicts,
 )
 from lakewarden.state.trash_batches import FileState, Tally, Verdict, VerdictState
@@ -98,12 +98,12 @@ class Fleet:
         """By table the verdicts in force that still have files to delete."""
         live = (
             select(
-                doomed.c.verdict_id,
+                trashed.c.verdict_id,
                 func.count().label("files"),
-                func.coalesce(func.sum(doomed.c.size), 0).label("bytes"),
+                func.coalesce(func.sum(trashed.c.size), 0).label("bytes"),
             )
             .where(text(STILL_THERE))  # word for word the condition of the index, or it is not used
-            .group_by(doomed.c.verdict_id)
+            .group_by(trashed.c.verdict_id)
             .subquery()
         )
         wanted = (
@@ -115,7 +115,7 @@ class Fleet:
         for row in self._all(wanted):
             verdict = Verdict(
                 row.id, row.table_name, row.table_uuid, row.cause, row.reason, VerdictState(row.state),
-                row.made_at, row.doomed_at, grace_from=row.grace_from,
+                row.made_at, row.trashed_at, grace_from=row.grace_from,
             )  # fmt: skip
             found.setdefault(row.table_name, []).append(Waiting(verdict, Tally(row.files, int(row.bytes))))
         return found
@@ -175,11 +175,11 @@ class Fleet:
         found: dict[str, Erased] = {}
         for some in _pages(sorted(verdict_ids)):
             counted = select(
-                doomed.c.verdict_id,
-                func.count().filter(doomed.c.state == FileState.ERASED.value).label("erased"),
+                trashed.c.verdict_id,
+                func.count().filter(trashed.c.state == FileState.ERASED.value).label("erased"),
                 func.count().filter(text(STILL_THERE)).label("live"),
             )
-            rows = self._all(counted.where(doomed.c.verdict_id.in_(some)).group_by(doomed.c.verdict_id))
+            rows = self._all(counted.where(trashed.c.verdict_id.in_(some)).group_by(trashed.c.verdict_id))
             found |= {row.verdict_id: Erased(row.erased, row.live > 0) for row in rows}
         return found
 

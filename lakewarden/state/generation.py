@@ -1,6 +1,6 @@
 """Which generation of itself the state database is, so that one restored from a backup is noticed before files are deleted by it.
 
-A backup has forgotten what came after it: files that someone restored for good are doomed again, and pins are not there. So the
+A backup has forgotten what came after it: files that someone restored for good are in the trash again, and pins are not there. So the
 database counts its generation, in the same transaction as whatever keeps a file from being deleted, and before each deletion.
 The number is also kept outside of the database, by two witnesses:
 
@@ -9,7 +9,7 @@ The number is also kept outside of the database, by two witnesses:
                              each pin, restored file and staged load of it
 
 and PostgreSQL tells by itself which server, timeline and database it is: another one was made from a backup, or took over and may
-lack the last transactions. A witness that knows a later generation, or another place, means: the grace of every doomed file
+lack the last transactions. A witness that knows a later generation, or another place, means: the grace of every trashed file
 starts again.
 """
 
@@ -147,7 +147,7 @@ def _past_all(number: int, now: datetime) -> int:
 
 
 def _start_again(connection: Connection, now: datetime) -> int:
-    """`doomed_at` stays: files that changed since then are still told by it."""
+    """`trashed_at` stays: files that changed since then are still told by it."""
     active = update(verdicts).where(verdicts.c.state == VerdictState.ACTIVE.value)
     started = connection.execute(active.values(grace_from=now)).rowcount
     connection.execute(update(generations).values(restarted_at=now))

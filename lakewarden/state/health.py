@@ -42,10 +42,10 @@ class Numbers:
         0  # an estimate without listing: what sweeps found and failed loads left, as far as it is still there
     )
     orphan_bytes: int = 0
-    doomed_files: int = 0
-    doomed_bytes: int = 0
-    due_doomed_files: int = 0  # of those, whose grace is over
-    due_doomed_bytes: int = 0
+    trashed_files: int = 0
+    trashed_bytes: int = 0
+    due_trashed_files: int = 0  # of those, whose grace is over
+    due_trashed_bytes: int = 0
     holds: int = 0
     held_bytes: int = 0  # what stays only because something holds it; 0 where it was not worked out
     held_forever_bytes: int = 0  # the part of it whose holds have no end

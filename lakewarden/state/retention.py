@@ -1,6 +1,6 @@
 """What nobody asks for any more leaves the state database: what is long over, and tables that are long gone or never were.
 
-A row goes only once nothing stands on it: holds that hold nothing, and no record of files that are still to be deleted. Runs, receipts, doomed files, operators' actions and the lineage of expired snapshots stay: they are the record of what was done.
+A row goes only once nothing stands on it: holds that hold nothing, and no record of files that are still to be deleted. Runs, receipts, trashed files, operators' actions and the lineage of expired snapshots stay: they are the record of what was done.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from lakewarden.state.fleet import BY_WORKER
 from lakewarden.state.schedule import GONE, SEEN
 from lakewarden.state.schema import (
     archived_snapshots,
-    doomed,
     health_history,
     heartbeats,
     history_details,
@@ -30,6 +29,7 @@ from lakewarden.state.schema import (
     standings,
     suspensions,
     table_health,
+    trashed,
     verdicts,
     warnings,
 )
@@ -105,7 +105,7 @@ def _renamed() -> ColumnElement[bool]:
 def _settled(before: datetime) -> ColumnElement[bool]:
     """Loads that ended. A failed one stays until its verdict is in force, which only it can tell, and its files are gone."""
     pending = exists().where(verdicts.c.id == loads.c.id, verdicts.c.state == VerdictState.PENDING.value)
-    waiting = exists().where(doomed.c.verdict_id == loads.c.id, in_states(*LIVE))
+    waiting = exists().where(trashed.c.verdict_id == loads.c.id, in_states(*LIVE))
     return and_(loads.c.ended_at < before, ~pending, ~waiting)
 
 

@@ -26,7 +26,7 @@ from lakewarden.state.types import UtcTime
 VERSION_TABLE = "lakewarden_version"
 
 # In order; the last is the one this code works with. Kept here so that opening needs no Alembic.
-REVISIONS = tuple(f"{each:04}" for each in (*range(1, 18), 19))
+REVISIONS = tuple(f"{each:04}" for each in (*range(1, 18), 19, 20))
 HEAD = REVISIONS[-1]
 
 metadata = MetaData()
@@ -109,7 +109,7 @@ homes = Table(
     Column("since", UtcTime, nullable=False),
 )
 
-# Why files are doomed: one verdict per run of expire or sweep, and per failed load. Its files are in `doomed`.
+# Why files are in the trash: one verdict per run of expire or sweep, and per failed load. Its files are in `trash`.
 verdicts = Table(
     "verdicts",
     metadata,
@@ -120,7 +120,7 @@ verdicts = Table(
     Column("reason", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("made_at", UtcTime, nullable=False),
-    Column("doomed_at", UtcTime),
+    Column("trashed_at", UtcTime),
     Column("detail", JSON, nullable=False),
     Column("grace_from", UtcTime),  # set where the grace started again, see `generation`
 )
@@ -138,8 +138,8 @@ generations = Table(
 Index("verdicts_by_table", verdicts.c.table_name, verdicts.c.state)
 
 # A file under a verdict, from marked to gone. The row of a file that was erased is its receipt: it is never removed.
-doomed = Table(
-    "doomed",
+trashed = Table(
+    "trash",
     metadata,
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
     Column("verdict_id", Text, ForeignKey("verdicts.id"), nullable=False),
@@ -148,17 +148,17 @@ doomed = Table(
     Column("size", BigInteger),
     Column("stamp", Text),
     Column("state", Text, nullable=False),
-    Column("reap_run_id", Text),
+    Column("purge_run_id", Text),
     Column("ended_at", UtcTime),
     Column("note", Text, nullable=False),
     UniqueConstraint("verdict_id", "path", name="one_verdict_per_file"),
 )
 
-Index("doomed_by_state", doomed.c.verdict_id, doomed.c.state)
-Index("doomed_by_run", doomed.c.reap_run_id)
+Index("trash_by_state", trashed.c.verdict_id, trashed.c.state)
+Index("trash_by_run", trashed.c.purge_run_id)
 # What is still there, of a table that keeps the receipt of every file it ever had.
-STILL_THERE = "state IN ('doomed', 'erasing')"
-Index("doomed_live", doomed.c.verdict_id, doomed.c.size, **_where(text(STILL_THERE)))
+STILL_THERE = "state IN ('trashed', 'erasing')"
+Index("trash_live", trashed.c.verdict_id, trashed.c.size, **_where(text(STILL_THERE)))
 
 pins = Table(
     "pins",

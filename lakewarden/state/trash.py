@@ -3,12 +3,12 @@
     verdict   pending ──> active            in force: the grace runs from here
                     └───> void              what was to make its files unneeded did not happen
 
-    file      doomed ──> erasing ──> erased | missing     the receipt; never removed, never changed
-                 │          └──────> doomed               the delete failed, or its process died
+    file      trashed ──> erasing ──> erased | missing     the receipt; never removed, never changed
+                 │          └──────> trashed               the delete failed, or its process died
                  ├─────> kept                             needed again or changed: this verdict is done with it
                  └─────> restored                         someone wants it back: for good
 
-Every method is one transaction. A row leaves `doomed` by one conditional UPDATE, so of a restore and a delete that meet,
+Every method is one transaction. A row leaves `trash` by one conditional UPDATE, so of a restore and a delete that meet,
 one gets the file and the other sees that it did not.
 """
 
@@ -36,16 +36,16 @@ from lakewarden.model.run import Owner
 from lakewarden.state.database import State
 from lakewarden.state.generation import protecting
 from lakewarden.state.runs import fence
-from lakewarden.state.schema import doomed, verdicts
+from lakewarden.state.schema import trashed, verdicts
 from lakewarden.state.trash_batches import (
     CLAIMED,
     LIVE,
     RECEIPTS,
-    DoomedFile,
     FileState,
     Restored,
     Standing,
     Tally,
+    TrashedFile,
     Verdict,
     VerdictState,
 )
@@ -57,7 +57,7 @@ from lakewarden.state.trash_rows import (
     as_tally,
     as_verdict,
     in_states,
-    insert_doomed,
+    insert_trashed,
     pages,
 )
 from lakewarden.state.upsert import upsert
@@ -68,13 +68,13 @@ if TYPE_CHECKING:  # commands that only list need no Arrow
 PAGE = 50_000
 
 
-class DoomedFiles:
+class TrashedFiles:
     def __init__(self, state: State) -> None:
         self._state = state
 
     # ------------------------------------------------------------ verdicts
 
-    def doom(
+    def trash(
         self,
         verdict_id: str,
         table: str,
@@ -107,9 +107,9 @@ class DoomedFiles:
         for start in range(0, files.num_rows, PAGE):
             with self._state.write() as connection:
                 _still_pending(connection, verdict_id)
-                insert_doomed(connection, verdict_id, files.slice(start, PAGE))
+                insert_trashed(connection, verdict_id, files.slice(start, PAGE))
         with self._state.read() as connection:
-            return _tally(connection, verdict_id, (FileState.DOOMED,))
+            return _tally(connection, verdict_id, (FileState.TRASHED,))
 
     def enforce(self, verdict_id: str, now: datetime) -> Verdict:
         """The verdict is in force from now on; one that is already keeps its moment. Refused where it is void or unknown.
@@ -124,12 +124,12 @@ class DoomedFiles:
             if verdict.state is VerdictState.VOID:
                 raise Refused(action="enforce", target=f"verdict {verdict_id}", reason="it is void")
             leave_to_others(connection, verdict)
-            active = {"state": VerdictState.ACTIVE.value, "doomed_at": now}
+            active = {"state": VerdictState.ACTIVE.value, "trashed_at": now}
             connection.execute(update(verdicts).where(verdicts.c.id == verdict_id).values(active))
-            return replace(verdict, state=VerdictState.ACTIVE, doomed_at=now)
+            return replace(verdict, state=VerdictState.ACTIVE, trashed_at=now)
 
     def void(self, verdict_id: str) -> None:
-        """A pending verdict will never be in force: its files were never doomed. One in force is Refused."""
+        """A pending verdict will never be in force: its files were never trashed. One in force is Refused."""
         with self._state.write() as connection:
             verdict = _verdict_for_update(connection, verdict_id)
             if verdict.state is VerdictState.ACTIVE:
@@ -140,7 +140,7 @@ class DoomedFiles:
                     hint=f"bring its files back: `lakewarden restore {verdict.table} --run {verdict_id}`",
                 )
             connection.execute(
-                delete(doomed).where(doomed.c.verdict_id == verdict_id, in_states(FileState.DOOMED))
+                delete(trashed).where(trashed.c.verdict_id == verdict_id, in_states(FileState.TRASHED))
             )
             void = update(verdicts).where(verdicts.c.id == verdict_id)
             connection.execute(void.values(state=VerdictState.VOID.value))
@@ -163,10 +163,10 @@ class DoomedFiles:
         """Every verdict of the table by its name, or by its uuid whatever it was called then, with its totals."""
         wanted = select(verdicts).where(_of(table, table_uuid)).order_by(verdicts.c.made_at, verdicts.c.id)
         totals = (
-            select(doomed.c.verdict_id, doomed.c.state, *_COUNTED)
+            select(trashed.c.verdict_id, trashed.c.state, *_COUNTED)
             # Not a join: SQLite would begin with the files of all tables, whose receipts stay for ever.
-            .where(doomed.c.verdict_id.in_(select(verdicts.c.id).where(_of(table, table_uuid))))
-            .group_by(doomed.c.verdict_id, doomed.c.state)
+            .where(trashed.c.verdict_id.in_(select(verdicts.c.id).where(_of(table, table_uuid))))
+            .group_by(trashed.c.verdict_id, trashed.c.state)
         )
         with self._state.read() as connection:
             found = [as_verdict(row) for row in connection.execute(wanted)]
@@ -176,12 +176,12 @@ class DoomedFiles:
             tallies.setdefault(row.verdict_id, {})[FileState(row.state)] = as_tally(row)
         return tuple(Standing(each, tallies.get(each.id, {})) for each in found)
 
-    # ------------------------------------------------------------ reaping
+    # ------------------------------------------------------------ purging
 
     def due(
         self, table_uuid: str, graces: Mapping[str, timedelta], now: datetime, page: int = PAGE
     ) -> Iterator[pa.Table]:
-        """Doomed files whose verdict is in force and its grace over: id, path, size, stamp, verdict, doomed_at.
+        """Files in the trash whose verdict is in force and its grace over: id, path, size, stamp, verdict, trashed_at.
 
         By verdict, oldest first, in pages. A cause that `graces` does not name has no due files.
         """
@@ -191,17 +191,17 @@ class DoomedFiles:
         with self._state.read() as connection:
             active = [
                 as_verdict(row)
-                for row in connection.execute(wanted.order_by(verdicts.c.doomed_at, verdicts.c.id))
+                for row in connection.execute(wanted.order_by(verdicts.c.trashed_at, verdicts.c.id))
             ]
         for verdict in active:
             grace = graces.get(verdict.cause)
             since = verdict.waits_since
             if grace is not None and since is not None and since + grace <= now:
-                yield from self._doomed_of(verdict, page)
+                yield from self._trashed_of(verdict, page)
 
-    def _doomed_of(self, verdict: Verdict, page: int) -> Iterator[pa.Table]:
-        columns = (doomed.c.id, doomed.c.path, doomed.c.size, doomed.c.stamp)
-        wanted = select(*columns).where(doomed.c.verdict_id == verdict.id, in_states(FileState.DOOMED))
+    def _trashed_of(self, verdict: Verdict, page: int) -> Iterator[pa.Table]:
+        columns = (trashed.c.id, trashed.c.path, trashed.c.size, trashed.c.stamp)
+        wanted = select(*columns).where(trashed.c.verdict_id == verdict.id, in_states(FileState.TRASHED))
         for rows in pages(self._state.read, wanted, page):
             yield as_arrow(rows, verdict)
 
@@ -214,16 +214,18 @@ class DoomedFiles:
         with self._state.write() as connection:
             fence(connection, run_id, owner, now)
             change = (
-                update(doomed)
-                .where(among(connection, ids), in_states(FileState.DOOMED), doomed.c.verdict_id.in_(in_force))
-                .values(state=FileState.ERASING.value, reap_run_id=run_id)
+                update(trashed)
+                .where(
+                    among(connection, ids), in_states(FileState.TRASHED), trashed.c.verdict_id.in_(in_force)
+                )
+                .values(state=FileState.ERASING.value, purge_run_id=run_id)
             )
             if connection.execute(change).rowcount == len(ids):
                 return list(ids)  # nearly always, and then there is nothing to ask
-            mine = select(doomed.c.id).where(
-                among(connection, ids), in_states(FileState.ERASING), doomed.c.reap_run_id == run_id
+            mine = select(trashed.c.id).where(
+                among(connection, ids), in_states(FileState.ERASING), trashed.c.purge_run_id == run_id
             )
-            return [row.id for row in connection.execute(mine.order_by(doomed.c.id))]
+            return [row.id for row in connection.execute(mine.order_by(trashed.c.id))]
 
     def finish_erasing(
         self,
@@ -234,7 +236,7 @@ class DoomedFiles:
         missing: Sequence[int] = (),
         failed: Mapping[int, str] | None = None,
     ) -> None:
-        """The receipts of a batch. What could not be deleted is doomed again, with the reason, for the next run.
+        """The receipts of a batch. What could not be deleted is in the trash again, with the reason, for the next run.
 
         Rows that another run took over in the meantime are its: it finds the file gone and writes the one receipt.
         """
@@ -242,20 +244,20 @@ class DoomedFiles:
             _end(connection, run_id, erased, FileState.ERASED, "", now)
             _end(connection, run_id, missing, FileState.MISSING, "it was gone already", now)
             back = (
-                update(doomed)
+                update(trashed)
                 .where(
-                    doomed.c.id == bindparam("row"),
+                    trashed.c.id == bindparam("row"),
                     in_states(FileState.ERASING),
-                    doomed.c.reap_run_id == run_id,
+                    trashed.c.purge_run_id == run_id,
                 )
-                .values(state=FileState.DOOMED.value, note=bindparam("why"))
+                .values(state=FileState.TRASHED.value, note=bindparam("why"))
             )
             if failed:
                 rows = [{"row": each, "why": f"not deleted: {why}"} for each, why in failed.items()]
                 connection.execute(back, rows)
 
     def note_missing(self, ids: Sequence[int], run_id: str, owner: Owner, now: datetime) -> int:
-        """Doomed files that are gone without our doing: what was wanted, with a receipt that says so."""
+        """Files in the trash that are gone without our doing: what was wanted, with a receipt that says so."""
         return self._settle(ids, FileState.MISSING, "it was gone already", run_id, owner, now)
 
     def keep(self, ids: Sequence[int], note: str, run_id: str, owner: Owner, now: datetime) -> int:
@@ -269,32 +271,32 @@ class DoomedFiles:
             return 0
         with self._state.write() as connection:
             fence(connection, run_id, owner, now)
-            change = update(doomed).where(among(connection, ids), in_states(FileState.DOOMED))
-            ending = {"state": state.value, "note": note, "reap_run_id": run_id, "ended_at": now}
+            change = update(trashed).where(among(connection, ids), in_states(FileState.TRASHED))
+            ending = {"state": state.value, "note": note, "purge_run_id": run_id, "ended_at": now}
             return connection.execute(change.values(ending)).rowcount
 
     def erasing(self, table_uuid: str) -> dict[str, dict[int, str]]:
         """Files that a run is deleting, or was when its process stopped: by run, id and path."""
         mine = select(verdicts.c.id).where(verdicts.c.table_uuid == table_uuid)
-        columns = (doomed.c.id, doomed.c.path, doomed.c.reap_run_id)
-        wanted = select(*columns).where(doomed.c.verdict_id.in_(mine), in_states(FileState.ERASING))
+        columns = (trashed.c.id, trashed.c.path, trashed.c.purge_run_id)
+        wanted = select(*columns).where(trashed.c.verdict_id.in_(mine), in_states(FileState.ERASING))
         found: dict[str, dict[int, str]] = {}
         with self._state.read() as connection:
-            for row in connection.execute(wanted.order_by(doomed.c.id)):
-                found.setdefault(row.reap_run_id, {})[row.id] = row.path
+            for row in connection.execute(wanted.order_by(trashed.c.id)):
+                found.setdefault(row.purge_run_id, {})[row.id] = row.path
         return found
 
     def erasing_by(self, run_id: str) -> dict[int, str]:
         """Files that this run is deleting, or was: by id and path, whatever has become of the table since."""
-        wanted = select(doomed.c.id, doomed.c.path).where(
-            doomed.c.reap_run_id == run_id, in_states(FileState.ERASING)
+        wanted = select(trashed.c.id, trashed.c.path).where(
+            trashed.c.purge_run_id == run_id, in_states(FileState.ERASING)
         )
         with self._state.read() as connection:
-            return {row.id: row.path for row in connection.execute(wanted.order_by(doomed.c.id))}
+            return {row.id: row.path for row in connection.execute(wanted.order_by(trashed.c.id))}
 
     def receipts_of(self, run_id: str) -> int:
         """How many files are gone by this run's doing."""
-        wanted = select(func.count()).where(doomed.c.reap_run_id == run_id, in_states(*RECEIPTS))
+        wanted = select(func.count()).where(trashed.c.purge_run_id == run_id, in_states(*RECEIPTS))
         with self._state.read() as connection:
             return int(connection.execute(wanted).scalar_one())
 
@@ -318,17 +320,17 @@ class DoomedFiles:
             chosen = _chosen(connection, table, table_uuid, path, verdict_id)
             totals = dict.fromkeys(FileState, Tally())
             for row in connection.execute(
-                select(doomed.c.state, *_COUNTED).where(chosen).group_by(doomed.c.state)
+                select(trashed.c.state, *_COUNTED).where(chosen).group_by(trashed.c.state)
             ):
                 totals[FileState(row.state)] = as_tally(row)
             back = {"state": FileState.RESTORED.value, "ended_at": now, "note": f"restored by {operator}"}
             done = connection.execute(
-                update(doomed).where(chosen, in_states(FileState.DOOMED)).values(back)
+                update(trashed).where(chosen, in_states(FileState.TRASHED)).values(back)
             ).rowcount
         gone = sum((totals[each].files for each in RECEIPTS), 0)
         return Restored(
             files=done,
-            bytes=totals[FileState.DOOMED].bytes,
+            bytes=totals[FileState.TRASHED].bytes,
             already=totals[FileState.RESTORED].files,
             erasing=totals[FileState.ERASING].files,
             gone=gone,
@@ -338,14 +340,14 @@ class DoomedFiles:
         """Paths someone brought back, for a sweep to leave alone; as they were marked, in pages."""
         return self._paths(table_uuid, (FileState.RESTORED,), tuple(VerdictState))
 
-    def doomed_paths(self, table_uuid: str) -> Iterator[pa.Array]:
+    def trashed_paths(self, table_uuid: str) -> Iterator[pa.Array]:
         """Paths that are under a verdict already, for a sweep not to mark again; as they were marked, in pages."""
         return self._paths(table_uuid, LIVE, (VerdictState.PENDING, VerdictState.ACTIVE))
 
     def claimed(self, table_uuid: str) -> list[tuple[str, str]]:
         """Metadata files that an operator claimed with the table's folder, each with the uuid it named; not those restored."""
         wanted = (
-            select(doomed.c.path, verdicts.c.detail)
+            select(trashed.c.path, verdicts.c.detail)
             .join(verdicts)
             .where(verdicts.c.table_uuid == table_uuid, verdicts.c.cause == CLAIMED, in_states(*LIVE))
             .where(verdicts.c.state == VerdictState.ACTIVE.value)
@@ -361,7 +363,9 @@ class DoomedFiles:
         mine = select(verdicts.c.id).where(
             verdicts.c.table_uuid == table_uuid, verdicts.c.state.in_([each.value for each in of])
         )
-        wanted = select(doomed.c.id, doomed.c.path).where(doomed.c.verdict_id.in_(mine), in_states(*states))
+        wanted = select(trashed.c.id, trashed.c.path).where(
+            trashed.c.verdict_id.in_(mine), in_states(*states)
+        )
         for rows in pages(self._state.read, wanted, PAGE):
             yield pa.array([row.path for row in rows], pa.string())
 
@@ -369,9 +373,9 @@ class DoomedFiles:
 
     def list(
         self, table: str, states: Sequence[FileState] = LIVE, limit: int = 50, table_uuid: str | None = None
-    ) -> tuple[DoomedFile, ...]:
+    ) -> tuple[TrashedFile, ...]:
         """Files in these states, in the order they were marked."""
-        wanted = _files(table, table_uuid, states).order_by(doomed.c.id)
+        wanted = _files(table, table_uuid, states).order_by(trashed.c.id)
         return self._fetch(wanted.limit(limit))
 
     def receipts(
@@ -381,21 +385,21 @@ class DoomedFiles:
         since: datetime | None = None,
         table_uuid: str | None = None,
         run_id: str | None = None,
-    ) -> tuple[DoomedFile, ...]:
+    ) -> tuple[TrashedFile, ...]:
         """What was deleted, by this run where it is named, the newest first."""
         wanted = _files(table, table_uuid, RECEIPTS)
         if run_id is not None:
-            wanted = wanted.where(doomed.c.reap_run_id == run_id)
+            wanted = wanted.where(trashed.c.purge_run_id == run_id)
         if since is not None:
-            wanted = wanted.where(doomed.c.ended_at >= since)
-        return self._fetch(wanted.order_by(doomed.c.ended_at.desc(), doomed.c.id).limit(limit))
+            wanted = wanted.where(trashed.c.ended_at >= since)
+        return self._fetch(wanted.order_by(trashed.c.ended_at.desc(), trashed.c.id).limit(limit))
 
-    def _fetch(self, wanted: Select[Any]) -> tuple[DoomedFile, ...]:
+    def _fetch(self, wanted: Select[Any]) -> tuple[TrashedFile, ...]:
         with self._state.read() as connection:
             return tuple(as_file(row) for row in connection.execute(wanted))
 
 
-_COUNTED = (func.count().label("files"), func.coalesce(func.sum(doomed.c.size), 0).label("bytes"))
+_COUNTED = (func.count().label("files"), func.coalesce(func.sum(trashed.c.size), 0).label("bytes"))
 
 
 def _of(table: str, table_uuid: str | None) -> ColumnElement[bool]:
@@ -410,7 +414,9 @@ def _clear(connection: Connection, verdict_id: str) -> None:
         raise Refused(
             action="mark files again under", target=f"verdict {verdict_id}", reason="it is in force"
         )
-    connection.execute(delete(doomed).where(doomed.c.verdict_id == verdict_id, in_states(FileState.DOOMED)))
+    connection.execute(
+        delete(trashed).where(trashed.c.verdict_id == verdict_id, in_states(FileState.TRASHED))
+    )
 
 
 def _verdict_for_update(connection: Connection, verdict_id: str) -> Verdict:
@@ -431,9 +437,9 @@ def _end(
     connection: Connection, run_id: str, ids: Sequence[int], state: FileState, note: str, now: datetime
 ) -> None:
     if ids:
-        mine = [among(connection, ids), in_states(FileState.ERASING), doomed.c.reap_run_id == run_id]
+        mine = [among(connection, ids), in_states(FileState.ERASING), trashed.c.purge_run_id == run_id]
         ending = {"state": state.value, "ended_at": now, "note": note}
-        connection.execute(update(doomed).where(*mine).values(ending))
+        connection.execute(update(trashed).where(*mine).values(ending))
 
 
 def _chosen(
@@ -442,31 +448,31 @@ def _chosen(
     mine = select(verdicts.c.id).where(_of(table, table_uuid), verdicts.c.state != VerdictState.VOID.value)
     if verdict_id is not None:
         mine = mine.where(verdicts.c.id == verdict_id)
-    chosen = doomed.c.verdict_id.in_(mine)
+    chosen = trashed.c.verdict_id.in_(mine)
     if path is None:
         return chosen
     from lakewarden.model.location import Location, name_of
 
     # All spellings of a path end in the same name.
     place = Location.of(path)
-    named = doomed.c.path.endswith(name_of(path), autoescape=True)
-    alike = connection.execute(select(doomed.c.id, doomed.c.path).where(chosen, named))
+    named = trashed.c.path.endswith(name_of(path), autoescape=True)
+    alike = connection.execute(select(trashed.c.id, trashed.c.path).where(chosen, named))
     return among(connection, [row.id for row in alike if Location.of(row.path).may_be(place)])
 
 
 def _tally(connection: Connection, verdict_id: str, states: Sequence[FileState]) -> Tally:
-    wanted = select(*_COUNTED).where(doomed.c.verdict_id == verdict_id, in_states(*states))
+    wanted = select(*_COUNTED).where(trashed.c.verdict_id == verdict_id, in_states(*states))
     return as_tally(connection.execute(wanted).one())
 
 
 def _files(table: str, table_uuid: str | None, states: Sequence[FileState]) -> Select[Any]:
     """By the table's verdicts first: otherwise the files of every table are gone through."""
-    file_columns = [column.label(f"file_{column.name}") for column in doomed.columns]
+    file_columns = [column.label(f"file_{column.name}") for column in trashed.columns]
     of_table = select(verdicts.c.id).where(
         _of(table, table_uuid), verdicts.c.state != VerdictState.VOID.value
     )
     return (
         select(*file_columns, verdicts)
         .join(verdicts)
-        .where(doomed.c.verdict_id.in_(of_table), in_states(*states))
+        .where(trashed.c.verdict_id.in_(of_table), in_states(*states))
     )

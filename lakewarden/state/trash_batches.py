@@ -1,4 +1,4 @@
-"""Words about files that are to go: a verdict says why, a doomed file is under one from marked to gone."""
+"""Words about files that are to go: a verdict says why, a trashed file is under one from marked to gone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class VerdictState(StrEnum):
 class FileState(StrEnum):
     """From marked to gone. The last four are final: nothing moves a row out of them."""
 
-    DOOMED = "doomed"
+    TRASHED = "trashed"
     ERASING = "erasing"
     ERASED = "erased"
     MISSING = "missing"
@@ -35,13 +35,13 @@ class FileState(StrEnum):
     RESTORED = "restored"
 
 
-LIVE = (FileState.DOOMED, FileState.ERASING)
+LIVE = (FileState.TRASHED, FileState.ERASING)
 RECEIPTS = (FileState.ERASED, FileState.MISSING)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why files of one table are to go. In force since `doomed_at`. Its grace runs from there, or from `grace_from` where it
+    """Why files of one table are to go. In force since `trashed_at`. Its grace runs from there, or from `grace_from` where it
     started again because the database had been restored from a backup."""
 
     id: str
@@ -51,14 +51,14 @@ class Verdict:
     reason: str
     state: VerdictState
     made_at: datetime
-    doomed_at: datetime | None
+    trashed_at: datetime | None
     detail: Mapping[str, Any] = field(default_factory=dict)
     grace_from: datetime | None = None
 
     @property
     def waits_since(self) -> datetime | None:
         """When its grace began; None while it is not in force."""
-        return None if self.doomed_at is None else max(self.doomed_at, self.grace_from or self.doomed_at)
+        return None if self.trashed_at is None else max(self.trashed_at, self.grace_from or self.trashed_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class DoomedFile:
+class TrashedFile:
     """One file under a verdict; of a file that is gone it is the receipt."""
 
     path: str
@@ -114,8 +114,8 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True)
-class DoomedList:
+class TrashedList:
     """A table's verdicts, each with the moment its files may be deleted (None: not in force yet), and files of them."""
 
     verdicts: tuple[tuple[Standing, datetime | None], ...]
-    files: tuple[DoomedFile, ...]
+    files: tuple[TrashedFile, ...]

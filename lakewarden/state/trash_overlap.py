@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select, text, update
 
-from lakewarden.state.schema import doomed, verdicts
+from lakewarden.state.schema import trashed, verdicts
 from lakewarden.state.trash_batches import RECEIPTS, FileState, Verdict, VerdictState
 from lakewarden.state.trash_rows import among, in_states
 
@@ -34,16 +34,16 @@ def _take_from_earlier(connection: Connection, verdict: Verdict) -> None:
     others = select(verdicts.c.id).where(
         verdicts.c.table_uuid == verdict.table_uuid, verdicts.c.state == VerdictState.ACTIVE.value
     )
-    columns = select(doomed.c.id, doomed.c.path)
-    of_others = doomed.c.verdict_id.in_(others)
-    waiting = connection.execute(columns.where(of_others, in_states(FileState.DOOMED))).all()
+    columns = select(trashed.c.id, trashed.c.path)
+    of_others = trashed.c.verdict_id.in_(others)
+    waiting = connection.execute(columns.where(of_others, in_states(FileState.TRASHED))).all()
     going = connection.execute(columns.where(of_others, in_states(FileState.ERASING))).all()
     # A verdict may be settled long after it was written down, when another has had the same files deleted.
-    since = (in_states(*RECEIPTS), doomed.c.ended_at > verdict.made_at)
+    since = (in_states(*RECEIPTS), trashed.c.ended_at > verdict.made_at)
     gone = connection.execute(columns.where(of_others, *since)).all()
     if not waiting and not going and not gone:
         return
-    own = columns.where(doomed.c.verdict_id == verdict.id, in_states(FileState.DOOMED))
+    own = columns.where(trashed.c.verdict_id == verdict.id, in_states(FileState.TRASHED))
     mine = connection.execute(own).all()
     _keep(connection, _shared(waiting, mine), f"verdict {verdict.id} has it: it was needed until then")
     _keep(connection, _shared(mine, going), _GOING)
@@ -52,13 +52,13 @@ def _take_from_earlier(connection: Connection, verdict: Verdict) -> None:
 
 def _leave_restored(connection: Connection, verdict: Verdict) -> None:
     """What someone brought back stays for good, whichever verdict finds it next."""
-    columns = select(doomed.c.id, doomed.c.path)
+    columns = select(trashed.c.id, trashed.c.path)
     others = select(verdicts.c.id).where(verdicts.c.table_uuid == verdict.table_uuid)
     restored = connection.execute(
-        columns.where(doomed.c.verdict_id.in_(others), in_states(FileState.RESTORED))
+        columns.where(trashed.c.verdict_id.in_(others), in_states(FileState.RESTORED))
     ).all()
     if restored:
-        own = columns.where(doomed.c.verdict_id == verdict.id, in_states(FileState.DOOMED))
+        own = columns.where(trashed.c.verdict_id == verdict.id, in_states(FileState.TRASHED))
         _keep(connection, _shared(connection.execute(own).all(), restored), "someone restored it")
 
 
@@ -75,4 +75,4 @@ def _shared(rows: Sequence[Any], others: Sequence[Any]) -> list[int]:
 def _keep(connection: Connection, ids: Sequence[int], note: str) -> None:
     if ids:
         kept = {"state": FileState.KEPT.value, "note": note}
-        connection.execute(update(doomed).where(among(connection, ids)).values(kept))
+        connection.execute(update(trashed).where(among(connection, ids)).values(kept))

@@ -1,4 +1,4 @@
-"""Rows of doomed files in bulk: hundreds of thousands at a time, on both databases, in a statement or a few."""
+"""Rows of trashed files in bulk: hundreds of thousands at a time, on both databases, in a statement or a few."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from lakewarden.state.schema import doomed
-from lakewarden.state.trash_batches import DoomedFile, FileState, Tally, Verdict, VerdictState
+from lakewarden.state.schema import trashed
+from lakewarden.state.trash_batches import FileState, Tally, TrashedFile, Verdict, VerdictState
 
 if TYPE_CHECKING:  # commands that only list need no Arrow
     import pyarrow as pa
@@ -31,16 +31,16 @@ _COLUMNS = "verdict_id, path, kind, size, stamp, state, note"
 
 
 def in_states(*states: FileState) -> ColumnElement[bool]:
-    return or_(*(doomed.c.state == each.value for each in states))
+    return or_(*(trashed.c.state == each.value for each in states))
 
 
-def insert_doomed(connection: Connection, verdict_id: str, files: pa.Table) -> None:
+def insert_trashed(connection: Connection, verdict_id: str, files: pa.Table) -> None:
     """A row per file. One that is there already, because it was restored while the verdict was pending, stays as it is."""
     rows = _rows(verdict_id, _once(files))
     if connection.dialect.name == "postgresql":
         _copy(connection, rows)
         return
-    statement = f"INSERT OR IGNORE INTO doomed ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, 'doomed', '')"
+    statement = f"INSERT OR IGNORE INTO trash ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, 'trashed', '')"
     for chunk in rows:
         connection.exec_driver_sql(statement, chunk)
 
@@ -48,21 +48,21 @@ def insert_doomed(connection: Connection, verdict_id: str, files: pa.Table) -> N
 def _copy(connection: Connection, rows: Iterable[Sequence[tuple[Any, ...]]]) -> None:
     """Through a table of the transaction's own: COPY is many times faster than inserts, but cannot leave rows out."""
     connection.exec_driver_sql(
-        "CREATE TEMPORARY TABLE dooming (verdict_id text, path text, kind text, size bigint, stamp text) ON COMMIT DROP"
+        "CREATE TEMPORARY TABLE trashing (verdict_id text, path text, kind text, size bigint, stamp text) ON COMMIT DROP"
     )
     driver: Any = connection.connection.driver_connection
     with (
         driver.cursor() as cursor,
-        cursor.copy("COPY dooming (verdict_id, path, kind, size, stamp) FROM STDIN") as copy,
+        cursor.copy("COPY trashing (verdict_id, path, kind, size, stamp) FROM STDIN") as copy,
     ):
         for chunk in rows:
             for row in chunk:
                 copy.write_row(row)
     connection.exec_driver_sql(
-        f"INSERT INTO doomed ({_COLUMNS}) SELECT verdict_id, path, kind, size, stamp, 'doomed', '' "
-        "FROM dooming ON CONFLICT DO NOTHING"
+        f"INSERT INTO trash ({_COLUMNS}) SELECT verdict_id, path, kind, size, stamp, 'trashed', '' "
+        "FROM trashing ON CONFLICT DO NOTHING"
     )
-    connection.exec_driver_sql("DROP TABLE dooming")
+    connection.exec_driver_sql("DROP TABLE trashing")
 
 
 def _rows(verdict_id: str, files: pa.Table) -> Iterator[list[tuple[Any, ...]]]:
@@ -92,21 +92,21 @@ def _once(files: pa.Table) -> pa.Table:
 def among(connection: Connection, ids: Sequence[int]) -> ColumnElement[bool]:
     """`id IN (…)` with one variable, however many ids there are; where none is left out, their range, which is found at once."""
     if ids and max(ids) - min(ids) + 1 == len(ids) == len(set(ids)):
-        return doomed.c.id.between(min(ids), max(ids))
+        return trashed.c.id.between(min(ids), max(ids))
     if connection.dialect.name == "postgresql":
-        return doomed.c.id == any_(literal(list(ids), ARRAY(BigInteger)))
+        return trashed.c.id == any_(literal(list(ids), ARRAY(BigInteger)))
     each = func.json_each(bindparam(None, json.dumps(list(ids)))).table_valued("value")
-    return doomed.c.id.in_(select(each.c.value))
+    return trashed.c.id.in_(select(each.c.value))
 
 
 def pages(connection_of: Any, wanted: Any, size: int) -> Iterator[list[Any]]:
-    """Rows of a select on `doomed`, in order of id, `size` at a time, each page a look of its own.
+    """Rows of a select on `trash`, in order of id, `size` at a time, each page a look of its own.
 
     Rows may change between two pages: what was seen is not seen again, what changed out of the select is not seen at all.
     """
     last = -1
     while True:
-        page = wanted.where(doomed.c.id > last).order_by(doomed.c.id).limit(size)
+        page = wanted.where(trashed.c.id > last).order_by(trashed.c.id).limit(size)
         with connection_of() as connection:
             rows = connection.execute(page).all()
         if rows:
@@ -120,14 +120,14 @@ def as_tally(row: Row[Any]) -> Tally:
     return Tally(row.files, int(row.bytes))
 
 
-def as_file(row: Row[Any]) -> DoomedFile:
-    return DoomedFile(
+def as_file(row: Row[Any]) -> TrashedFile:
+    return TrashedFile(
         path=row.file_path,
         kind=row.file_kind,
         size=row.file_size,
         state=FileState(row.file_state),
         verdict=as_verdict(row),
-        run_id=row.file_reap_run_id,
+        run_id=row.file_purge_run_id,
         ended_at=row.file_ended_at,
         note=row.file_note,
     )
@@ -142,7 +142,7 @@ def as_verdict(row: Row[Any]) -> Verdict:
         row.reason,
         VerdictState(row.state),
         row.made_at,
-        row.doomed_at,
+        row.trashed_at,
         row.detail,
         row.grace_from,
     )
@@ -159,6 +159,6 @@ def as_arrow(rows: Sequence[Row[Any]], verdict: Verdict) -> pa.Table:
             "size": pa.array(sizes, pa.int64()),
             "stamp": pa.array(stamps, pa.string()),
             "verdict": pa.array([verdict.id] * len(rows), pa.string()),
-            "doomed_at": pa.array([verdict.doomed_at] * len(rows), pa.timestamp("us", "UTC")),
+            "trashed_at": pa.array([verdict.trashed_at] * len(rows), pa.timestamp("us", "UTC")),
         }
     )

@@ -113,7 +113,7 @@ class Remembered:
         if table["encrypted"].take(pa.array(first)).to_numpy().any():
             raise LakewardenError(
                 reason=f"read the manifests of {self.view.ref}: they are encrypted, and what they name cannot be known",
-                hint="encrypted tables are compacted, but not expired, swept or reaped by this release",
+                hint="encrypted tables are compacted, but not expired, swept or purged by this release",
             )
         return _as_listed(table, encoded, used, first, same, len(once))
 

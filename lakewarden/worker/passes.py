@@ -182,7 +182,7 @@ def standings(ended: Ended, last: Standing | None, config: WorkerConfig) -> list
     jobs: dict[str, Standing] = {}
     for each in ended.jobs:
         stands = _job(each, ended, retry_at)
-        # Reap comes twice where a cold table has doomed files: what one of them left undone stays owed.
+        # Purge comes twice where a cold table has trashed files: what one of them left undone stays owed.
         if stands.slot not in jobs or jobs[stands.slot].retry_at is None:
             jobs[stands.slot] = stands
     return [whole, *jobs.values()]

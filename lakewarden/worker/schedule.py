@@ -22,7 +22,7 @@ from lakewarden.state.schedule import PASS, Standing, Suspension
 from lakewarden.worker.times import INTERVAL, Times, times_of
 
 COMPACTING = frozenset({Job.COMPACT, Job.COMPACT_DELETES})
-EXPIRING = frozenset({Job.EXPIRE_PARTITIONS, Job.HANDOFF, Job.EXPIRE, Job.REAP, Job.SWEEP})
+EXPIRING = frozenset({Job.EXPIRE_PARTITIONS, Job.HANDOFF, Job.EXPIRE, Job.PURGE, Job.SWEEP})
 MOST_DEBT = 100.0
 WHOLE_PASS = "a whole pass"
 

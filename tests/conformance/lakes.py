@@ -124,11 +124,11 @@ class Lake(ABC):
     def contents(self) -> dict[str, bytes]:
         return {each: (self.folder / each).read_bytes() for each in files_below(self.folder)}
 
-    def doomed(self) -> set[str]:
+    def trashed(self) -> set[str]:
         """Marked and not yet gone, by path below the table's folder."""
         folder = f"{normal(str(self.folder))}/"
         return {
-            normal(each.path).removeprefix(folder) for each in self.lw.doomed(self.table, limit=100_000).files
+            normal(each.path).removeprefix(folder) for each in self.lw.trash(self.table, limit=100_000).files
         }
 
     def age(self, days: int = 60) -> None:
@@ -174,8 +174,8 @@ class Lake(ABC):
     def expire(self, **policy: object) -> Run:
         return self.do("expire", **{"snapshot_retention_hours": 0, "snapshot_min_retained": 1, **policy})
 
-    def reap(self) -> Run:
-        return self.do("reap", delete_grace_hours=0)
+    def purge(self) -> Run:
+        return self.do("purge", delete_grace_hours=0)
 
     def committing(self, job: str) -> tuple[type[Any], str]:
         """Which call of the format makes the job's snapshots."""

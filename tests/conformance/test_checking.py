@@ -14,7 +14,7 @@ def test_a_busy_table_is_healthy_before_and_after_everything(lake: Lake) -> None
     lake.do("compact", rewrite_min_input_files=2)
     lake.do("rewrite-manifests", manifest_rewrite_min_manifests=2)
     lake.expire()
-    lake.reap()
+    lake.purge()
     found = lake.lw.fsck(lake.table, deep=not lake.keyed)
     assert found.healthy, found.findings
 

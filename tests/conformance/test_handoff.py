@@ -35,7 +35,7 @@ def test_hand_offs_add_up_and_are_read_by_id_and_time(lake: Lake) -> None:
         assert lake.run("handoff", **asked).state is RunState.NOTHING_TO_DO
         lake.do("expire", **asked)
     lake.age()
-    assert not lake.do("reap", **asked).counters["files_held"]
+    assert not lake.do("purge", **asked).counters["files_held"]
     head = lake.head()
     assert lake.rows() == rows[head]
     lake.folder.rename(lake.folder.with_name("away"))
@@ -53,17 +53,17 @@ def test_a_damaged_copy_keeps_the_live_file_and_the_tier_is_read_only(lake: Lake
     lake.do("expire", **asked)
     lake.age()
     live = {path.name for path in lake.folder.rglob("*.parquet")}
-    due = {name.rpartition("/")[2] for name in lake.doomed()} & live
+    due = {name.rpartition("/")[2] for name in lake.trash()} & live
     copy = next(path for path in sorted(lake.cold_folder.rglob("*.parquet")) if path.name in due)
     whole = copy.read_bytes()
     copy.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
-    run = lake.do("reap", **asked)
+    run = lake.do("purge", **asked)
     assert run.counters["files_held"] == 1 and "is not what was copied" in run.reason
     assert copy.name in {path.name for path in lake.folder.rglob("*.parquet")}
     copy.write_bytes(whole)
-    assert lake.do("reap", **asked).counters["files_erased"] == 1
-    frozen = lake.lw.run("reap", f"{lake.cold}.db.events", asked)
-    assert frozen.state is RunState.NOTHING_TO_DO, "only what its own retention doomed"
+    assert lake.do("purge", **asked).counters["files_erased"] == 1
+    frozen = lake.lw.run("purge", f"{lake.cold}.db.events", asked)
+    assert frozen.state is RunState.NOTHING_TO_DO, "only what its own retention trashed"
     for job in ("compact", "expire", "sweep", "handoff"):
         with pytest.raises(Refused, match="read only"):
             lake.lw.run(job, f"{lake.cold}.db.events", asked)

@@ -19,10 +19,10 @@ def test_everything_a_busy_table_has_is_needed(lake: Lake) -> None:
     lake.branch("side", "then")
     lake.age()
     plan = lake.lw.plan("sweep", lake.table)
-    assert plan.empty, [each.path for each in plan.doomed]
+    assert plan.empty, [each.path for each in plan.trash]
 
 
-def test_strays_are_doomed_and_young_or_unknown_ones_are_not(lake: Lake) -> None:
+def test_strays_are_trashed_and_young_or_unknown_ones_are_not(lake: Lake) -> None:
     lake.busy()
     lake.age()
     left = {lake.put(name) for name in lake.stray_names()}
@@ -33,11 +33,11 @@ def test_strays_are_doomed_and_young_or_unknown_ones_are_not(lake: Lake) -> None
     unknown = {lake.put("README.md"), lake.put("elsewhere/of-somebody.txt")}
     before = lake.contents()
     run = lake.do("sweep", **SOME)
-    assert lake.doomed() == left
+    assert lake.trash() == left
     assert lake.contents() == before, "a sweep deletes nothing"
     assert run.counters["skipped_young"] == len(young)
     assert lake.run("sweep", **SOME).state is RunState.NOTHING_TO_DO
-    lake.reap()
+    lake.purge()
     assert set(before) - set(lake.contents()) == left
     assert unknown <= set(lake.contents())
 
@@ -53,10 +53,10 @@ def test_a_missing_manifest_stops_everything_that_deletes_and_is_named(lake: Lak
     ):
         with pytest.raises(LakewardenError, match=lost.name):
             lake.run(job, **policy)
-    assert not lake.doomed()
+    assert not lake.trash()
 
 
-def test_expire_drops_snapshots_now_and_reap_their_files_later(lake: Lake) -> None:
+def test_expire_drops_snapshots_now_and_purge_their_files_later(lake: Lake) -> None:
     lake.busy()
     rows, before, head, count = lake.rows(), lake.files(), lake.head(), len(lake.view().snapshots)
     plan = lake.lw.plan("expire", lake.table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1})
@@ -64,11 +64,11 @@ def test_expire_drops_snapshots_now_and_reap_their_files_later(lake: Lake) -> No
     run = lake.expire()
     assert run.counters["snapshots_expired"] == count - 1
     assert [each.id for each in lake.view().snapshots] == [head]
-    doomed = lake.doomed()
-    assert doomed and doomed <= lake.files()
-    assert lake.run("reap").state is not RunState.DONE, "their grace is not over"
-    lake.reap()
-    assert not doomed & lake.files()
+    trashed = lake.trash()
+    assert trashed and trashed <= lake.files()
+    assert lake.run("purge").state is not RunState.DONE, "their grace is not over"
+    lake.purge()
+    assert not trashed & lake.files()
     assert lake.rows() == rows
     lake.age()
     assert lake.lw.plan("sweep", lake.table).empty, "nothing is left over"
@@ -79,7 +79,7 @@ def test_what_goes_is_what_the_formats_own_tool_takes(lake: Lake) -> None:
     lake.busy()
     rows = lake.rows()
     lake.expire()
-    lake.reap()
+    lake.purge()
     left = lake.files()
     lake.expire_elsewhere()
     assert lake.rows() == rows
@@ -102,12 +102,12 @@ def test_pins_tags_and_branches_keep_their_rows(lake: Lake) -> None:
         "now": lake.rows(),
     }
     lake.expire()
-    lake.reap()
+    lake.purge()
     lake.lw.untag(lake.table, "base")
     lake.append(1, first=9_000)
     lake.drop_day(DAYS[0])
     lake.run("expire", snapshot_retention_hours=0, snapshot_min_retained=1)
-    lake.run("reap", delete_grace_hours=0)
+    lake.run("purge", delete_grace_hours=0)
     assert lake.rows(ref="release") == seen["release"]
     assert lake.rows(ref="side") == seen["side"]
     assert lake.rows(ids[5]) == seen["pinned"]
@@ -116,12 +116,12 @@ def test_pins_tags_and_branches_keep_their_rows(lake: Lake) -> None:
 def test_a_restored_file_stays_for_good(lake: Lake) -> None:
     lake.busy()
     lake.expire()
-    kept = min(lake.doomed())
+    kept = min(lake.trash())
     lake.lw.restore(lake.table, path=str(lake.folder / kept))
-    lake.reap()
+    lake.purge()
     lake.age()
     lake.run("sweep", **SOME)
-    lake.run("reap", delete_grace_hours=0)
+    lake.run("purge", delete_grace_hours=0)
     assert (lake.folder / kept).exists()
 
 
@@ -134,9 +134,9 @@ def test_an_expiry_elsewhere_during_a_sweep_loses_nothing(lake: Lake) -> None:
         try:
             lake.run("sweep", **SOME)
         except Refused:
-            assert not lake.doomed()
+            assert not lake.trash()
     before = set(lake.contents())
-    lake.run("reap", delete_grace_hours=0)
+    lake.run("purge", delete_grace_hours=0)
     assert before - set(lake.contents()) <= {left}
     assert lake.rows() == rows
 
@@ -147,5 +147,5 @@ def test_a_snapshot_that_is_tagged_after_the_plan_is_kept(lake: Lake) -> None:
     rows = lake.rows(first)
     with lake.just_before(lake.committing("expire"), lambda: lake.tag_elsewhere("late", first)):
         lake.run("expire", snapshot_retention_hours=0, snapshot_min_retained=1)
-    lake.run("reap", delete_grace_hours=0)
+    lake.run("purge", delete_grace_hours=0)
     assert lake.rows(ref="late") == rows

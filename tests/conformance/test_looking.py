@@ -18,7 +18,7 @@ def test_an_empty_table(lake: Lake) -> None:
     view = lake.view()
     assert view.current_snapshot_id is None and view.snapshots == () and view.head() is None
     assert view.counters.data_files == view.counters.records == 0
-    for job in ("compact", "rewrite-manifests", "expire", "reap"):
+    for job in ("compact", "rewrite-manifests", "expire", "purge"):
         run = lake.run(job)
         assert run.state == "nothing-to-do" and run.reason, job
 
@@ -170,7 +170,7 @@ def test_plans_have_one_shape(lake: Lake) -> None:
         "expire-partitions",
         "expire",
         "sweep",
-        "reap",
+        "purge",
     ):
         plan = lake.lw.plan(job, lake.table).to_dict()
         assert set(plan) >= SHAPE, job
@@ -178,4 +178,14 @@ def test_plans_have_one_shape(lake: Lake) -> None:
         assert plan["reason"] or plan["actions"], job
 
 
-SHAPE = {"job", "table", "made_at", "base_snapshot_id", "empty", "reason", "policy_hash", "actions", "spared"}
+SHAPE = {
+    "job",
+    "table",
+    "made_at",
+    "base_snapshot_id",
+    "empty",
+    "reason",
+    "policy_hash",
+    "actions",
+    "skipped",
+}

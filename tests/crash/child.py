@@ -78,7 +78,7 @@ def main(folder: str, table: str, job: str, step: str, when: str) -> None:
     }
     with Lakewarden(config, environ={}) as lw:
         _ = lw.lake
-        if step in ("discarded", "spared"):
+        if step in ("discarded", "skipped"):
             lose_races()
         if step == "carrying":
             let_deletes_arrive()

@@ -22,13 +22,13 @@ from sqlalchemy import Engine, event
 from lakewarden import Lakewarden
 from lakewarden.deletion import permit
 from lakewarden.jobs.cold import copies
-from lakewarden.jobs.purge import execute as reaping
+from lakewarden.jobs.purge import execute as purging
 from lakewarden.state.cold_files import ColdFiles
 from lakewarden.state.cold_snapshots import ColdSnapshots
 from lakewarden.state.history import HistoryIndex
 from lakewarden.state.runs import Journal
 from lakewarden.state.staged_loads import Loads
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.storage import local
 from lakewarden.storage.archive import Archive
 from lakewarden.tables.iceberg.cold import IcebergCold
@@ -41,15 +41,15 @@ BATCH = 3
 PERMIT_SECONDS = 1.0
 # Where a process may end besides its journaled steps.
 PLACES: dict[str, tuple[Any, str]] = {
-    "doom": (DoomedFiles, "doom"),
+    "trash": (TrashedFiles, "trash"),
     "expire-commit": (Iceberg, "expire"),
     "drop": (Paimon, "expire"),
-    "enforce": (DoomedFiles, "enforce"),
-    "begin-erasing": (DoomedFiles, "begin_erasing"),
-    "erase": (reaping, "erase"),
+    "enforce": (TrashedFiles, "enforce"),
+    "begin-erasing": (TrashedFiles, "begin_erasing"),
+    "erase": (purging, "erase"),
     "unlink": (local, "_unlink"),
-    "receipts": (DoomedFiles, "finish_erasing"),
-    "restore": (DoomedFiles, "restore"),
+    "receipts": (TrashedFiles, "finish_erasing"),
+    "restore": (TrashedFiles, "restore"),
     "claim": (Loads, "claim"),
     "adopt-commit": (Iceberg, "commit_adoption"),
     "end-load": (Loads, "end"),
@@ -143,7 +143,7 @@ def catalog(task: Task) -> dict[str, str]:
 def main(told: str) -> None:
     found = json.loads(told)
     task = Task(**{**found, "policy": tuple(found["policy"].items())})
-    reaping.LOCAL_BATCH = BATCH
+    purging.LOCAL_BATCH = BATCH
     copies._PORTION_FILES = 2
     if task.end == "stop":
         permit.GOOD_SECONDS = (

@@ -1,4 +1,4 @@
-"""Reaps a table on S3 and kills itself, hard, in the middle of deleting a batch: told through a pipe, for it holds credentials."""
+"""Purges a table on S3 and kills itself, hard, in the middle of deleting a batch: told through a pipe, for it holds credentials."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main() -> None:
     with Lakewarden(told["config"], environ={}) as lw:
         _ = lw.lake
         die_in_the_middle_of(told["batch"])
-        run = lw.run("reap", told["table"], {"delete_grace_hours": 0})
+        run = lw.run("purge", told["table"], {"delete_grace_hours": 0})
     print(f"survived: {run.state} {run.reason}")
 
 

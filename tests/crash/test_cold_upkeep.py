@@ -38,8 +38,8 @@ POLICY: dict[str, object] = {
 FAILED, DONE = RunState.FAILED, RunState.DONE
 # Where the process dies, and what its run is found to have been.
 RELEASES = [
-    ("doom", "inside", FAILED),
-    (DeletingStep.DOOMING, "after", FAILED),
+    ("trash", "inside", FAILED),
+    (DeletingStep.TRASHING, "after", FAILED),
     (ColdStep.RELEASING, "before", FAILED),
     (ColdStep.RELEASING, "after", FAILED),
     ("release", "after", DONE),
@@ -123,14 +123,14 @@ def test_a_release_is_whole_or_was_not(
     assert again.state is (RunState.NOTHING_TO_DO if found is DONE else DONE), again.reason
     dead = next(run for run in lab.lw.runs(table) if run.job == "handoff" and run.id != again.id)
     assert dead.state is found, dead.reason
-    doomed = [each.path for each in lab.lw.doomed(frozen, 500).files]
-    assert sorted(doomed) == sorted(each.path for each in planned.doomed), "each of them, once"
+    trashed = [each.path for each in lab.lw.trash(frozen, 500).files]
+    assert sorted(trashed) == sorted(each.path for each in planned.trash), "each of them, once"
     known = ColdSnapshots(lab.lw.state)
     assert known.left(uuid) == old and not old & set(known.handed(uuid))
     for path in (tmp_path / "cold").rglob("*"):
         os.utime(path, (0, 0))
-    reaped = lab.lw.run("reap", frozen, {"delete_grace_hours": 0})
-    assert reaped.counters["files_erased"] == len(doomed), reaped.reason
+    purged = lab.lw.run("purge", frozen, {"delete_grace_hours": 0})
+    assert purged.counters["files_erased"] == len(trashed), purged.reason
     for id_ in known.handed(uuid):
         assert lab.rows(frozen, f"version as of {id_}") == rows[id_]
     remove_catalog(lab.spark, cold)
@@ -169,6 +169,6 @@ def test_what_had_aged_is_found_so(
         if place == "move":
             assert again.counters["files_aged"] == 0, "they had moved already, and are only written down"
         assert lw.plan("handoff", table, policy).empty
-        assert not [each for each in lw.doomed(f"{cold}.db.events").files if each.state is FileState.DOOMED]
+        assert not [each for each in lw.trash(f"{cold}.db.events").files if each.state is FileState.TRASHED]
     for each in catalogs:
         remove_catalog(spark, each)

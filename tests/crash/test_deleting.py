@@ -64,32 +64,32 @@ def _around(job: str, place: str, before: RunState, after: RunState, nth: int = 
 
 
 EXPIRES = [
-    *_around("expire", DeletingStep.DOOMING, FAILED, FAILED),
+    *_around("expire", DeletingStep.TRASHING, FAILED, FAILED),
     Death("expire", DeletingStep.EXPIRING, "before", FAILED),
     Death("expire", DeletingStep.EXPIRING, "after", FAILED, always=True),
-    *_around("expire", DeletingStep.DOOMED, DONE, DONE),
-    Death("expire", "doom", "inside", FAILED),
+    *_around("expire", DeletingStep.TRASHED, DONE, DONE),
+    Death("expire", "trash", "inside", FAILED),
     # The catalog moved, and we had not heard.
     Death("expire", "expire-commit", "after", DONE, always=True),
     Death("expire", "enforce", "inside", DONE),
     *_around("expire", "finish", DONE, DONE),
 ]
 SWEEPS = [
-    *_around("sweep", DeletingStep.DOOMING, FAILED, FAILED),
-    *_around("sweep", DeletingStep.DOOMED, DONE, DONE),
-    Death("sweep", "doom", "inside", FAILED),
+    *_around("sweep", DeletingStep.TRASHING, FAILED, FAILED),
+    *_around("sweep", DeletingStep.TRASHED, DONE, DONE),
+    Death("sweep", "trash", "inside", FAILED),
     Death("sweep", "enforce", "inside", FAILED),
     *_around("sweep", "finish", DONE, DONE),
 ]
-REAPS = [
-    *_around("reap", DeletingStep.ERASING, FAILED, FAILED),
-    *_around("reap", DeletingStep.ERASED, PARTIAL, PARTIAL),
-    *_around("reap", DeletingStep.ERASING, PARTIAL, PARTIAL, nth=2),
-    Death("reap", "begin-erasing", "after", FAILED),
-    Death("reap", "unlink", "after", PARTIAL, nth=5, always=True),  # in the middle of the second batch
-    Death("reap", "erase", "after", PARTIAL),  # a whole batch is gone, without a receipt
-    Death("reap", "receipts", "inside", PARTIAL),
-    *_around("reap", "finish", PARTIAL, DONE),
+PURGES = [
+    *_around("purge", DeletingStep.ERASING, FAILED, FAILED),
+    *_around("purge", DeletingStep.ERASED, PARTIAL, PARTIAL),
+    *_around("purge", DeletingStep.ERASING, PARTIAL, PARTIAL, nth=2),
+    Death("purge", "begin-erasing", "after", FAILED),
+    Death("purge", "unlink", "after", PARTIAL, nth=5, always=True),  # in the middle of the second batch
+    Death("purge", "erase", "after", PARTIAL),  # a whole batch is gone, without a receipt
+    Death("purge", "receipts", "inside", PARTIAL),
+    *_around("purge", "finish", PARTIAL, DONE),
 ]
 ADOPTS = [
     *_around("adopt", DeletingStep.ADOPTING, FAILED, UNKNOWN),
@@ -99,7 +99,7 @@ ADOPTS = [
     *_around("adopt", "end-load", DONE, DONE),
     *_around("adopt", "finish", DONE, DONE),
 ]
-EVERY = [*EXPIRES, *SWEEPS, *REAPS, *ADOPTS]
+EVERY = [*EXPIRES, *SWEEPS, *PURGES, *ADOPTS]
 
 
 def chosen(deaths: list[Death]) -> list[Death]:
@@ -195,9 +195,9 @@ def test_a_killed_expiry(witness: Witness, death: Death) -> None:
     witness.nothing_open()
     witness.nothing_lost()
     assert len(witness.snapshots()) == 3, "the tag's, the pin's and the current one"
-    assert len(lab.doomed(table)) > 4
+    assert len(lab.trash(table)) > 4
 
-    assert lab.lw.run("reap", table).state is RunState.NOTHING_TO_DO, "the grace has just begun"
+    assert lab.lw.run("purge", table).state is RunState.NOTHING_TO_DO, "the grace has just begun"
     assert witness.seen <= witness.stored(), "nothing goes before its grace"
     witness.converges()
 
@@ -212,27 +212,27 @@ def test_a_killed_sweep(witness: Witness, death: Death) -> None:
     run(lab, table, "sweep")
     told_truly(lab, died, death)
     witness.nothing_open()
-    assert {Path(each).name for each in lab.doomed(table)} == {
+    assert {Path(each).name for each in lab.trash(table)} == {
         "orphan-1.parquet",
         "orphan-2.parquet",
         "orphan-3-m0.avro",
     }
-    assert lab.lw.run("reap", table).state is RunState.NOTHING_TO_DO
+    assert lab.lw.run("purge", table).state is RunState.NOTHING_TO_DO
     assert witness.seen <= witness.stored(), "nothing goes before its grace"
     witness.converges()
 
 
-@pytest.mark.parametrize("death", chosen(REAPS), ids=str)
-def test_a_killed_reap(witness: Witness, death: Death) -> None:
+@pytest.mark.parametrize("death", chosen(PURGES), ids=str)
+def test_a_killed_purge(witness: Witness, death: Death) -> None:
     lab, table = witness.lab, witness.table
     run(lab, table, "expire")
-    marked = lab.doomed(table)
+    marked = lab.trash(table)
     witness.look()
-    kill_at(witness, "reap", death.place, death.when, nth=death.nth)
+    kill_at(witness, "purge", death.place, death.when, nth=death.nth)
     witness.nothing_lost()
     died = last_run(lab, table)
 
-    run(lab, table, "reap")
+    run(lab, table, "purge")
     found = told_truly(lab, died, death)
     if death.found is PARTIAL:
         receipts = [each for each in lab.lw.receipts(table, 1000) if each.run_id == died]
@@ -252,24 +252,24 @@ def test_a_killed_reap(witness: Witness, death: Death) -> None:
 def test_a_killed_restore_happened_or_did_not(witness: Witness, when: str) -> None:
     lab, table = witness.lab, witness.table
     run(lab, table, "expire")
-    marked = lab.doomed(table)
+    marked = lab.trash(table)
     witness.look()
     kill_at(witness, "restore", "restore", when)
     happened = when == "after"
-    assert lab.doomed(table) == (set() if happened else marked)
+    assert lab.trash(table) == (set() if happened else marked)
     assert set(witness.files(FileState.RESTORED)) == (marked if happened else set())
-    run(lab, table, "reap")
+    run(lab, table, "purge")
     assert bool(marked & witness.stored()) is happened
     witness.converges()
 
 
 @crash_only()
-def test_what_a_killed_reap_was_deleting_is_not_promised_to_come_back(witness: Witness) -> None:
+def test_what_a_killed_purge_was_deleting_is_not_promised_to_come_back(witness: Witness) -> None:
     """A file that is gone is never called restored: it has a receipt, however many processes died over it."""
     lab, table = witness.lab, witness.table
     run(lab, table, "expire")
     witness.look()
-    kill_at(witness, "reap", "erase", "after")
+    kill_at(witness, "purge", "erase", "after")
     gone = witness.seen - witness.stored()
     assert gone
     # The next run looks at what the dead one was at, and can then go no further.
@@ -277,7 +277,7 @@ def test_what_a_killed_reap_was_deleting_is_not_promised_to_come_back(witness: W
     unreadable.parent.mkdir(parents=True)
     unreadable.write_text("{")
     with pytest.raises(Refused):
-        lab.lw.run("reap", table, wanted("reap"))
+        lab.lw.run("purge", table, wanted("purge"))
     lab.lw.restore(table, everything=True)
     assert set(witness.files(FileState.RESTORED)) <= witness.stored(), "restored, and not there"
     unreadable.unlink()
@@ -305,7 +305,7 @@ def test_a_killed_adoption(witness: Witness, death: Death) -> None:
     died = last_run(lab, table)
     with later(days=5):  # whatever became of it, its file is nobody's to take
         run(lab, table, "sweep")
-        assert normal(path) not in lab.doomed(table)
+        assert normal(path) not in lab.trash(table)
 
     again = lab.lw.stage_adopt(load)
     assert again.state in (RunState.DONE, RunState.NOTHING_TO_DO), again.reason
@@ -322,8 +322,8 @@ def test_a_killed_adoption(witness: Witness, death: Death) -> None:
 @pytest.mark.parametrize(
     ("place", "when"),
     [
-        ("doom", "inside"),
-        ("doom", "after"),
+        ("trash", "inside"),
+        ("trash", "after"),
         ("end-load", "inside"),
         ("end-load", "after"),
         ("enforce", "inside"),
@@ -337,7 +337,7 @@ def test_a_killed_failing_of_a_load(witness: Witness, place: str, when: str) -> 
     witness.nothing_lost()
     assert Path(path).exists()
     assert lab.lw.stage_fail(load).state is LoadState.FAILED
-    assert normal(path) in lab.doomed(table)
+    assert normal(path) in lab.trash(table)
     witness.converges()
     assert not Path(path).exists()
 
@@ -391,18 +391,18 @@ STALLS = [
 
 @pytest.mark.parametrize(("place", "when"), STALLS)
 @pytest.mark.usefixtures("elsewhere")
-def test_a_reap_that_lost_its_run_deletes_nothing_more(
+def test_a_purge_that_lost_its_run_deletes_nothing_more(
     witness: Witness, asleep: list[subprocess.Popen[str]], place: str, when: str
 ) -> None:
     """It stood still between proof and deletion, another took its run over, and someone got all files back."""
     lab, table = witness.lab, witness.table
     run(lab, table, "expire")
     witness.look()
-    child = stop_at(asleep, witness, "reap", place, when)
+    child = stop_at(asleep, witness, "purge", place, when)
     stopped, taken = time.monotonic(), last_run(lab, table)
 
     # Another worker takes the run over; the grace it was told is not over, so everything can be given back.
-    again = lab.lw.run("reap", table)
+    again = lab.lw.run("purge", table)
     assert again.state is RunState.NOTHING_TO_DO
     assert lab.lw.run_by_id(taken)[0].state is FAILED
     assert lab.lw.restore(table, everything=True).files
@@ -421,7 +421,7 @@ def test_a_reap_that_lost_its_run_deletes_nothing_more(
 def test_an_expiry_that_lost_its_run(
     witness: Witness, asleep: list[subprocess.Popen[str]], place: str
 ) -> None:
-    """Whatever it still does to the metadata: what it took is doomed by nobody, or by who took its run over."""
+    """Whatever it still does to the metadata: what it took is in the trash by nobody, or by who took its run over."""
     lab, table = witness.lab, witness.table
     child = stop_at(asleep, witness, "expire", place, "before")
     run(lab, table, "expire", snapshot_expire_limit=1)
@@ -443,7 +443,7 @@ def test_a_sweep_that_lost_its_run(witness: Witness, asleep: list[subprocess.Pop
     lab.lw.restore(table, everything=True)
     said = wake(child)
     assert said.startswith("raised:"), said
-    assert lab.doomed(table) == set()
+    assert lab.trash(table) == set()
     assert lab.lw.run_by_id(first)[0].state is FAILED
     witness.converges()
 
@@ -453,17 +453,17 @@ def test_a_sweep_that_lost_its_run(witness: Witness, asleep: list[subprocess.Pop
 
 @crash_only()
 @pytest.mark.parametrize(
-    ("job", "place"), [("expire", "expire-commit"), ("sweep", "enforce"), ("reap", "begin-erasing")]
+    ("job", "place"), [("expire", "expire-commit"), ("sweep", "enforce"), ("purge", "begin-erasing")]
 )
 def test_a_process_that_is_at_it_is_left_alone(
     witness: Witness, asleep: list[subprocess.Popen[str]], job: str, place: str
 ) -> None:
     """However long it takes, on the same host its process is seen to be there: who comes second is told who is at it."""
     lab, table = witness.lab, witness.table
-    if job == "reap":
+    if job == "purge":
         run(lab, table, "expire")
         witness.look()
-    marked = lab.doomed(table)
+    marked = lab.trash(table)
     child = stop_at(asleep, witness, job, place, "after")
     with later(hours=5), pytest.raises(Busy, match=f"pid {child.pid}") as busy:
         lab.lw.run(job, table, wanted(job))
@@ -471,7 +471,7 @@ def test_a_process_that_is_at_it_is_left_alone(
     said = wake(child)
     assert said.startswith("survived:") and ("done" in said or "partial" in said), said
     run(lab, table, job)
-    if job == "reap":
+    if job == "purge":
         assert sorted(witness.files(FileState.ERASED, FileState.MISSING)) == sorted(marked)
     witness.nothing_open()
     witness.converges()

@@ -52,8 +52,8 @@ DEATHS = [
     ("finish", "before", 1, DONE),
     ("finish", "after", 1, DONE),
 ]
-# The same of a reap that had the proof of its files when it died.
-REAPS = [
+# The same of a purge that had the proof of its files when it died.
+PURGES = [
     ("begin-erasing", "before", 1),
     ("begin-erasing", "after", 1),
     ("unlink", "after", 2),
@@ -99,7 +99,7 @@ def die(
 
 
 def goes_on(lab: Lab | PaimonLab, table: str, policy: dict[str, object], found: RunState) -> None:
-    """Hand-off, expiry and reaping after the death, each of which waits for the one before it."""
+    """Hand-off, expiry and purging after the death, each of which waits for the one before it."""
     early = lab.lw.run("expire", table, policy)
     assert (early.state is DONE) == (found is DONE), "nothing expires that is not in the cold table"
     if found is not DONE:
@@ -113,8 +113,8 @@ def goes_on(lab: Lab | PaimonLab, table: str, policy: dict[str, object], found: 
     assert dead.state is found, dead.reason
     for path in lab.warehouse.rglob("*"):
         os.utime(path, (0, 0))
-    reaped = lab.lw.run("reap", table, policy)
-    assert reaped.counters["files_erased"] and not reaped.counters["files_held"], reaped.reason
+    purged = lab.lw.run("purge", table, policy)
+    assert purged.counters["files_erased"] and not purged.counters["files_held"], purged.reason
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_the_next_run_goes_on_where_it_stopped(
 
 
 @pytest.mark.parametrize(
-    "moment", REAPS if EVERY else REAPS[1:2], ids=lambda moment: "-".join(map(str, moment))
+    "moment", PURGES if EVERY else PURGES[1:2], ids=lambda moment: "-".join(map(str, moment))
 )
 def test_what_was_proven_before_the_death_is_proven_again(
     lab: Lab, tmp_path: Path, moment: tuple[str, str, int]
@@ -156,14 +156,14 @@ def test_what_was_proven_before_the_death_is_proven_again(
     assert lab.lw.run("expire", table, policy).state is DONE
     for path in lab.warehouse.rglob("*"):
         os.utime(path, (0, 0))
-    die(tmp_path, table, "reap", moment, policy)
-    due = {Path(each.path.removeprefix("file:")) for each in lab.lw.doomed(table, limit=100).files}
+    die(tmp_path, table, "purge", moment, policy)
+    due = {Path(each.path.removeprefix("file:")) for each in lab.lw.trash(table, limit=100).files}
     live = next(each for each in sorted(due) if each.suffix == ".parquet" and each.exists())
     copy = tmp_path / "cold" / live.relative_to(lab.warehouse)
     copy.write_bytes(copy.read_bytes()[:-1] + b"?")
-    run = lab.lw.run("reap", table, policy)
+    run = lab.lw.run("purge", table, policy)
     assert run.counters["files_held"] == 1 and str(copy) in run.reason and live.exists()
-    assert lab.lw.run("reap", table, policy).counters["files_erased"] == 1 and not live.exists()
+    assert lab.lw.run("purge", table, policy).counters["files_erased"] == 1 and not live.exists()
     head = lab.lw.view(table).current_snapshot_id
     for snapshot_id, expected in rows.items():
         where = table if snapshot_id == head else f"{cold}.db.events"

@@ -1,4 +1,4 @@
-"""kill -9 around every journaled step of expire and reap of a Paimon table, and between them.
+"""kill -9 around every journaled step of expire and purge of a Paimon table, and between them.
 
 After each death everything that is kept reads the same, the next runs say how the dead one ended and go on, and in the end
 the files are exactly those of runs that nobody killed.
@@ -17,9 +17,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakewarden.model.run import RunState
-from tests.crash.test_deleting import CHILD, EXPIRES, REAPS, Death, chosen
+from tests.crash.test_deleting import CHILD, EXPIRES, PURGES, Death, chosen
 from tests.support.paimon import PaimonLab, paimon_lab
-from tests.support.undisturbed import EXPIRE, REAP, Original, both
+from tests.support.undisturbed import EXPIRE, PURGE, Original, both
 from tests.support.witness import later
 
 pytestmark = pytest.mark.crash
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.crash
 # The same places; snapshots are dropped one by one instead of in a commit, and `make test` has the death after that.
 DEATHS = [
     replace(each, place="drop") if each.place == "expire-commit" else replace(each, always=False)
-    for each in (*EXPIRES, *REAPS)
+    for each in (*EXPIRES, *PURGES)
 ]
 
 
@@ -47,7 +47,7 @@ def kill_at(lab: PaimonLab, table: str, death: Death) -> None:
         "when": death.when,
         "nth": death.nth,
         "format": "paimon",
-        "policy": EXPIRE if death.job == "expire" else REAP,
+        "policy": EXPIRE if death.job == "expire" else PURGE,
     }
     command = [sys.executable, str(CHILD), json.dumps(told)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
@@ -58,7 +58,7 @@ def kill_at(lab: PaimonLab, table: str, death: Death) -> None:
 def test_a_killed_run(original: Original, death: Death) -> None:
     lab = original.lab
     with original.copied() as copy:
-        if death.job == "reap":
+        if death.job == "purge":
             assert lab.lw.run("expire", copy, EXPIRE).state is RunState.DONE
         kill_at(lab, copy, death)
         died = lab.lw.runs(copy)[0].id

@@ -73,7 +73,7 @@ DEATHS = [
     ),
     Death(Job.EXPIRE, DeletingStep.EXPIRING, {"snapshot_expiry_enabled": True, **EXPIRE}),
     Death(
-        Job.REAP,
+        Job.PURGE,
         DeletingStep.ERASING,
         {"delete_grace_hours": 0},
         always=True,
@@ -81,7 +81,7 @@ DEATHS = [
     ),
     Death(
         Job.SWEEP,
-        DeletingStep.DOOMING,
+        DeletingStep.TRASHING,
         {"orphan_sweep_enabled": True, "orphan_max_percent": 100, "orphan_grace_hours": 24},
     ),
     Death(
@@ -168,7 +168,7 @@ def prepared(lab: Lab, death: Death) -> str:
         os.utime(orphan, (time.time() - 864_000, time.time() - 864_000))
     for job in death.first:
         run(lab, table, job, **({"rewrite_min_input_files": 2} if job == "compact" else {}))
-    if death.job is Job.REAP:
+    if death.job is Job.PURGE:
         for path in lab.warehouse.rglob("*"):
             os.utime(path, (time.time() - 60, time.time() - 60))
     lab.lw.set_policy(table, {**OFF, **death.policy})

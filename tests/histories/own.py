@@ -47,16 +47,16 @@ def sweep(world: World, rng: Random, faults: bool = True) -> None:
     run_job(world, rng, "sweep", a_table(world, rng), policy, faults)
 
 
-def reap(world: World, rng: Random, faults: bool = True) -> None:
+def purge(world: World, rng: Random, faults: bool = True) -> None:
     policy = {"delete_grace_hours": rng.choice(HOURS), "orphan_grace_hours": 24}
     if faults and rng.random() < 0.2:
         world.fail_deletes = Random(rng.random())
-    run_job(world, rng, "reap", a_table(world, rng), policy, faults)
+    run_job(world, rng, "purge", a_table(world, rng), policy, faults)
 
 
-JOBS = {"expire": expire, "sweep": sweep, "reap": reap}
+JOBS = {"expire": expire, "sweep": sweep, "purge": purge}
 # So many gates a run that does something passes, about.
-MOMENTS = {"expire": 46, "sweep": 42, "reap": 110}
+MOMENTS = {"expire": 46, "sweep": 42, "purge": 110}
 
 
 def settings_of(job: str, policy: Mapping[str, Any]) -> Settings:
@@ -228,11 +228,11 @@ def load_begin(world: World, rng: Random) -> None:
 
 
 def load_dead(world: World, rng: Random) -> None:
-    """Files that left a table are to come back as a load; they may be doomed already."""
+    """Files that left a table are to come back as a load; they may be in the trash already."""
     table = a_table(world, rng)
     dead = [each for each in writers.dead(world) if each.endswith(".parquet")]
     if dead:
-        name = rng.choice(writers.rather_doomed(world, dead, rng))
+        name = rng.choice(writers.rather_trashed(world, dead, rng))
         load = world.process.lw.stage_begin(table.ref, "loader", paths=[respelled(name, rng)])
         world.loads[load.id] = Promise(table, None, files={name})
 
@@ -268,10 +268,10 @@ def _sync_loads(world: World) -> None:
 
 
 def restore(world: World, rng: Random) -> None:
-    """One file, what one run doomed, or everything."""
+    """One file, what one run trashed, or everything."""
     table = a_table(world, rng)
     lw = world.process.lw
-    found = lw.doomed(table.ref)
+    found = lw.trash(table.ref)
     way = rng.randrange(4)
     try:
         if way <= 1 and found.files:
@@ -285,7 +285,7 @@ def restore(world: World, rng: Random) -> None:
 
 
 def note_restored(world: World) -> None:
-    rows = world.database.ask("SELECT verdict_id, path FROM doomed WHERE state = 'restored'")
+    rows = world.database.ask("SELECT verdict_id, path FROM trash WHERE state = 'restored'")
     world.restored.update((verdict, plain(path)) for verdict, path in rows)
     world.told["files restored"] = len(world.restored)
 
@@ -338,10 +338,10 @@ OURS = {
     "forget": (forget, 1),
     "expire": (expire, 16),
     "sweep": (sweep, 8),
-    "reap": (reap, 14),
+    "purge": (purge, 14),
 }
 ALL = {**OTHERS, **OURS}
-# Commits that make a doomed file needed again: too late once a deletion has read the tables, as documented.
+# Commits that make a trashed file needed again: too late once a deletion has read the tables, as documented.
 LATE = {"re-add", "overwrite", "revert", "write done", "borrow", "load dead"}
 TURNS = [each for each in ALL if each not in ("restart", "forget")]
 # Between a mark and its deletion.
@@ -361,7 +361,7 @@ MEANWHILE = [
 OFTEN = {
     "expire": ["pin"] * 12 + ["make ref"] * 4 + ["rollback"] * 4 + ["re-add"] * 3 + ["take over"] * 6,
     "sweep": ["re-add"] * 4 + ["write along"] * 4 + ["load begin"] * 4 + ["take over"] * 4,
-    "reap": ["restore"] * 10 + ["re-add"] * 4 + ["take over"] * 10,
+    "purge": ["restore"] * 10 + ["re-add"] * 4 + ["take over"] * 10,
 }
 
 
@@ -371,7 +371,7 @@ def perform(world: World, name: str, rng: Random, nested: bool = False) -> None:
     world.arrive(rng)
     do: Any = ALL[name][0]
     try:
-        if nested and name in ("expire", "sweep", "reap", "load adopt"):
+        if nested and name in ("expire", "sweep", "purge", "load adopt"):
             do(world, rng, faults=False)
         else:
             do(world, rng)

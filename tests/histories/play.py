@@ -29,11 +29,11 @@ from tests.histories.process import Database
 from tests.histories.world import Violated, World
 from tests.histories.writers import claim_folder, move_metadata_out
 
-# The whole of a table expires, and everything that is left over is swept and reaped.
+# The whole of a table expires, and everything that is left over is swept and purged.
 EVERYTHING: Mapping[str, Mapping[str, object]] = {
     "expire": {"snapshot_retention_hours": 0, "snapshot_min_retained": 1},
     "sweep": {"orphan_grace_hours": 24, "orphan_max_percent": 100},
-    "reap": {"delete_grace_hours": 24, "orphan_grace_hours": 24},
+    "purge": {"delete_grace_hours": 24, "orphan_grace_hours": 24},
 }
 # Before it begins, a table has a past.
 PROLOGUE = ["append", "remove", "rewrite", "rewrite", "row delta", "stage", "make ref", "stray", "statistics"]
@@ -66,8 +66,8 @@ class History:
         for name in rng.choices(names, weights, k=rng.randrange(6, 14)):
             chosen.append(name)
             if name in ("expire", "sweep") and rng.random() < 0.7:
-                # Marked, a grace later reaped, and something in between.
-                chosen += [rng.choice(own.MEANWHILE), "a day", rng.choice(own.MEANWHILE), "reap"]
+                # Marked, a grace later purged, and something in between.
+                chosen += [rng.choice(own.MEANWHILE), "a day", rng.choice(own.MEANWHILE), "purge"]
         return cls(seed, tuple(Step(name, rng.getrandbits(32)) for name in chosen))
 
     def __str__(self) -> str:
@@ -211,8 +211,8 @@ def settle(world: World, rng: Random) -> None:
     release(world, rng)
     for _ in range(3):
         world.clock.moment += timedelta(days=8)
-        for job in ("reap", "expire", "sweep", "reap"):
-            if job == "reap":
+        for job in ("purge", "expire", "sweep", "purge"):
+            if job == "purge":
                 world.clock.moment += timedelta(hours=25)
             for table in world.tables:
                 finish(world, rng, job, table)
@@ -282,11 +282,11 @@ def check_end(world: World) -> None:
     ask = world.database.ask
     if ask("SELECT id FROM runs WHERE ended_at IS NULL AND job != 'adopt'"):
         raise Violated("a run is open though every job ran to its end")
-    if ask("SELECT path FROM doomed WHERE state = 'erasing'"):
+    if ask("SELECT path FROM trash WHERE state = 'erasing'"):
         raise Violated("a file is being deleted by nobody")
     if ask("SELECT id FROM verdicts WHERE state = 'pending' AND cause = 'expire'"):
         raise Violated("a verdict was never settled")
-    rows = ask("SELECT verdict_id, path, state, note FROM doomed")
+    rows = ask("SELECT verdict_id, path, state, note FROM trash")
     ended = {(verdict, plain(path)): (state, note) for verdict, path, state, note in rows}
     if len(ended) != len(rows):
         raise Violated("a file is twice under one verdict")

@@ -25,12 +25,12 @@ from lakewarden.deletion.holds import Holds
 from lakewarden.deletion.lake_index import Neighbours
 from lakewarden.deletion.proof import Proof
 from lakewarden.jobs.expire import execute as expiring
-from lakewarden.jobs.purge import execute as reaping
+from lakewarden.jobs.purge import execute as purging
 from lakewarden.model.run import Owner
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
-from lakewarden.state.schema import doomed
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.schema import trashed
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import Verdict
 from tests.histories.play import History, Stage, failing, shortened
 from tests.histories.world import Violated
@@ -106,22 +106,22 @@ def blind_holds() -> list[Any]:
 def blind_to_change() -> list[Any]:
     return [
         patch.object(
-            reaping, "_may_differ", lambda batch, now: pa.array([False] * batch.num_rows, pa.bool_())
+            purging, "_may_differ", lambda batch, now: pa.array([False] * batch.num_rows, pa.bool_())
         )
     ]
 
 
 def deaf_to_restore() -> list[Any]:
     """A file that is restored after it was proven is deleted all the same."""
-    real = DoomedFiles.begin_erasing
+    real = TrashedFiles.begin_erasing
 
-    def begin(self: DoomedFiles, ids: Sequence[int], run: str, owner: Owner, now: datetime) -> list[int]:
+    def begin(self: TrashedFiles, ids: Sequence[int], run: str, owner: Owner, now: datetime) -> list[int]:
         with self._state.write() as connection:
-            again = update(doomed).where(doomed.c.id.in_(ids), doomed.c.state == "restored")
-            connection.execute(again.values(state="doomed"))
+            again = update(trashed).where(trashed.c.id.in_(ids), trashed.c.state == "restored")
+            connection.execute(again.values(state="trashed"))
         return real(self, ids, run, owner, now)
 
-    return [patch.object(DoomedFiles, "begin_erasing", begin)]
+    return [patch.object(TrashedFiles, "begin_erasing", begin)]
 
 
 def alone() -> list[Any]:
@@ -136,15 +136,15 @@ def alone() -> list[Any]:
 
 def hasty() -> list[Any]:
     """The grace is not waited for."""
-    real = DoomedFiles.due
+    real = TrashedFiles.due
 
-    def due(self: DoomedFiles, uuid: str, graces: dict[str, timedelta], now: datetime) -> Any:
+    def due(self: TrashedFiles, uuid: str, graces: dict[str, timedelta], now: datetime) -> Any:
         return real(self, uuid, dict.fromkeys(graces, timedelta(0)), now)
 
     def due_at(verdict: Verdict, policy: Policy) -> datetime | None:
-        return verdict.doomed_at
+        return verdict.trashed_at
 
-    return [patch.object(DoomedFiles, "due", due), patch("lakewarden.jobs.purge.plan.due_at", due_at)]
+    return [patch.object(TrashedFiles, "due", due), patch("lakewarden.jobs.purge.plan.due_at", due_at)]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def stage() -> Iterator[Stage]:
 
 
 def replaced(stage: Stage) -> tuple[World, Table, str]:
-    """A table of which one file was replaced, and the snapshot that named it expired: the file waits for reap."""
+    """A table of which one file was replaced, and the snapshot that named it expired: the file waits for purge."""
     rng = Random(1)
     world = stage.world = World(stage.folder, stage.database, rng)
     table = world.add_table("lake", "first", rng)
@@ -44,7 +44,7 @@ def replaced(stage: Stage) -> tuple[World, Table, str]:
     world.clock.moment += timedelta(hours=1)
     run(world, table, "expire")
     world.clock.moment += timedelta(hours=25)
-    assert states(world)[gone] == "doomed"
+    assert states(world)[gone] == "trashed"
     return world, table, gone
 
 
@@ -54,7 +54,7 @@ def run(world: World, table: Table, job: str) -> Any:
 
 
 def states(world: World) -> dict[str, str]:
-    return {plain(path): state for path, state in world.database.ask("SELECT path, state FROM doomed")}
+    return {plain(path): state for path, state in world.database.ask("SELECT path, state FROM trash")}
 
 
 def test_a_store_that_shows_nothing_is_not_believed(stage: Stage) -> None:
@@ -71,10 +71,10 @@ def test_a_store_that_shows_nothing_is_not_believed(stage: Stage) -> None:
         patch.object(Objects, "look", unmounted),
         pytest.raises(Unreachable, match="metadata file is not there"),
     ):
-        run(world, table, "reap")
+        run(world, table, "purge")
     assert states(world) == before
     away.rename(table.folder)
-    assert run(world, table, "reap").state is RunState.DONE
+    assert run(world, table, "purge").state is RunState.DONE
     assert states(world)[gone] == "erased" and not Path(gone).exists()
 
 
@@ -83,5 +83,5 @@ def test_a_file_that_is_added_again_while_it_waits_is_kept(stage: Stage) -> None
     rng = Random(2)
     table.append([file_on_disk(gone)], rng)
     world.committed()
-    assert run(world, table, "reap").state is RunState.DONE
+    assert run(world, table, "purge").state is RunState.DONE
     assert states(world)[gone] == "kept" and Path(gone).exists()

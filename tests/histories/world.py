@@ -136,7 +136,7 @@ class World:
             self.proving = False
         self.process.gates.at()
         if name.startswith("tables"):
-            self.proving = self.settings.job == "reap"
+            self.proving = self.settings.job == "purge"
 
     def expiring(self, table: Table, ids: set[int], refs: Mapping[str, int]) -> None:
         """May these snapshots and refs leave? Judged at the very moment of the commit."""
@@ -222,23 +222,23 @@ class World:
 
     def _check_verdict(self, path: str, name: str, now: datetime) -> str:
         rows = self.database.ask(
-            "SELECT v.id, v.state, v.cause, v.doomed_at, v.made_at FROM doomed d JOIN verdicts v ON v.id = d.verdict_id "
+            "SELECT v.id, v.state, v.cause, v.trashed_at, v.made_at FROM trash d JOIN verdicts v ON v.id = d.verdict_id "
             "WHERE d.state = 'erasing' AND d.path = ?",
             path,
         )
         if len(rows) != 1:
             raise Violated(f"{name} is deleted under {len(rows)} verdicts")
-        verdict, state, cause, doomed_at, made_at = rows[0]
-        since = moment(doomed_at)
+        verdict, state, cause, trashed_at, made_at = rows[0]
+        since = moment(trashed_at)
         grace = self.settings.orphan_grace if cause == "failed-load" else self.settings.grace
         if state != "active" or since is None or since + grace > now:
-            raise Violated(f"{name} is deleted at {now}, doomed {since} by {cause} ({state}), grace {grace}")
+            raise Violated(f"{name} is deleted at {now}, trashed {since} by {cause} ({state}), grace {grace}")
         if name in self.expired_at and self.expired_at[name] + grace > now:
             raise Violated(
                 f"{name} is deleted at {now}, a snapshot needed it until {self.expired_at[name]}, grace {grace}"
             )
         if self.disk.written[name] > since:
-            raise Violated(f"{name} is deleted, it was written after it was doomed")
+            raise Violated(f"{name} is deleted, it was written after it was trashed")
         if cause == "sweep" and self.disk.written[name] > (moment(made_at) or since) - HARD_FLOOR:
             raise Violated(f"{name} is deleted, it was young when it was swept")
         if (verdict, name) in self.restored:

@@ -132,7 +132,7 @@ def re_add(world: World, rng: Random) -> None:
     gone = [name for name in known if name not in here and name not in world.untouchable]
     if not gone:
         return
-    name = rng.choice(rather_doomed(world, gone, rng))
+    name = rng.choice(rather_trashed(world, gone, rng))
     needed = name in world.needed()
     if not world.disk.has(name) or (not needed and rng.random() < 0.3):
         world.disk.write(name, b"y" * rng.randrange(1, 9))
@@ -143,7 +143,7 @@ def overwrite(world: World, rng: Random) -> None:
     """A file that nobody needs is written anew under its name, and not committed."""
     found = dead(world)
     if found:
-        world.disk.write(rng.choice(rather_doomed(world, found, rng)), b"z" * rng.randrange(1, 9))
+        world.disk.write(rng.choice(rather_trashed(world, found, rng)), b"z" * rng.randrange(1, 9))
 
 
 def dead(world: World) -> list[str]:
@@ -153,10 +153,10 @@ def dead(world: World) -> list[str]:
     return [each for each in unneeded if each not in world.untouchable and world.disk.has(each)]
 
 
-def rather_doomed(world: World, names: list[str], rng: Random) -> list[str]:
+def rather_trashed(world: World, names: list[str], rng: Random) -> list[str]:
     """Those among the names that wait for their deletion: there a change matters most."""
     waiting = {
-        plain(path) for (path,) in world.database.ask("SELECT path FROM doomed WHERE state = 'doomed'")
+        plain(path) for (path,) in world.database.ask("SELECT path FROM trash WHERE state = 'trashed'")
     }
     found = [each for each in names if each in waiting]
     return found if found and rng.random() < 0.7 else names

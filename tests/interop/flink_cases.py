@@ -136,7 +136,7 @@ def judge(query: Callable[[str], tuple[Any, ...]], catalog: str) -> None:
 
 def worked(beside: Lake) -> str:
     """What was done; a case in which nothing was compacted, expired or deleted judges nothing."""
-    idle = [job for job in ("compact", "expire", "reap") if not beside.counts.get(job)]
+    idle = [job for job in ("compact", "expire", "purge") if not beside.counts.get(job)]
     assert not idle, f"{', '.join(idle)} never had work: {beside.done}"
     return beside.done
 
@@ -171,7 +171,7 @@ def iceberg_case(spark: SparkSession, running: Flink, folder: Path, location: st
         judge(beside.row, beside.catalog)
         batch = streams.session(**{"execution.runtime-mode": "batch"})
         judge(lambda query: tuple(batch.run(query)[0]), "flink")
-        assert not orphan.exists(), "an old orphan is still there after sweep and reap"
+        assert not orphan.exists(), "an old orphan is still there after sweep and purge"
         return worked(beside)
 
 

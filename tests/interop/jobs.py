@@ -17,9 +17,9 @@ STEPS: Sequence[Step] = (
     ("compact-deletes", "compact-deletes", {}),
     ("rewrite-manifests", "rewrite-manifests", {}),
     ("expire", "expire", {}),
-    ("reap", "reap", {}),
+    ("purge", "purge", {}),
     ("sweep", "sweep", {}),
-    ("reap after sweep", "reap", {}),
+    ("purge after sweep", "purge", {}),
 )
 # These always have work here; one that had none would judge nothing.
 MUST_WORK = ("compact", "compact-deletes", "rewrite-manifests", "expire", "sweep")
@@ -38,5 +38,5 @@ def through_every_job(
         after = digest()
         assert after == before, f"after {name} the judge sees {after}, before {before}"
         assert job not in MUST_WORK or run.state is RunState.DONE, f"{name} had nothing to do: {run.reason}"
-    assert not orphan.exists(), "an old orphan is still there after sweep and reap"
+    assert not orphan.exists(), "an old orphan is still there after sweep and purge"
     return f"{len(STEPS)} jobs, equal after each"

@@ -18,7 +18,7 @@ from lakewarden.model.location import local_path, split_url
 from lakewarden.model.run import Run, RunState
 from tests.support.spark import add_catalog, remove_catalog
 
-# Every file is a candidate, every snapshot that nothing holds expires, and what is doomed is deleted at once.
+# Every file is a candidate, every snapshot that nothing holds expires, and what is in the trash is deleted at once.
 EAGER: Mapping[str, object] = {
     "rewrite_min_input_files": 2,
     "delete_compaction_min_deletes": 1,
@@ -28,8 +28,8 @@ EAGER: Mapping[str, object] = {
     "delete_grace_hours": 0,
     "orphan_grace_hours": 24,
 }
-PASS = ("compact-deletes", "compact", "rewrite-manifests", "expire", "reap", "sweep", "reap")
-DELETING = ("expire", "reap", "sweep", "reap")
+PASS = ("compact-deletes", "compact", "rewrite-manifests", "expire", "purge", "sweep", "purge")
+DELETING = ("expire", "purge", "sweep", "purge")
 FINE = (RunState.DONE, RunState.NOTHING_TO_DO)
 # Beside a writer that commits every second a run may lose the race, whole or in part. It may not do more than that.
 FINE_BESIDE = (*FINE, RunState.LOST_RACE, RunState.PARTIAL)

@@ -100,9 +100,9 @@ def run(report: Report, spark: SparkSession, folder: Path) -> None:
                 made_by_another_client(spark, properties)
                 assert f"{beside.catalog}.later.made" in [str(each) for each in beside.lw.tables()]
                 assert beside.run("compact", f"{beside.catalog}.later.made").state is RunState.NOTHING_TO_DO
-                for job in ("expire", "sweep", "reap"):
+                for job in ("expire", "sweep", "purge"):
                     refused(beside, job, table)
                 assert beside.digest(table) == before
                 result.text = (
-                    "compact and sort equal; expire, sweep, reap refused; a later namespace is found"
+                    "compact and sort equal; expire, sweep, purge refused; a later namespace is found"
                 )

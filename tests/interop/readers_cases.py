@@ -78,7 +78,7 @@ def judged(spark: SparkSession, beside: Lake, where: Place, judges: list[Judge],
         assert beside.digest(table) == spark_before, f"Spark sees other rows after {name}"
         for judge in judges:
             _look(judge, where, version, name, before=False)
-    assert not orphan.exists(), "an old orphan is still there after sweep and reap"
+    assert not orphan.exists(), "an old orphan is still there after sweep and purge"
 
 
 def _look(judge: Judge, where: Place, version: int, step: str, before: bool) -> None:

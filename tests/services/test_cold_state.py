@@ -12,11 +12,11 @@ from lakewarden.state import database
 from lakewarden.state.cold_files import ColdFile, ColdFiles
 from lakewarden.state.cold_snapshots import ColdSnapshots
 from lakewarden.state.database import State, migrate
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import FileState
 from lakewarden.state.trash_restore import take_back
-from tests.services.test_doomed_state import ME, start
 from tests.services.test_state import to_revision
+from tests.services.test_trashed_state import ME, start
 
 pytestmark = pytest.mark.services
 
@@ -71,15 +71,15 @@ def test_when_a_snapshot_came_and_left(state: State) -> None:
 
 
 def test_of_a_delete_and_a_taking_back_one_gets_the_file(state: State) -> None:
-    files = DoomedFiles(state)
+    files = TrashedFiles(state)
     paths = [f"s3://b/{number}" for number in range(MANY)]
     size = len(paths)
     marked = pa.table(
         {"path": paths, "kind": ["data"] * size, "size": [1] * size, "stamp": pa.nulls(size, pa.string())}
     )
-    files.doom("v1", "cold.db.t", "cu", "cold-retention", "why", marked, {}, NOW)
+    files.trash("v1", "cold.db.t", "cu", "cold-retention", "why", marked, {}, NOW)
     files.enforce("v1", NOW)
-    run = start(state, "reap-1", table="cold.db.t")
+    run = start(state, "purge-1", table="cold.db.t")
     (page,) = files.due("cu", {"cold-retention": timedelta(0)}, NOW)
     first = page["id"].to_pylist()[:2]
     assert files.begin_erasing(first, run, ME, NOW) == first

@@ -110,7 +110,7 @@ def test_a_run_tells_how_far_it_is_until_it_ends(running: Running, ana: httpx.Cl
     ("path", "status", "error"),
     [
         ("/tables/lake.db.nosuch", 404, "NoSuchTable"),
-        ("/tables/other.db.events/doomed", 404, "NoSuchTable"),
+        ("/tables/other.db.events/trash", 404, "NoSuchTable"),
         ("/tables/events", 400, "UsageError"),
         ("/runs/nosuch", 404, "UsageError"),
         ("/requests/nosuch", 404, "UsageError"),

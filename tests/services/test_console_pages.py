@@ -21,7 +21,7 @@ from lakewarden.state.process import current_owner
 from lakewarden.state.run_progress import Moment, RunProgress
 from lakewarden.state.schedule import PASS, SEEN, Standing, Standings
 from lakewarden.state.schema import homes
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from tests.support.browser import PHONE, WIDE, chromium, page, widest
 from tests.support.console import OPERATE, READ, TABLE, Running, console, end_run, see
 
@@ -90,7 +90,7 @@ def fill(warden: Lakewarden) -> None:
     warden.suspend(OTHER, "the store says no <b>403</b>", "worker")
     Standings(warden.state).put(Standing(TABLE, PASS, now, now, "done"))
     begin(warden)
-    doom(warden)
+    trash(warden)
 
 
 def look(table: str, score: int, inputs: str = "") -> TableHealth:
@@ -115,7 +115,7 @@ def look(table: str, score: int, inputs: str = "") -> TableHealth:
 
 
 def begin(warden: Lakewarden) -> None:
-    plan = {"reason": "12 files → 1", "actions": [{"action": "rewrite-files", "partition": "day=2026-11-16", "input_files": 12, "output_files": 1, "input_bytes": 4096, "rows": 7, "reason": "small"}], "spared": [{"what": "file", "count": 3, "bytes": 9, "reason": "large enough"}]}  # fmt: skip
+    plan = {"reason": "12 files → 1", "actions": [{"action": "rewrite-files", "partition": "day=2026-11-16", "input_files": 12, "output_files": 1, "input_bytes": 4096, "rows": 7, "reason": "small"}], "skipped": [{"what": "file", "count": 3, "bytes": 9, "reason": "large enough"}]}  # fmt: skip
     warden.journal.start(run_id="run-1", table=TABLE, job="compact", owner=current_owner(), trigger=warden._trigger(None), plan=plan, policy={}, now=clock.now())  # fmt: skip
     say(warden, 25)
 
@@ -126,7 +126,7 @@ def say(warden: Lakewarden, done: int) -> None:
     )
 
 
-def doom(warden: Lakewarden) -> None:
+def trash(warden: Lakewarden) -> None:
     paths = [f"/wh/{TABLE}/data/{name}.parquet" for name in "abc"]
     rows = pa.table(
         {
@@ -136,8 +136,8 @@ def doom(warden: Lakewarden) -> None:
             "stamp": pa.array([None] * 3, pa.string()),
         }
     )
-    files, now = DoomedFiles(warden.state), clock.now()
-    files.doom("expire-1", TABLE, f"uuid-{TABLE}", "expire", "expired 3 snapshots", rows, {}, now)
+    files, now = TrashedFiles(warden.state), clock.now()
+    files.trash("expire-1", TABLE, f"uuid-{TABLE}", "expire", "expired 3 snapshots", rows, {}, now)
     files.enforce("expire-1", now)
 
 
@@ -280,17 +280,17 @@ def test_a_policy_is_changed_and_a_wrong_value_is_said_where_it_was_typed(
     assert running.warden.policy(TABLE)["snapshot_retention_hours"] == 720
 
 
-def test_a_doomed_file_is_restored_and_then_all(ana: Page, running: Running) -> None:
+def test_a_trashed_file_is_restored_and_then_all(ana: Page, running: Running) -> None:
     ana.goto(f"/tables/{TABLE}")
-    doomed = ana.locator("#doomed")
-    expect(doomed).to_contain_text("not before in")
-    doomed.get_by_text("the first 3 of the files").click()
-    doomed.get_by_role("button", name=f"Restore /wh/{TABLE}/data/b.parquet").click()
+    trashed = ana.locator("#trashed")
+    expect(trashed).to_contain_text("not before in")
+    trashed.get_by_text("the first 3 of the files").click()
+    trashed.get_by_role("button", name=f"Restore /wh/{TABLE}/data/b.parquet").click()
     expect(ana.get_by_role("status").first).to_contain_text("1 file (2.0 MB) restored")
-    assert len(running.warden.doomed(TABLE).files) == 2
+    assert len(running.warden.trash(TABLE).files) == 2
     ana.get_by_role("button", name="Restore all 2").click()
-    expect(ana.locator("#doomed")).to_contain_text("No file is doomed")
-    assert running.warden.doomed(TABLE).files == ()
+    expect(ana.locator("#trashed")).to_contain_text("No file is in the trash")
+    assert running.warden.trash(TABLE).files == ()
 
 
 def test_a_table_is_resumed_and_suspended_with_a_reason(ana: Page, running: Running) -> None:
@@ -352,24 +352,24 @@ def test_pages_work_without_scripts(browser: Browser, running: Running) -> None:
 
 def test_a_runs_page_tells_what_that_run_deleted(running: Running) -> None:
     state, now = running.warden.state, clock.now()
-    for run_id, count in (("reap-old", 3), ("reap-new", 520)):
-        files, owner = DoomedFiles(state), current_owner()
+    for run_id, count in (("purge-old", 3), ("purge-new", 520)):
+        files, owner = TrashedFiles(state), current_owner()
         paths = [f"/wh/{run_id}/{each}.parquet" for each in range(count)]
         columns = {"path": paths, "kind": ["data"] * count, "size": [10] * count}
         table = pa.table({**columns, "stamp": pa.array([None] * count, pa.string())})
-        files.doom(f"doom-{run_id}", TABLE, f"uuid-{TABLE}", "expire", "expired", table, {}, now)
-        files.enforce(f"doom-{run_id}", now)
+        files.trash(f"trash-{run_id}", TABLE, f"uuid-{TABLE}", "expire", "expired", table, {}, now)
+        files.enforce(f"trash-{run_id}", now)
         running.warden.journal.start(
-            run_id=run_id, table=TABLE, job="reap", owner=owner, trigger=Trigger(), plan={}, policy={}, now=now
+            run_id=run_id, table=TABLE, job="purge", owner=owner, trigger=Trigger(), plan={}, policy={}, now=now
         )  # fmt: skip
         due = files.due(f"uuid-{TABLE}", {"expire": timedelta(0)}, now)
-        ids = [row["id"] for each in due for row in each.to_pylist() if row["verdict"] == f"doom-{run_id}"]
+        ids = [row["id"] for each in due for row in each.to_pylist() if row["verdict"] == f"trash-{run_id}"]
         files.finish_erasing(run_id, now, erased=files.begin_erasing(ids, run_id, owner, now))
         running.warden.journal.finish(run_id, RunState.DONE, "", {}, (), now)
     with running.browser() as ana:
-        assert "3 files deleted by this run<" in ana.get("/runs/reap-old").text
-        assert "520 files deleted by this run, the newest 100" in ana.get("/runs/reap-new").text
-        old, new = (ana.get(f"/runs/reap-{each}.json").json() for each in ("old", "new"))
+        assert "3 files deleted by this run<" in ana.get("/runs/purge-old").text
+        assert "520 files deleted by this run, the newest 100" in ana.get("/runs/purge-new").text
+        old, new = (ana.get(f"/runs/purge-{each}.json").json() for each in ("old", "new"))
     assert (old["deleted"], len(old["receipts"])) == (3, 3)
     assert (new["deleted"], len(new["receipts"])) == (520, 500)
 

@@ -1,4 +1,4 @@
-"""expire, sweep and reap when what they stand on fails: the state database, the store, the catalog.
+"""expire, sweep and purge when what they stand on fails: the state database, the store, the catalog.
 
 A run completes, or ends with the reason. The next one, once things answer again, settles it and goes on; nothing that
 anyone can read is lost, and every file that is gone has one receipt.
@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 
 from lakewarden import Lakewarden, clock
 from lakewarden.errors import Busy, LakewardenError, Unreachable
-from lakewarden.jobs.purge import execute as reaping
+from lakewarden.jobs.purge import execute as purging
 from lakewarden.jobs.run_context import DeletingStep
 from lakewarden.model.run import Job, Owner, RunState
 from lakewarden.state.database import State
@@ -58,15 +58,15 @@ def lab(spark: SparkSession, tmp_path: Path) -> Iterator[Lab]:
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reaping, "LOCAL_BATCH", 3)
-    monkeypatch.setattr(reaping, "REMOTE_BATCH", 3)
+    monkeypatch.setattr(purging, "LOCAL_BATCH", 3)
+    monkeypatch.setattr(purging, "REMOTE_BATCH", 3)
 
 
 # ------------------------------------------------------------ something for each job to do
 
 
 def work_for(job: str, witness: Witness) -> None:
-    """So that the job has something to do once more; for reap, seven files that a sweep has doomed."""
+    """So that the job has something to do once more; for purge, seven files that a sweep has trashed."""
     lab, table = witness.lab, witness.table
     if job == Job.EXPIRE:
         empty_commit(lab, table)
@@ -77,13 +77,13 @@ def work_for(job: str, witness: Witness) -> None:
             path = folder / f"orphan-{number}.parquet"
             path.write_bytes(b"x")
             os.utime(path, (time.time() - OLD, time.time() - OLD))
-    if job == Job.REAP:
+    if job == Job.PURGE:
         run(lab, table, "sweep")
     witness.look_at_files()
 
 
 def empty_commit(lab: Lab, table: str) -> None:
-    """A snapshot that differs from the last one in nothing but its manifest list, which the last one's expiry dooms."""
+    """A snapshot that differs from the last one in nothing but its manifest list, which the last one's expiry trashes."""
     loaded = lab.spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
         lab.spark._jsparkSession, table
     )
@@ -106,11 +106,11 @@ def goes_on(job: str, witness: Witness, marked: set[str]) -> None:
     lab, table = witness.lab, witness.table
     receipts = set(witness.files(FileState.ERASED, FileState.MISSING))
     gone = witness.seen - witness.stored() - receipts
-    assert gone <= (marked if job == Job.REAP else set())
+    assert gone <= (marked if job == Job.PURGE else set())
     run(lab, table, job)
     witness.nothing_open()
-    if job == Job.REAP:
-        assert lab.doomed(table) == set() and not marked & witness.stored()
+    if job == Job.PURGE:
+        assert lab.trash(table) == set() and not marked & witness.stored()
     if job == Job.EXPIRE:
         assert len(lab.lw.view(table).snapshots) == 1
     witness.told_truly(job)
@@ -160,7 +160,7 @@ OUTAGES = [
 ]
 
 
-@pytest.mark.parametrize("job", [Job.EXPIRE, Job.SWEEP, Job.REAP])
+@pytest.mark.parametrize("job", [Job.EXPIRE, Job.SWEEP, Job.PURGE])
 @pytest.mark.parametrize(("how", "stays"), OUTAGES)
 def test_every_write_of_the_state_may_fail(lab: Lab, job: Job, how: str, stays: bool) -> None:
     witness = Witness(lab, lab.messy(files=1, days=1, rows=5))
@@ -168,7 +168,7 @@ def test_every_write_of_the_state_may_fail(lab: Lab, job: Job, how: str, stays: 
     while failing.writes >= nth:
         nth += 1
         work_for(job, witness)
-        marked = lab.doomed(witness.table)
+        marked = lab.trash(witness.table)
         with Failing(nth, how, stays) as failing:
             try_to(job, lab, witness.table)
         goes_on(job, witness, marked)
@@ -177,7 +177,7 @@ def test_every_write_of_the_state_may_fail(lab: Lab, job: Job, how: str, stays: 
 
 
 def test_a_full_disk_under_the_state(lab: Lab) -> None:
-    """SQLite can take no page more: nothing of what is doomed counts, and nothing is expired."""
+    """SQLite can take no page more: nothing of what is in the trash counts, and nothing is expired."""
     witness = Witness(lab, lab.messy(files=3, days=1, rows=5))
     real = State.write
 
@@ -191,12 +191,12 @@ def test_a_full_disk_under_the_state(lab: Lab) -> None:
 
     with patch.object(State, "write", full), pytest.raises(Unreachable, match="full"):
         lab.lw.run("expire", witness.table, wanted("expire"))
-    assert len(witness.snapshots()) == 3 and not lab.doomed(witness.table)
+    assert len(witness.snapshots()) == 3 and not lab.trash(witness.table)
     goes_on("expire", witness, set())
     witness.converges()
 
 
-@pytest.mark.parametrize("job", [Job.EXPIRE, Job.REAP])
+@pytest.mark.parametrize("job", [Job.EXPIRE, Job.PURGE])
 def test_a_postgresql_that_dies_and_comes_back(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Job
 ) -> None:
@@ -209,7 +209,7 @@ def test_a_postgresql_that_dies_and_comes_back(
             (DeletingStep.EXPIRING,) if job is Job.EXPIRE else (DeletingStep.ERASING, DeletingStep.ERASED)
         ):
             work_for(job, witness)
-            marked = lab.doomed(witness.table)
+            marked = lab.trash(witness.table)
             with dies_before(monkeypatch, server, step), pytest.raises(Unreachable, match="state database"):
                 lw.run(job, witness.table, wanted(job))
             server.start()
@@ -257,14 +257,14 @@ TROUBLES = [Trouble("busy", _busy), Trouble("cut", _cut)]
 
 
 # Requests of a run after which the store fails: a sweep and an expiry of a small table need few.
-FROM = {Job.EXPIRE: (1, 2), Job.SWEEP: (1, 2), Job.REAP: (1, 3, 5)}
+FROM = {Job.EXPIRE: (1, 2), Job.SWEEP: (1, 2), Job.PURGE: (1, 3, 5)}
 
 
 def calm(faults: Faults) -> None:
     faults.busy_from = faults.cut_from = faults.cut_after = faults.break_deletes = 0
 
 
-@pytest.mark.parametrize("job", [Job.EXPIRE, Job.SWEEP, Job.REAP])
+@pytest.mark.parametrize("job", [Job.EXPIRE, Job.SWEEP, Job.PURGE])
 def test_a_store_that_fails_in_the_middle(spark: SparkSession, s3: S3, tmp_path: Path, job: Job) -> None:
     """From the first request of a run on, from the third, and so on; then it answers again."""
     bucket = s3.bucket()
@@ -272,8 +272,8 @@ def test_a_store_that_fails_in_the_middle(spark: SparkSession, s3: S3, tmp_path:
         witness = Witness(lab, lab.messy(files=1, days=1, rows=5), s3.io())
         for trouble in TROUBLES:
             for nth in FROM[job]:
-                doomed_or_due(job, lab, witness, bucket)
-                marked = lab.doomed(witness.table)
+                trashed_or_due(job, lab, witness, bucket)
+                marked = lab.trash(witness.table)
                 trouble.set(faults, nth)
                 with later(days=10), through(faults):
                     try_to(job, lab, witness.table)
@@ -292,14 +292,14 @@ def through(faults: Faults) -> Iterator[None]:
         yield
 
 
-def doomed_or_due(job: str, lab: Lab, witness: Witness, bucket: Bucket) -> None:
+def trashed_or_due(job: str, lab: Lab, witness: Witness, bucket: Bucket) -> None:
     """Work for the job on a store; a day's clock ahead, because nobody can make an object older than it is."""
     if job == Job.EXPIRE:
         empty_commit(lab, witness.table)
     else:
         for number in range(5):
             bucket.put(f"wh/db/events/data/orphan-{secrets.token_hex(4)}-{number}.parquet")
-    if job == Job.REAP:
+    if job == Job.PURGE:
         with later(days=10):
             run(lab, witness.table, "sweep")
     witness.look_at_files()
@@ -310,17 +310,17 @@ def test_answers_to_deletions_that_end_in_the_middle(spark: SparkSession, s3: S3
     bucket = s3.bucket()
     with proxy(s3.port) as faults, new_lab(spark, bucket, tmp_path) as lab:
         witness = Witness(lab, lab.messy(files=1, days=1, rows=5), s3.io())
-        doomed_or_due(Job.REAP, lab, witness, bucket)
-        marked = lab.doomed(witness.table)
+        trashed_or_due(Job.PURGE, lab, witness, bucket)
+        marked = lab.trash(witness.table)
         faults.break_deletes = 1000
         with later(days=10), through(faults):
-            done = lab.lw.run("reap", witness.table, wanted("reap"))
+            done = lab.lw.run("purge", witness.table, wanted("purge"))
         assert done.state is RunState.PARTIAL and done.counters["files_failed"] == len(marked)
         assert lab.lw.receipts(witness.table) == ()
         assert not marked & witness.stored()
         calm(faults)
         with later(days=10):
-            done = run(lab, witness.table, "reap")
+            done = run(lab, witness.table, "purge")
         assert done.counters["files_missing"] == len(marked)
         witness.nothing_lost()
 
@@ -351,12 +351,12 @@ def test_a_catalog_that_dies_around_the_commit_of_an_expiry(
         calm(faults)
         assert len(witness.snapshots()) == (1 if happened else 3)
         witness.nothing_lost()
-        run(lab, witness.table, "reap")  # what the first expiry doomed, and nothing of what is undecided
+        run(lab, witness.table, "purge")  # what the first expiry trashed, and nothing of what is undecided
         witness.nothing_lost()
 
         again = run(lab, witness.table, "expire")
         assert again.state is (RunState.NOTHING_TO_DO if happened else RunState.DONE)
-        run(lab, witness.table, "reap")
+        run(lab, witness.table, "purge")
         with later(minutes=11):
             run(lab, witness.table, "expire")
         found = lw.run_by_id(undecided.id)[0]
@@ -413,7 +413,7 @@ def dying(
 # ------------------------------------------------------------ two at once
 
 
-@pytest.mark.parametrize("job", [Job.EXPIRE, Job.SWEEP, Job.REAP])
+@pytest.mark.parametrize("job", [Job.EXPIRE, Job.SWEEP, Job.PURGE])
 def test_two_workers_on_one_table(lab: Lab, job: Job) -> None:
     """One is busy, or they take turns; nothing is done twice."""
     witness = Witness(lab, lab.messy(files=2, days=1, rows=5))
@@ -422,14 +422,14 @@ def test_two_workers_on_one_table(lab: Lab, job: Job) -> None:
         _ = first.lake, second.lake
         for _ in range(2):
             work_for(job, witness)
-            marked = lab.doomed(witness.table)
+            marked = lab.trash(witness.table)
             before = len(lab.lw.receipts(witness.table, 1000))
             with ThreadPoolExecutor(2) as pool:
                 ended = list(pool.map(lambda lw: outcome(lw, job, witness.table), (first, second)))
             assert RunState.DONE in ended, ended
             assert set(ended) <= {RunState.DONE, RunState.NOTHING_TO_DO, "busy"}
             goes_on(job, witness, marked)
-            if job is Job.REAP:  # told once, each
+            if job is Job.PURGE:  # told once, each
                 assert len(lab.lw.receipts(witness.table, 1000)) == before + len(marked)
     witness.nothing_lost()
 

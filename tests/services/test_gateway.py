@@ -417,7 +417,7 @@ def test_of_a_tag_and_a_removal_that_meet_at_two_gateways_never_both_happen(
     """Without the turns a catalog takes the tag, and then drops it together with its snapshot."""
     count = 12
     site.table("meeting", count + 1)
-    doomed = ids(site.load("meeting"))[:count]
+    trashed = ids(site.load("meeting"))[:count]
     with (
         gateway(tmp_path / "one", site.rest.uri, pg_database.url, catalog=site.name) as one,
         gateway(tmp_path / "two", site.rest.uri, pg_database.url, catalog=site.name) as two,
@@ -427,15 +427,15 @@ def test_of_a_tag_and_a_removal_that_meet_at_two_gateways_never_both_happen(
         def removals(some: list[int]) -> list[Future[httpx.Response]]:
             return [pool.submit(site.commit, "meeting", remove(each), uri=one.uri) for each in some]
 
-        removed = removals(doomed[::2])
+        removed = removals(trashed[::2])
         tags = {
-            each: pool.submit(site.commit, "meeting", tag(f"t{each}", each), uri=two.uri) for each in doomed
+            each: pool.submit(site.commit, "meeting", tag(f"t{each}", each), uri=two.uri) for each in trashed
         }
-        removed += removals(doomed)
+        removed += removals(trashed)
         answered = {each: future.result().status_code for each, future in tags.items()}
         assert {future.result().status_code for future in removed} <= {200, 400, 403, 404, 409}
     left = site.load("meeting")
-    kept = {each for each in doomed if answered[each] == 200}
+    kept = {each for each in trashed if answered[each] == 200}
     assert kept, "some tag was made"
     assert {left["refs"][f"t{each}"]["snapshot-id"] for each in kept} == kept
     assert kept <= set(ids(left))

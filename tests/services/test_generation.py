@@ -16,7 +16,7 @@ from lakewarden.state.generation import Generation, Generations
 from lakewarden.state.pins import Pin, Pins
 from lakewarden.state.policies import Policies
 from lakewarden.state.staged_loads import Load, Loads, LoadState
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from tests.support.postgres import Database, Postgres
 
 pytestmark = pytest.mark.services
@@ -24,16 +24,16 @@ pytestmark = pytest.mark.services
 GRACES = {"expire": timedelta(hours=24)}
 
 
-def doomed(state: State) -> DoomedFiles:
-    files = DoomedFiles(state)
+def trashed(state: State) -> TrashedFiles:
+    files = TrashedFiles(state)
     made = pa.table({"path": ["/t/a"], "kind": ["data"], "size": [1], "stamp": ["x"]})
     then = clock.now() - timedelta(days=3)
-    files.doom("run", "lake.db.t", "u", "expire", "", made, {}, then)
+    files.trash("run", "lake.db.t", "u", "expire", "", made, {}, then)
     files.enforce("run", then)
     return files
 
 
-def due(files: DoomedFiles) -> int:
+def due(files: TrashedFiles) -> int:
     return sum(page.num_rows for page in files.due("u", GRACES, clock.now()))
 
 
@@ -45,7 +45,7 @@ def test_it_grows_with_what_protects_and_with_each_deletion(state: State) -> Non
     first = Generations(state).confirm(None, clock.now())
     assert not first.restored
     Pins(state).add(pin("p"))
-    doomed(state).restore("lake.db.t", path="/t/a", now=clock.now())
+    trashed(state).restore("lake.db.t", path="/t/a", now=clock.now())
     second = Generations(state).confirm(first.generation.to_json(), clock.now())
     assert not second.restored and second.generation.number == first.generation.number + 3
 
@@ -66,7 +66,7 @@ def number(state: State) -> int:
 
 
 def test_a_witness_that_knows_more_starts_every_grace_again(state: State) -> None:
-    files = doomed(state)
+    files = trashed(state)
     assert due(files) == 1
     known = Generations(state).confirm(None, clock.now()).generation
     later = replace(known, number=known.number + 5)
@@ -89,7 +89,7 @@ def test_a_witness_that_knows_more_starts_every_grace_again(state: State) -> Non
 )
 def test_what_a_tables_writer_put_there_says_nothing(state: State, content: bytes) -> None:
     """Else one table's writer would start every grace of the lake again, or hide that a database was restored."""
-    files = doomed(state)
+    files = trashed(state)
     before = number(state)
     found = Generations(state).confirm(content, clock.now())
     assert not found.restored and found.generation.number == before + 1
@@ -98,7 +98,7 @@ def test_what_a_tables_writer_put_there_says_nothing(state: State, content: byte
 
 
 def test_an_operator_may_say_so(state: State) -> None:
-    files = doomed(state)
+    files = trashed(state)
     assert Generations(state).restored(clock.now()) == 1
     assert due(files) == 0
 
@@ -118,7 +118,7 @@ def test_it_is_noticed_once_and_not_again_for_each_table(state: State, said: boo
 def copied(postgres: Postgres, pg_database: Database) -> Iterator[State]:
     """As `pg_restore` leaves it: the same rows in another database."""
     state = State.open(pg_database.url)
-    doomed(state)
+    trashed(state)
     Generations(state).confirm(None, clock.now())
     state.close()
     copy = replace(pg_database, name=f"{pg_database.name}_copy")
@@ -130,7 +130,7 @@ def copied(postgres: Postgres, pg_database: Database) -> Iterator[State]:
 
 
 def test_a_copy_of_a_postgresql_tells_that_it_is_one(copied: State) -> None:
-    files = DoomedFiles(copied)
+    files = TrashedFiles(copied)
     assert due(files) == 1
     assert "timeline" in (why := Generations(copied).confirm(None, clock.now()).restored) and "is at" in why
     assert due(files) == 0

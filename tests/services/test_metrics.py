@@ -37,7 +37,7 @@ from lakewarden.state.rejections import Rejections
 from lakewarden.state.requests import Requests
 from lakewarden.state.runs import Journal, current_owner
 from lakewarden.state.schedule import GONE, PASS, SEEN, Standing, Standings, Suspension
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import Tally
 from tests.support.ports import free_port
 
@@ -181,17 +181,17 @@ def test_counters_go_on_where_they_were_after_a_restart_and_count_each_run_once(
 
 def test_orphans_are_counted_from_their_receipts(lw: Lakewarden) -> None:
     fleet = Fleet(lw.state)
-    files = DoomedFiles(lw.state)
+    files = TrashedFiles(lw.state)
     table = pa.table({"path": ["/a", "/b"], "kind": ["data"] * 2, "size": [1, 1], "stamp": ["", ""]})
     owner = current_owner()
     for verdict, cause in (("s", "sweep"), ("e", "expire")):
-        files.doom(verdict, EVENTS, "u", cause, "why", table, {}, NOW)
+        files.trash(verdict, EVENTS, "u", cause, "why", table, {}, NOW)
         files.enforce(verdict, NOW)
         [waits] = fleet.waiting()[EVENTS]
         assert (waits.verdict.cause, waits.live) == (cause, Tally(2, 2))
         journal = Journal(lw.state)
-        run = f"reap-{verdict}"
-        journal.start(run_id=run, table=EVENTS, job=Job.REAP, owner=owner, trigger=Trigger(), plan={}, policy={}, now=NOW)  # fmt: skip
+        run = f"purge-{verdict}"
+        journal.start(run_id=run, table=EVENTS, job=Job.PURGE, owner=owner, trigger=Trigger(), plan={}, policy={}, now=NOW)  # fmt: skip
         ids = [row for page in files.due("u", {cause: timedelta()}, NOW + timedelta(days=1)) for row in page["id"].to_pylist()]  # fmt: skip
         begun = files.begin_erasing(ids, run, owner, NOW)
         files.finish_erasing(run, NOW, erased=begun)
@@ -217,16 +217,16 @@ def statements(lw: Lakewarden) -> Iterator[list[str]]:
 
 def test_receipts_that_stay_for_ever_are_counted_once(lw: Lakewarden) -> None:
     """They are millions in the end, and every answer counted them all."""
-    files, kept = DoomedFiles(lw.state), StateMetrics(lw.state, lw.config)
+    files, kept = TrashedFiles(lw.state), StateMetrics(lw.state, lw.config)
 
     def cleaned() -> dict[str, float]:
         family = next(each for each in kept.collect() if each.name == "orphans_cleaned")
         return {sample.labels["table"]: sample.value for sample in family.samples}
 
-    def reaped(number: int, verdict: str) -> None:
+    def purged(number: int, verdict: str) -> None:
         """One file of the sweep, in a run of its own."""
-        run, owner, at = f"reap-{number}", current_owner(), NOW + timedelta(seconds=number)
-        Journal(lw.state).start(run_id=run, table=EVENTS, job=Job.REAP, owner=owner, trigger=Trigger(), plan={}, policy={}, now=at)  # fmt: skip
+        run, owner, at = f"purge-{number}", current_owner(), NOW + timedelta(seconds=number)
+        Journal(lw.state).start(run_id=run, table=EVENTS, job=Job.PURGE, owner=owner, trigger=Trigger(), plan={}, policy={}, now=at)  # fmt: skip
         due = files.due("u", {"sweep": timedelta()}, NOW + timedelta(days=1))
         ids = [row for page in due for row in page["id"].to_pylist()][:1]
         files.finish_erasing(run, at, erased=files.begin_erasing(ids, run, owner, at))
@@ -234,15 +234,15 @@ def test_receipts_that_stay_for_ever_are_counted_once(lw: Lakewarden) -> None:
 
     for verdict, paths in (("one", ["/a", "/b"]), ("two", ["/c"])):
         table = pa.table({"path": paths, "kind": ["data"] * len(paths), "size": [1] * len(paths), "stamp": [""] * len(paths)})  # fmt: skip
-        files.doom(verdict, EVENTS, "u", "sweep", "why", table, {}, NOW)
+        files.trash(verdict, EVENTS, "u", "sweep", "why", table, {}, NOW)
         files.enforce(verdict, NOW)
     assert cleaned().get(EVENTS, 0) == 0
     for number in (1, 2, 3):
-        reaped(number, "one")
+        purged(number, "one")
         assert cleaned()[EVENTS] == number
         with statements(lw) as asked:
             assert cleaned()[EVENTS] == number
-        assert not [each for each in asked if "FROM doomed" in each]
+        assert not [each for each in asked if "FROM trash" in each]
     assert values(lw)[of("orphans_cleaned_total", table=EVENTS)] == 3
 
 

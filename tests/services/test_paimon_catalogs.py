@@ -26,7 +26,7 @@ JOBS: dict[str, dict[str, object]] = {
     "compact": {"rewrite_min_input_files": 2},
     "rewrite-manifests": {"manifest_rewrite_min_manifests": 2},
     "expire": {"snapshot_retention_hours": 0, "snapshot_min_retained": 1},
-    "reap": {"delete_grace_hours": 0},
+    "purge": {"delete_grace_hours": 0},
 }
 
 
@@ -113,7 +113,7 @@ def test_in_sqlite_and_what_the_doctor_says(
         table = lab.create()
         lab.append(table, 3, days=1)
         rows = lab.rows(table)
-        for job in ("expire", "reap"):
+        for job in ("expire", "purge"):
             assert lab.lw.run(job, table, JOBS[job]).state is RunState.DONE
         assert lab.rows(table) == rows
     config = tmp_path / "lakewarden.toml"

@@ -1,4 +1,4 @@
-"""expire and reap of a Paimon table when any one call fails: of the store, of Paimon's library, of the state database.
+"""expire and purge of a Paimon table when any one call fails: of the store, of Paimon's library, of the state database.
 
 The n-th call fails, for n = 1, 2, 3 … until a run meets no fault any more; each before it did anything, and after it did
 and could not say so. Then the same jobs run again until they are through: every snapshot, tag and branch that is kept
@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Connection
 
 from lakewarden.errors import LakewardenError, Unreachable
-from lakewarden.jobs.purge import execute as reaping
+from lakewarden.jobs.purge import execute as purging
 from lakewarden.model.run import RunState
 from lakewarden.model.table_name import TableRef
 from lakewarden.rewrite.metadata.bulk import MetadataFiles
@@ -33,7 +33,7 @@ from lakewarden.tables.jvm import JavaError, bridge
 from lakewarden.tables.paimon.catalog import Catalogs
 from lakewarden.tables.paimon.errors import catalog_error
 from tests.support.paimon import PaimonLab, paimon_lab
-from tests.support.undisturbed import EXPIRE, REAP, Original, both
+from tests.support.undisturbed import EXPIRE, PURGE, Original, both
 from tests.support.witness import later
 
 pytestmark = pytest.mark.services
@@ -54,12 +54,12 @@ def original(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reaping, "LOCAL_BATCH", 12)
+    monkeypatch.setattr(purging, "LOCAL_BATCH", 12)
 
 
 def disturbed(lab: PaimonLab, table: str) -> None:
     """Both jobs, among calls that fail: what they raise is told to a user, or is the fault itself."""
-    for job, policy in (("expire", EXPIRE), ("reap", REAP)):
+    for job, policy in (("expire", EXPIRE), ("purge", PURGE)):
         try:
             run = lab.lw.run(job, table, policy)
         except LakewardenError as error:

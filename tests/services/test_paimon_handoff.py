@@ -49,8 +49,8 @@ def test_from_bucket_to_bucket(
             for job in ("handoff", "expire"):
                 run = lw.run(job, table)
                 assert run.state is RunState.DONE, run.reason
-        reaped = lw.run("reap", table, {"delete_grace_hours": 0})
-        assert reaped.counters["files_erased"] and not reaped.counters["files_held"], reaped.reason
+        purged = lw.run("purge", table, {"delete_grace_hours": 0})
+        assert purged.counters["files_erased"] and not purged.counters["files_held"], purged.reason
         head = lw.view(table).current_snapshot_id
         frozen = lab.maker.load(lab.maker.open(there), "events")
         assert {each.id for each in lw.view(f"{COLD}.db.events").snapshots} == {1, 2, 3, 4, 5}
@@ -90,7 +90,7 @@ def test_it_ages_is_recalled_and_stays(spark: SparkSession, exact_s3: S3, tmp_pa
         with later(50):
             plan = lw.plan("handoff", table)
             assert [type(each) for each in plan.actions] == [AgeFiles]
-            told = {each.reason: each.count for each in plan.spared if each.what == "cold snapshot"}
+            told = {each.reason: each.count for each in plan.skipped if each.what == "cold snapshot"}
             assert [count for reason, count in told.items() if "keeps its snapshots for good" in reason] == [
                 2
             ]
@@ -108,5 +108,5 @@ def test_it_ages_is_recalled_and_stays(spark: SparkSession, exact_s3: S3, tmp_pa
         assert tiers["deep", "DEEP_ARCHIVE"] == sum(kind == "DEEP_ARCHIVE" for kind in kinds.values())
         assert tiers["live", "STANDARD"] > 0 and tiers["cold", "STANDARD"] > 0
         with later(60):
-            reaped = lw.run("reap", table, {"delete_grace_hours": 0})
-        assert reaped.counters["files_erased"] and not reaped.counters["files_held"], reaped.reason
+            purged = lw.run("purge", table, {"delete_grace_hours": 0})
+        assert purged.counters["files_erased"] and not purged.counters["files_held"], purged.reason

@@ -58,24 +58,24 @@ def hints(paths: set[str]) -> set[str]:
     return {path for path in paths if not path.endswith(("EARLIEST", "LATEST"))}
 
 
-def reap(lab: BucketLab, table: str) -> None:
-    """Exactly what is doomed goes."""
-    before, doomed = lab.objects(), lab.doomed(table)
-    run = done(lab, "reap", table, AT_ONCE)
-    assert run.counters["files_erased"] == len(doomed) > 0
-    gone = {f"{lab.place(table)}/{name}" for name in doomed}
+def purge(lab: BucketLab, table: str) -> None:
+    """Exactly what is in the trash goes."""
+    before, trashed = lab.objects(), lab.trash(table)
+    run = done(lab, "purge", table, AT_ONCE)
+    assert run.counters["files_erased"] == len(trashed) > 0
+    gone = {f"{lab.place(table)}/{name}" for name in trashed}
     assert lab.objects() == {path: told for path, told in before.items() if path not in gone}
 
 
-def expire_and_reap(lab: BucketLab, table: str) -> None:
+def expire_and_purge(lab: BucketLab, table: str) -> None:
     """The same objects are left as by Paimon's own expiry, here of a copy."""
     with lab.twin(table) as (twin, place):
         assert lab.maker.ownExpire(twin, 1) > 0
         expected = lab.below(place)
-    planned = lab.lw.plan("expire", table, EXPIRE).doomed
+    planned = lab.lw.plan("expire", table, EXPIRE).trash
     done(lab, "expire", table, EXPIRE)
-    assert {each.path.removeprefix(f"{lab.place(table)}/") for each in planned} == lab.doomed(table)
-    reap(lab, table)
+    assert {each.path.removeprefix(f"{lab.place(table)}/") for each in planned} == lab.trash(table)
+    purge(lab, table)
     assert hints(lab.on_disk(table)) == hints(expected)
 
 
@@ -94,7 +94,7 @@ def test_an_append_table_is_packed_and_tidied(lab: BucketLab) -> None:
     found = lab.lw.verify(table, run.snapshot_ids[0])
     assert found.state is Verdict.PROVEN, found.reason
     done(lab, "rewrite-manifests", table, FOLD)
-    expire_and_reap(lab, table)
+    expire_and_purge(lab, table)
     assert lab.lw.run("sweep", table, ANY).state is RunState.NOTHING_TO_DO
     checkup = lab.lw.fsck(table)
     assert checkup.healthy, checkup.findings
@@ -108,7 +108,7 @@ def test_buckets_with_primary_keys_are_merged(lab: BucketLab) -> None:
     run = done(lab, "compact", table, PACK)
     assert (run.counters["buckets_merged"], run.counters["files_added"]) == (2, 2)
     done(lab, "rewrite-manifests", table, FOLD)
-    expire_and_reap(lab, table)
+    expire_and_purge(lab, table)
 
 
 def test_orphans_tags_and_pins(lab: BucketLab) -> None:
@@ -129,14 +129,14 @@ def test_orphans_tags_and_pins(lab: BucketLab) -> None:
     assert lab.lw.run("sweep", table, ANY).state is RunState.NOTHING_TO_DO, "the store says that they are new"
     with later(days=8):
         done(lab, "sweep", table, ANY)
-        assert lab.doomed(table) == orphans
+        assert lab.trash(table) == orphans
         assert lab.lw.restore(table, f"{lab.place(table)}/manifest/manifest-{number}-0").files == 1
-        reap(lab, table)
+        purge(lab, table)
         assert lab.lw.run("sweep", table, ANY).state is RunState.NOTHING_TO_DO, "what was restored stays"
 
     with lab.lw.pin(table, snapshot_id=3, holder="report"):
         assert done(lab, "expire", table, EXPIRE).counters["snapshots_expired"] == 2
-        reap(lab, table)
+        purge(lab, table)
         assert [each.id for each in lab.lw.view(table).snapshots] == [3, 4]
     assert lab.rows(table, tag="then") == then
     lab.lw.untag(table, "then")  # leaves a mark of the empty folder, which is no tag
@@ -152,7 +152,7 @@ def test_partitions_whose_time_is_over(lab: BucketLab) -> None:
     run = lab.lw.run("expire-partitions", table, policy)
     assert run.counters["partitions_dropped"] == 2, run.reason
     assert lab.rows(table) == [row for row in rows if row.endswith(TODAY)]
-    expire_and_reap(lab, table)
+    expire_and_purge(lab, table)
     assert not [name for name in lab.on_disk(table) if name.startswith("dt=2024")]
 
 
@@ -219,10 +219,10 @@ def test_a_store_that_dies_at_the_commit(spark: SparkSession, s3_bucket: Bucket,
         assert [name for name in outputs if name.endswith(".parquet")]
         assert lab.rows(table) == rows
         done(lab, "compact", table, PACK)
-        expire_and_reap(lab, table)
+        expire_and_purge(lab, table)
         with later(days=8):
             lab.lw.run("sweep", table, ANY)
-            assert lab.doomed(table) <= outputs
+            assert lab.trash(table) <= outputs
 
 
 @pytest.mark.skipif(not EVERY, reason="in `make crash`: a session of its own")

@@ -117,12 +117,12 @@ def test_live_files_go_although_their_copies_lie_in_the_archive(lab: Lab, cold: 
         victim, other, *_ = sorted(data(frost))
         frost.client.put_object(Bucket=frost.name, Key=victim, Body=b"else", StorageClass="DEEP_ARCHIVE")
         frost.client.delete_object(Bucket=frost.name, Key=other)
-        run = lab.lw.run("reap", table, policy)
+        run = lab.lw.run("purge", table, policy)
         assert run.counters["files_erased"] > 0 and run.counters["files_held"] == 2, run.reason
         assert "is not what was copied" in run.reason and "is not there" in run.reason
         assert data(frost)[other] == "GLACIER_IR", "made again from the live file, where it can be read"
         assert data(frost)[victim] == "DEEP_ARCHIVE", "nobody can say what that is: it is left alone"
-        run = lab.lw.run("reap", table, policy)
+        run = lab.lw.run("purge", table, policy)
         assert (run.counters["files_erased"], run.counters["files_held"]) == (1, 1), run.reason
         assert lab.lw.run("handoff", table, policy).counters["files_aged"] == 1, "it goes down once more"
         assert set(data(frost).values()) == {"DEEP_ARCHIVE"}
@@ -142,7 +142,7 @@ def test_a_file_ages_with_the_newest_snapshot_that_needs_it(lab: Lab, cold: str,
     with later(31):
         plan = lab.lw.plan("handoff", table, policy)
         assert plan.empty
-        told = {each.reason: each.count for each in plan.spared}
+        told = {each.reason: each.count for each in plan.skipped}
         assert told["a younger cold snapshot needs it too"] == len(shared)
     with later(51):
         assert lab.lw.run("handoff", table, policy).state is RunState.DONE
@@ -169,7 +169,7 @@ def test_an_archived_copy_that_was_let_go_and_is_needed_again(lab: Lab, cold: st
         assert set(first.values()) == {"DEEP_ARCHIVE"}
         assert {key: kind for key, kind in data(frost).items() if key in first} == first
     with later(10):
-        lab.lw.run("reap", f"{cold}.db.events", {"delete_grace_hours": 0})
+        lab.lw.run("purge", f"{cold}.db.events", {"delete_grace_hours": 0})
     assert set(first) < set(data(frost)), "none of them went"
 
 

@@ -19,7 +19,7 @@ from lakewarden.deletion.restored_state import WITNESS
 from lakewarden.errors import LakewardenError, Refused, Unreachable
 from lakewarden.model.location import normal
 from lakewarden.model.run import Run, RunState
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import FileState
 from lakewarden.storage.objects import Objects
 from tests.services.test_s3_tables import catalog_properties
@@ -76,8 +76,8 @@ class S3Lab(Lab):
     def key(self, path: str) -> str:
         return path.partition("://")[2].partition("/")[2]
 
-    def reap(self, table: str, **policy: object) -> Run:
-        return self.lw.run("reap", table, {**AT_ONCE, **policy})
+    def purge(self, table: str, **policy: object) -> Run:
+        return self.lw.run("purge", table, {**AT_ONCE, **policy})
 
     def sweep(self, table: str, **policy: object) -> Run:
         return self.lw.run("sweep", table, {**ANY, **policy})
@@ -132,7 +132,7 @@ def refused(lab: S3Lab, job: str, table: str, *words: str) -> None:
 # ------------------------------------------------------------ the way it goes
 
 
-def test_compact_expire_reap(lab: S3Lab) -> None:
+def test_compact_expire_purge(lab: S3Lab) -> None:
     """A tag and a pin keep their snapshots readable; every other object that no snapshot needs goes, and nothing else."""
     table = lab.messy(files=8, days=2)
     ids = [row.snapshot_id for row in lab.snapshots(table)]
@@ -143,19 +143,19 @@ def test_compact_expire_reap(lab: S3Lab) -> None:
         each: lab.rows(table, each) for each in ("", f"version as of {ids[1]}", f"version as of {ids[4]}")
     }
 
-    planned = {normal(each.path) for each in lab.lw.plan("expire", table, EXPIRE).doomed}
+    planned = {normal(each.path) for each in lab.lw.plan("expire", table, EXPIRE).trash}
     run = lab.lw.run("expire", table, EXPIRE)
     assert run.counters["snapshots_expired"] == 7, run.reason
     before = lab.objects()
     unneeded = set(before) - lab.needed(table)
     assert len([each for each in unneeded if each.endswith(".parquet")]) == 6
-    assert lab.doomed(table) == planned == unneeded
-    plan = lab.lw.plan("reap", table, AT_ONCE)
+    assert lab.trash(table) == planned == unneeded
+    plan = lab.lw.plan("purge", table, AT_ONCE)
     assert sum(each.to_dict()["files"] for each in plan.actions) == len(unneeded)
-    assert lab.lw.run("reap", table).state is RunState.NOTHING_TO_DO, "the grace is not over"
+    assert lab.lw.run("purge", table).state is RunState.NOTHING_TO_DO, "the grace is not over"
     assert lab.objects() == before
 
-    run = lab.reap(table)
+    run = lab.purge(table)
     assert run.state is RunState.DONE, run.reason
     assert run.counters["files_erased"] == len(unneeded)
     assert run.counters["bytes_erased"] == sum(before[path][0] for path in unneeded)
@@ -167,7 +167,7 @@ def test_compact_expire_reap(lab: S3Lab) -> None:
     found = lab.lw.fsck(table)
     assert found.healthy, found.findings
 
-    again = lab.reap(table)
+    again = lab.purge(table)
     assert again.state is RunState.NOTHING_TO_DO
     assert len(lab.lw.receipts(table, 1000)) == len(unneeded)
 
@@ -189,18 +189,18 @@ def test_sweep_finds_orphans_whatever_they_are_called(lab: S3Lab) -> None:
         lab.lw.heartbeat(table, "flink", prefixes=[f"{lab.bucket.url}/{home}/data/busy/"])
         run = lab.sweep(table)
         assert run.state is RunState.DONE, run.reason
-        assert lab.doomed(table) == orphans
+        assert lab.trash(table) == orphans
         assert run.counters["skipped_active"] == len(ODD)
         kept = f"{lab.bucket.url}/{home}/data/{ODD[2]}"
         assert lab.lw.restore(table, kept).files == 1
         orphans.discard(normal(kept))
         before = lab.objects()
-        run = lab.reap(table)
+        run = lab.purge(table)
         assert run.counters["files_erased"] == len(orphans), run.reason
         assert lab.objects() == {path: each for path, each in before.items() if path not in orphans}
         assert live < set(lab.objects())
         assert lab.sweep(table).state is RunState.NOTHING_TO_DO, "what was restored is left alone"
-        assert lab.reap(table).state is RunState.NOTHING_TO_DO
+        assert lab.purge(table).state is RunState.NOTHING_TO_DO
     assert lab.rows(table) == rows
     assert {normal(each.path) for each in lab.lw.receipts(table, 1000)} == orphans
 
@@ -212,14 +212,14 @@ def test_an_orphan_that_was_written_again_stays(lab: S3Lab) -> None:
     lab.bucket.put(f"{home}/data/again.parquet", b"one")
     lab.bucket.put(f"{home}/data/same.parquet", b"one")
     with later(days=8):
-        assert lab.sweep(table).counters["files_doomed"] == 2
+        assert lab.sweep(table).counters["files_trashed"] == 2
         lab.bucket.put(f"{home}/data/again.parquet", b"two")
         lab.bucket.put(f"{home}/data/same.parquet", b"one")
-        run = lab.reap(table)
+        run = lab.purge(table)
     assert (run.counters["files_erased"], run.counters["files_kept"]) == (1, 1)
     assert normal(f"{lab.bucket.url}/{home}/data/again.parquet") in lab.objects()
-    (kept,) = DoomedFiles(lab.lw.state).list(table, (FileState.KEPT,))
-    assert kept.note == "changed since it was doomed: written again"
+    (kept,) = TrashedFiles(lab.lw.state).list(table, (FileState.KEPT,))
+    assert kept.note == "changed since it was trashed: written again"
 
 
 # ------------------------------------------------------------ s3 and s3a name the same object (iceberg#4652)
@@ -252,17 +252,17 @@ def test_files_the_metadata_spells_s3a(lab: S3Lab) -> None:
     lab.bucket.put(lab.key(copy).replace("copy", "orphan"))
     orphan = normal(copy.replace("copy", "orphan"))
     with later(days=8):
-        assert lab.sweep(table).counters["files_doomed"] == 1
-        assert lab.doomed(table) == {orphan}
-        assert lab.reap(table).counters["files_erased"] == 1
+        assert lab.sweep(table).counters["files_trashed"] == 1
+        assert lab.trash(table) == {orphan}
+        assert lab.purge(table).counters["files_erased"] == 1
     assert set(lab.objects()) == live
     assert lab.rows(table) == rows
     assert lab.lw.fsck(table).healthy
 
     lab.sql(f"insert overwrite {table} select id + 1000, s, d from {table}")
     lab.lw.run("expire", table, EXPIRE)
-    assert normal(copy) in lab.doomed(table)
-    lab.reap(table)
+    assert normal(copy) in lab.trash(table)
+    lab.purge(table)
     assert normal(copy) not in lab.objects(), "deleted by the name the metadata has for it"
     assert set(lab.objects()) == lab.needed(table)
 
@@ -284,20 +284,20 @@ def test_a_location_that_changed_its_spelling(lab: S3Lab) -> None:
         for spelling in ("s3", "s3a"):
             lab.sql(f"alter table {table} set location '{spelling}://{place}'")
             plan = lab.lw.plan("sweep", table, ANY)
-            assert [normal(each.path) for each in plan.doomed] == [orphan]
+            assert [normal(each.path) for each in plan.trash] == [orphan]
         lab.sweep(table)
-        assert lab.reap(table).counters["files_erased"] == 1
+        assert lab.purge(table).counters["files_erased"] == 1
     assert live - set(lab.objects()) == {orphan}
     assert lab.rows(table) == rows
 
 
 def test_a_file_another_table_names_in_the_other_spelling_is_kept(lab: S3Lab) -> None:
     table = expired(lab)
-    again = next(each for each in lab.lw.doomed(table, 1000).files if each.kind == "data")
+    again = next(each for each in lab.lw.trash(table, 1000).files if each.kind == "data")
     other = f"{lab.catalog}.db.other"
     lab.sql(f"create table {other} (id bigint, s string, d date) using iceberg")
     add_file(lab, other, again.path.replace("s3://", "s3a://"), again.size or 0)
-    run = lab.reap(table)
+    run = lab.purge(table)
     assert run.counters["files_kept"] == 1
     assert normal(again.path) in lab.objects()
     assert lab.rows(other)
@@ -306,7 +306,7 @@ def test_a_file_another_table_names_in_the_other_spelling_is_kept(lab: S3Lab) ->
 # ------------------------------------------------------------ what is refused, objects untouched
 
 
-@pytest.mark.parametrize("job", ["sweep", "reap"])
+@pytest.mark.parametrize("job", ["sweep", "purge"])
 def test_metadata_of_a_table_no_catalog_knows(lab: S3Lab, job: str) -> None:
     table = expired(lab)
     view = lab.lw.view(table)
@@ -316,7 +316,7 @@ def test_metadata_of_a_table_no_catalog_knows(lab: S3Lab, job: str) -> None:
     refused(lab, job, table, "00009-x.metadata.json", "11111111-2222", view.uuid)
 
 
-@pytest.mark.parametrize("job", ["sweep", "reap"])
+@pytest.mark.parametrize("job", ["sweep", "purge"])
 @pytest.mark.parametrize("where", ["s3://{}/data/inner", "s3a://{}/data/inner", "s3a://{}", "s3n://{}/.."])
 def test_two_tables_in_one_prefix(lab: S3Lab, job: str, where: str) -> None:
     table = expired(lab)
@@ -345,8 +345,8 @@ def test_a_table_in_two_buckets(lab: S3Lab, tmp_path: Path) -> None:
     paths = {"aliases": [f"{new.url} != {old.url}"]}
     config = {"state": {"url": f"sqlite:///{tmp_path}/state.db"}, "paths": paths}
     with Lakewarden(config, spark=lab.spark, environ={}) as lw, later(days=8):
-        assert lw.run("sweep", table, ANY).counters["files_doomed"] == 1
-        assert lw.run("reap", table, AT_ONCE).counters["files_erased"] == 1
+        assert lw.run("sweep", table, ANY).counters["files_trashed"] == 1
+        assert lw.run("purge", table, AT_ONCE).counters["files_erased"] == 1
     gone = set(before) - set(lab.objects(old) | lab.objects(new))
     assert gone == {normal(f"{new.url}/moved/data/orphan.parquet")}
     assert lab.rows(table) == rows
@@ -356,10 +356,10 @@ def test_a_table_in_two_buckets(lab: S3Lab, tmp_path: Path) -> None:
 
 
 def states(lab: S3Lab, table: str) -> set[str]:
-    return {str(each.state) for each in DoomedFiles(lab.lw.state).list(table, tuple(FileState), 1000)}
+    return {str(each.state) for each in TrashedFiles(lab.lw.state).list(table, tuple(FileState), 1000)}
 
 
-@pytest.mark.parametrize("job", ["sweep", "reap"])
+@pytest.mark.parametrize("job", ["sweep", "purge"])
 def test_credentials_that_ran_out(lab: S3Lab, job: str) -> None:
     """As a catalog hands them out: the table was read with the last ones, and these are no good."""
     _needs_a_server_that_checks(lab)
@@ -370,8 +370,8 @@ def test_credentials_that_ran_out(lab: S3Lab, job: str) -> None:
     assert f"bucket {lab.bucket.name}: SignatureDoesNotMatch" in error.value.message
     assert "worn-out" not in f"{error.value.message} {error.value.hint}"
     assert lab.objects() == before
-    assert states(lab, table) == {"doomed"}
-    assert lab.reap(table).state is RunState.DONE, "with the right ones it goes on"
+    assert states(lab, table) == {"trashed"}
+    assert lab.purge(table).state is RunState.DONE, "with the right ones it goes on"
 
 
 @pytest.mark.skipif(os.environ.get("LAKEWARDEN_CRASH") != "every", reason="in `make crash`: takes minutes")
@@ -383,12 +383,12 @@ def test_wrong_credentials(lab: S3Lab, tmp_path: Path) -> None:
     wrong = {"s3.secret-access-key": "not-the-secret"}
     with new_lab(lab.spark, lab.bucket, tmp_path, lab.catalog, **wrong) as outsider:
         with pytest.raises(LakewardenError) as error:
-            outsider.lw.run("reap", table, AT_ONCE)
+            outsider.lw.run("purge", table, AT_ONCE)
         assert "signature" in error.value.message.lower(), error.value.message
         assert "not-the-secret" not in f"{error.value.message} {error.value.hint}"
     assert lab.objects() == before
     assert lab.snapshots(table) == snapshots
-    assert states(lab, table) == {"doomed"}
+    assert states(lab, table) == {"trashed"}
 
 
 def _needs_a_server_that_checks(lab: S3Lab) -> None:
@@ -401,15 +401,15 @@ def test_a_bucket_that_is_gone_is_not_taken_for_files_that_are_gone(lab: S3Lab) 
     other = lab.bucket.server.bucket()
     table = expired(lab, **{"write.data.path": f"{other.url}/data"})
     lab.lw.set_policy(table, {"own_places": [f"{other.url}/data"]})
-    assert [each for each in lab.doomed(table) if other.name in each]
+    assert [each for each in lab.trash(table) if other.name in each]
     before, theirs = lab.objects(), lab.objects(other)
     for path in theirs:
         other.client.delete_object(Bucket=other.name, Key=path.partition(f"/{other.name}/")[2])
     other.client.delete_bucket(Bucket=other.name)
     with pytest.raises(Unreachable, match=other.name):
-        lab.reap(table)
+        lab.purge(table)
     assert lab.lw.runs(table)[0].state is RunState.FAILED
-    assert states(lab, table) == {"doomed"}
+    assert states(lab, table) == {"trashed"}
     assert lab.objects() == before
     assert lab.lw.receipts(table) == ()
 
@@ -423,28 +423,28 @@ def test_a_busy_store_is_asked_again(spark: SparkSession, s3: S3, tmp_path: Path
         new_lab(spark, bucket, tmp_path, **{**s3.io(faults.endpoint), **patient}) as lab,
     ):
         table = expired(lab)
-        marked = lab.doomed(table)
+        marked = lab.trash(table)
         faults.busy_every = 3
-        run = lab.reap(table)
+        run = lab.purge(table)
         assert run.counters["files_erased"] == len(marked), run.reason
         assert not marked & set(lab.objects())
 
 
-def test_an_object_the_store_will_not_delete_stays_doomed(
+def test_an_object_the_store_will_not_delete_stays_trashed(
     spark: SparkSession, s3: S3, tmp_path: Path
 ) -> None:
     bucket = s3.bucket()
     with proxy(s3.port) as faults, new_lab(spark, bucket, tmp_path, **s3.io(faults.endpoint)) as lab:
         table = expired(lab)
-        marked = lab.lw.doomed(table, 1000).files
+        marked = lab.lw.trash(table, 1000).files
         stuck = marked[0].path
         faults.refuse_keys = {lab.key(stuck)}
-        run = lab.reap(table)
+        run = lab.purge(table)
         assert run.state is RunState.PARTIAL
         assert stuck in run.reason and "InternalError: try again" in run.reason
-        assert lab.doomed(table) == {normal(stuck)}
+        assert lab.trash(table) == {normal(stuck)}
         assert len(lab.lw.receipts(table, 1000)) == len(marked) - 1
         faults.refuse_keys = set()
-        assert lab.reap(table).state is RunState.DONE
+        assert lab.purge(table).state is RunState.DONE
         receipts: list[Any] = [each.path for each in lab.lw.receipts(table, 1000)]
         assert sorted(receipts) == sorted(each.path for each in marked), "each has one"

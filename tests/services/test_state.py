@@ -451,6 +451,41 @@ def test_what_all_portraits_are_asked_for_is_filled_from_those_there_are(url: st
     state.close()
 
 
+def test_what_was_doomed_is_in_the_trash_after_an_upgrade(url: str) -> None:
+    """Words of jobs, steps, states and keys follow; paths and reasons that contain the old words stay as they are."""
+    to_revision(url, "0019")
+    old = State(database._engine(url))
+    odd = '/lake/doomed/x "doomed": 1'
+    with old.write() as connection:
+        counters = {"files_doomed": 2, "path": odd}
+        connection.execute(insert(runs).values({**OLD_RUN, "job": "reap", "counters": counters}))
+        step = {"run_id": "r1", "seq": 1, "name": "doomed", "at": NOW, "detail": {"reap_run_id": odd}}
+        connection.execute(insert(run_steps).values(step))
+        for statement in (
+            (
+                "INSERT INTO verdicts (id, table_name, table_uuid, cause, reason, state, made_at, detail)"
+                " VALUES ('r1', 't', 'u', 'expire', '', 'active', '2026-11-16 00:00:00', '{}')"
+            ),
+            (
+                "INSERT INTO doomed (verdict_id, path, kind, state, reap_run_id, note)"
+                " VALUES ('r1', '/lake/doomed/x', 'data', 'doomed', 'r2', '')"
+            ),
+        ):
+            connection.execute(text(statement))
+    old.close()
+    migrate(url)
+    state = State.open(url)
+    run = Journal(state).get("r1")
+    assert run is not None and (run.job, run.counters) == ("purge", {"files_trashed": 2, "path": odd})
+    assert [(each.name, each.detail) for each in Journal(state).steps("r1")] == [
+        ("trashed", {"purge_run_id": odd})
+    ]
+    with state.read() as connection:
+        rows = connection.execute(text("SELECT path, state, purge_run_id FROM trash")).all()
+    assert [tuple(each) for each in rows] == [("/lake/doomed/x", "trashed", "r2")]
+    state.close()
+
+
 def test_rows_beside_a_portrait_are_those_of_the_newest(state: State) -> None:
     records, painted = HealthRecords(state), Painted(state)
     look = TableHealth(TABLE, "u", NOW, "v", 1, 0.0, Numbers(), portrait=PORTRAIT)

@@ -33,7 +33,6 @@ from lakewarden.state.runs import Journal
 from lakewarden.state.schedule import GONE, PASS, SEEN, Standing, Standings, Suspension
 from lakewarden.state.schema import (
     archived_snapshots,
-    doomed,
     health_history,
     heartbeats,
     loads,
@@ -44,11 +43,12 @@ from lakewarden.state.schema import (
     seen_tables,
     standings,
     suspensions,
+    trashed,
     verdicts,
     warnings,
 )
 from lakewarden.state.staged_loads import Load, Loads, LoadState
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 
 pytestmark = pytest.mark.services
 
@@ -291,9 +291,9 @@ def loaded(state: State, id_: str, ended: datetime | None, as_: LoadState) -> No
 def verdict_over(state: State, id_: str, verdict: str, file: str) -> None:
     add(state, verdicts, {
         "id": id_, "table_name": TABLE, "table_uuid": "u", "cause": "failed-load", "reason": "it failed", "state": verdict,
-        "made_at": LONG, "doomed_at": None if verdict == "pending" else LONG, "detail": {},
+        "made_at": LONG, "trashed_at": None if verdict == "pending" else LONG, "detail": {},
     })  # fmt: skip
-    add(state, doomed, {
+    add(state, trashed, {
         "verdict_id": id_, "path": f"s3://b/{id_}", "kind": "data", "state": file, "note": "",
     })  # fmt: skip
 
@@ -301,21 +301,21 @@ def verdict_over(state: State, id_: str, verdict: str, file: str) -> None:
 def test_loads_that_ended_long_ago_are_forgotten_once_nothing_is_left_to_do_for_them(state: State) -> None:
     for id_, ended in (("adopted", LONG), ("adopted lately", LATELY), ("open", None)):
         loaded(state, id_, ended, LoadState.ADOPTED)
-    failed = ("failed", "not yet doomed", "still there", "being deleted", "deleted", "brought back")
+    failed = ("failed", "not yet trashed", "still there", "being deleted", "deleted", "brought back")
     for id_ in failed:
         loaded(state, id_, LONG, LoadState.FAILED)
     for id_, verdict, file in (
-        ("not yet doomed", "pending", "doomed"),
-        ("still there", "active", "doomed"),
+        ("not yet trashed", "pending", "trashed"),
+        ("still there", "active", "trashed"),
         ("being deleted", "active", "erasing"),
         ("deleted", "active", "erased"),
         ("brought back", "active", "restored"),
     ):
         verdict_over(state, id_, verdict, file)
     assert tidy(state, BEFORE) == 4
-    left = ["adopted lately", "being deleted", "not yet doomed", "open", "still there"]
+    left = ["adopted lately", "being deleted", "not yet trashed", "open", "still there"]
     assert rows(state, loads, "id") == left and tidy(state, BEFORE) == 0
-    DoomedFiles(state).void("not yet doomed")
+    TrashedFiles(state).void("not yet trashed")
     assert tidy(state, BEFORE) == 1
 
 
@@ -342,7 +342,9 @@ def test_an_adoption_that_was_left_open_is_settled_though_its_load_is_forgotten(
     assert tidy(state, BEFORE) == 1
     loaded(state, "load-2", None, LoadState.OPEN)
     table: Any = Adopted()
-    load, _ = Adopting(state, Journal(state), lambda _: table, lambda _: table)._settled("load-2")
+    load, _ = Adopting(state, Journal(state), lambda _: table, lambda _: table, lambda: table)._settled(
+        "load-2"
+    )
     run = Journal(state).get("r")
     assert load.id == "load-2" and run is not None and run.state is RunState.DONE
 

@@ -28,7 +28,7 @@ JOBS: tuple[tuple[str, dict[str, object]], ...] = (
     ("rewrite-manifests", {"manifest_rewrite_min_manifests": 2}),
     ("expire", {"snapshot_retention_hours": 0, "snapshot_min_retained": 2}),
     ("sweep", {}),
-    ("reap", AT_ONCE),
+    ("purge", AT_ONCE),
 )
 
 
@@ -161,10 +161,10 @@ def test_no_row_is_lost_or_comes_back(paimon: PaimonLab, kind: str) -> None:
     assert won(ended), "some of ours won"
     kept = readable(paimon, table)
     age(paimon, table)
-    stray = paimon.own_orphans(table) - paimon.doomed(table)
+    stray = paimon.own_orphans(table) - paimon.trash(table)
     # An attempt of a commit that came second leaves what it wrote beside the manifests, whoever made it: Paimon keeps it.
     assert {each.partition("/")[0] for each in stray} <= {"manifest"}
     with later(minutes=11):
-        for job, policy in (("sweep", {"orphan_max_percent": 100}), ("reap", AT_ONCE)):
+        for job, policy in (("sweep", {"orphan_max_percent": 100}), ("purge", AT_ONCE)):
             assert paimon.lw.run(job, table, policy).state in (RunState.DONE, RunState.NOTHING_TO_DO)
     assert readable(paimon, table) == kept

@@ -96,7 +96,7 @@ def test_details_in_the_tables_own_folder_are_never_swept(lab: Lab, tmp_path: Pa
             os.utime(path, (time.time() - OLD, time.time() - OLD))
         lw.run("sweep", table, {"orphan_max_percent": 100})
         lab.sql(f"call {lab.catalog}.system.remove_orphan_files(table => '{table}')")
-        assert kept.exists() and str(kept) not in lab.doomed(table)
+        assert kept.exists() and str(kept) not in lab.trash(table)
         found = lw.history(table, limit=None)
         assert {each.snapshot.id for each in found.entries} == set(every)
         assert [each.path for each in found.details] == [f"{lw.view(table).location}/metadata/{kept.name}"]

@@ -67,7 +67,7 @@ def put_back_whole(lab: Lab | PaimonLab) -> Iterator[None]:
 
 
 def wanted(lab: Lab | PaimonLab, table: str) -> str:
-    return next(each.path for each in lab.lw.doomed(table, 1000).files if each.kind == "data")
+    return next(each.path for each in lab.lw.trash(table, 1000).files if each.kind == "data")
 
 
 def test_outputs_stay_whose_commit_a_restored_journal_forgot(
@@ -100,13 +100,13 @@ def test_a_file_restored_after_the_backup_is_not_deleted(lab: Lab) -> None:
     put_back(lab, backup)
     before = lab.on_disk()
     with pytest.raises(Refused, match=r"restored from a backup.*file beside it knows generation") as refused:
-        lab.lw.run("reap", table, AT_ONCE)
+        lab.lw.run("purge", table, AT_ONCE)
     assert refused.value.exit_code == 12 and "restore and pin again" in refused.value.hint
     assert before.keys() <= lab.on_disk().keys()
-    run = lab.lw.run("reap", table)
+    run = lab.lw.run("purge", table)
     assert run.state is RunState.NOTHING_TO_DO and "may go yet" in run.reason, "every grace starts again"
     assert lab.lw.restore(table, path).files == 1
-    assert lab.lw.run("reap", table, AT_ONCE).state is RunState.DONE
+    assert lab.lw.run("purge", table, AT_ONCE).state is RunState.DONE
     assert Path(str(local_path(path))).exists()
 
 
@@ -116,11 +116,11 @@ def test_the_tables_folder_knows_what_a_whole_restored_folder_forgot(lab: Lab) -
     path = wanted(lab, table)
     backup = backed_up(lab)
     lab.lw.restore(table, path)
-    assert lab.lw.run("reap", table, AT_ONCE).state is RunState.DONE
+    assert lab.lw.run("purge", table, AT_ONCE).state is RunState.DONE
     put_back(lab, backup)
     Path(f"{database(lab)}-generation").unlink()
     with pytest.raises(Refused, match="the table's folder knows generation"):
-        lab.lw.run("reap", table, AT_ONCE)
+        lab.lw.run("purge", table, AT_ONCE)
     assert Path(str(local_path(path))).exists()
 
 
@@ -146,9 +146,9 @@ def test_a_paimon_table_is_no_different(paimon: PaimonLab) -> None:
     assert paimon.lw.restore(table, path).files == 1
     put_back(paimon, backup)
     with pytest.raises(Refused, match="restored from a backup"):
-        paimon.lw.run("reap", table, AT_ONCE)
+        paimon.lw.run("purge", table, AT_ONCE)
     assert paimon.lw.restore(table, path).files == 1
-    assert paimon.lw.run("reap", table, AT_ONCE).state is RunState.DONE
+    assert paimon.lw.run("purge", table, AT_ONCE).state is RunState.DONE
     assert Path(str(local_path(path))).exists() and (paimon.folder(table) / WITNESS).exists()
     assert paimon.rows(table)
     assert not paimon.own_orphans(table)
@@ -156,11 +156,11 @@ def test_a_paimon_table_is_no_different(paimon: PaimonLab) -> None:
 
 def test_the_witness_costs_one_file_and_is_nobodys_orphan(lab: Lab) -> None:
     table = expired(lab)
-    assert lab.lw.run("reap", table, AT_ONCE).state is RunState.DONE
+    assert lab.lw.run("purge", table, AT_ONCE).state is RunState.DONE
     witness = lab.warehouse / "db" / "events" / WITNESS
     assert witness.exists()
     run = lab.lw.run("sweep", table, {"orphan_sweep_enabled": True, "orphan_grace_hours": 24})
-    assert run.state in (RunState.DONE, RunState.NOTHING_TO_DO) and str(witness) not in lab.doomed(table)
+    assert run.state in (RunState.DONE, RunState.NOTHING_TO_DO) and str(witness) not in lab.trash(table)
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def either(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(request.param)
 
 
-def doomed_table(lab: Any) -> str:
+def trashed_table(lab: Any) -> str:
     if isinstance(lab, Lab):
         return expired(lab)
     table = str(lab.busy())
@@ -180,7 +180,7 @@ def doomed_table(lab: Any) -> str:
 @pytest.mark.parametrize("either", ["lab", "paimon"], indirect=True)
 def test_a_file_restored_before_the_whole_folder_goes_back_is_not_deleted(either: Any, before: bool) -> None:
     """No run deleted anything since: only the restore itself can have told the table's folder."""
-    lab, table = either, doomed_table(either)
+    lab, table = either, trashed_table(either)
     if before:  # the folder knows a number of before the backup
         assert lab.lw.restore(table, wanted(lab, table)).files == 1
         assert (Path(str(local_path(lab.lw.view(table).location))) / WITNESS).exists()
@@ -188,10 +188,10 @@ def test_a_file_restored_before_the_whole_folder_goes_back_is_not_deleted(either
         path = wanted(lab, table)
         assert lab.lw.restore(table, path).files == 1
     with pytest.raises(Refused, match="the table's folder knows generation"):
-        lab.lw.run("reap", table, AT_ONCE)
+        lab.lw.run("purge", table, AT_ONCE)
     assert Path(str(local_path(path))).exists()
     assert lab.lw.restore(table, path).files == 1, "again"
-    assert lab.lw.run("reap", table, AT_ONCE).state is RunState.DONE
+    assert lab.lw.run("purge", table, AT_ONCE).state is RunState.DONE
     assert Path(str(local_path(path))).exists()
 
 
@@ -205,12 +205,12 @@ def test_a_forgotten_number_that_is_counted_again_hides_nothing(lab: Lab, next_c
     if next_call == "pin":
         lab.lw.pin(table, holder="bi")
     elif next_call == "restore":
-        other = next(e.path for e in lab.lw.doomed(table, 1000).files if e.kind == "data" and e.path != path)
+        other = next(e.path for e in lab.lw.trash(table, 1000).files if e.kind == "data" and e.path != path)
         lab.lw.restore(table, other)
     else:
         lab.lw.stage_begin(table, "etl", paths=[str(lab.warehouse / "staged.parquet")])
     assert Generations(lab.lw.state).restored_at() is not None
-    run = lab.lw.run("reap", table)
+    run = lab.lw.run("purge", table)
     assert run.state is RunState.NOTHING_TO_DO, "every grace started again"
     assert Path(str(local_path(path))).exists()
 

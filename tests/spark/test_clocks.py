@@ -14,7 +14,7 @@ from lakewarden.errors import Refused
 from lakewarden.model.run import RunState
 from tests.support.lab import Lab, lakewarden
 from tests.support.spark import add_catalog
-from tests.support.witness import REAP, SWEEP, Witness, later, run, wanted
+from tests.support.witness import PURGE, SWEEP, Witness, later, run, wanted
 
 SKEWS = [1, 72]
 
@@ -44,7 +44,7 @@ def test_behind_the_table_and_the_store_nothing_is_judged(witness: Witness, job:
     with later(hours=-hours), pytest.raises(Refused, match=words[job]) as error:
         witness.lab.lw.run(job, witness.table, wanted(job))
     assert "clock" in error.value.hint
-    assert witness.lab.doomed(witness.table) == set() and len(witness.snapshots()) == 3
+    assert witness.lab.trash(witness.table) == set() and len(witness.snapshots()) == 3
 
 
 @pytest.mark.parametrize("hours", SKEWS)
@@ -57,20 +57,20 @@ def test_a_few_minutes_are_no_disagreement(witness: Witness, hours: int) -> None
 
 @pytest.mark.parametrize("hours", SKEWS)
 def test_ahead_everything_still_waits_for_its_grace(witness: Witness, hours: int) -> None:
-    """What a clock that is ahead dooms is doomed in the future: once it is set right, the grace has not begun yet."""
+    """What a clock that is ahead trashes is in the trash in the future: once it is set right, the grace has not begun yet."""
     lab, table = witness.lab, witness.table
     with later(hours=hours):
         run(lab, table, "expire")
         assert lab.lw.plan("sweep", table, {"orphan_max_percent": 100}).empty, "too young, even three days on"
-        assert lab.lw.run("reap", table).state is RunState.NOTHING_TO_DO
-    assert lab.doomed(table)
-    for policy in (None, REAP):
-        assert lab.lw.run("reap", table, policy).state is RunState.NOTHING_TO_DO, "doomed later than now"
+        assert lab.lw.run("purge", table).state is RunState.NOTHING_TO_DO
+    assert lab.trash(table)
+    for policy in (None, PURGE):
+        assert lab.lw.run("purge", table, policy).state is RunState.NOTHING_TO_DO, "trashed later than now"
     assert witness.seen <= witness.stored()
     with later(hours=hours + 23):
-        assert lab.lw.run("reap", table).state is RunState.NOTHING_TO_DO
+        assert lab.lw.run("purge", table).state is RunState.NOTHING_TO_DO
     with later(hours=hours + 25):
-        assert lab.lw.run("reap", table).state is RunState.DONE
+        assert lab.lw.run("purge", table).state is RunState.DONE
     witness.converges()
 
 
@@ -80,13 +80,13 @@ def test_a_clock_that_jumps_back_and_forth_shortens_no_grace(witness: Witness, h
     run(lab, table, "expire")
     for jump in (-hours, 0, -2 * hours, 0):
         with later(hours=jump):
-            assert lab.lw.run("reap", table).state is RunState.NOTHING_TO_DO
+            assert lab.lw.run("purge", table).state is RunState.NOTHING_TO_DO
     with later(hours=-hours):
-        assert lab.lw.run("reap", table, REAP).state is RunState.NOTHING_TO_DO, (
+        assert lab.lw.run("purge", table, PURGE).state is RunState.NOTHING_TO_DO, (
             "not even with a grace of nothing"
         )
     assert witness.seen <= witness.stored()
-    run(lab, table, "reap")
+    run(lab, table, "purge")
     witness.converges()
 
 
@@ -100,16 +100,16 @@ def test_a_store_whose_clock_is_ahead_is_not_swept(witness: Witness) -> None:
     os.utime(written, (time.time() + 3600,) * 2)
     with pytest.raises(Refused, match="modified in the future"):
         lab.lw.run("sweep", table, SWEEP)
-    assert lab.doomed(table) == set()
+    assert lab.trash(table) == set()
 
 
-def test_a_file_doomed_by_a_clock_behind_its_store_is_kept(witness: Witness) -> None:
+def test_a_file_trashed_by_a_clock_behind_its_store_is_kept(witness: Witness) -> None:
     """An hour behind a store that stamps files: it looks younger than its verdict, so it stays. Too long, never too short."""
     lab, table = witness.lab, witness.table
     run(lab, table, "expire")
-    marked = lab.doomed(table)
+    marked = lab.trash(table)
     for path in marked:
         os.utime(path, (time.time() + 3600,) * 2)
-    done = run(lab, table, "reap")
+    done = run(lab, table, "purge")
     assert done.counters["files_kept"] == len(marked)
     assert marked <= witness.stored()

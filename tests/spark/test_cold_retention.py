@@ -1,4 +1,4 @@
-"""The end of cold retention: snapshots leave the cold table, their files are doomed and reaped there, and nothing else is."""
+"""The end of cold retention: snapshots leave the cold table, their files are in the trash and purged there, and nothing else is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.spark import add_catalog, remove_catalog
 
 WEEK = {"cold_retention_hours": "7d"}
 STAY = {"snapshot_retention_hours": "1000d"}
-REAP = {"delete_grace_hours": 0}
+PURGE = {"delete_grace_hours": 0}
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def parquet(folder: Path) -> set[str]:
     return {path.name for path in folder.rglob("*.parquet")}
 
 
-def test_what_is_past_its_retention_leaves_and_is_reaped(lab: Lab, cold: str, tmp_path: Path) -> None:
+def test_what_is_past_its_retention_leaves_and_is_purged(lab: Lab, cold: str, tmp_path: Path) -> None:
     table = lab.messy(files=3, days=1)
     lab.lw.run("compact", table, {"rewrite_min_input_files": 2})
     policy = {**KEEP, **WEEK, "handoff_catalog": cold}
@@ -69,23 +69,23 @@ def test_what_is_past_its_retention_leaves_and_is_reaped(lab: Lab, cold: str, tm
         plan = lab.lw.plan("handoff", table, policy)
         told = plan.to_dict()
         (action,) = [each for each in told["actions"] if each["action"] == "release-snapshots"]
-        assert set(action["snapshot_ids"]) == first and action["files"] == len(told["doomed"])
-        kept = [each for each in told["spared"] if "cold_retention_hours" in each["reason"]]
+        assert set(action["snapshot_ids"]) == first and action["files"] == len(told["trash"])
+        kept = [each for each in told["skipped"] if "cold_retention_hours" in each["reason"]]
         assert [each["count"] for each in kept] == [len(second)]
         run = lab.lw.run("handoff", table, policy)
         assert run.state is RunState.DONE and run.counters["snapshots_released"] == len(first), run.reason
-        assert run.counters["files_doomed"] == action["files"]
+        assert run.counters["files_trashed"] == action["files"]
         assert cold_snapshots(lab, cold) == second
-        assert {path: path.read_bytes() for path in files} == files, "doomed, and there"
+        assert {path: path.read_bytes() for path in files} == files, "trashed, and there"
         assert lab.lw.run("handoff", table, policy).state is RunState.NOTHING_TO_DO
-        waits = lab.lw.run("reap", frozen, {"delete_grace_hours": 24})
+        waits = lab.lw.run("purge", frozen, {"delete_grace_hours": 24})
         assert waits.state is RunState.NOTHING_TO_DO and "may go yet" in waits.reason
-        doomed = [each.path for each in lab.lw.doomed(frozen, 500).files]
-        assert lab.lw.restore(frozen, next(path for path in doomed if path.endswith(".parquet"))).files == 1
+        trashed = [each.path for each in lab.lw.trash(frozen, 500).files]
+        assert lab.lw.restore(frozen, next(path for path in trashed if path.endswith(".parquet"))).files == 1
     with later(10):
-        reaped = lab.lw.run("reap", frozen, REAP)
-        assert reaped.state is RunState.DONE and reaped.counters["files_erased"] == len(doomed) - 1, reaped
-        assert len(lab.lw.receipts(frozen, 500)) == len(doomed) - 1
+        purged = lab.lw.run("purge", frozen, PURGE)
+        assert purged.state is RunState.DONE and purged.counters["files_erased"] == len(trashed) - 1, purged
+        assert len(lab.lw.receipts(frozen, 500)) == len(trashed) - 1
     assert parquet(tmp_path / "cold") < {path.name for path in files}
     for id_ in second:
         assert at(lab, frozen, id_) == rows[id_]
@@ -98,12 +98,12 @@ def test_what_is_past_its_retention_leaves_and_is_reaped(lab: Lab, cold: str, tm
     for path in lab.warehouse.rglob("*"):
         os.utime(path, (0, 0))
     with later(10):
-        last = lab.lw.run("reap", table, policy)
+        last = lab.lw.run("purge", table, policy)
     assert last.counters["files_erased"] and not last.counters["files_held"], last.reason
     assert not [each for each in lab.lw.fsck(frozen).findings if each.severity == "error"]
 
 
-def test_a_doomed_copy_that_is_needed_again_is_taken_back(lab: Lab, cold: str, tmp_path: Path) -> None:
+def test_a_trashed_copy_that_is_needed_again_is_taken_back(lab: Lab, cold: str, tmp_path: Path) -> None:
     table = lab.create()
     policy = {**KEEP, **WEEK, "handoff_catalog": cold}
     frozen = f"{cold}.db.events"
@@ -114,26 +114,26 @@ def test_a_doomed_copy_that_is_needed_again_is_taken_back(lab: Lab, cold: str, t
     first = parquet(tmp_path / "cold")
     with later(8):
         run = lab.lw.run("handoff", table, {**policy, **STAY})
-        assert run.counters["snapshots_released"] == 1 and run.counters["files_doomed"] >= len(first)
+        assert run.counters["snapshots_released"] == 1 and run.counters["files_trashed"] >= len(first)
         assert cold_snapshots(lab, cold) == set(), "a cold table may be empty"
-        # What is doomed first is erased first: the manifest and its list go, then its data is needed again.
-        lists = [each.path for each in lab.lw.doomed(frozen, 99).files]
-        assert len(lists) == run.counters["files_doomed"]
+        # What is in the trash first is erased first: the manifest and its list go, then its data is needed again.
+        lists = [each.path for each in lab.lw.trash(frozen, 99).files]
+        assert len(lists) == run.counters["files_trashed"]
         lab.append(table, 1, start=200)
         rows |= {row.snapshot_id: at(lab, table, row.snapshot_id) for row in lab.snapshots(table)}
         again = handed_off(lab, table, policy)
         assert again.counters["files_present"] >= len(first), "compared, and found whole"
-        assert {each.path for each in lab.lw.doomed(frozen, 99).files}.isdisjoint(
+        assert {each.path for each in lab.lw.trash(frozen, 99).files}.isdisjoint(
             path for path in lists if path.endswith(".parquet")
         )
     with later(12):
-        lab.lw.run("reap", frozen, REAP)
+        lab.lw.run("purge", frozen, PURGE)
         for id_ in cold_snapshots(lab, cold):
             assert at(lab, frozen, id_) == rows[id_]
     assert first < parquet(tmp_path / "cold")
 
 
-def test_a_copy_that_was_reaped_is_made_anew(lab: Lab, cold: str, tmp_path: Path) -> None:
+def test_a_copy_that_was_purged_is_made_anew(lab: Lab, cold: str, tmp_path: Path) -> None:
     table = lab.create()
     policy = {**KEEP, **WEEK, "handoff_catalog": cold}
     frozen = f"{cold}.db.events"
@@ -143,7 +143,7 @@ def test_a_copy_that_was_reaped_is_made_anew(lab: Lab, cold: str, tmp_path: Path
     with later(8):
         lab.lw.run("handoff", table, {**policy, **STAY})
     with later(9):
-        assert lab.lw.run("reap", frozen, REAP).counters["files_erased"] >= len(first)
+        assert lab.lw.run("purge", frozen, PURGE).counters["files_erased"] >= len(first)
         assert not parquet(tmp_path / "cold")
         lab.append(table, 1, start=200)
         rows = {row.snapshot_id: at(lab, table, row.snapshot_id) for row in lab.snapshots(table)}
@@ -166,7 +166,7 @@ def test_pins_protected_tags_and_the_live_table_keep_cold_snapshots(lab: Lab, co
         assert lab.lw.run("expire", table, {**policy, "snapshot_ids": str(ids[0])}).state is RunState.DONE
     with later(10):
         stays = lab.lw.plan("handoff", table, policy)
-        why = {each.reason: each.count for each in stays.spared if each.what == "cold snapshot"}
+        why = {each.reason: each.count for each in stays.skipped if each.what == "cold snapshot"}
         assert why == {"the table itself still has it, and would hand it off again": 3}
         assert lab.lw.run("expire", table, policy).state is RunState.DONE
         with lab.lw.pin(frozen, snapshot_id=ids[0], holder="ana", ttl="2d"):
@@ -184,7 +184,7 @@ def test_on_a_folder_nothing_ages_and_the_plan_says_why(lab: Lab, cold: str) -> 
     handed_off(lab, table, policy)
     plan = lab.lw.plan("handoff", table, policy)
     assert plan.empty
-    assert any("its store has no storage classes" in each.reason for each in plan.spared)
+    assert any("its store has no storage classes" in each.reason for each in plan.skipped)
 
 
 def test_a_first_class_that_cannot_be_read_back_is_refused(lab: Lab, cold: str) -> None:
@@ -193,7 +193,7 @@ def test_a_first_class_that_cannot_be_read_back_is_refused(lab: Lab, cold: str) 
         lab.lw.plan("handoff", table, {**KEEP, "handoff_catalog": cold, "handoff_storage_class": "GLACIER"})
 
 
-def test_a_pass_reaps_the_colder_tier_too(lab: Lab, cold: str, tmp_path: Path) -> None:
+def test_a_pass_purges_the_colder_tier_too(lab: Lab, cold: str, tmp_path: Path) -> None:
     table = lab.create()
     lab.append(table, 2)
     off = dict.fromkeys(
@@ -211,9 +211,9 @@ def test_a_pass_reaps_the_colder_tier_too(lab: Lab, cold: str, tmp_path: Path) -
         with later(8):
             done = {(each.job, each.table): each for each in lw.maintain(table)}
             assert done["handoff", table].counters["snapshots_released"] == 1
-            assert done["reap", f"{cold}.db.events"].state is RunState.NOTHING_TO_DO, "its grace has begun"
+            assert done["purge", f"{cold}.db.events"].state is RunState.NOTHING_TO_DO, "its grace has begun"
         with later(10):
             done = {(each.job, each.table): each for each in lw.maintain(table)}
-            assert done["reap", f"{cold}.db.events"].counters["files_erased"] > 0
+            assert done["purge", f"{cold}.db.events"].counters["files_erased"] > 0
         with later(11):
             assert {each.table for each in lw.maintain(table)} == {table}

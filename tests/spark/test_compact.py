@@ -149,7 +149,7 @@ def test_a_delete_that_arrives_meanwhile_is_not_lost(lab: Lab, version: str) -> 
     assert lab.strays(table) == set()
 
 
-def test_a_missing_file_is_named_and_only_its_partition_is_spared(lab: Lab) -> None:
+def test_a_missing_file_is_named_and_only_its_partition_is_skipped(lab: Lab) -> None:
     table = lab.messy(files=8, days=2)
     victim = next(path for path in lab.data_files(table) if "d=2024-03-02" in path)
     kept = lab.rows(table, "where d = '2024-03-01'")
@@ -416,7 +416,7 @@ def test_a_file_that_metadata_names_twice_is_left_by_name_and_the_others_are_com
     left = [row.file_path for row in lab.sql(f"select file_path from {table}.files")]
     assert len(left) == 3 and left.count(file.location()) == 2
     plan = lab.lw.plan("compact", table)
-    assert plan.empty and any(file.location() in each.reason for each in plan.spared)
+    assert plan.empty and any(file.location() in each.reason for each in plan.skipped)
 
 
 def test_a_spec_that_is_asked_for_moves_a_single_file(lab: Lab) -> None:

@@ -60,11 +60,11 @@ def test_what_expired_comes_back_over_http(lab: Lab, client: httpx.Client) -> No
     table = lab.messy(files=4)
     lab.lw.run("compact", table)
     lab.lw.run("expire", table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1})
-    doomed = client.get(f"{API}/tables/{table}/doomed").json()
-    paths = [each["path"] for each in doomed["files"]]
+    trashed = client.get(f"{API}/tables/{table}/trash").json()
+    paths = [each["path"] for each in trashed["files"]]
     assert paths
     one = client.post(f"{API}/tables/{table}/restore", json={"path": paths[0]})
     assert (one.status_code, one.json()["restored"]) == (200, 1)
     rest = client.post(f"{API}/tables/{table}/restore", json={"everything": True}).json()
     assert rest["restored"] == len(paths) - 1
-    assert client.get(f"{API}/tables/{table}/doomed").json()["files"] == []
+    assert client.get(f"{API}/tables/{table}/trash").json()["files"] == []

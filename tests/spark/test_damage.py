@@ -53,7 +53,7 @@ def damage(path: Path) -> None:
 
 
 def test_damage_without_checksums_does_not_spread(lab: Lab) -> None:
-    """Its page used to be copied beside those of three healthy files: after expire and reap no row was left."""
+    """Its page used to be copied beside those of three healthy files: after expire and purge no row was left."""
     table, paths = files_of_pyarrow(lab, 4)
     damage(paths[1])
     before = set(lab.data_files(table))

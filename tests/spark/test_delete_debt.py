@@ -216,7 +216,7 @@ def test_more_keys_than_memory_holds(lab: Lab, tmp_path: Path) -> None:
 # --- which are worth it -------------------------------------------------------------------------------------
 
 
-def test_files_with_few_deletes_are_spared_and_keep_the_delete_files_they_share(lab: Lab) -> None:
+def test_files_with_few_deletes_are_skipped_and_keep_the_delete_files_they_share(lab: Lab) -> None:
     """One delete file names a file that is rewritten and one that is not: it has to stay."""
     table = create(lab, "2", "", rows=0, **{"write.delete.granularity": "partition"})
     append(lab, table, 0, 40, files=1)
@@ -226,7 +226,7 @@ def test_files_with_few_deletes_are_spared_and_keep_the_delete_files_they_share(
     plan = lab.lw.plan(JOB, table, policy=policy)
     (group,) = plan.groups()
     assert group.files == 1
-    assert any("few deletes: delete_compaction_min_deletes=3" in each.reason for each in plan.spared)
+    assert any("few deletes: delete_compaction_min_deletes=3" in each.reason for each in plan.skipped)
     rewritten(lab, table, JOB, **policy)
     assert delete_files(lab, table) == 1
     for key in (1300, 1301):
@@ -253,7 +253,7 @@ def test_delete_files_that_apply_to_nothing_are_dropped(lab: Lab, version: str) 
     assert delete_files(lab, table) == 0
 
 
-SPARING = {"delete_compaction_min_deletes": 1000, "delete_compaction_ratio": 1, "rewrite_min_input_files": 2}
+SKIPPING = {"delete_compaction_min_deletes": 1000, "delete_compaction_ratio": 1, "rewrite_min_input_files": 2}
 
 
 def by_position(lab: Lab, granularity: str) -> str:
@@ -264,10 +264,10 @@ def by_position(lab: Lab, granularity: str) -> str:
     return table
 
 
-def test_small_delete_files_are_merged_where_the_data_is_spared(lab: Lab) -> None:
+def test_small_delete_files_are_merged_where_the_data_is_skipped(lab: Lab) -> None:
     table = by_position(lab, "partition")
     data = lab.sql(f"select file_path from {table}.data_files")
-    run = rewritten(lab, table, JOB, **SPARING)
+    run = rewritten(lab, table, JOB, **SKIPPING)
     assert run.counters["files_compacted"] == 0
     assert delete_files(lab, table) == 2
     assert sorted(lab.sql(f"select file_path from {table}.data_files")) == sorted(data)
@@ -277,15 +277,15 @@ def test_small_delete_files_are_merged_where_the_data_is_spared(lab: Lab) -> Non
 def test_delete_files_that_cannot_be_fewer_are_not_planned_to_be_merged(lab: Lab, granularity: str) -> None:
     """One for each partition or for each data file is as few as there can be: a plan for them would never be done."""
     table = by_position(lab, granularity)
-    lab.lw.run(JOB, table, policy=SPARING)
-    assert lab.lw.plan(JOB, table, policy=SPARING).empty
+    lab.lw.run(JOB, table, policy=SKIPPING)
+    assert lab.lw.plan(JOB, table, policy=SKIPPING).empty
 
 
 def test_a_filter_confines_merging_too(lab: Lab) -> None:
     table = by_position(lab, "partition")
     files = f"select file_path from {table}.delete_files where partition.g = 1"
     others = sorted(lab.sql(files))
-    run = lab.lw.run(JOB, table, policy={**SPARING, "rewrite_where": "g = 0"})
+    run = lab.lw.run(JOB, table, policy={**SKIPPING, "rewrite_where": "g = 0"})
     assert run.state is RunState.DONE, run.reason
     assert sorted(lab.sql(files)) == others
 
@@ -300,7 +300,7 @@ def test_deletes_of_a_branch_are_its_own(lab: Lab, merging: bool) -> None:
         lab.sql(f"delete from {table}.branch_dev where id = {key}")
     main, head = everything(lab, table), lab.lw.view(table).head()
     if merging:
-        lab.lw.run(JOB, table, policy={**SPARING, "rewrite_branch": "dev"})
+        lab.lw.run(JOB, table, policy={**SKIPPING, "rewrite_branch": "dev"})
     else:
         rewritten(lab, table, JOB, suffix="version as of 'dev'", rewrite_branch="dev")
     assert lab.lw.view(table).head() == head
@@ -551,7 +551,7 @@ def test_small_delete_files_of_a_table_with_a_time_column_are_applied(lab: Lab) 
     """Where they would be merged: Iceberg's merge is Spark's."""
     table = by_position(lab, "partition")
     add_time_column(lab, table)
-    run = lab.lw.run(JOB, table, policy=SPARING)
+    run = lab.lw.run(JOB, table, policy=SKIPPING)
     assert run.state is RunState.DONE, run.reason
     rows = rows_without_spark(lab, table)
     assert sorted(rows["id"].to_pylist()) == sorted(set(range(80)) - {0, 2, 4, 41, 43, 45})

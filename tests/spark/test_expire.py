@@ -1,4 +1,4 @@
-"""expire on real tables: what leaves the metadata, what is doomed, and that nothing else is touched."""
+"""expire on real tables: what leaves the metadata, what is in the trash, and that nothing else is touched."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.support.lab import Lab
 NOW = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
 
 
-def doomed_paths(lab: Lab, table: str) -> set[str]:
-    return {normal(each.path) for each in lab.lw.plan("expire", table, NOW).doomed}
+def trashed_paths(lab: Lab, table: str) -> set[str]:
+    return {normal(each.path) for each in lab.lw.plan("expire", table, NOW).trash}
 
 
-def test_the_plan_dooms_what_only_old_snapshots_need(lab: Lab) -> None:
+def test_the_plan_trashes_what_only_old_snapshots_need(lab: Lab) -> None:
     table = lab.messy(files=8, days=2)
     before = lab.on_disk()
     assert lab.lw.run("compact", table).state is RunState.DONE
@@ -30,7 +30,7 @@ def test_the_plan_dooms_what_only_old_snapshots_need(lab: Lab) -> None:
     ids = [row.snapshot_id for row in lab.snapshots(table)]
     assert plan.actions[0].to_dict()["snapshot_ids"] == ids[:-1]
     live = {normal(path) for path in lab.data_files(table)}
-    found = {normal(each.path) for each in plan.doomed}
+    found = {normal(each.path) for each in plan.trash}
     old = {path for path in before if path.endswith(".parquet")}
     assert {path for path in found if path.endswith(".parquet")} == old
     assert not found & live
@@ -41,15 +41,15 @@ def test_expired_snapshots_are_gone_and_every_file_is_still_there(lab: Lab) -> N
     table = lab.messy(files=8, days=2)
     lab.lw.run("compact", table)
     rows, before = lab.rows(table), lab.on_disk()
-    planned = doomed_paths(lab, table)
+    planned = trashed_paths(lab, table)
     run = lab.lw.run("expire", table, NOW)
     assert run.state is RunState.DONE, run.reason
-    assert run.counters["snapshots_expired"] == 9 and run.counters["files_doomed"] == len(planned)
-    assert run.counters["files_doomed_unsized"] == 9, "the manifest list of each"
+    assert run.counters["snapshots_expired"] == 9 and run.counters["files_trashed"] == len(planned)
+    assert run.counters["files_trashed_unsized"] == 9, "the manifest list of each"
     assert len(lab.snapshots(table)) == 1
     assert lab.rows(table) == rows
     assert set(before) <= set(lab.on_disk()), "expire frees no bytes"
-    assert lab.doomed(table) == planned
+    assert lab.trash(table) == planned
     again = lab.lw.run("expire", table, NOW)
     assert again.state is RunState.NOTHING_TO_DO
 
@@ -62,7 +62,7 @@ def test_tags_branches_and_pins_keep_their_snapshots(lab: Lab) -> None:
     with lab.lw.pin(table, snapshot_id=ids[3], holder="bi", ttl="2h"):
         plan = lab.lw.plan("expire", table, NOW)
         assert plan.actions[0].to_dict()["snapshot_ids"] == [ids[1], ids[4]]
-        reasons = {each.reason.split(" until")[0] for each in plan.spared}
+        reasons = {each.reason.split(" until")[0] for each in plan.skipped}
         assert {"tag audit", "branch dev", "pinned by bi", "the current snapshot"} <= reasons
         run = lab.lw.run("expire", table, NOW)
         assert run.state is RunState.DONE
@@ -90,7 +90,7 @@ def test_a_ref_made_between_plan_and_commit_wins(lab: Lab, kind: str) -> None:
     assert {row.snapshot_id for row in lab.snapshots(table)} == {ids[1], ids[4]}
     assert lab.rows(table, f"version as of {ids[1]}")
     needed = {row.path for row in lab.sql(f"select path from {table}.all_manifests")}
-    assert not lab.doomed(table) & {normal(path) for path in needed}
+    assert not lab.trash(table) & {normal(path) for path in needed}
 
 
 def test_gc_enabled_false_is_refused(lab: Lab) -> None:
@@ -108,7 +108,7 @@ def test_an_unreadable_manifest_stops_everything_and_is_named(lab: Lab) -> None:
     local.write_bytes(local.read_bytes()[:100])
     with pytest.raises(LakewardenError, match=manifest.rsplit("/", 1)[-1]):
         lab.lw.run("expire", table, NOW)
-    assert len(lab.snapshots(table)) == 5 and not lab.doomed(table)
+    assert len(lab.snapshots(table)) == 5 and not lab.trash(table)
 
 
 def test_limit_and_named_snapshots(lab: Lab) -> None:
@@ -120,7 +120,7 @@ def test_limit_and_named_snapshots(lab: Lab) -> None:
     assert plan.actions[0].to_dict()["snapshot_ids"] == [ids[3]]
 
 
-def test_statistics_of_expired_snapshots_are_doomed_and_others_stay(lab: Lab) -> None:
+def test_statistics_of_expired_snapshots_are_trashed_and_others_stay(lab: Lab) -> None:
     table = lab.messy(files=3, days=1)
     lab.sql(f"call {lab.catalog}.system.compute_table_stats('{table}')")
     old = [path for path in lab.on_disk() if path.endswith(".stats")]
@@ -128,7 +128,7 @@ def test_statistics_of_expired_snapshots_are_doomed_and_others_stay(lab: Lab) ->
     lab.sql(f"call {lab.catalog}.system.compute_table_stats('{table}')")
     new = [path for path in lab.on_disk() if path.endswith(".stats") and path not in old]
     assert len(old) == len(new) == 1
-    found = doomed_paths(lab, table)
+    found = trashed_paths(lab, table)
     assert normal(old[0]) in found and normal(new[0]) not in found
 
 

@@ -164,7 +164,7 @@ def test_the_planned_snapshot_of_iceberg_expires_meanwhile(lab: Lab) -> None:
     def expire() -> None:
         fill(lab, table, 900, [TODAY])
         lab.lw.run("expire", table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1})
-        lab.lw.run("reap", table, {"delete_grace_hours": 0})
+        lab.lw.run("purge", table, {"delete_grace_hours": 0})
 
     with before_drop(Iceberg, expire):
         done(lab.lw.run(JOB, table, ON), 4)
@@ -185,8 +185,8 @@ def test_files_of_an_older_spec_without_the_column_stay(lab: Lab) -> None:
     fill(lab, table, 500, ["2024-02-28", TODAY])
     plan = lab.lw.plan(JOB, table, ON)
     assert len(plan.actions) == 2
-    spared = {each.reason: each.count for each in plan.spared}
-    assert sum("partition spec 0, which has no ts" in reason for reason in spared) == 1
+    skipped = {each.reason: each.count for each in plan.skipped}
+    assert sum("partition spec 0, which has no ts" in reason for reason in skipped) == 1
     done(lab.lw.run(JOB, table, ON), 2)
     assert days_of(lab, table)["2024-02-28"] == 10  # those of the older spec
 
@@ -341,7 +341,7 @@ def test_partitions_leave_a_paimon_table(paimon: PaimonLab, keyed: bool, options
     assert paimon.lw.run(JOB, table, ON).state is RunState.NOTHING_TO_DO
 
     paimon.lw.run("expire", table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1})
-    paimon.lw.run("reap", table, {"delete_grace_hours": 0})
+    paimon.lw.run("purge", table, {"delete_grace_hours": 0})
     assert not [path for path in paimon.on_disk(table) if path.startswith("dt=2024")]
     assert paimon.rows(table) == [row for row in rows if row.endswith(TODAY)]
 
@@ -444,14 +444,14 @@ def test_types_patterns_and_values_that_are_no_time(paimon: PaimonLab) -> None:
     put(paimon, table, [[1, 2024, 2], [2, int(TODAY[:4]), 12], [3, 2024, 77]])
     plan = paimon.lw.plan(JOB, table, {**ON, "partition_time_pattern": "$y-$m-01"})
     assert [action.to_dict()["partition"] for action in plan.actions] == ["y=2024/m=2"]
-    assert [each.reason for each in plan.spared if "y=2024/m=77" in each.reason]
+    assert [each.reason for each in plan.skipped if "y=2024/m=77" in each.reason]
 
     table = paimon.create("odd")
     for number, day in enumerate(["2024-01-01", "notadate", None, TODAY]):
         write(paimon, table, number * 10, day, rows=10)
     plan = paimon.lw.plan(JOB, table, ON)
-    assert any("dt=notadate" in each.reason for each in plan.spared)
-    assert any("dt=__DEFAULT_PARTITION__" in each.reason for each in plan.spared)
+    assert any("dt=notadate" in each.reason for each in plan.skipped)
+    assert any("dt=__DEFAULT_PARTITION__" in each.reason for each in plan.skipped)
     done(paimon.lw.run(JOB, table, ON), 1)
     assert set(days_in(paimon, table)) == {"notadate", "", TODAY}  # the maker reads null as nothing
     done(paimon.lw.run(JOB, table, {"partition_where": "dt is null"}), 1)

@@ -22,7 +22,7 @@ from lakewarden.jobs.fsck.findings import Checkup, Fault, Finding, Severity
 from lakewarden.model.location import normal
 from lakewarden.rewrite.pages import thrift
 from lakewarden.state.pins import Pin, Pins
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.tables.iceberg.format import Iceberg
 from tests.support.lab import Lab
 
@@ -99,7 +99,7 @@ def test_an_empty_table_is_clean(lab: Lab) -> None:
 
 
 def test_a_table_after_all_of_our_own_jobs_is_clean(lab: Lab) -> None:
-    """Every file that expire doomed is unneeded: fsck would tell otherwise."""
+    """Every file that expire trashed is unneeded: fsck would tell otherwise."""
     table = lab.messy(files=6, rows=50, days=1, **V3)
     lab.sql(f"delete from {table} where id % 5 = 0")
     lab.lw.run("compact-deletes", table)
@@ -107,7 +107,7 @@ def test_a_table_after_all_of_our_own_jobs_is_clean(lab: Lab) -> None:
     lab.lw.run("expire", table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1})
     done = looked_over(lab, table, deep=True)
     assert done.healthy, done.findings
-    assert Fault.ORPHANS not in {each.kind for each in done.findings}, "what is doomed is no orphan"
+    assert Fault.ORPHANS not in {each.kind for each in done.findings}, "what is in the trash is no orphan"
 
 
 def test_no_such_table(lab: Lab) -> None:
@@ -195,15 +195,15 @@ def test_what_we_deleted_ourselves_is_told_with_the_run(lab: Lab) -> None:
     files = pa.table(
         {"path": [path], "kind": ["data"], "size": pa.array([1]), "stamp": pa.array([None], pa.string())}
     )
-    doomed = DoomedFiles(lab.lw.state)
-    doomed.doom("run-1", table, view.uuid, "expire", "only expired snapshots", files, {}, clock.now())
+    trashed = TrashedFiles(lab.lw.state)
+    trashed.trash("run-1", table, view.uuid, "expire", "only expired snapshots", files, {}, clock.now())
     assert looked_over(lab, table).healthy, "a verdict that is not in force says nothing"
-    doomed.enforce("run-1", clock.now())
-    again = only(looked_over(lab, table), Fault.DOOMED_AGAIN)
+    trashed.enforce("run-1", clock.now())
+    again = only(looked_over(lab, table), Fault.TRASHED_AGAIN)
     assert again.severity is Severity.WARNING and "run-1" in again.what and again.paths == (path,)
     Path(normal(path)).unlink()
     found = only(looked_over(lab, table), Fault.MISSING_FILE)
-    assert "doomed by run-1" in found.what
+    assert "trashed by run-1" in found.what
 
 
 # ------------------------------------------------------------ metadata

@@ -75,11 +75,11 @@ def test_every_snapshot_reads_the_same_when_the_live_files_are_gone(
     assert lab.lw.run("expire", table, policy).state is RunState.DONE
     for path in lab.warehouse.rglob("*"):
         os.utime(path, (0, 0))
-    reaped = lab.lw.run("reap", table, policy)
+    purged = lab.lw.run("purge", table, policy)
     assert (
-        reaped.state is RunState.DONE
-        and reaped.counters["files_erased"] > 0
-        and not reaped.counters["files_held"]
+        purged.state is RunState.DONE
+        and purged.counters["files_erased"] > 0
+        and not purged.counters["files_held"]
     )
     assert at(lab, table, head) == rows[head]
 
@@ -163,8 +163,8 @@ def swapped(path: Path) -> None:
     path.write_bytes(next(each for each in sorted(path.parent.iterdir()) if each != path).read_bytes())
 
 
-def doomed(lab: Lab, table: str, kind: str) -> list[Path]:
-    found = lab.lw.doomed(table, limit=100).files
+def trashed(lab: Lab, table: str, kind: str) -> list[Path]:
+    found = lab.lw.trash(table, limit=100).files
     return [Path(each.path.removeprefix("file:")) for each in found if each.kind == kind]
 
 
@@ -179,16 +179,16 @@ def test_a_harmed_copy_keeps_its_live_file_and_is_made_again(lab: Lab, cold: str
     lab.lw.run("expire", table, policy)
     for path in lab.warehouse.rglob("*"):
         os.utime(path, (0, 0))
-    files = [*doomed(lab, table, "data"), *doomed(lab, table, "position-deletes")]
+    files = [*trashed(lab, table, "data"), *trashed(lab, table, "position-deletes")]
     copies = [tmp_path / "cold" / each.relative_to(lab.warehouse) for each in files]
     whole = [each.read_bytes() for each in copies]
     for harm, copy in zip((flipped, cut_short, swapped, Path.unlink, flipped), copies, strict=True):
         harm(copy)
-    run = lab.lw.run("reap", table, policy)
+    run = lab.lw.run("purge", table, policy)
     assert run.counters["files_held"] == 5 and run.counters["files_erased"] > 0
     assert str(tmp_path / "cold") in run.reason and "made again" in run.reason
     assert all(each.exists() for each in files) and [each.read_bytes() for each in copies] == whole
-    assert lab.lw.run("reap", table, policy).counters["files_erased"] == 5
+    assert lab.lw.run("purge", table, policy).counters["files_erased"] == 5
     for id_ in cold_snapshots(lab, cold):
         assert at(lab, f"{cold}.db.events", id_) == rows[id_]
 
@@ -200,18 +200,18 @@ def test_a_harmed_manifest_of_the_cold_table_stops_the_deleting(lab: Lab, cold: 
     lab.lw.run("expire", table, policy)
     for path in lab.warehouse.rglob("*"):
         os.utime(path, (0, 0))
-    (live,) = doomed(lab, table, "manifest-list")
+    (live,) = trashed(lab, table, "manifest-list")
     copy = tmp_path / "cold" / live.relative_to(lab.warehouse)
     whole = copy.read_bytes()
     for harm in (flipped, cut_short, Path.unlink):
         harm(copy)
         try:
-            assert lab.lw.run("reap", table, policy).counters["files_held"] == 1
+            assert lab.lw.run("purge", table, policy).counters["files_held"] == 1
         except Refused as error:  # it is among the tables that are asked whether they need the file
             assert f"{cold}.db.events cannot be read" in str(error)
         assert live.exists()
         copy.write_bytes(whole)
-    assert lab.lw.run("reap", table, policy).counters["files_erased"] == 1
+    assert lab.lw.run("purge", table, policy).counters["files_erased"] == 1
 
 
 def test_a_cold_table_is_read_only(lab: Lab, cold: str) -> None:
@@ -221,7 +221,7 @@ def test_a_cold_table_is_read_only(lab: Lab, cold: str) -> None:
     for job in ("compact", "expire", "rewrite-manifests", "sweep"):
         with pytest.raises(Refused, match="read only"):
             lab.lw.run(job, frozen)
-    assert lab.lw.run("reap", frozen).state is RunState.NOTHING_TO_DO, "only what its own retention doomed"
+    assert lab.lw.run("purge", frozen).state is RunState.NOTHING_TO_DO, "only what its own retention trashed"
     with pytest.raises(Refused, match="read only"):
         lab.lw.tag(frozen, "x", forever=True)
 
@@ -260,8 +260,8 @@ def test_days_of_hourly_commits_handed_off_in_three_goes(
             assert lab.lw.run("expire", hourly.table, policy).state is RunState.DONE
             for path in lab.warehouse.rglob("*"):
                 os.utime(path, (0, 0))
-            reaped = lab.lw.run("reap", hourly.table, policy)
-            assert reaped.counters["files_erased"] and not reaped.counters["files_held"], reaped.reason
+            purged = lab.lw.run("purge", hourly.table, policy)
+            assert purged.counters["files_erased"] and not purged.counters["files_held"], purged.reason
     live = {row.snapshot_id for row in lab.snapshots(hourly.table)}
     assert handed == set(hourly.told) - live and len(handed) == 48
     reads = hourly.writer()

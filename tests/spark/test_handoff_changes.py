@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from lakewarden import clock
-from lakewarden.jobs.purge import plan as reap
+from lakewarden.jobs.purge import plan as purge
 from lakewarden.model.run import RunState
 from lakewarden.tables.iceberg.cold import IcebergCold
 from tests.spark.test_handoff import KEEP, at, cold, cold_snapshots
@@ -61,7 +61,7 @@ def test_columns_partitions_and_the_format_change_between_hand_offs(
     assert lab.lw.run("handoff", table, policy).state is RunState.DONE
     assert lab.lw.run("expire", table, policy).state is RunState.DONE
     age(lab)
-    assert not lab.lw.run("reap", table, policy).counters["files_held"]
+    assert not lab.lw.run("purge", table, policy).counters["files_held"]
     assert cold_snapshots(lab, cold) == set(rows) and head in rows
     shutil.move(lab.warehouse, tmp_path / "away")
     for id_, expected in rows.items():
@@ -80,7 +80,7 @@ def test_another_catalog_gets_copies_of_its_own(lab: Lab, cold: str, tmp_path: P
         assert second.counters["files_copied"] == first.counters["files_copied"]
         assert lab.lw.run("expire", table, policy).state is RunState.DONE
         age(lab)
-        assert not lab.lw.run("reap", table, policy).counters["files_held"]
+        assert not lab.lw.run("purge", table, policy).counters["files_held"]
         shutil.rmtree(tmp_path / "cold")
         shutil.move(lab.warehouse, tmp_path / "away")
         for id_ in cold_snapshots(lab, other):
@@ -104,11 +104,11 @@ def test_records_that_are_lost_cost_no_copy_and_no_snapshot(lab: Lab, cold: str,
         assert run.state is RunState.DONE and run.counters["files_present"] > 0, run.reason
         assert anew.run("expire", table, policy).state is RunState.DONE
         age(lab)
-        reaped = anew.run("reap", table, policy)
-        reaped_list = anew.doomed(table, limit=100)
+        purged = anew.run("purge", table, policy)
+        purged_list = anew.trash(table, limit=100)
     # Data and deletes are compared with the copies that lie there; of metadata nobody knows any more what it was.
-    held = [each.path for each in reaped_list.files if each.state == "doomed"]
-    assert len(held) == reaped.counters["files_held"] and all(each.endswith(".avro") for each in held)
+    held = [each.path for each in purged_list.files if each.state == "trashed"]
+    assert len(held) == purged.counters["files_held"] and all(each.endswith(".avro") for each in held)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     for id_, expected in rows.items():
         assert at(lab, f"{cold}.db.events", id_) == expected
@@ -160,9 +160,9 @@ def test_a_snapshot_that_somebody_else_expires_meanwhile_is_a_lost_race(lab: Lab
 
 
 def waits(lab: Lab, table: str, policy: dict[str, object]) -> bool:
-    """Nothing is reaped, because snapshots are not in the colder tier."""
-    told = [each.reason for each in lab.lw.plan("reap", table, policy).spared]
-    run = lab.lw.run("reap", table, policy)
+    """Nothing is purged, because snapshots are not in the colder tier."""
+    told = [each.reason for each in lab.lw.plan("purge", table, policy).skipped]
+    run = lab.lw.run("purge", table, policy)
     return run.state is RunState.NOTHING_TO_DO and any("is not in the colder tier" in each for each in told)
 
 
@@ -177,15 +177,15 @@ def test_a_cold_table_that_was_dropped_keeps_the_live_files_and_is_made_anew(
     lab.sql(f"drop table {cold}.db.events")
     assert waits(lab, table, policy)
     with patch.object(
-        reap, "handed_off", lambda *_: None
+        purge, "handed_off", lambda *_: None
     ):  # as for a plan that was made before it was dropped
-        assert "there is no cold table" in lab.lw.run("reap", table, policy).reason
+        assert "there is no cold table" in lab.lw.run("purge", table, policy).reason
     lab.append(table, 2, days=1, start=5_000)
     rows = rows_of(lab, table)
     assert lab.lw.run("handoff", table, policy).state is RunState.DONE
     assert waits(lab, table, policy)
-    with patch.object(reap, "handed_off", lambda *_: None):
-        assert f"{cold}.db.events does not have snapshot" in lab.lw.run("reap", table, policy).reason
+    with patch.object(purge, "handed_off", lambda *_: None):
+        assert f"{cold}.db.events does not have snapshot" in lab.lw.run("purge", table, policy).reason
     shutil.move(lab.warehouse, tmp_path / "away")
     assert cold_snapshots(lab, cold)
     for id_ in cold_snapshots(lab, cold):

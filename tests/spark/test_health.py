@@ -139,7 +139,7 @@ def test_a_dropped_table_is_forgotten(lab: Lab) -> None:
     assert lab.lw.health() == ()
 
 
-def test_doomed_files_count_without_reading_the_table_again(lab: Lab) -> None:
+def test_trashed_files_count_without_reading_the_table_again(lab: Lab) -> None:
     table = lab.messy(files=4, rows=5)
     lab.lw.set_policy(
         table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1, "delete_grace_hours": "1h"}
@@ -151,15 +151,15 @@ def test_doomed_files_count_without_reading_the_table_again(lab: Lab) -> None:
     lab.lw.look([table])
     numbers = seen(lab, table).numbers
     assert numbers.overdue_snapshots == 0
-    assert numbers.doomed_files == len(lab.doomed(table)) > 0
-    assert numbers.due_doomed_files == 0
+    assert numbers.trashed_files == len(lab.trash(table)) > 0
+    assert numbers.due_trashed_files == 0
     with patch.object(Iceberg, "view", side_effect=AssertionError("an unchanged table was read")):
         lab.lw.restore(table, everything=True)
         lab.lw.look([table])
-    assert seen(lab, table).numbers.doomed_files == 0
+    assert seen(lab, table).numbers.trashed_files == 0
     # Its page does not say one thing in its numbers and another in what each job would do.
-    [reap] = [each for each in portrait(lab, table).due if each.job == "reap"]
-    assert (reap.due, reap.reason) == (False, "no file is doomed")
+    [purge] = [each for each in portrait(lab, table).due if each.job == "purge"]
+    assert (purge.due, purge.reason) == (False, "no file is in the trash")
 
 
 def test_what_a_hold_costs(lab: Lab) -> None:

@@ -48,7 +48,7 @@ NOW: dict[str, object] = {"snapshot_retention_hours": 0, "snapshot_min_retained"
 JOBS: dict[str, dict[str, object]] = {
     "expire": NOW,
     "sweep": {"orphan_grace_hours": 24, "orphan_max_percent": 100},
-    "reap": {"delete_grace_hours": 24},
+    "purge": {"delete_grace_hours": 24},
     "compact": {"rewrite_min_input_files": 2},
     "compact-deletes": {},
 }
@@ -178,7 +178,7 @@ class RealHistory:
 
     def check_verdict(self, name: str, path: str) -> None:
         rows = self.database.ask(
-            "SELECT v.id, v.doomed_at FROM doomed d JOIN verdicts v ON v.id = d.verdict_id "
+            "SELECT v.id, v.trashed_at FROM trash d JOIN verdicts v ON v.id = d.verdict_id "
             "WHERE d.state = 'erasing' AND v.state = 'active' AND d.path = ?",
             path,
         )
@@ -186,8 +186,8 @@ class RealHistory:
             self.told["outputs of lost rewrites erased"] += 1
             return
         assert len(rows) == 1, f"{name} is deleted under {len(rows)} verdicts"
-        doomed_at = datetime.fromisoformat(rows[0][1]).replace(tzinfo=UTC)
-        assert doomed_at + timedelta(hours=24) <= self.now(), f"{name} is deleted inside its grace"
+        trashed_at = datetime.fromisoformat(rows[0][1]).replace(tzinfo=UTC)
+        assert trashed_at + timedelta(hours=24) <= self.now(), f"{name} is deleted inside its grace"
         assert (rows[0][0], name) not in self.restored, f"{name} is deleted, and was restored"
 
     def check(self) -> None:
@@ -330,10 +330,10 @@ class RealHistory:
             self.pins[pin.id] = (snapshot, pin.expires_at)
 
     def restore(self) -> None:
-        found = self.process.lw.doomed(self.name).files
+        found = self.process.lw.trash(self.name).files
         if found:
             self.process.lw.restore(self.name, self.rng.choice(found).path, operator="ana")
-        rows = self.database.ask("SELECT verdict_id, path FROM doomed WHERE state = 'restored'")
+        rows = self.database.ask("SELECT verdict_id, path FROM trash WHERE state = 'restored'")
         self.restored.update((verdict, plain(path)) for verdict, path in rows)
 
     def a_day(self) -> None:
@@ -416,7 +416,7 @@ def operations(rng: Random) -> list[str]:
             rng.choice(OTHERS),
             "a_day",
             rng.choice(OTHERS),
-            "reap",
+            "purge",
         ]
     return chosen
 
@@ -452,7 +452,7 @@ def settle(history: RealHistory) -> None:
     history.disk.quiet = True
     history.ahead += timedelta(hours=50)
     history.pins.clear()
-    for job in (*REWRITES, "expire", "sweep", "reap", "sweep", "reap"):
+    for job in (*REWRITES, "expire", "sweep", "purge", "sweep", "purge"):
         history.ahead += timedelta(hours=25)
         history.process.lw.run(job, history.name, JOBS[job])
         history.look(ours=True)

@@ -22,7 +22,7 @@ from lakewarden.model.hold import HoldKind
 from lakewarden.model.table_name import TableRef
 from lakewarden.state.runs import current_owner
 from lakewarden.state.staged_loads import LoadState
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import VerdictState
 from lakewarden.tables.iceberg.format import Iceberg
 from tests.support.lab import Lab
@@ -573,15 +573,15 @@ def test_a_load_another_process_adopts_is_left_to_it(lab: Lab) -> None:
 # ------------------------------------------------------------ loads: failing
 
 
-def test_a_failed_load_dooms_its_registered_files_and_nothing_else(lab: Lab) -> None:
+def test_a_failed_load_trashes_its_registered_files_and_nothing_else(lab: Lab) -> None:
     table = lab.messy(files=1)
     path, beside = day(lab, "a.parquet", FIRST), day(lab, "beside.parquet", FIRST)
     load = lab.lw.stage_begin(table, "ana", paths=[path], prefixes=[f"{lab.warehouse}/staged/"]).id
     disk = lab.on_disk()
     assert lab.lw.stage_fail(load).state is LoadState.FAILED
-    files = DoomedFiles(lab.lw.state).list(table)
+    files = TrashedFiles(lab.lw.state).list(table)
     assert [each.path for each in files] == [path]
-    verdict = DoomedFiles(lab.lw.state).verdict(load)
+    verdict = TrashedFiles(lab.lw.state).verdict(load)
     assert verdict is not None and (verdict.cause, verdict.state) == ("failed-load", VerdictState.ACTIVE)
     assert lab.on_disk() == disk, "nothing is deleted here"
     assert lab.lw.holds(table).covering(beside, None) is None
@@ -590,7 +590,7 @@ def test_a_failed_load_dooms_its_registered_files_and_nothing_else(lab: Lab) -> 
         lab.lw.stage_adopt(load)
 
 
-def test_files_of_a_failed_load_are_reaped_after_the_orphan_grace(
+def test_files_of_a_failed_load_are_purged_after_the_orphan_grace(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = lab.messy(files=1)
@@ -601,7 +601,7 @@ def test_files_of_a_failed_load_are_reaped_after_the_orphan_grace(
     real = clock.now
     for days, there in ((6, True), (8, False)):
         monkeypatch.setattr(clock, "now", lambda days=days: real() + timedelta(days=days))
-        run = lab.lw.run("reap", table)
+        run = lab.lw.run("purge", table)
         assert run.state in (RunState.DONE, RunState.NOTHING_TO_DO), run.reason
         assert Path(paths[0]).exists() is there
     assert Path(paths[1]).exists(), "what was not registered is not touched"
@@ -615,7 +615,7 @@ def test_a_load_that_is_part_of_the_table_cannot_fail(lab: Lab) -> None:
     with pytest.raises(Refused, match="adopted already"):
         lab.lw.stage_fail(load)
     lab.lw.stage_fail(twin)
-    assert [each.path for each in DoomedFiles(lab.lw.state).list(table)] == [
+    assert [each.path for each in TrashedFiles(lab.lw.state).list(table)] == [
         f"{lab.warehouse}/staged/b.parquet"
     ]
 
@@ -629,7 +629,7 @@ def test_a_load_whose_commit_may_have_happened_cannot_fail(
     crash(lab, monkeypatch, load, when)
     with pytest.raises(Refused, match="may still happen" if when == "before" else "adopted already"):
         lab.lw.stage_fail(load)
-    assert DoomedFiles(lab.lw.state).list(table) == ()
+    assert TrashedFiles(lab.lw.state).list(table) == ()
     later = clock.now() + IN_FLIGHT
     monkeypatch.setattr(clock, "now", lambda: later)
     if when == "before":
@@ -644,24 +644,24 @@ def test_a_crash_while_failing_is_finished_by_the_next_try(lab: Lab, monkeypatch
     table = lab.create()
     load = begun(lab, table, day(lab, "a.parquet", FIRST))
     with monkeypatch.context() as patched:
-        patched.setattr(DoomedFiles, "enforce", lambda *_: 1 / 0)
+        patched.setattr(TrashedFiles, "enforce", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             lab.lw.stage_fail(load)
-    verdict = DoomedFiles(lab.lw.state).verdict(load)
+    verdict = TrashedFiles(lab.lw.state).verdict(load)
     assert verdict is not None and verdict.state is VerdictState.PENDING
     lab.lw.stage_fail(load)
-    verdict = DoomedFiles(lab.lw.state).verdict(load)
+    verdict = TrashedFiles(lab.lw.state).verdict(load)
     assert verdict is not None and verdict.state is VerdictState.ACTIVE
 
 
-def test_a_doomed_file_is_not_adopted_until_it_is_restored(lab: Lab) -> None:
+def test_a_trashed_file_is_not_adopted_until_it_is_restored(lab: Lab) -> None:
     table = lab.create()
     path = day(lab, "a.parquet", FIRST)
     lab.lw.stage_fail(begun(lab, table, path))
     again = begun(lab, table, f"file:{path}")
-    with pytest.raises(Refused, match="is doomed"):
+    with pytest.raises(Refused, match="is in the trash"):
         lab.lw.stage_adopt(again)
-    DoomedFiles(lab.lw.state).restore(table, now=clock.now())
+    TrashedFiles(lab.lw.state).restore(table, now=clock.now())
     assert lab.lw.stage_adopt(again).state is RunState.DONE
 
 

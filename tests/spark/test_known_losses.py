@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 from lakewarden.errors import CommitUnknown, LakewardenError, Refused
 from lakewarden.model.location import normal
 from lakewarden.model.run import RunState
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import FileState
 from lakewarden.tables.iceberg.format import Iceberg
 from tests.support.lab import Lab, lakewarden
 from tests.support.spark import add_catalog
-from tests.support.witness import EXPIRE, REAP, SWEEP, Witness, later, run, wanted
+from tests.support.witness import EXPIRE, PURGE, SWEEP, Witness, later, run, wanted
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_ref_that_is_dropped_frees_what_only_it_needed(lab: Lab, kind: str) ->
     lab.sql(f"delete from {table} where d = date'2024-03-01'")
     witness = Witness(lab, table)
     run(lab, table, "expire")
-    run(lab, table, "reap")
+    run(lab, table, "purge")
     witness.nothing_lost()
     assert lab.rows(table, f"version as of {first}") == witness.rows[first]
 
@@ -85,9 +85,9 @@ def test_a_ref_that_is_dropped_frees_what_only_it_needed(lab: Lab, kind: str) ->
     freed = {path for path in witness.stored() if "d=2024-03-01" in path and path.endswith(".parquet")}
     assert len(freed) == 1, "what the ref alone kept"
     run(lab, table, "expire")
-    assert freed <= lab.doomed(table)
-    assert not lab.doomed(table) & witness.needed()
-    run(lab, table, "reap")
+    assert freed <= lab.trash(table)
+    assert not lab.trash(table) & witness.needed()
+    run(lab, table, "purge")
     assert not freed & witness.stored()
     witness.converges()
 
@@ -107,49 +107,49 @@ def test_a_ref_that_is_moved_frees_what_only_its_old_snapshot_needed(lab: Lab) -
 # ------------------------------------------------------------ a file that comes back
 
 
-def test_a_file_added_again_before_its_snapshot_expires_is_not_doomed(lab: Lab) -> None:
+def test_a_file_added_again_before_its_snapshot_expires_is_not_trashed(lab: Lab) -> None:
     table = lab.create(partition="")
     lab.append(table, 3, rows=10, days=1)
     path = remove_first(lab, table)
     add_back(lab, table, path)
     witness = Witness(lab, table)
     run(lab, table, "expire")
-    assert normal(path) not in lab.doomed(table)
-    run(lab, table, "reap")
+    assert normal(path) not in lab.trash(table)
+    run(lab, table, "purge")
     assert Path(normal(path)).exists() and len(lab.rows(table)) == 30
     witness.converges()
 
 
 @pytest.mark.parametrize("spelling", ["{path}", "file:{path}", "file://{path}"])
-def test_a_file_added_again_after_it_was_doomed_is_kept(lab: Lab, spelling: str) -> None:
+def test_a_file_added_again_after_it_was_trashed_is_kept(lab: Lab, spelling: str) -> None:
     """It left, its snapshot expired, and while it waits someone adds it again; later it leaves for good."""
     table = lab.create(partition="")
     lab.append(table, 3, rows=10, days=1)
     path = remove_first(lab, table)
     witness = Witness(lab, table)
     run(lab, table, "expire")
-    assert normal(path) in lab.doomed(table)
+    assert normal(path) in lab.trash(table)
 
     again = spelling.format(path=normal(path))
     add_back(lab, table, again)
     witness.look()
-    done = run(lab, table, "reap")
+    done = run(lab, table, "purge")
     assert done.counters["files_kept"] == 1
     assert len(lab.rows(table)) == 30
-    (kept,) = DoomedFiles(lab.lw.state).list(table, (FileState.KEPT,))
+    (kept,) = TrashedFiles(lab.lw.state).list(table, (FileState.KEPT,))
     assert normal(kept.path) == normal(path) and kept.note == f"named again by {table}"
     witness.nothing_lost()
 
     assert normal(remove_first(lab, table)) == normal(path)
     witness.look()
     run(lab, table, "expire")
-    run(lab, table, "reap")
+    run(lab, table, "purge")
     assert not Path(normal(path)).exists()
     witness.converges()
 
 
 def test_a_file_added_again_while_the_expiry_commits(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Doomed on what was true before: reap looks anew."""
+    """Trashed on what was true before: purge looks anew."""
     table = lab.create(partition="")
     lab.append(table, 3, rows=10, days=1)
     path = remove_first(lab, table)
@@ -164,7 +164,7 @@ def test_a_file_added_again_while_the_expiry_commits(lab: Lab, monkeypatch: pyte
         patched.setattr(Iceberg, "expire", late)
         run(lab, table, "expire")
     witness = Witness(lab, table)
-    run(lab, table, "reap")
+    run(lab, table, "purge")
     assert Path(normal(path)).exists() and len(lab.rows(table)) == 30
     witness.converges()
 
@@ -178,7 +178,7 @@ def test_a_rollback_makes_old_files_live_again(lab: Lab) -> None:
     lab.sql(f"call {lab.catalog}.system.rollback_to_snapshot('db.events', {before})")
     witness = Witness(lab, table)
     run(lab, table, "expire")
-    run(lab, table, "reap")
+    run(lab, table, "purge")
     assert lab.rows(table) == witness.rows[before]
     witness.converges()
 
@@ -187,7 +187,7 @@ def test_a_rollback_makes_old_files_live_again(lab: Lab) -> None:
 
 
 def test_outputs_of_a_commit_that_came_very_late_are_kept(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """iceberg#12792: the outcome is unknown, the outputs look like orphans, are doomed, and then the commit arrives."""
+    """iceberg#12792: the outcome is unknown, the outputs look like orphans, are in the trash, and then the commit arrives."""
     table = lab.messy(files=8, days=1)
     before, pending = lab.rows(table), []
     real = Iceberg.commit_rewrite
@@ -204,10 +204,10 @@ def test_outputs_of_a_commit_that_came_very_late_are_kept(lab: Lab, monkeypatch:
     witness = Witness(lab, table)
     with later(days=10):
         run(lab, table, "sweep")
-        assert outputs <= lab.doomed(table)
+        assert outputs <= lab.trash(table)
     real(pending[0][0], *pending[0][1])
     with later(days=12):
-        run(lab, table, "reap")
+        run(lab, table, "purge")
     assert outputs == {normal(path) for path in lab.data_files(table)}
     assert lab.rows(table) == before
     witness.look()
@@ -215,7 +215,7 @@ def test_outputs_of_a_commit_that_came_very_late_are_kept(lab: Lab, monkeypatch:
 
 
 @pytest.mark.parametrize("happened", [True, False])
-def test_an_expiry_whose_end_is_unknown_dooms_nothing(
+def test_an_expiry_whose_end_is_unknown_trashes_nothing(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, happened: bool
 ) -> None:
     table = lab.messy(files=2, days=1)
@@ -231,12 +231,12 @@ def test_an_expiry_whose_end_is_unknown_dooms_nothing(
     with monkeypatch.context() as patched:
         patched.setattr(Iceberg, "expire", unheard)
         assert lab.lw.run("expire", table, EXPIRE).state is RunState.UNKNOWN
-    assert run(lab, table, "reap").state is RunState.NOTHING_TO_DO
+    assert run(lab, table, "purge").state is RunState.NOTHING_TO_DO
     assert witness.seen <= witness.stored()
     with later(days=10):  # as orphans they are young verdicts' files: nobody else's
         assert lab.lw.plan("sweep", table, SWEEP).empty
     run(lab, table, "expire")
-    assert run(lab, table, "reap").counters["files_erased"]
+    assert run(lab, table, "purge").counters["files_erased"]
     witness.converges()
 
 
@@ -245,18 +245,18 @@ def test_an_expiry_whose_end_is_unknown_dooms_nothing(
 
 def breaks(lab: Lab, witness: Witness, job: str, *words: str) -> None:
     """Said with the name of what cannot be read, and not a byte changes."""
-    before, marked = lab.on_disk(), lab.doomed(witness.table)
+    before, marked = lab.on_disk(), lab.trash(witness.table)
     with pytest.raises(LakewardenError) as error:
         lab.lw.run(job, witness.table, wanted(job))
     for word in words:
         assert word in f"{error.value.message} {error.value.hint}", error.value.message
     assert lab.on_disk() == before
-    assert lab.doomed(witness.table) == marked
+    assert lab.trash(witness.table) == marked
     assert lab.lw.receipts(witness.table) == ()
 
 
-def doomed_and_appended(lab: Lab) -> Witness:
-    """Files are doomed, and a commit came since whose metadata nobody has read yet."""
+def trashed_and_appended(lab: Lab) -> Witness:
+    """Files are in the trash, and a commit came since whose metadata nobody has read yet."""
     table = lab.messy(files=2, days=1)
     lab.sql(f"insert overwrite {table} select id + 1000, s, d from {table}")
     run(lab, table, "expire")
@@ -266,8 +266,8 @@ def doomed_and_appended(lab: Lab) -> Witness:
 
 @pytest.mark.parametrize("how", ["truncated", "garbled", "missing", "empty"])
 @pytest.mark.parametrize("what", ["manifest", "list"])
-def test_reap_refuses_where_a_manifest_cannot_be_read(lab: Lab, what: str, how: str) -> None:
-    witness = doomed_and_appended(lab)
+def test_purge_refuses_where_a_manifest_cannot_be_read(lab: Lab, what: str, how: str) -> None:
+    witness = trashed_and_appended(lab)
     newest = witness.snapshots()[-1]
     asked = f"select path from {witness.table}.manifests where added_snapshot_id = {newest}"
     if what == "list":
@@ -284,16 +284,16 @@ def test_reap_refuses_where_a_manifest_cannot_be_read(lab: Lab, what: str, how: 
             path.unlink()
         case _:
             path.write_bytes(b"")
-    breaks(lab, witness, "reap", path.name)
+    breaks(lab, witness, "purge", path.name)
     path.write_bytes(content)
-    run(lab, witness.table, "reap")
+    run(lab, witness.table, "purge")
     witness.converges()
 
 
-@pytest.mark.parametrize("job", ["expire", "sweep", "reap"])
+@pytest.mark.parametrize("job", ["expire", "sweep", "purge"])
 def test_encrypted_manifests_are_not_taken_for_empty_ones(lab: Lab, job: str) -> None:
     """What they name cannot be known: a table like that is left alone."""
-    witness = doomed_and_appended(lab)
+    witness = trashed_and_appended(lab)
     lab.append(witness.table, 1, start=9000, days=1)
     newest = lab.sql(f"select manifest_list from {witness.table}.snapshots order by committed_at")[-1][0]
     encrypt_entries(lab, Path(normal(newest)))
@@ -337,7 +337,7 @@ def test_a_broken_chain_of_ancestors_loses_nothing(lab: Lab) -> None:
     witness = Witness(lab, table)
     run(lab, table, "expire")
     assert set(witness.snapshots()) == {ids[5], *(set(witness.rows) - set(ids))}
-    run(lab, table, "reap")
+    run(lab, table, "purge")
     assert lab.rows(table) == witness.rows[ids[5]]
     witness.converges()
 
@@ -346,7 +346,7 @@ def test_a_broken_chain_of_ancestors_loses_nothing(lab: Lab) -> None:
 
 
 def test_what_another_tool_deleted_first_is_not_an_error(lab: Lab) -> None:
-    """Iceberg's own expiry, with its own deletions, between ours and our reap: what is gone is told as gone."""
+    """Iceberg's own expiry, with its own deletions, between ours and our purge: what is gone is told as gone."""
     table = lab.messy(files=3, days=1)
     lab.sql(f"insert overwrite {table} select id + 1000, s, d from {table}")
     run(lab, table, "expire", snapshot_min_retained=2)
@@ -357,7 +357,7 @@ def test_what_another_tool_deleted_first_is_not_an_error(lab: Lab) -> None:
     lab.sql(
         f"call {lab.catalog}.system.remove_orphan_files(table => 'db.events', older_than => timestamp'2001-01-01')"
     )
-    done = lab.lw.run("reap", table, REAP)
+    done = lab.lw.run("purge", table, PURGE)
     assert done.state is RunState.DONE, done.reason
     assert lab.rows(table) == list(witness.rows.values())[-1]
     assert witness.needed() <= witness.stored()
@@ -372,5 +372,5 @@ def test_the_table_was_dropped_while_its_files_waited(lab: Lab) -> None:
     table = lab.messy(files=2, days=1)
     before = lab.on_disk()
     with pytest.raises(Refused, match="another table of that name"):
-        lab.lw.run("reap", table, REAP)
+        lab.lw.run("purge", table, PURGE)
     assert lab.on_disk() == before and len(lab.rows(table)) == 400

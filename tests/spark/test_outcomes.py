@@ -218,7 +218,7 @@ def test_a_commit_that_was_told_lost_but_happened_is_believed_by_the_table_alone
     assert lab.strays(table) == set()
 
 
-def test_a_task_that_dies_spares_its_partition_and_leaves_no_file(lab: Lab) -> None:
+def test_a_task_that_dies_skips_its_partition_and_leaves_no_file(lab: Lab) -> None:
     table = lab.messy(files=8, days=2)
     before = lab.rows(table)
 

@@ -19,7 +19,7 @@ from tests.spark.test_known_losses import add_back
 from tests.support.lab import Lab, lakewarden
 from tests.support.paimon import PaimonLab, paimon_lab
 from tests.support.spark import add_catalog, jdbc_warehouse
-from tests.support.witness import EXPIRE, REAP, SWEEP, later
+from tests.support.witness import EXPIRE, PURGE, SWEEP, later
 
 PUBLISHED = {"metadata__iceberg__storage": "table-location"}
 
@@ -53,7 +53,7 @@ def mirror(spark: SparkSession, tmp_path: Path) -> Iterator[Mirror]:
         ("rewrite-manifests", {}),
         ("expire", EXPIRE),
         ("sweep", SWEEP),
-        ("reap", REAP),
+        ("purge", PURGE),
     ],
 )
 def test_a_paimon_table_that_shows_itself_as_iceberg_is_left_to_paimon(
@@ -73,7 +73,7 @@ def test_a_folder_of_delta_lake_or_hudi_is_left_to_it(mirror: Mirror, mark: str)
     path.parent.mkdir()
     path.write_text("{}")
     tool = "Delta Lake" if "delta" in mark else "Apache Hudi"
-    for job in ("compact", "expire", "sweep", "reap"):
+    for job in ("compact", "expire", "sweep", "purge"):
         with pytest.raises(Refused, match=tool):
             mirror.paimon.lw.run(job, mirror.table)
 
@@ -98,7 +98,7 @@ def test_another_formats_metadata_in_the_data_folder_stops_every_job(
             "compact": {"rewrite_min_input_files": 2},
             "expire": EXPIRE,
             "sweep": SWEEP,
-            "reap": REAP,
+            "purge": PURGE,
         }
         for job, policy in policies.items():
             with later(days=2), pytest.raises(Refused, match=tool):
@@ -115,7 +115,7 @@ def test_what_a_paimon_table_publishes_for_iceberg_does_not_stop_its_upkeep(
         rows = paimon.rows(table)
         assert any(path.endswith(".metadata.json") for path in paimon.on_disk(table))
         assert paimon.lw.run("expire", table, policy=EXPIRE).state is RunState.DONE
-        done = paimon.lw.run("reap", table, policy=REAP)
+        done = paimon.lw.run("purge", table, policy=PURGE)
         assert done.state is RunState.DONE and done.counters["files_erased"]
         with later(days=2):
             paimon.lw.run("sweep", table, policy=SWEEP)
@@ -144,7 +144,7 @@ def test_two_tables_whose_names_only_differ_in_their_dots_share_nothing(
 
 
 @pytest.mark.parametrize("ours_is_newer", [False, True])
-@pytest.mark.parametrize(("job", "policy"), [("expire", EXPIRE), ("sweep", SWEEP), ("reap", REAP)])
+@pytest.mark.parametrize(("job", "policy"), [("expire", EXPIRE), ("sweep", SWEEP), ("purge", PURGE)])
 def test_a_table_that_another_catalog_moves_too_is_not_cleaned(
     spark: SparkSession, tmp_path: Path, job: str, policy: dict[str, object], ours_is_newer: bool
 ) -> None:
@@ -157,7 +157,7 @@ def test_a_table_that_another_catalog_moves_too_is_not_cleaned(
         table = lab.create(partition="")
         lab.append(table, 3, rows=10, days=1)
         lab.sql(f"delete from {table} where id < 10")
-        if job == "reap":
+        if job == "purge":
             lw.run("expire", table, policy=EXPIRE)
         pointer = lw.view(table).metadata_location
         elsewhere.sql(f"create namespace {there}.db")
@@ -186,10 +186,10 @@ def test_a_paimon_tag_that_is_called_like_a_mark_keeps_its_files(spark: SparkSes
         rows = paimon.rows(table)
         paimon.lw.run("compact", table, policy={"rewrite_min_input_files": 2})
         paimon.lw.run("expire", table, policy=EXPIRE)
-        paimon.lw.run("reap", table, policy=REAP)
+        paimon.lw.run("purge", table, policy=PURGE)
         with later(days=2):
             paimon.lw.run("sweep", table, policy=SWEEP)
-            paimon.lw.run("reap", table, policy=REAP)
+            paimon.lw.run("purge", table, policy=PURGE)
         assert paimon.rows(table) == rows
         assert tagged and tagged <= paimon.on_disk(table)
 
@@ -197,7 +197,7 @@ def test_a_paimon_tag_that_is_called_like_a_mark_keeps_its_files(spark: SparkSes
 def test_that_a_table_is_a_cold_one_is_not_believed_of_its_properties(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """gc.enabled=false forbids reap. Only a colder tier's own retention may delete there, and the state database knows it."""
+    """gc.enabled=false forbids purge. Only a colder tier's own retention may delete there, and the state database knows it."""
     alone = spark.newSession()
     catalog = add_catalog(alone, {"type": "hadoop", "warehouse": str(tmp_path)})
     with lakewarden(alone, f"sqlite:///{tmp_path}/state.db") as lw:
@@ -210,7 +210,7 @@ def test_that_a_table_is_a_cold_one_is_not_believed_of_its_properties(
         marks = "'gc.enabled' = 'false', 'cold-tier.source' = 'live.db.events', 'cold-tier.source-uuid' = 'u'"
         lab.sql(f"alter table {table} set tblproperties ({marks})")
         with pytest.raises(Refused, match=r"gc\.enabled"):
-            lw.run("reap", table, policy=REAP)
+            lw.run("purge", table, policy=PURGE)
         assert before <= set(lab.on_disk())
 
 
@@ -246,7 +246,7 @@ def test_a_plain_paimon_table_with_the_options_of_a_cold_one_is_looked_after(
 def test_a_table_created_in_a_dropped_ones_folder_is_cleaned_once_it_is_adopted(
     spark: SparkSession, tmp_path: Path, taken_back: bool
 ) -> None:
-    """Flink's DROP without PURGE, then CREATE. Reap refused such a folder for good, and did not say what to do."""
+    """Flink's DROP without PURGE, then CREATE. Purge refused such a folder for good, and did not say what to do."""
     alone = spark.newSession()
     here = jdbc_warehouse(alone, tmp_path)
     with lakewarden(alone, f"sqlite:///{tmp_path}/state.db") as lw:
@@ -261,30 +261,30 @@ def test_a_table_created_in_a_dropped_ones_folder_is_cleaned_once_it_is_adopted(
         rows = lab.rows(table)
         lw.run("expire", table, policy=EXPIRE)
         with pytest.raises(Refused, match=old.uuid) as refused:
-            lw.run("reap", table, policy=REAP)
+            lw.run("purge", table, policy=PURGE)
         assert f"lakewarden fsck '{table}' --adopt-folder" in refused.value.hint
         assert old.uuid in str(lw.fsck(table).findings)
         # It shows what it would do, does it in somebody's name, and can be taken back.
         shown = lw.adopt_folder(table, operator="ana")
         assert shown.verdict is None and {each.uuid for each in shown.files} == {old.uuid}
         first = lw.adopt_folder(table, operator="ana", confirm=True)
-        assert {each.reason for each in (s.verdict for s, _ in lw.doomed(table).verdicts)} >= {
+        assert {each.reason for each in (s.verdict for s, _ in lw.trash(table).verdicts)} >= {
             "metadata that a dropped table left, claimed by ana"
         }
         assert lw.adopt_folder(table, operator="ana").files == (), "it is claimed already"
         if taken_back:
             lw.restore(table, run=first.verdict, operator="ana")
             with pytest.raises(Refused, match=old.uuid):
-                lw.run("reap", table, policy=REAP)
+                lw.run("purge", table, policy=PURGE)
             with pytest.raises(Refused, match="what is restored stays"):
                 lw.adopt_folder(table, operator="ana", confirm=True)
             return
-        assert lw.run("reap", table, policy=REAP).counters["files_erased"]
+        assert lw.run("purge", table, policy=PURGE).counters["files_erased"]
         assert Path(old.metadata_location.removeprefix("file:")).exists(), "it waits as orphans do"
         with later(days=3):
             lw.run("sweep", table, policy=SWEEP)
         with later(days=8):
-            lw.run("reap", table, policy=REAP)
+            lw.run("purge", table, policy=PURGE)
         assert not Path(old.metadata_location.removeprefix("file:")).exists()
         assert lab.rows(table) == rows
 
@@ -322,13 +322,13 @@ def test_iceberg_metadata_that_a_paimon_table_published_earlier_can_be_adopted(
         path.parent.mkdir()
         told = {"format-version": 2, "table-uuid": "old", "location": str(paimon.folder(table))}
         path.write_text(json.dumps({**told, "last-sequence-number": 1, "last-updated-ms": 1}))
-        for job in ("compact", "expire", "sweep", "reap"):
+        for job in ("compact", "expire", "sweep", "purge"):
             with pytest.raises(Refused, match="which publishes none") as refused:
-                paimon.lw.run(job, table, policy=REAP if job == "reap" else None)
+                paimon.lw.run(job, table, policy=PURGE if job == "purge" else None)
             assert "--adopt-folder" in refused.value.hint
         assert paimon.lw.adopt_folder(table, operator="ana", confirm=True).files[0].uuid == "old"
         assert paimon.lw.run("expire", table, policy=EXPIRE).state is RunState.DONE
-        assert paimon.lw.run("reap", table, policy=REAP).counters["files_erased"]
+        assert paimon.lw.run("purge", table, policy=PURGE).counters["files_erased"]
         assert paimon.rows(table) == rows
 
 
@@ -355,7 +355,7 @@ def test_where_a_catalog_is_not_complete_nothing_goes_outside_of_own_folders(
         add_back(lab, table, str(outside))
         lab.sql(f"delete from {table} where id < 10")
         lw.run("expire", table, policy=EXPIRE)
-        done = lw.run("reap", table, policy={**REAP, "reap_outside_location": True})
+        done = lw.run("purge", table, policy={**PURGE, "purge_outside_location": True})
         assert done.counters["files_erased"] > 0, "its own folders are cleaned as ever"
         assert outside.exists() is not complete
         assert complete or f"catalog {catalog} has complete=false" in done.reason
@@ -365,7 +365,7 @@ def test_where_a_catalog_is_not_complete_nothing_goes_outside_of_own_folders(
 def test_a_table_of_no_namespace_is_part_of_every_proof(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
-    """It names a file of another table (added by hand): reap of that one took it."""
+    """It names a file of another table (added by hand): purge of that one took it."""
     alone = spark.newSession()
     warehouse = tmp_path / "warehouse"
     warehouse.mkdir()
@@ -387,7 +387,7 @@ def test_a_table_of_no_namespace_is_part_of_every_proof(
         add_back(lab, f"{catalog}.loner", row[0])
         lab.sql(f"delete from {table} where id < 10")
         lw.run("expire", table, policy=EXPIRE)
-        done = lw.run("reap", table, policy=REAP)
+        done = lw.run("purge", table, policy=PURGE)
         assert done.counters["files_kept"] == 1
         assert len(lab.rows(f"{catalog}.loner")) == 10
         # And it is looked after like any other.

@@ -64,16 +64,16 @@ def test_files_anywhere_become_part_of_the_table_and_stay(paimon: PaimonLab, tmp
     age(folder), age(tmp_path / "in")
     assert paimon.lw.plan("sweep", table).empty
     paimon.lw.run("expire", table, NOW)
-    paimon.lw.run("reap", table, AT_ONCE)
+    paimon.lw.run("purge", table, AT_ONCE)
     assert paimon.rows(table) == everything and Path(outside).exists()
     merged = paimon.lw.run("compact", table, {"rewrite_min_input_files": 2})
     assert merged.state is RunState.DONE, merged.reason
     assert paimon.rows(table) == everything, "a rewrite reads them as they are"
     paimon.lw.run("expire", table, NOW)
-    paimon.lw.run("reap", table, AT_ONCE)
+    paimon.lw.run("purge", table, AT_ONCE)
     assert paimon.rows(table) == everything and paimon.lw.fsck(table).healthy
     assert [path for path in (outside, below, placed) if Path(path).exists()] == [outside, below]
-    paimon.lw.run("reap", table, {**AT_ONCE, "reap_outside_location": True})
+    paimon.lw.run("purge", table, {**AT_ONCE, "purge_outside_location": True})
     assert not Path(outside).exists() and Path(below).exists(), "the one was rewritten, the other is needed"
     assert paimon.rows(table) == everything and paimon.lw.fsck(table).healthy
 
@@ -194,7 +194,7 @@ def test_tables_that_take_no_files_say_why(
     with pytest.raises(Refused, match=why) as refused:
         paimon.lw.stage_adopt(load)
     assert "INSERT INTO db.events" in refused.value.hint
-    assert paimon.lw.stage_fail(load).state == "failed", "its file is doomed, and the table untouched"
+    assert paimon.lw.stage_fail(load).state == "failed", "its file is in the trash, and the table untouched"
 
 
 def test_a_crash_and_a_race(paimon: PaimonLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,8 +103,8 @@ def test_the_same_go_as_by_paimons_own_expiry(paimon: PaimonLab, term: str, prod
     gone = run.counters["changelogs_expired"]
     assert gone == sum(len(each.ids) for each in plan.actions if hasattr(each, "ids"))
     assert bool(gone) == (term != "all of them")
-    assert any("changelog" in each.reason for each in plan.spared)
-    paimon.lw.run("reap", table, AT_ONCE)
+    assert any("changelog" in each.reason for each in plan.skipped)
+    paimon.lw.run("purge", table, AT_ONCE)
     left = paimon.on_disk(table)
     if producer.startswith(
         "none"
@@ -127,7 +127,7 @@ def test_a_consumer_keeps_its_changelog_and_all_after_it(paimon: PaimonLab) -> N
     paimon.maker.alter(paimon._opened, "events", "changelog.time-retained", "2 ms")
     paimon.append(table, 3, start=9_000, days=1)
     plan = paimon.lw.plan("expire", table)
-    assert "consumer etl reads on from it" in {each.reason for each in plan.spared}
+    assert "consumer etl reads on from it" in {each.reason for each in plan.skipped}
     assert paimon.lw.run("expire", table).state is RunState.DONE
     assert first(paimon.on_disk(table)) == 4
     assert told(paimon, paimon.load(table), 4)
@@ -136,7 +136,7 @@ def test_a_consumer_keeps_its_changelog_and_all_after_it(paimon: PaimonLab) -> N
 def test_paimons_own_expiry_goes_on_where_ours_stopped(paimon: PaimonLab) -> None:
     table = made(paimon, "none", "at most so many")
     assert paimon.lw.run("expire", table).state is RunState.DONE
-    paimon.lw.run("reap", table, AT_ONCE)
+    paimon.lw.run("purge", table, AT_ONCE)
     paimon.append(table, 4, start=9_000, days=1)
     rows = paimon.rows(table)
     paimon.maker.ownExpireByOptions(paimon.load(table))
@@ -150,7 +150,7 @@ def test_changelogs_that_no_writer_produced_stay_when_the_option_changes(paimon:
     """What is read as a changelog is told by the option of now; what was kept for one, by that of then."""
     table = made(paimon, "none", "all of them")
     assert paimon.lw.run("expire", table).state is RunState.DONE
-    paimon.lw.run("reap", table, AT_ONCE)
+    paimon.lw.run("purge", table, AT_ONCE)
     changes = told(paimon, paimon.load(table), 1)
     paimon.maker.alter(paimon._opened, "events", "changelog-producer", "input")
     age(paimon, table)

@@ -33,7 +33,7 @@ def summary(paimon: PaimonLab, table: str) -> dict[str, str]:
 
 def reasons(paimon: PaimonLab, table: str, **policy: object) -> dict[str, int]:
     plan = paimon.lw.plan("compact", table, policy={**SMALL, **policy})
-    return {each.reason: each.count for each in plan.spared}
+    return {each.reason: each.count for each in plan.skipped}
 
 
 # --- rows and their types -----------------------------------------------------------------------------------
@@ -201,8 +201,8 @@ def test_oversize_files_of_a_bucket_are_split_in_order(paimon: PaimonLab) -> Non
 def test_rows_of_ordered_buckets_are_not_sorted(paimon: PaimonLab) -> None:
     table = paimon.create(bucket="1", **{"bucket-key": "id", "write-only": "true"})
     paimon.append(table, 4, days=1)
-    spared = reasons(paimon, table, rewrite_sort_columns=["v"])
-    assert spared == {"rows of a bucket keep the order they came in": 4}
+    skipped = reasons(paimon, table, rewrite_sort_columns=["v"])
+    assert skipped == {"rows of a bucket keep the order they came in": 4}
 
 
 # --- what is left alone -------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_left_alone(paimon: PaimonLab, keyed: bool, options: dict[str, str], why
         plan = paimon.lw.plan(job, table)
         assert plan.empty
         assert why in plan.reason
-        assert why in plan.spared[0].reason
+        assert why in plan.skipped[0].reason
         assert paimon.lw.run(job, table).state is RunState.NOTHING_TO_DO
     assert paimon.on_disk(table) == before
 

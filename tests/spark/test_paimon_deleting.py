@@ -1,4 +1,4 @@
-"""Expire, sweep and reap on real Paimon tables, against what Paimon's own tools do to a copy of the same table."""
+"""Expire, sweep and purge on real Paimon tables, against what Paimon's own tools do to a copy of the same table."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def expire(lab: PaimonLab, table: str, **policy: object) -> None:
     assert lab.lw.run("expire", table, {**NOW, **policy}).state is RunState.DONE
 
 
-def reap(lab: PaimonLab, table: str) -> None:
-    run = lab.lw.run("reap", table, AT_ONCE)
+def purge(lab: PaimonLab, table: str) -> None:
+    run = lab.lw.run("purge", table, AT_ONCE)
     assert run.state is RunState.DONE, run.reason
 
 
@@ -59,7 +59,7 @@ def test_the_same_files_go_as_by_paimons_own_expiry(
         expected = files_below(folder)
     expire(paimon, table, snapshot_min_retained=keep)
     assert paimon.rows(table) == rows
-    reap(paimon, table)
+    purge(paimon, table)
     assert hints(paimon.on_disk(table)) == hints(expected)
     assert paimon.rows(table) == rows
 
@@ -71,8 +71,8 @@ def test_every_file_of_a_busy_table_is_known(paimon: PaimonLab, keyed: bool, opt
     paimon.load(table).createBranch("side", "then")
     age(paimon.folder(table))
     plan = paimon.lw.plan("sweep", table)
-    assert plan.empty, plan.doomed
-    told = {each.reason: each.count for each in plan.spared if each.count}
+    assert plan.empty, plan.trash
+    told = {each.reason: each.count for each in plan.skipped if each.count}
     assert set(told) == {"named by the table's metadata"}, told
 
 
@@ -107,13 +107,13 @@ def test_orphans_are_those_that_paimon_finds(paimon: PaimonLab) -> None:
     (folder.parent / "aside").rename(folder / "snapshot/snapshot-xyz.tmp")
     run = paimon.lw.run("sweep", table, {"orphan_max_percent": 90})
     assert run.state is RunState.DONE
-    assert paimon.doomed(table) == planted
+    assert paimon.trash(table) == planted
     assert planted <= theirs
     # Paimon takes everything in a bucket's folder, and temporary files of snapshots; these names are not a writer's to us.
     assert theirs - planted == {"dt=2024-01-01/bucket-0/data.parquet", "snapshot/.snapshot-9.1234.tmp"}
-    reap_now = paimon.lw.run("reap", table, AT_ONCE)
+    purge_now = paimon.lw.run("purge", table, AT_ONCE)
     assert paimon.on_disk(table) >= before
-    assert reap_now.state in (RunState.DONE, RunState.NOTHING_TO_DO)
+    assert purge_now.state in (RunState.DONE, RunState.NOTHING_TO_DO)
 
 
 @pytest.mark.parametrize(("tag", "branch"), [("then", "side"), ("release/1", "feature/x")])
@@ -127,13 +127,13 @@ def test_a_branch_made_from_a_tag_survives_expiry_and_the_tags_deletion(
     rows, side = paimon.rows(table), paimon.branch_rows(table, branch)
     assert side
     expire(paimon, table)
-    reap(paimon, table)
+    purge(paimon, table)
     assert paimon.rows(table, tag=tag) == side
     paimon.lw.untag(table, tag)
     paimon.append(table, 2, start=9_000)
     rows = paimon.rows(table)
     expire(paimon, table)
-    reap(paimon, table)
+    purge(paimon, table)
     assert paimon.branch_rows(table, branch) == side
     assert paimon.rows(table) == rows
 
@@ -142,14 +142,14 @@ def test_what_only_a_tag_needed_goes_when_its_time_is_over(paimon: PaimonLab) ->
     table = paimon.busy()
     paimon.maker.tagFor(paimon.load(table), "brief", 3, 4_000)
     expire(paimon, table)
-    reap(paimon, table)
+    purge(paimon, table)
     kept = paimon.rows(table, tag="brief")
     assert kept
     time.sleep(4)
     run = paimon.lw.run("expire", table, NOW)
     assert run.counters["refs_expired"] == 1
-    assert run.counters["data_files_doomed"] > 0
-    reap(paimon, table)
+    assert run.counters["data_files_trashed"] > 0
+    purge(paimon, table)
     assert "tag/tag-brief" not in paimon.on_disk(table)
     age(paimon.folder(table))
     assert paimon.lw.plan("sweep", table).empty
@@ -162,7 +162,7 @@ def test_a_consumer_is_a_floor(paimon: PaimonLab) -> None:
     assert next(each.id for each in paimon.lw.view(table).snapshots) == 5
     plan = paimon.lw.plan("expire", table, NOW)
     assert plan.empty
-    assert any("consumer etl" in each.reason for each in plan.spared)
+    assert any("consumer etl" in each.reason for each in plan.skipped)
 
 
 def test_a_pin_is_a_floor_and_its_reader_reads_every_row(paimon: PaimonLab) -> None:
@@ -170,7 +170,7 @@ def test_a_pin_is_a_floor_and_its_reader_reads_every_row(paimon: PaimonLab) -> N
     rows = paimon.rows(table, snapshot=6)
     with paimon.lw.pin(table, snapshot_id=6, ttl="1h", holder="reader", purpose="test"):
         expire(paimon, table)
-        reap(paimon, table)
+        purge(paimon, table)
         assert paimon.rows(table, snapshot=6) == rows
     assert next(each.id for each in paimon.lw.view(table).snapshots) == 6
 
@@ -184,7 +184,7 @@ def test_the_tables_own_options_keep_more_until_ours_says_otherwise(paimon: Paim
     table = paimon.busy(**options)
     plan = paimon.lw.plan("expire", table)
     assert plan.empty
-    assert any("table option snapshot.time-retained" in each.reason for each in plan.spared)
+    assert any("table option snapshot.time-retained" in each.reason for each in plan.skipped)
     ignored = {each.key: str(each.origin) for each in paimon.lw.policy(table).ignored}
     assert ignored["snapshot_max_retained"] == "table option snapshot.num-retained.max"
     assert (
@@ -206,7 +206,7 @@ def test_a_gap_ends_the_history_and_remnants_are_left_alone(paimon: PaimonLab) -
     assert next(each.id for each in view.snapshots) == 5
     rows = paimon.rows(table, snapshot=2)
     expire(paimon, table)
-    reap(paimon, table)
+    purge(paimon, table)
     assert {"snapshot/snapshot-1", "snapshot/snapshot-2", "snapshot/snapshot-3"} <= paimon.on_disk(table)
     assert paimon.rows(table, snapshot=2) == rows
 
@@ -236,12 +236,12 @@ def test_a_rollback_is_not_an_expiry(paimon: PaimonLab) -> None:
     paimon.append(table, 4, start=5_000)
     rows = paimon.rows(table)
     expire(paimon, table)
-    reap(paimon, table)
+    purge(paimon, table)
     assert paimon.rows(table) == rows
     age(paimon.folder(table))
     theirs = paimon.own_orphans(table)  # what was rolled back
     assert paimon.lw.run("sweep", table, {"orphan_max_percent": 90}).state is RunState.DONE
-    assert paimon.doomed(table) == theirs
+    assert paimon.trash(table) == theirs
 
 
 def test_a_table_made_anew_is_another_one(paimon: PaimonLab) -> None:
@@ -251,7 +251,7 @@ def test_a_table_made_anew_is_another_one(paimon: PaimonLab) -> None:
     paimon.busy()
     before = paimon.on_disk(table)
     with pytest.raises(Refused, match="another table of that name"):
-        paimon.lw.run("reap", table, AT_ONCE)
+        paimon.lw.run("purge", table, AT_ONCE)
     assert paimon.on_disk(table) == before
 
 
@@ -274,7 +274,7 @@ def test_an_expiry_beside_a_sweep_loses_nothing(paimon: PaimonLab) -> None:
     finally:
         paimon.lw.lake.format_for = real  # type: ignore[method-assign]
     assert run.state in (RunState.DONE, RunState.NOTHING_TO_DO)
-    paimon.lw.run("reap", table, AT_ONCE)
+    paimon.lw.run("purge", table, AT_ONCE)
     assert paimon.rows(table) == rows
 
 
@@ -323,7 +323,7 @@ def test_a_strange_name_in_its_folders_is_passed_over(paimon: PaimonLab) -> None
     os.utime(strange, (1_000_000_000, 1_000_000_000))
     before = len(paimon.lw.view(table).snapshots)
     expire(paimon, table)
-    (told,) = (each for each in paimon.lw.plan("sweep", table).spared if each.reason.startswith("foreign"))
+    (told,) = (each for each in paimon.lw.plan("sweep", table).skipped if each.reason.startswith("foreign"))
     assert told.count == 1
     paimon.lw.run("sweep", table)
     assert len(paimon.lw.view(table).snapshots) < before
@@ -363,12 +363,12 @@ def test_all_snapshots_need_what_each_of_them_needs(
 
 
 def swept(lab: PaimonLab, table: str) -> None:
-    """Everything old, swept and reaped; every snapshot has its rows still."""
+    """Everything old, swept and purged; every snapshot has its rows still."""
     ids = [each.id for each in lab.lw.view(table).snapshots]
     before = {each: lab.rows(table, snapshot=each) for each in ids}
     age(lab.folder(table))
     lab.lw.run("sweep", table, {"orphan_max_percent": 90})
-    lab.lw.run("reap", table, AT_ONCE)
+    lab.lw.run("purge", table, AT_ONCE)
     assert {each: lab.rows(table, snapshot=each) for each in ids} == before
 
 
@@ -439,7 +439,7 @@ def test_a_table_that_was_rolled_back_to_a_tag_is_cleaned(paimon: PaimonLab) -> 
     paimon.append(table, 2, start=5_000, days=1)
     swept(paimon, table)
     expire(paimon, table)
-    reap(paimon, table)
+    purge(paimon, table)
     assert len(paimon.rows(table, tag="then")) == 60
 
 

@@ -116,7 +116,7 @@ def test_changelogs_that_outlive_their_snapshots(paimon: PaimonLab) -> None:
     table = paimon.create(keyed=True, **{"changelog-producer": "input", **lasting})
     paimon.append(table, 4, days=1)
     paimon.lw.run("expire", table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1})
-    paimon.lw.run("reap", table, {"delete_grace_hours": 0})
+    paimon.lw.run("purge", table, {"delete_grace_hours": 0})
     done = looked_over(paimon, table)
     assert not done.findings and done.looked.snapshots == 1, done.findings
     oldest = min(

@@ -85,8 +85,8 @@ def test_every_snapshot_reads_the_same_when_the_live_files_are_gone(lab: PaimonL
     assert lab.lw.run("handoff", table, KEEP).state is RunState.NOTHING_TO_DO
     done(lab, "expire", table)
     age(lab.warehouse)
-    reaped = done(lab, "reap", table)
-    assert reaped["files_erased"] > 0 and not reaped["files_held"]
+    purged = done(lab, "purge", table)
+    assert purged["files_erased"] > 0 and not purged["files_held"]
     *gone, head = snapshots
     assert lab.texts(table) == rows[head.id]
     assert lab.texts_at(table, tag_name="struck") == rows[4], "a tag keeps its rows in the live table too"
@@ -133,7 +133,7 @@ def test_three_hand_offs_add_up_and_none_copies_twice(lab: PaimonLab) -> None:
         assert lab.lw.run("handoff", table, KEEP).state is RunState.NOTHING_TO_DO
         done(lab, "expire", table)
     age(lab.warehouse)
-    assert not done(lab, "reap", table)["files_held"]
+    assert not done(lab, "purge", table)["files_held"]
     assert cold_ids(lab, table) == set(rows) - {lab.lw.view(table).current_snapshot_id}
     for id_ in cold_ids(lab, table):
         assert lab.cold_texts(table, snapshot_id=id_) == rows[id_]
@@ -173,7 +173,7 @@ def test_a_gap_is_a_gap_and_both_sides_of_it_are_found(lab: PaimonLab) -> None:
     checkup = lab.lw.fsck(table.replace(lab.catalog, COLD, 1), deep=True)
     assert checkup.findings == ()
     age(lab.warehouse)
-    assert not done(lab, "reap", table)["files_held"]
+    assert not done(lab, "purge", table)["files_held"]
 
 
 def test_a_cold_table_is_read_only_and_nothing_leaves_it(lab: PaimonLab) -> None:
@@ -185,7 +185,7 @@ def test_a_cold_table_is_read_only_and_nothing_leaves_it(lab: PaimonLab) -> None
     for job in ("compact", "expire", "rewrite-manifests", "sweep", "expire-partitions", "handoff"):
         with pytest.raises(Refused, match="read only"):
             lab.lw.run(job, frozen, KEEP)
-    assert lab.lw.run("reap", frozen, KEEP).state is RunState.NOTHING_TO_DO
+    assert lab.lw.run("purge", frozen, KEEP).state is RunState.NOTHING_TO_DO
     with pytest.raises(Refused, match="read only"):
         lab.lw.tag(frozen, "x", forever=True)
     there = files(lab.cold)
@@ -336,7 +336,7 @@ def test_tables_with_primary_keys_read_the_same(lab: PaimonLab, options: dict[st
     for job in ("handoff", "expire"):
         done(lab, job, table)
     age(lab.warehouse)
-    assert not done(lab, "reap", table)["files_held"]
+    assert not done(lab, "purge", table)["files_held"]
     head = max(rows)
     assert lab.texts(table) == rows[head]
     shutil.move(lab.warehouse, lab.warehouse.with_name("away"))

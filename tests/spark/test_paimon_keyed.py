@@ -164,7 +164,7 @@ def test_a_dropped_partition_stays_dropped_and_the_others_are_merged(paimon: Pai
     assert all(each.runs == 1 for each in buckets(paimon, table))
 
 
-def test_a_bucket_that_cannot_be_read_spares_its_partition_alone(paimon: PaimonLab) -> None:
+def test_a_bucket_that_cannot_be_read_skips_its_partition_alone(paimon: PaimonLab) -> None:
     table, rows = unmerged(paimon)
     broken = next((paimon.folder(table) / f"dt={DAYS[0]}").rglob("data-*"))
     whole = broken.read_bytes()
@@ -186,7 +186,7 @@ def test_the_plan_says_what_is_merged_and_why_the_rest_is_not(paimon: PaimonLab)
     assert [(each.partition, len(each.buckets), each.full) for each in plan.merges()] == [
         (f"dt={day}", 2, True) for day in DAYS
     ]
-    assert {each.reason: each.count for each in plan.spared} == {"one sorted run: nothing to merge": 2}
+    assert {each.reason: each.count for each in plan.skipped} == {"one sorted run: nothing to merge": 2}
     assert paimon.lw.plan("compact", table, {"rewrite_min_input_files": 50}).empty
     assert "10 sorted runs in 2 buckets, full" in shown(PlanReport(plan, ""))
     assert "20 → 4" in shown(RunReport(compact(paimon, table)))

@@ -90,7 +90,7 @@ def test_expiry_after_folding_leaves_what_is_needed(paimon: PaimonLab) -> None:
     assert paimon.lw.run("rewrite-manifests", table, FEW).state is RunState.DONE
     now = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
     assert paimon.lw.run("expire", table, now).state is RunState.DONE
-    assert paimon.lw.run("reap", table, {"delete_grace_hours": 0}).state is RunState.DONE
+    assert paimon.lw.run("purge", table, {"delete_grace_hours": 0}).state is RunState.DONE
     assert paimon.rows(table) == rows
     paimon.append(table, 1, start=8_000)
     assert len(paimon.rows(table)) == len(rows) + 20

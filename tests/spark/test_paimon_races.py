@@ -21,7 +21,7 @@ from lakewarden.errors import Refused
 from lakewarden.jobs.sweep import execute as sweeping
 from lakewarden.model.run import RunState
 from lakewarden.model.table_name import TableRef
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.tables.paimon import manifests, partitions, rewrite
 from lakewarden.tables.paimon import primary_key as keyed
 from lakewarden.tables.paimon.format import Paimon
@@ -60,7 +60,7 @@ OUTCOMES: dict[str, dict[str, str]] = {
     "expire, last instant": {"rollback": "unknown"},
     "expire-partitions": {},
     "sweep": {},
-    "reap": {},
+    "purge": {},
     "tag": {"expiry": "lost-race"},
 }
 JOBS: dict[str, tuple[str, ...]] = {
@@ -112,17 +112,17 @@ def originals(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.parametrize(("job", "other", "kind"), chosen())
 def test_whoever_comes_in_between(originals: Originals, job: str, other: str, kind: str) -> None:
-    lab, told = originals.lab, originals.told(kind, other, expired=job == "reap")
+    lab, told = originals.lab, originals.told(kind, other, expired=job == "purge")
     expected = left_by(originals, kind, other) if job == "expire-partitions" else told.rows
-    with originals.copied(kind, expired=job == "reap") as table:
+    with originals.copied(kind, expired=job == "purge") as table:
         state, reason = race(lab, table, job, other)
         assert state == OUTCOMES[job].get(other, DONE), reason
         assert rows(lab, table) == expected
-        kept, doomed = readable(lab, table), lab.doomed(table)
+        kept, trashed = readable(lab, table), lab.trash(table)
         age(lab, table)
-        if job != "reap":  # which deletes them
-            left = told.orphans - doomed
-            assert lab.own_orphans(table) - doomed == left, "a stray of ours, or somebody's file is gone"
+        if job != "purge":  # which deletes them
+            left = told.orphans - trashed
+            assert lab.own_orphans(table) - trashed == left, "a stray of ours, or somebody's file is gone"
         nothing_goes_with(lab, table, kept)
 
 
@@ -136,7 +136,7 @@ def left_by(originals: Originals, kind: str, other: str) -> list[str]:
 def nothing_goes_with(lab: PaimonLab, table: str, kept: dict[str, list[str]]) -> None:
     """Whatever is taken for unneeded is deleted, once all is decided: every snapshot and tag reads as before."""
     with later(minutes=11):
-        for job, policy in (("sweep", ANY), ("reap", AT_ONCE)):
+        for job, policy in (("sweep", ANY), ("purge", AT_ONCE)):
             ended = lab.lw.run(job, table, policy)
             assert ended.state in (RunState.DONE, RunState.NOTHING_TO_DO), ended.reason
     assert not lab.own_orphans(table)
@@ -222,8 +222,8 @@ MOMENTS: dict[str, tuple[Any, str, bool]] = {
     "between two manifests": (PaimonReader, "manifests", False),
     "once all is read": (sweeping, "_check_listing", False),
     "before it is judged": (sweeping, "_judge", False),
-    "before the verdict": (DoomedFiles, "doom", False),
-    "once the verdict is written": (DoomedFiles, "doom", True),
+    "before the verdict": (TrashedFiles, "trash", False),
+    "once the verdict is written": (TrashedFiles, "trash", True),
 }
 
 
@@ -277,9 +277,9 @@ def test_a_writer_that_leaves_one_snapshot_beside_a_sweep(
             assert times > 1
         else:
             assert ended.state is RunState.DONE, ended.reason
-            assert ORPHAN in paimon.doomed(table)
+            assert ORPHAN in paimon.trash(table)
     assert len(paimon.lw.view(table).snapshots) == 1
     expected = sorted(f"{id_} u{id_} {OLD if id_ % 20 < 10 else OTHER}" for id_ in range(next(start)))
     assert paimon.rows(table) == expected
-    paimon.lw.run("reap", table, AT_ONCE)
+    paimon.lw.run("purge", table, AT_ONCE)
     assert paimon.rows(table) == expected

@@ -1,4 +1,4 @@
-"""One folder under two names: sweep and reap tell them apart for sure, or refuse and name both. On real tables."""
+"""One folder under two names: sweep and purge tell them apart for sure, or refuse and name both. On real tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.paimon import PaimonLab
 from tests.support.spark import jdbc_warehouse
 from tests.support.witness import EXPIRE, later
 
-REAP = {"delete_grace_hours": 0, "reap_outside_location": True}
+PURGE = {"delete_grace_hours": 0, "purge_outside_location": True}
 
 
 def any_of(lab: Lab) -> dict[str, object]:
@@ -55,16 +55,16 @@ def move(lab: Lab, table: str, place: Path | str) -> None:
     lab.append(table, 1, days=1, start=10_000)
 
 
-def doomed(lab: Lab, table: str) -> set[str]:
+def trashed(lab: Lab, table: str) -> set[str]:
     with later(days=10):
-        return {normal(each.path) for each in lab.lw.plan("sweep", table, any_of(lab)).doomed}
+        return {normal(each.path) for each in lab.lw.plan("sweep", table, any_of(lab)).trashed}
 
 
 def refused(lab: Lab, job: str, table: str, *words: str) -> None:
     """Exit code 12, the words are in the message, and not a byte changes."""
     before, rows = lab.on_disk(), lab.rows(table)
     with later(days=10), pytest.raises(Refused) as found:
-        lab.lw.run(job, table, any_of(lab) if job == "sweep" else REAP)
+        lab.lw.run(job, table, any_of(lab) if job == "sweep" else PURGE)
     assert found.value.exit_code == 12
     for each in words:
         assert each in found.value.message
@@ -83,11 +83,11 @@ def test_a_location_that_is_a_link_to_the_old_one(lab: Lab, tmp_path: Path) -> N
     # The operator says that both are one place: then only what no spelling of it names is an orphan.
     lab = told(lab, tmp_path, f"{link} = {real.parent}")
     orphan = link / real.name / "data" / "orphan.parquet"
-    assert doomed(lab, table) == {str(orphan)}
+    assert trashed(lab, table) == {str(orphan)}
     rows = lab.rows(table)
     with later(days=10):
         lab.lw.run("sweep", table, any_of(lab))
-        assert lab.lw.run("reap", table, REAP).counters["files_erased"] == 1
+        assert lab.lw.run("purge", table, PURGE).counters["files_erased"] == 1
     assert not orphan.exists() and lab.rows(table) == rows
 
 
@@ -120,10 +120,10 @@ def test_a_table_that_really_moved_is_swept_in_its_new_place(lab: Lab, tmp_path:
     (old / "data" / "left.parquet").write_bytes(b"x")
     (new / "data" / "orphan.parquet").write_bytes(b"x")
     rows = lab.rows(table)
-    assert doomed(lab, table) == {str(new / "data" / "orphan.parquet")}
+    assert trashed(lab, table) == {str(new / "data" / "orphan.parquet")}
     with later(days=10):
         assert lab.lw.run("sweep", table, any_of(lab)).state is RunState.DONE
-        assert lab.lw.run("reap", table, REAP).counters["files_erased"] == 1
+        assert lab.lw.run("purge", table, PURGE).counters["files_erased"] == 1
     assert lab.rows(table) == rows
 
 
@@ -136,11 +136,11 @@ def test_a_candidate_with_the_name_of_a_live_file_elsewhere(lab: Lab, tmp_path: 
     move(lab, table, new)
     refused(lab, "sweep", table, str(new), str(old))
 
-    copies = doomed(told(lab, tmp_path, f"{old} != {new}"), table)
+    copies = trashed(told(lab, tmp_path, f"{old} != {new}"), table)
     assert any(each.endswith(live) for each in copies) and all(each.startswith(str(new)) for each in copies)
 
 
-def test_a_doomed_file_that_is_named_again_through_a_link(lab: Lab, tmp_path: Path) -> None:
+def test_a_trashed_file_that_is_named_again_through_a_link(lab: Lab, tmp_path: Path) -> None:
     table = lab.messy(files=2, days=1)
     real, link = home(lab, table), tmp_path / "link"
     live = Path(normal(lab.data_files(table)[0]))
@@ -148,13 +148,13 @@ def test_a_doomed_file_that_is_named_again_through_a_link(lab: Lab, tmp_path: Pa
     shutil.copy(live, orphan)
     with later(days=10):
         lab.lw.run("sweep", table, any_of(lab))
-    assert lab.doomed(table) == {str(orphan)}
+    assert lab.trash(table) == {str(orphan)}
     link.symlink_to(real)
     add_file(lab, table, f"{link}/data/again.parquet", orphan.stat().st_size)
-    refused(lab, "reap", table, str(real), str(link))
+    refused(lab, "purge", table, str(real), str(link))
     lab = told(lab, tmp_path, f"{link} = {real}")
     with later(days=10):
-        assert lab.lw.run("reap", table, REAP).counters["files_kept"] == 1
+        assert lab.lw.run("purge", table, PURGE).counters["files_kept"] == 1
     assert orphan.exists()
 
 
@@ -179,7 +179,7 @@ def test_links_inside_a_table(lab: Lab) -> None:
         lab.lw.run("expire", table, EXPIRE)
     rows = lab.rows(table)
     with later(days=10):
-        assert lab.lw.run("reap", table, REAP).state is RunState.DONE, (
+        assert lab.lw.run("purge", table, PURGE).state is RunState.DONE, (
             "one name is used, whatever it leads to"
         )
     assert lab.rows(table) == rows
@@ -196,7 +196,7 @@ def test_another_table_whose_data_folder_is_a_link_into_this_one(lab: Lab, tmp_p
     before = lab.on_disk()
     with later(days=10):
         found = lab.lw.run("sweep", table, any_of(lab))
-        lab.lw.run("reap", table, REAP)
+        lab.lw.run("purge", table, PURGE)
     assert found.state is RunState.NOTHING_TO_DO, found.reason
     assert lab.on_disk() == before
 
@@ -224,18 +224,18 @@ def test_another_table_that_took_this_one_s_files_in_through_a_link(lab: Lab, tm
     (real / "data" / "orphan.parquet").write_bytes(b"x")
     with later(days=10):
         swept = lab.lw.plan("sweep", table, any_of(lab))
-        reaped = lab.lw.run("reap", table, REAP)
+        purged = lab.lw.run("purge", table, PURGE)
     assert swept.empty and str(link / real.name) in str(swept.to_dict()) and other in str(swept.to_dict())
     # The data files stay, and what lies in the metadata folder goes.
-    assert reaped.counters["files_erased"] > 0 and reaped.counters["files_held"] == 3
-    assert str(link / real.name) in str(reaped.counters) + str(reaped.reason)
+    assert purged.counters["files_erased"] > 0 and purged.counters["files_held"] == 3
+    assert str(link / real.name) in str(purged.counters) + str(purged.reason)
     assert lab.rows(other) == theirs
 
     # With the operator's word exactly the files that the other table names stay.
     lab = told(lab, tmp_path, f"{link} = {real.parent}")
-    assert doomed(lab, table) == {str(real / "data" / "orphan.parquet")}
+    assert trashed(lab, table) == {str(real / "data" / "orphan.parquet")}
     with later(days=10):
-        found = lab.lw.run("reap", table, REAP)
+        found = lab.lw.run("purge", table, PURGE)
     assert found.counters["files_kept"] == 3
     assert lab.rows(other) == theirs
 
@@ -251,10 +251,10 @@ def test_another_table_that_took_files_in_from_a_place_that_may_be_this_one(lab:
     with later(days=10):
         lab.lw.run("expire", table, EXPIRE)
     with later(days=10):
-        assert lab.lw.run("reap", table, REAP).counters["files_held"] == 2
+        assert lab.lw.run("purge", table, PURGE).counters["files_held"] == 2
     lab = told(lab, tmp_path, f"{real}/data != {mount}")
     with later(days=10):
-        assert lab.lw.run("reap", table, REAP).counters["files_erased"] == 2
+        assert lab.lw.run("purge", table, PURGE).counters["files_erased"] == 2
     assert len(lab.rows(other)) == 20
 
 
@@ -266,7 +266,7 @@ def test_another_table_that_took_files_in_by_their_own_names(lab: Lab, tmp_path:
     lab.sql(f"insert overwrite {table} select * from {table} where id < 10")
     with later(days=10):
         lab.lw.run("expire", table, EXPIRE)
-        assert lab.lw.run("reap", table, REAP).counters["files_erased"] > 0
+        assert lab.lw.run("purge", table, PURGE).counters["files_erased"] > 0
     assert len(lab.rows(other)) == 20
 
 

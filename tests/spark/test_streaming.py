@@ -58,7 +58,7 @@ def test_a_stream_that_restarts_commits_no_batch_twice(lab: Lab, tmp_path: Path)
         lab.sql(f"insert into {table} values ({first + 1})")
         assert lab.lw.run("compact", table, {"rewrite_min_input_files": 2}).state is RunState.DONE
     assert lab.lw.run("expire", table, NOW).state is RunState.DONE
-    assert lab.lw.run("reap", table, {"delete_grace_hours": 0}).counters["files_erased"]
+    assert lab.lw.run("purge", table, {"delete_grace_hours": 0}).counters["files_erased"]
     kept = epochs(lab, table)
     stream.arrive(3)
     assert stream.run() == [2, 3], "the batch whose line was lost comes again"

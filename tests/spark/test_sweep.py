@@ -1,4 +1,4 @@
-"""sweep on real tables: only what nobody can need is doomed, every other file is counted with its reason.
+"""sweep on real tables: only what nobody can need is in the trash, every other file is counted with its reason.
 
 Each loss that another tool is known for is a test here, by the number of its issue.
 """
@@ -40,12 +40,12 @@ def put(path: Path, age: float = OLD, content: bytes = b"x") -> str:
     return str(path)
 
 
-def doomed(lab: Lab, table: str, **policy: Any) -> set[str]:
-    return {normal(each.path) for each in lab.lw.plan("sweep", table, {**ANY, **policy}).doomed}
+def trashed(lab: Lab, table: str, **policy: Any) -> set[str]:
+    return {normal(each.path) for each in lab.lw.plan("sweep", table, {**ANY, **policy}).trash}
 
 
 def test_a_hundred_files_mixed(lab: Lab) -> None:
-    """Acceptance: only unreachable, old and inactive files are doomed; orphans, young and active are told apart."""
+    """Acceptance: only unreachable, old and inactive files are in the trash; orphans, young and active are told apart."""
     table = lab.messy(files=10, days=2)
     home = folder(lab, table)
     orphans = {put(home / "data" / f"d=2024-03-01/orphan-{number}.parquet") for number in range(20)}
@@ -64,7 +64,7 @@ def test_a_hundred_files_mixed(lab: Lab) -> None:
     before = lab.on_disk()
     run = lab.lw.run("sweep", table, ANY)
     assert run.state is RunState.DONE, run.reason
-    assert lab.doomed(table) == orphans
+    assert lab.trash(table) == orphans
     counted = {
         key: run.counters[key] for key in ("orphan_data_files", "orphan_metadata_files", "skipped_young")
     }
@@ -82,8 +82,8 @@ def test_a_restored_file_is_left_alone_by_every_later_sweep(lab: Lab) -> None:
     orphan = put(folder(lab, table) / "data" / "orphan.parquet")
     lab.lw.run("sweep", table, ANY)
     lab.lw.restore(table, path=orphan)
-    assert doomed(lab, table) == set()
-    lab.lw.run("reap", table, {"delete_grace_hours": 0})
+    assert trashed(lab, table) == set()
+    lab.lw.run("purge", table, {"delete_grace_hours": 0})
     assert Path(orphan).exists()
 
 
@@ -99,7 +99,7 @@ def test_everything_the_table_needs_is_known(lab: Lab) -> None:
     lab.sql(f"call {lab.catalog}.system.compute_table_stats('{table}')")
     lab.sql(f"call {lab.catalog}.system.compute_partition_stats('{table}')")
     make_old(lab)
-    assert doomed(lab, table) == set()
+    assert trashed(lab, table) == set()
 
 
 def test_deletion_vectors_are_known(lab: Lab) -> None:
@@ -108,7 +108,7 @@ def test_deletion_vectors_are_known(lab: Lab) -> None:
     lab.sql(f"delete from {table} where id % 7 = 0")
     assert any(path.endswith(".puffin") for path in lab.on_disk())
     make_old(lab)
-    assert doomed(lab, table) == set()
+    assert trashed(lab, table) == set()
 
 
 def test_references_are_read_after_the_listing(lab: Lab) -> None:
@@ -116,20 +116,20 @@ def test_references_are_read_after_the_listing(lab: Lab) -> None:
     table = lab.messy(files=4, days=1)
 
     with after_listing(lambda: (lab.append(table, 2, start=10_000), make_old(lab))):
-        assert doomed(lab, table, orphan_grace_hours=24) == set()
+        assert trashed(lab, table, orphan_grace_hours=24) == set()
 
 
 def test_a_worker_that_loaded_the_table_long_ago_sees_it_as_it_is(lab: Lab) -> None:
     """iceberg#15487: the same Lakewarden, months later."""
     table = lab.messy(files=2, days=1)
-    assert doomed(lab, table) == set()
+    assert trashed(lab, table) == set()
     lab.append(table, 5, start=10_000)
     make_old(lab)
-    assert doomed(lab, table) == set()
+    assert trashed(lab, table) == set()
 
 
 def test_an_expiry_that_races_the_sweep(lab: Lab) -> None:
-    """paimon#7710: what another tool expires while we look is not taken for a reason to doom what is left."""
+    """paimon#7710: what another tool expires while we look is not taken for a reason to trash what is left."""
     table = lab.messy(files=6, days=1)
     make_old(lab)
 
@@ -141,7 +141,7 @@ def test_an_expiry_that_races_the_sweep(lab: Lab) -> None:
 
     with after_listing(race):
         live = {normal(path) for path in lab.data_files(table)}
-        assert not doomed(lab, table) & live
+        assert not trashed(lab, table) & live
 
 
 @pytest.mark.parametrize("hours", [0, 1, 23, -5])
@@ -175,7 +175,7 @@ def test_a_listing_that_lacks_what_metadata_names_is_refused(lab: Lab) -> None:
     before = lab.on_disk()
     with pytest.raises(Refused, match=Path(missing).name):
         lab.lw.run("sweep", table, ANY)
-    assert lab.on_disk() == before and not lab.doomed(table)
+    assert lab.on_disk() == before and not lab.trash(table)
     assert lab.lw.runs(table)[0].state is RunState.REFUSED
 
 
@@ -185,8 +185,8 @@ def test_the_circuit_breaker(lab: Lab) -> None:
         put(folder(lab, table) / "data" / f"orphan-{number}.parquet")
     with pytest.raises(Refused, match="orphan_max_percent=25"):
         lab.lw.run("sweep", table)
-    assert not lab.doomed(table)
-    assert len(doomed(lab, table)) == 40
+    assert not lab.trash(table)
+    assert len(trashed(lab, table)) == 40
 
 
 def test_an_unreadable_manifest_is_refused_and_named(lab: Lab) -> None:
@@ -208,7 +208,7 @@ def test_odd_names_are_literal(lab: Lab) -> None:
         put(home / "data" / "s=a%2520b" / "o.parquet"),
     }
     make_old(lab)
-    assert doomed(lab, table) == {normal(each) for each in orphans}
+    assert trashed(lab, table) == {normal(each) for each in orphans}
 
 
 def test_two_spellings_of_a_location(lab: Lab) -> None:
@@ -218,7 +218,7 @@ def test_two_spellings_of_a_location(lab: Lab) -> None:
     lab.append(table, 2, start=10_000)
     assert {path.startswith("file:") for path in lab.data_files(table)} == {True, False}
     make_old(lab)
-    assert doomed(lab, table) == set()
+    assert trashed(lab, table) == set()
 
 
 def test_data_outside_the_location_is_swept_where_the_operator_says_so(lab: Lab, tmp_path: Path) -> None:
@@ -230,8 +230,8 @@ def test_data_outside_the_location_is_swept_where_the_operator_says_so(lab: Lab,
     for path in outside.rglob("*"):
         if path.is_file():
             os.utime(path, (time.time() - OLD, time.time() - OLD))
-    assert doomed(lab, table) == set(), "properties are the writer's word"
-    assert doomed(lab, table, own_places=[f"file:{outside}"]) == {orphan}
+    assert trashed(lab, table) == set(), "properties are the writer's word"
+    assert trashed(lab, table, own_places=[f"file:{outside}"]) == {orphan}
 
 
 def test_an_inventory_instead_of_a_listing(lab: Lab, tmp_path: Path) -> None:
@@ -253,12 +253,12 @@ def test_an_inventory_instead_of_a_listing(lab: Lab, tmp_path: Path) -> None:
         return iter(())
 
     with patch.object(Objects, "list", listing):
-        assert doomed(lab, table, sweep_inventory=str(tmp_path / "inventory.parquet")) == {orphan}
-        assert doomed(lab, table, sweep_inventory="inventory_view") == {orphan}
+        assert trashed(lab, table, sweep_inventory=str(tmp_path / "inventory.parquet")) == {orphan}
+        assert trashed(lab, table, sweep_inventory="inventory_view") == {orphan}
     # Other formats' folders are looked for, whatever an inventory says; this table has none.
     assert not [each for each in listed_folders if Path(each).exists()], "listed all the same"
     with pytest.raises(LakewardenError, match="no_such_view"):
-        doomed(lab, table, sweep_inventory="no_such_view")
+        trashed(lab, table, sweep_inventory="no_such_view")
 
 
 def test_an_open_run_of_ours_may_still_be_writing(lab: Lab) -> None:
@@ -266,9 +266,9 @@ def test_an_open_run_of_ours_may_still_be_writing(lab: Lab) -> None:
     run = lab.lw.run("compact", table, {"rewrite_min_input_files": 2})
     path = folder(lab, table) / "data" / f"00000-lakewarden-{run.id}-0-0.parquet"
     put(path)
-    assert doomed(lab, table) == {str(path)}
+    assert trashed(lab, table) == {str(path)}
     with patch("lakewarden.jobs.sweep.execute._open_runs", lambda grounds, ref: frozenset({run.id})):
-        assert doomed(lab, table) == set()
+        assert trashed(lab, table) == set()
 
 
 def test_gc_enabled_false_is_refused(lab: Lab) -> None:
@@ -281,7 +281,7 @@ def test_gc_enabled_false_is_refused(lab: Lab) -> None:
 
 
 def refused(lab: Lab, table: str, match: str) -> None:
-    """Sweep and reap say no with exit code 12, and not a byte changes."""
+    """Sweep and purge say no with exit code 12, and not a byte changes."""
     before = lab.on_disk()
     with pytest.raises(Refused, match=match) as found:
         lab.lw.run("sweep", table, ANY)
@@ -354,7 +354,7 @@ def test_a_commit_of_nothing_is_no_damage(lab: Lab) -> None:
     lab.sql(f"delete from {table} where id >= 0")
     lab.sql(f"insert into {table} select * from {table} where false")
     make_old(lab)
-    assert doomed(lab, table) == set()
+    assert trashed(lab, table) == set()
     assert lab.lw.run("expire", table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}).state is (
         RunState.DONE
     )
@@ -371,7 +371,7 @@ def test_a_catalog_that_iceberg_made_by_itself_is_nobodys(lab: Lab, name: str, i
     lab.spark.conf.set(key, f"org.apache.iceberg.spark.{implementation}")
     try:
         assert name not in lab.lw.catalogs()
-        assert doomed(lab, table) == set()
+        assert trashed(lab, table) == set()
     finally:
         lab.spark.conf.unset(key)
 
@@ -400,7 +400,7 @@ def test_files_of_a_checkpoint_that_flink_has_not_committed_stay(lab: Lab) -> No
     for path in folder(lab, table).rglob("*"):
         os.utime(path, (then, then))
     orphan = put(folder(lab, table) / "data" / "orphan.parquet")
-    found = doomed(lab, table)
+    found = trashed(lab, table)
     assert normal(orphan) in found
     assert normal(name) not in found
     assert normal(staged.location()) not in found, "Flink would commit a file that is gone"

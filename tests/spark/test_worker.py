@@ -89,7 +89,7 @@ def test_a_table_that_fails_ten_times_is_suspended_and_resumed_on_its_page(lab: 
         told = outlook(lab.lw, clock.now()).of(table)
         assert told is not None and "suspended" in told.reason and "lakewarden resume" in told.reason
         assert sum(run.state is RunState.FAILED for run in lab.lw.runs(table)) == 10
-        other = slot(lab.lw, table, "reap")
+        other = slot(lab.lw, table, "purge")
         assert other is not None and other.state == "nothing-to-do", "the others went on"
     with console_page(lab.lw) as opened:
         opened.goto(f"/tables/{table}")
@@ -137,7 +137,7 @@ def test_a_run_that_somebody_began_by_hand_meanwhile_keeps_nothing_else_of_a_req
         found = lab.lw.request_by_id(asked.id)
         assert "theirs" not in found.run_ids and "run theirs is already at it" in found.reason
         done = {lab.lw.run_by_id(each)[0].job for each in found.run_ids}
-        assert {"rewrite-manifests", "expire", "reap"} <= done
+        assert {"rewrite-manifests", "expire", "purge"} <= done
         theirs = journal.get("theirs")
         assert theirs is not None and theirs.state is RunState.RUNNING, "theirs is left alone"
         journal.finish("theirs", RunState.NOTHING_TO_DO, "", {}, (), clock.now(), by_hand)

@@ -32,7 +32,7 @@ EAGER = {
     "lakewarden.delete_grace_hours": "0",
     "lakewarden.snapshot_retention_hours": "0",
     "lakewarden.snapshot_min_retained": "1",
-    "lakewarden.reap_outside_location": "true",
+    "lakewarden.purge_outside_location": "true",
 }
 # What an operator may ask for, so that only the place itself is in question.
 AT_ONCE: dict[str, Any] = {
@@ -81,7 +81,7 @@ def test_properties_neither_delete_sooner_nor_more(lab: Lab) -> None:
     snapshots = len(lab.snapshots(table))
     assert lab.lw.run("expire", table).state is RunState.NOTHING_TO_DO
     assert lab.lw.run("sweep", table).state is RunState.DONE
-    assert lab.lw.run("reap", table).state is RunState.NOTHING_TO_DO
+    assert lab.lw.run("purge", table).state is RunState.NOTHING_TO_DO
     assert orphan.exists() and len(lab.snapshots(table)) == snapshots
     policy = lab.lw.policy(table)
     assert {f"lakewarden.{each.key}" for each in policy.ignored} == set(EAGER)
@@ -142,7 +142,7 @@ def test_a_filter_that_would_keep_the_driver_busy_is_refused_at_once(lab: Lab) -
 def test_filters_choose_the_files_that_can_match(lab: Lab, where: str, days: int) -> None:
     table = lab.messy(files=1, days=3)
     plan = lab.lw.plan("compact", table, {"rewrite_where": where})
-    assert sum(each.count for each in plan.spared if each.what == "file") == days, plan.spared
+    assert sum(each.count for each in plan.skipped if each.what == "file") == days, plan.skipped
 
 
 @contextmanager
@@ -166,16 +166,16 @@ def test_a_data_path_that_names_another_folder_is_neither_listed_nor_swept(lab: 
     set_properties(lab, table, **EAGER, **{"write.data.path": f"file:{place}"})
     with listed() as folders:
         plan = lab.lw.plan("sweep", table, AT_ONCE)
-        assert plan.empty, plan.doomed
+        assert plan.empty, plan.trash
         assert lab.lw.run("sweep", table, AT_ONCE).state is RunState.NOTHING_TO_DO
-        lab.lw.run("reap", table, AT_ONCE)
+        lab.lw.run("purge", table, AT_ONCE)
     # Whether another tool's metadata lies in it is asked all the same, before a rewrite too: three short listings.
     assert not [each for each in folders if each.rstrip("/").endswith("payroll")]
     assert files_in(place) == before
-    told = [each.reason for each in plan.spared if each.what == "place"]
+    told = [each.reason for each in plan.skipped if each.what == "place"]
     assert len(told) == 1 and "write.data.path" in told[0] and "own_places" in told[0]
     confirmed = lab.lw.plan("sweep", table, {**AT_ONCE, "own_places": [str(place)]})
-    assert {normal(each.path) for each in confirmed.doomed} == before, (
+    assert {normal(each.path) for each in confirmed.trash} == before, (
         "the operator may say that it is the table's"
     )
 
@@ -210,7 +210,7 @@ def test_fsck_of_a_data_path_with_much_else_in_it_stops_early(
 
 
 def test_one_commit_does_not_make_another_folder_the_tables_own(lab: Lab, tmp_path: Path) -> None:
-    """Files of others that the table takes in and drops again: named by it, doomed by expire, and never erased."""
+    """Files of others that the table takes in and drops again: named by it, trashed by expire, and never erased."""
     place = victim(lab, tmp_path)
     before = files_in(place)
     table = lab.create(partition="")
@@ -220,8 +220,8 @@ def test_one_commit_does_not_make_another_folder_the_tables_own(lab: Lab, tmp_pa
     )
     lab.sql(f"delete from {table}")
     lab.lw.run("expire", table, AT_ONCE)
-    assert before <= lab.doomed(table)
-    run = lab.lw.run("reap", table, AT_ONCE)
+    assert before <= lab.trash(table)
+    run = lab.lw.run("purge", table, AT_ONCE)
     assert before <= files_in(place), "files of others were erased"
     assert "outside the table's own places" in run.reason
 
@@ -240,8 +240,8 @@ def test_a_link_in_the_tables_folder_makes_no_other_folder_its_own(lab: Lab, tmp
     )
     lab.sql(f"delete from {table}")
     lab.lw.run("expire", table, AT_ONCE)
-    assert any("/evil/" in each for each in lab.doomed(table))
-    run = lab.lw.run("reap", table, AT_ONCE)
+    assert any("/evil/" in each for each in lab.trash(table))
+    run = lab.lw.run("purge", table, AT_ONCE)
     assert before <= files_in(place), "files of others were erased"
     assert run.counters["files_erased"] > 0 and "outside the table's own places" in run.reason
 
@@ -280,9 +280,11 @@ def test_a_new_uuid_and_a_new_location_in_one_commit(lab: Lab, tmp_path: Path, b
         assert f"own_places=file:{place}" in refused.value.hint
     else:
         plan = lab.lw.plan("sweep", table)
-        assert plan.empty and any("older than the table" in each.reason for each in plan.spared), plan.spared
+        assert plan.empty and any("older than the table" in each.reason for each in plan.skipped), (
+            plan.skipped
+        )
         assert lab.lw.run("sweep", table).state is RunState.NOTHING_TO_DO
-    lab.lw.run("reap", table, {"delete_grace_hours": 0})
+    lab.lw.run("purge", table, {"delete_grace_hours": 0})
     assert files_in(place) >= files
 
 
@@ -299,10 +301,10 @@ def test_a_new_table_in_a_folder_of_others(lab: Lab, tmp_path: Path) -> None:
     own.write_bytes(b"x")
     os.utime(own, (time.time() - OLD, time.time() - OLD))
     plan = lab.lw.plan("sweep", table)
-    assert [normal(each.path) for each in plan.doomed] == [str(own)]
-    assert any("older than the table" in each.reason and each.count == 1 for each in plan.spared)
+    assert [normal(each.path) for each in plan.trash] == [str(own)]
+    assert any("older than the table" in each.reason and each.count == 1 for each in plan.skipped)
     said = lab.lw.plan("sweep", table, {**AT_ONCE, "own_places": str(place)})
-    assert {normal(each.path) for each in said.doomed} == {str(own), min(files)}
+    assert {normal(each.path) for each in said.trash} == {str(own), min(files)}
 
 
 def test_a_table_that_is_dropped_and_created_again_is_swept(lab: Lab) -> None:
@@ -313,7 +315,7 @@ def test_a_table_that_is_dropped_and_created_again_is_swept(lab: Lab) -> None:
         orphan.write_bytes(b"x")
         os.utime(orphan, (time.time() - OLD, time.time() - OLD))
         lab.lw.run("sweep", table, AT_ONCE)
-        assert str(orphan) in lab.doomed(table)
+        assert str(orphan) in lab.trash(table)
         lab.sql(f"drop table {table} purge")
         shutil.rmtree(lab.warehouse / "db/events")
 
@@ -331,7 +333,7 @@ def test_a_location_that_changed_is_not_swept_until_the_operator_says_so(lab: La
     for words in ("payroll", "warehouse/db/events", "own_places"):
         assert words in f"{refused.value.message} {refused.value.hint}"
     confirmed = lab.lw.plan("sweep", table, {**AT_ONCE, "own_places": f"file:{place}"})
-    assert {normal(each.path) for each in confirmed.doomed} == before
+    assert {normal(each.path) for each in confirmed.trash} == before
 
 
 def test_a_table_that_puts_its_metadata_into_another_one_s_folder_is_named(lab: Lab) -> None:
@@ -358,9 +360,9 @@ def test_a_table_that_claims_a_folder_inside_of_another_stops_no_other(lab: Lab)
     lab.lw.view(other)
     set_properties(lab, other, **{how: f"file:{orphans[1].parent}"})
     plan = lab.lw.plan("sweep", table, AT_ONCE)
-    assert any(f"db.other by {how}" in each.reason and each.count == 1 for each in plan.spared), plan.spared
+    assert any(f"db.other by {how}" in each.reason and each.count == 1 for each in plan.skipped), plan.skipped
     assert lab.lw.run("sweep", table, AT_ONCE).state is RunState.DONE
-    assert lab.lw.run("reap", table, AT_ONCE).state is RunState.DONE
+    assert lab.lw.run("purge", table, AT_ONCE).state is RunState.DONE
     assert [each.exists() for each in orphans] == [False, True]
 
 
@@ -378,7 +380,7 @@ def test_a_table_that_claims_the_warehouse_stops_no_other(lab: Lab, how: str) ->
     else:
         set_properties(lab, other, **{how: f"file:{lab.warehouse}"})
     assert lab.lw.run("sweep", table, AT_ONCE).state is RunState.DONE
-    assert lab.lw.run("reap", table, AT_ONCE).state is RunState.DONE
+    assert lab.lw.run("purge", table, AT_ONCE).state is RunState.DONE
     assert not orphan.exists()
     with pytest.raises(Refused, match=r"other|first seen"):
         lab.lw.run("sweep", other, {**AT_ONCE, "own_places": str(lab.warehouse)})

@@ -159,10 +159,10 @@ class PaimonLab:
         """Where it lies, as its metadata spells that."""
         return str(self.folder(table))
 
-    def doomed(self, table: str) -> set[str]:
+    def trashed(self, table: str) -> set[str]:
         """Marked and not yet gone, by path below the table's folder."""
         folder = f"{normal(self.place(table))}/"
-        found = self.lw.doomed(table, limit=1_000_000).files
+        found = self.lw.trash(table, limit=1_000_000).files
         return {normal(each.path).removeprefix(folder) for each in found}
 
     def own_orphans(self, table: str) -> set[str]:

@@ -19,7 +19,7 @@ from typing import Any
 from unittest.mock import patch
 
 from lakewarden.errors import CommitLost, LakewardenError
-from lakewarden.jobs.purge.execute import Reaper
+from lakewarden.jobs.purge.execute import Purger
 from lakewarden.jobs.sweep import execute as sweeping
 from lakewarden.model.run import RunState
 from lakewarden.tables.paimon import expire as expiry
@@ -124,7 +124,7 @@ _MOMENTS: dict[str, tuple[Any, str]] = {
     # Listed, and not yet read what is needed.
     "sweep": (sweeping, "_listing"),
     # Proven, and not yet deleted.
-    "reap": (Reaper, "_erase"),
+    "purge": (Purger, "_erase"),
     # Asked whether the snapshot is there.
     "tag": (refs, "create_tag"),
 }
@@ -171,7 +171,7 @@ _POLICIES: dict[str, dict[str, object]] = {
     "expire": {"snapshot_retention_hours": 0, "snapshot_min_retained": 3},
     "expire-partitions": {"partition_expiry_enabled": True, "partition_ttl_hours": "30d"},
     "sweep": ANY,
-    "reap": AT_ONCE,
+    "purge": AT_ONCE,
 }
 _TAGGED = 4
 
@@ -216,7 +216,7 @@ class Originals:
 
     @contextmanager
     def copied(self, kind: str, *, expired: bool = False) -> Iterator[str]:
-        """A fresh copy, of which nothing is known; with files that are doomed where asked."""
+        """A fresh copy, of which nothing is known; with files that are in the trash where asked."""
         original = self._original(kind)
         folder = self.lab.warehouse / "db.db" / "orders"
         shutil.copytree(original, folder)
@@ -228,7 +228,14 @@ class Originals:
         finally:
             shutil.rmtree(folder)
             with self.lab.lw.state.write() as connection:
-                for name in ("doomed", "verdicts", "run_steps", "runs", "commit_locks", "archived_snapshots"):
+                for name in (
+                    "trash",
+                    "verdicts",
+                    "run_steps",
+                    "runs",
+                    "commit_locks",
+                    "archived_snapshots",
+                ):
                     connection.exec_driver_sql(f"DELETE FROM {name}")
 
     def told(self, kind: str, other: str = "", *, expired: bool = False) -> Told:

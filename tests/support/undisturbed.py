@@ -1,4 +1,4 @@
-"""A Paimon table that is copied again and again, and what expire and reap make of it when nothing disturbs them."""
+"""A Paimon table that is copied again and again, and what expire and purge make of it when nothing disturbs them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakewarden.model.run import RunState
 from tests.support.paimon import PaimonLab
 
 EXPIRE = {"snapshot_retention_hours": 0, "snapshot_min_retained": 3}
-REAP = {"delete_grace_hours": 0}
+PURGE = {"delete_grace_hours": 0}
 # Two changelogs outlive their snapshots; those of the others are made, and go in the same run.
 CHANGELOGS = {
     "changelog-producer": "input",
@@ -58,7 +58,7 @@ class Original:
         yield f"{self.lab.catalog}.db.copy"
         # The next copy will lie in the same place: nothing may be known of this one.
         with self.lab.lw.state.write() as connection:
-            for name in ("doomed", "verdicts", "run_steps", "runs", "commit_locks", "archived_snapshots"):
+            for name in ("trash", "verdicts", "run_steps", "runs", "commit_locks", "archived_snapshots"):
                 connection.exec_driver_sql(f"DELETE FROM {name}")
 
     def nothing_lost(self, copy: str) -> None:
@@ -92,7 +92,7 @@ def readable(lab: PaimonLab, table: str) -> dict[str, list[str]]:
 
 
 def both(lab: PaimonLab, table: str) -> None:
-    """Expire, then reap at once."""
-    for job, policy in (("expire", EXPIRE), ("reap", REAP)):
+    """Expire, then purge at once."""
+    for job, policy in (("expire", EXPIRE), ("purge", PURGE)):
         run = lab.lw.run(job, table, policy)
         assert run.state in (RunState.DONE, RunState.NOTHING_TO_DO), run.reason

@@ -18,13 +18,13 @@ from lakewarden.deletion.restored_state import WITNESS
 from lakewarden.jobs.fsck.findings import Severity
 from lakewarden.model.location import normal
 from lakewarden.model.run import Job, Run, RunState
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import FileState, VerdictState
 from lakewarden.storage.objects import Objects
 from tests.support.lab import Lab
 
 EXPIRE = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
-REAP = {"delete_grace_hours": 0}
+PURGE = {"delete_grace_hours": 0}
 SWEEP = {"orphan_max_percent": 100, "orphan_grace_hours": 24}
 # What lies beside a table's files without being one: a Hadoop catalog's hint, and Hadoop's checksums.
 _BESIDE = ("version-hint.text", ".crc", WITNESS, f"{WITNESS}.part")
@@ -90,7 +90,7 @@ class Witness:
         return {normal(path) for path in found}
 
     def files(self, *states: FileState) -> list[str]:
-        found = DoomedFiles(self.lab.lw.state).list(self.table, states or tuple(FileState), 1_000_000)
+        found = TrashedFiles(self.lab.lw.state).list(self.table, states or tuple(FileState), 1_000_000)
         return [normal(each.path) for each in found]
 
     # ------------------------------------------------------------ what must be true
@@ -121,13 +121,13 @@ class Witness:
         """No run, verdict or file is left between two states."""
         assert [run for run in self.lab.lw.runs(self.table, 1000) if run.ended_at is None] == []
         assert self.files(FileState.ERASING) == []
-        standings = DoomedFiles(self.lab.lw.state).standings(self.table)
+        standings = TrashedFiles(self.lab.lw.state).standings(self.table)
         assert [each for each in standings if each.verdict.state is VerdictState.PENDING] == []
 
     def told_truly(self, job: str) -> None:
         """A run that ended as done or failed says of its verdict what is so."""
         for each in self.lab.lw.runs(self.table, 1000):
-            verdict = DoomedFiles(self.lab.lw.state).verdict(each.id)
+            verdict = TrashedFiles(self.lab.lw.state).verdict(each.id)
             if each.job != job or verdict is None:
                 continue
             in_force = verdict.state is VerdictState.ACTIVE
@@ -140,14 +140,14 @@ class Witness:
         with later(days=10):
             run(self.lab, self.table, Job.SWEEP)
         with later(days=12):
-            reaped = self.lab.lw.run("reap", self.table)
-            assert reaped.state in (RunState.DONE, RunState.NOTHING_TO_DO), reaped.reason
+            purged = self.lab.lw.run("purge", self.table)
+            assert purged.state in (RunState.DONE, RunState.NOTHING_TO_DO), purged.reason
         self.nothing_lost()
         self.nothing_open()
         kept = self.needed() | set(self.files(FileState.RESTORED)) | self._loads()
         assert self.stored() - kept == set(), "nobody needs these, and they stay"
         with later(days=30):
-            again = [run(self.lab, self.table, each) for each in (Job.EXPIRE, Job.SWEEP, Job.REAP)]
+            again = [run(self.lab, self.table, each) for each in (Job.EXPIRE, Job.SWEEP, Job.PURGE)]
         assert {each.state for each in again} == {RunState.NOTHING_TO_DO}
 
     def _loads(self) -> set[str]:
@@ -162,4 +162,4 @@ def run(lab: Lab, table: str, job: str, **policy: object) -> Run:
 
 
 def wanted(job: str) -> dict[str, object]:
-    return dict({Job.EXPIRE: EXPIRE, Job.REAP: REAP, Job.SWEEP: SWEEP}.get(Job(job), {}))
+    return dict({Job.EXPIRE: EXPIRE, Job.PURGE: PURGE, Job.SWEEP: SWEEP}.get(Job(job), {}))

@@ -69,7 +69,7 @@ def test_what_expiring_snapshots_leave_is_judged_with_the_rest() -> None:
     assert expire.snapshots_to_drop(made) == (11, 12, 13, 14, 15)
     assert expire.changelogs_to_drop(made) == tuple(range(5, 13))
     assert "8 changelogs expire" in made.reason
-    (why,) = [each for each in made.spared if "changelog" in each.reason]
+    (why,) = [each for each in made.skipped if "changelog" in each.reason]
     assert (why.count, why.reason.split("=")[0]) == (3, "inside the window: changelog.time-retained")
     apart = replace(table, changelogs=replace(kept, decoupled=False))
     assert expire.changelogs_to_drop(

@@ -198,25 +198,25 @@ def test_a_bar_survives_notes_and_late_advances() -> None:
     bar = Bar(Console(file=output, force_terminal=True, width=100))
     bar.begin("compact", 10)
     bar.advance(5)
-    bar.note("spared day=[1]: a file is missing")
+    bar.note("skipped day=[1]: a file is missing")
     bar.end()
     bar.advance(5)
-    assert "spared day=[1]: a file is missing" in output.getvalue()
+    assert "skipped day=[1]: a file is missing" in output.getvalue()
 
 
 @pytest.mark.parametrize(
     ("counters", "told"),
     [
-        ({"bytes_doomed": 0, "files_doomed_unsized": 15}, "15 files doomed, size not known"),
-        ({"bytes_doomed": 0}, "15 files doomed, size not known"),
+        ({"bytes_trashed": 0, "files_trashed_unsized": 15}, "15 files trashed, size not known"),
+        ({"bytes_trashed": 0}, "15 files trashed, size not known"),
         (
-            {"bytes_doomed": 9_600, "files_doomed_unsized": 13},
-            "15 files doomed, 9.6 KB without 13 whose size is not known",
+            {"bytes_trashed": 9_600, "files_trashed_unsized": 13},
+            "15 files trashed, 9.6 KB without 13 whose size is not known",
         ),
-        ({"bytes_doomed": 9_600, "files_doomed_unsized": 0}, "15 files doomed, 9.6 KB"),
-        ({"snapshots_released": 2}, "15 files doomed, size not known"),
+        ({"bytes_trashed": 9_600, "files_trashed_unsized": 0}, "15 files trashed, 9.6 KB"),
+        ({"snapshots_released": 2}, "15 files trashed, size not known"),
     ],
 )
 def test_a_run_does_not_tell_a_size_that_nobody_knows(counters: dict[str, int], told: str) -> None:
-    ran = replace(a_run(RunState.DONE), counters={"files_doomed": 15, **counters})
+    ran = replace(a_run(RunState.DONE), counters={"files_trashed": 15, **counters})
     assert result(ran) == told

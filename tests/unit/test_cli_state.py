@@ -57,7 +57,7 @@ def journaled(lake: Lakewarden, state: RunState, counters: dict[str, Any], reaso
         trigger=Trigger("incident-response", "ana", "OPS-7"),
         plan={
             "reason": "10 files become 1",
-            "spared": [{"what": "file", "count": 3, "bytes": 5000, "reason": "busy"}],
+            "skipped": [{"what": "file", "count": 3, "bytes": 5000, "reason": "busy"}],
         },
         policy={"keys": []},
         now=NOW,
@@ -67,7 +67,7 @@ def journaled(lake: Lakewarden, state: RunState, counters: dict[str, Any], reaso
     return run_id
 
 
-COUNTERS = {"files_compacted": 10, "files_added": 1, "bytes_before": 9000, "bytes_after": 6000, "rows": 1200, "groups_spared": 0}  # fmt: skip
+COUNTERS = {"files_compacted": 10, "files_added": 1, "bytes_before": 9000, "bytes_after": 6000, "rows": 1200, "groups_skipped": 0}  # fmt: skip
 
 
 def test_policy_has_every_key_with_its_origin(shell: Shell) -> None:
@@ -135,7 +135,7 @@ def test_runs_are_lines_and_a_document(shell: Shell, lake: Lakewarden) -> None:
 
 
 def test_a_run_with_its_steps(shell: Shell, lake: Lakewarden) -> None:
-    run_id = journaled(lake, RunState.PARTIAL, {**COUNTERS, "groups_spared": 2}, "day=1: a file is missing")
+    run_id = journaled(lake, RunState.PARTIAL, {**COUNTERS, "groups_skipped": 2}, "day=1: a file is missing")
     code, out = shell("run-show", run_id)
     assert code == 0
     for words in (

@@ -75,7 +75,7 @@ def test_the_schedule_of_one_table(
     assert "no worker has found a table of that name" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["runs", "requests", "doomed", "receipts"])
+@pytest.mark.parametrize("command", ["runs", "requests", "trash", "receipts"])
 def test_an_empty_list_of_a_table_that_nobody_knows_says_so(
     lake: Lakewarden, shell: Shell, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
@@ -297,10 +297,10 @@ def test_a_catalog_that_is_away_for_a_night_suspends_nobody() -> None:
     assert suspension(own, 2, CONFIG) is not None, "something of the table's own failed too"
 
 
-def test_what_one_of_two_reaps_left_undone_stays_owed() -> None:
+def test_what_one_of_two_purges_left_undone_stays_owed() -> None:
     """The second is that of the cold table, which has no standing of its own."""
     for first, second in ((RunState.FAILED, RunState.DONE), (RunState.DONE, RunState.FAILED)):
-        found = stands(ended(job(first, Job.REAP), job(second, Job.REAP)))["reap"]
+        found = stands(ended(job(first, Job.PURGE), job(second, Job.PURGE)))["purge"]
         assert (found.state, found.retry_at is None) == ("failed", False)
 
 
@@ -331,20 +331,20 @@ def test_a_run_that_somebody_else_began_meanwhile_is_not_taken_for_ours(
             if fails is not None:
                 raise fails
         mine = begin(run_id)
-        if job is Job.REAP:
+        if job is Job.PURGE:
             raise OSError("the answer to its commit is lost")
         return self.journal.finish(mine.id, RunState.DONE, "", {}, (), clock.now(), mine.owner)
 
     with patch.object(Lakewarden, "run", run):
-        jobs = (Job.COMPACT, Job.EXPIRE, Job.REAP, Job.SWEEP)
+        jobs = (Job.COMPACT, Job.EXPIRE, Job.PURGE, Job.SWEEP)
         found = {each.job: each for each in lake.pass_over(TABLE, jobs, Trigger("manual", "ana"))}
     assert compacts == ["theirs"]
     compact = found[Job.COMPACT]
     assert compact.run is None and compact.state is RunState.FAILED
     assert isinstance(compact.error, Busy if fails is None else OSError)
     assert found[Job.EXPIRE].state is RunState.DONE, "the pass goes on"
-    own = found[Job.REAP].run
-    assert own is not None and own.job == Job.REAP and found[Job.REAP].state is RunState.UNKNOWN
+    own = found[Job.PURGE].run
+    assert own is not None and own.job == Job.PURGE and found[Job.PURGE].state is RunState.UNKNOWN
     assert Job.SWEEP not in found, "one of ours of unknown outcome ends it"
     stood = stands(ended(*found.values()))
     assert stood["compact"].run_ids == () and "theirs" not in stood[PASS].run_ids
@@ -352,11 +352,11 @@ def test_a_run_that_somebody_else_began_meanwhile_is_not_taken_for_ours(
 
 def test_a_job_without_a_run_tells_why() -> None:
     assert (
-        JobEnded(Job.REAP, NOW, None, Refused(action="reap", target="t", reason="r")).state
+        JobEnded(Job.PURGE, NOW, None, Refused(action="purge", target="t", reason="r")).state
         is RunState.REFUSED
     )
-    assert JobEnded(Job.REAP, NOW, None, Stopped(reason="x")).state is RunState.INTERRUPTED
-    assert JobEnded(Job.REAP, NOW, None, OSError("no")).reason == "OSError: no"
+    assert JobEnded(Job.PURGE, NOW, None, Stopped(reason="x")).state is RunState.INTERRUPTED
+    assert JobEnded(Job.PURGE, NOW, None, OSError("no")).reason == "OSError: no"
 
 
 # ------------------------------------------------------------ the roster
@@ -368,7 +368,7 @@ def test_the_roster_follows_policies_and_tables(lake: Lakewarden) -> None:
     assert roster.discovered([NAME, "lake.db.other"], NOW, None) == (2, 0)
     assert [each.table for each in roster.charges] == sorted([NAME, "lake.db.other"])
     first = next(each for each in roster.charges if each.table == NAME)
-    assert Job.SWEEP not in first.jobs and Job.REAP in first.jobs
+    assert Job.SWEEP not in first.jobs and Job.PURGE in first.jobs
     lake.set_policy(TABLE, {"orphan_sweep_enabled": True, "rewrite_enabled": False})
     roster.refresh()
     changed = next(each for each in roster.charges if each.table == NAME)

@@ -31,7 +31,7 @@ ARGUMENTS = {
     "cost": ["lake.db.t"],
     "where": ["lake.db.t", "--tag", "t"],
     "recall": ["lake.db.t", "--tag", "t"],
-    "doomed": ["lake.db.t"],
+    "trash": ["lake.db.t"],
     "restore": ["lake.db.t", "--all"],
     "receipts": ["lake.db.t"],
     "holds": ["lake.db.t"],
@@ -59,8 +59,8 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_program_has_its_commands() -> None:
     assert COMMANDS == [
-        "audit", "cancel", "console", "cost", "demo", "doctor", "doomed", "fsck", "gateway", "health", "heartbeat", "history", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy",
-        "recall", "receipts", "requests", "restore", "resume", "run", "run-show", "runs", "schedule", "show", "stage", "suspend", "tables", "tag", "unpin", "untag", "verify", "what-if", "where", "worker",
+        "audit", "cancel", "console", "cost", "demo", "doctor", "fsck", "gateway", "health", "heartbeat", "history", "holds", "maintain", "migrate", "pin", "pins", "plan", "policy",
+        "recall", "receipts", "requests", "restore", "resume", "run", "run-show", "runs", "schedule", "show", "stage", "suspend", "tables", "tag", "trash", "unpin", "untag", "verify", "what-if", "where", "worker",
     ]  # fmt: skip
 
 
@@ -235,7 +235,7 @@ def test_the_shell_completes_jobs() -> None:
     asked = subprocess.run(
         [sys.executable, "-m", "lakewarden.cli"], env=environment, capture_output=True, text=True, check=False
     )
-    assert asked.stdout.split() == ["rewrite-manifests", "reap"]
+    assert asked.stdout.split() == ["rewrite-manifests", "purge"]
 
 
 HEAVY = ("pyspark", "pyarrow", "pyiceberg", "polars", "numpy", "alembic")
@@ -256,7 +256,7 @@ def test_light_commands_load_nothing_heavy(words: str, unwanted: tuple[str, ...]
     assert ran.stderr.strip() == "[]"
 
 
-@pytest.mark.parametrize("command", ["doomed", "receipts", "runs"])
+@pytest.mark.parametrize("command", ["trash", "receipts", "runs"])
 def test_a_table_that_nobody_knows_is_said_to_be_none(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,8 +33,8 @@ def planned(rows: list[dict[str, Any]], shares: dict[str, float] | None = None, 
     return plan(table(), files(rows), policy(**{**ZORDER, **call}), None, NOW, found)
 
 
-def spared(made: Plan) -> dict[str, int]:
-    return {each.reason: each.count for each in made.spared}
+def skipped(made: Plan) -> dict[str, int]:
+    return {each.reason: each.count for each in made.skipped}
 
 
 def test_a_partition_is_ordered_as_one_whole() -> None:
@@ -47,7 +47,7 @@ def test_a_partition_is_ordered_as_one_whole() -> None:
 
 def test_files_in_order_are_left_alone_while_little_has_come() -> None:
     ordered = [file(128 * MB, path=named(n, **ZORDER)) for n in range(8)]
-    assert spared(planned(ordered)) == {"already ordered by zorder on a, b": 8}
+    assert skipped(planned(ordered)) == {"already ordered by zorder on a, b": 8}
     some = planned(ordered + [file(5 * MB) for _ in range(8)])
     assert some.groups()[0].files == 8
     many = planned(ordered + [file(64 * MB) for _ in range(8)])
@@ -57,7 +57,7 @@ def test_files_in_order_are_left_alone_while_little_has_come() -> None:
 def test_too_few_new_files_wait() -> None:
     made = planned([file(1 * MB) for _ in range(7)])
     assert made.empty
-    assert "too few new files" in next(iter(spared(made)))
+    assert "too few new files" in next(iter(skipped(made)))
 
 
 def test_files_of_another_order_are_ordered_anew() -> None:
@@ -77,7 +77,7 @@ def test_outputs_of_iceberg_s_own_writer_are_known_by_their_commit() -> None:
     commit = Snapshot(5, 4, 5, NOW, "replace", {"lineage.settled": f"t134217728-c{tag}"})
     rows = [file(128 * MB, sequence_number=5) for _ in range(8)]
     made = plan(table(snapshots=(commit,)), files(rows), policy(**ZORDER), None, NOW, {0: {}})
-    assert spared(made) == {"already ordered by zorder on a, b": 8}
+    assert skipped(made) == {"already ordered by zorder on a, b": 8}
 
 
 def test_auto_takes_zorder_then_sort_then_packs() -> None:

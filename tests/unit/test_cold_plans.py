@@ -62,13 +62,13 @@ def copy(name: str, kind: str | None = "GLACIER_IR", size: int = 10, proven: boo
 
 
 @given(st.dictionaries(st.integers(1, 50), st.integers(0, 60), max_size=20), st.sets(st.integers(51, 60)))
-def test_every_cold_snapshot_is_old_or_spared(days: dict[int, int], unknown: set[int]) -> None:
+def test_every_cold_snapshot_is_old_or_skipped(days: dict[int, int], unknown: set[int]) -> None:
     handed = {each: NOW - timedelta(days=ago) for each, ago in days.items()}
     ids = [*days, *unknown]
-    old, spared = ageing.due(ids, handed, timedelta(days=30), NOW, "why")
+    old, skipped = ageing.due(ids, handed, timedelta(days=30), NOW, "why")
     assert set(old) == {each for each, ago in days.items() if ago >= 30}
-    assert len(old) + sum(count for _, count, _, _ in spared) == len(ids)
-    assert {reason: count for _, count, _, reason in spared}[NOT_KNOWN] == len(unknown)
+    assert len(old) + sum(count for _, count, _, _ in skipped) == len(ids)
+    assert {reason: count for _, count, _, reason in skipped}[NOT_KNOWN] == len(unknown)
 
 
 def test_what_is_there_does_not_age_again() -> None:
@@ -78,7 +78,7 @@ def test_what_is_there_does_not_age_again() -> None:
     assert found.action is not None
     assert [each.path for each in found.files] == ["/t/a", "/t/b", "/t/d"]
     assert (found.action.files, found.action.bytes, found.action.unread_bytes) == (3, 30, 10)
-    assert ("cold file", 1, 10, "it is in DEEP_ARCHIVE already") in found.spared
+    assert ("cold file", 1, 10, "it is in DEEP_ARCHIVE already") in found.skipped
     after = [copy(each.cold_path[-1], "DEEP_ARCHIVE") for each in copies]
     assert ageing.plan(after, 3, [], told, PRICES, NOW).action is None, "planned again, nothing is left"
 
@@ -90,9 +90,9 @@ def test_why_a_cold_snapshot_stays() -> None:
     told = policy(cold_retention_hours="30d", protected_tags="audit-*")
     have = cold({1: 40, 2: 40, 3: 40, 4: 40, 5: 10}, 6, tags={"audit-1": 3, "plain": 1})
     pin = Hold(HoldKind.PIN, "p", "ana", snapshot_id=2)
-    over, spared = cold_retention.plan(have, view(TABLE, [4]), Holds((pin,)), told, NOW)
+    over, skipped = cold_retention.plan(have, view(TABLE, [4]), Holds((pin,)), told, NOW)
     assert over == [1]
-    reasons = [reason for _, _, _, reason in spared]
+    reasons = [reason for _, _, _, reason in skipped]
     assert reasons[0] == "pinned by ana" and "audit-1 is protected" in reasons[1]
     assert (
         "itself still has it" in reasons[2]

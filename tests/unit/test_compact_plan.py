@@ -18,8 +18,8 @@ def planned(rows: list[dict[str, Any]], spec_id: int = 0, unfit: str | None = No
     return plan(view(), files(rows, spec_id), policy(**call), unfit, NOW)
 
 
-def spared(made: Plan) -> dict[str, int]:
-    return {each.reason: each.count for each in made.spared}
+def skipped(made: Plan) -> dict[str, int]:
+    return {each.reason: each.count for each in made.skipped}
 
 
 def test_small_files_of_a_partition_become_one() -> None:
@@ -40,13 +40,13 @@ def test_partitions_are_never_mixed() -> None:
 def test_too_few_small_files_are_left_alone() -> None:
     made = planned([file(1 * MB) for _ in range(7)])
     assert made.empty
-    assert spared(made) == {"too few small files in the partition: rewrite_min_input_files=8 (default)": 7}
+    assert skipped(made) == {"too few small files in the partition: rewrite_min_input_files=8 (default)": 7}
 
 
 def test_files_at_the_small_size_are_no_candidates() -> None:
     made = planned([file(32 * MB) for _ in range(20)] + [file(32 * MB - 1) for _ in range(8)])
     assert made.groups()[0].files == 8
-    assert spared(made) == {"large enough: rewrite_small_bytes=33554432 (default)": 20}
+    assert skipped(made) == {"large enough: rewrite_small_bytes=33554432 (default)": 20}
 
 
 def test_files_that_carry_deletes_are_left_to_compact_deletes() -> None:
@@ -56,7 +56,7 @@ def test_files_that_carry_deletes_are_left_to_compact_deletes() -> None:
     ]
     made = planned(rows)
     assert made.groups()[0].files == 8
-    assert spared(made) == {"carries deletes, which compact does not apply": 2}
+    assert skipped(made) == {"carries deletes, which compact does not apply": 2}
 
 
 def test_a_file_over_the_maximum_is_split_by_rows_without_losing_one() -> None:
@@ -74,7 +74,7 @@ def test_a_file_over_the_maximum_is_split_by_rows_without_losing_one() -> None:
 def test_a_file_that_cannot_be_split_or_has_no_rows_is_not_rewritten_for_ever() -> None:
     made = planned([file(1025 * MB, records=1)] + [file(1000, records=0) for _ in range(8)])
     assert made.empty
-    assert sorted(spared(made).values()) == [1, 8]
+    assert sorted(skipped(made).values()) == [1, 8]
 
 
 def test_outputs_of_a_run_are_settled_and_start_no_other() -> None:
@@ -84,7 +84,7 @@ def test_outputs_of_a_run_are_settled_and_start_no_other() -> None:
     assert not settled(f"/wh/{name}", 256 * MB), "a larger target makes them candidates again"
     made = planned([file(1 * MB, path=f"/wh/{n}/{name}") for n in range(20)])
     assert made.empty
-    assert spared(made) == {"already compacted to this target": 20}
+    assert skipped(made) == {"already compacted to this target": 20}
 
 
 def test_a_settled_tail_joins_the_next_rewrite() -> None:
@@ -96,7 +96,7 @@ def test_a_settled_tail_joins_the_next_rewrite() -> None:
 def test_a_target_below_the_small_size_bounds_what_small_means() -> None:
     made = planned([file(2 * MB) for _ in range(20)], rewrite_target_bytes=1 * MB)
     assert made.empty
-    assert spared(made) == {"large enough: rewrite_target_bytes=1048576 (call)": 20}
+    assert skipped(made) == {"large enough: rewrite_target_bytes=1048576 (call)": 20}
 
 
 def test_rows_of_one_time_stay_together() -> None:
@@ -121,7 +121,7 @@ def test_a_run_limit_leaves_the_rest_for_the_next_run_and_says_so() -> None:
     made = planned(rows, rewrite_max_bytes_per_run=20 * MB)
     assert len(made.groups()) == 2
     assert made.cut_short.startswith("left for the next run: rewrite_max_bytes_per_run=20971520")
-    assert sum(spared(made).values()) == 20
+    assert sum(skipped(made).values()) == 20
 
 
 def test_groups_are_bounded() -> None:
@@ -153,7 +153,7 @@ def test_an_open_day_waits_until_it_is_sealed() -> None:
     rows = files([file(1 * MB, partition=p) for p in (today - 2, today) for _ in range(8)])
     made = plan(view(), rows, policy(rewrite_sealed_after_hours=6), None, NOW)
     assert [g.partition for g in made.groups()] == [f"day={today - 2}"]
-    assert spared(made) == {"the partition is still open: rewrite_sealed_after_hours=6 (call)": 8}
+    assert skipped(made) == {"the partition is still open: rewrite_sealed_after_hours=6 (call)": 8}
 
 
 SIZES = st.lists(st.integers(1, 300), min_size=0, max_size=60)
@@ -161,7 +161,7 @@ SIZES = st.lists(st.integers(1, 300), min_size=0, max_size=60)
 
 @settings(max_examples=200, deadline=None)
 @given(SIZES, st.integers(40, 160), st.integers(1, 200), st.integers(1, 10))
-def test_planned_and_spared_are_every_file_and_counts_hold(
+def test_planned_and_skipped_are_every_file_and_counts_hold(
     sizes: list[int], target: int, small: int, least: int
 ) -> None:
     rows = [file(size * 1000) for size in sizes]
@@ -172,7 +172,7 @@ def test_planned_and_spared_are_every_file_and_counts_hold(
         "rewrite_min_input_files": least,
     }
     made = planned(rows, **call)
-    assert sum(g.files for g in made.groups()) + sum(each.count for each in made.spared) == len(rows)
+    assert sum(g.files for g in made.groups()) + sum(each.count for each in made.skipped) == len(rows)
     for group in made.groups():
         merged = [b for b in group.bins if all(s.whole for s in b.sources)]
         assert all(len(b.sources) > 1 for b in merged), "a lone file is never rewritten"
@@ -210,7 +210,7 @@ def test_a_file_that_is_named_twice_is_left_by_name() -> None:
     made = planned([file(1 * MB) for _ in range(8)] + [twice, dict(twice)])
     assert made.groups()[0].files == 8
     assert twice["path"] not in made.groups()[0].paths()
-    ((reason, count),) = spared(made).items()
+    ((reason, count),) = skipped(made).items()
     assert (reason.split(",")[0], count) == ("named twice by the table's metadata", 2)
     assert str(twice["path"]) in reason
 

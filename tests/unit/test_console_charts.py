@@ -71,7 +71,7 @@ def test_words_of_others_stay_words() -> None:
         line_chart(Line(EVIL, ((NOW, 1.0),), lambda _: EVIL), NOW - DAY, NOW),
         timeline([Mark(NOW, "held", EVIL, EVIL)], NOW - DAY, NOW, None),
         graph([Box("a", EVIL, EVIL, "/tables/a"), Box("b", "b")], [("a", "b")], EVIL),
-        week(NOW - DAY, NOW, [Span(NOW, NOW + DAY, "expiry", EVIL)], [Tick(NOW, "reap", EVIL)]),
+        week(NOW - DAY, NOW, [Span(NOW, NOW + DAY, "expiry", EVIL)], [Tick(NOW, "purge", EVIL)]),
         parts_bar([(EVIL, 1.0)], EVIL),
     ]
     for svg in svgs:

@@ -219,7 +219,7 @@ def test_the_week_has_times_windows_and_who_is_next(warden: Lakewarden) -> None:
     Standings(warden.state).put(Standing("lake.db.a", PASS, NOW - HOUR))
     page = schedule_page(warden, Outlooks(warden).at(NOW).decision, NOW)
     assert page.first == datetime(2026, 11, 16, tzinfo=UTC)
-    assert {each.kind for each in page.ticks} >= {"expire", "reap", "sweep"}
+    assert {each.kind for each in page.ticks} >= {"expire", "purge", "sweep"}
     assert page.closed == ("no compaction starts before 06:00 UTC",)
     assert [table for table, _ in page.next] == ["lake.db.a"]
     assert len(page.spans) == 8  # the night before Monday reaches into the week

@@ -33,8 +33,8 @@ def planned(found: FileSet, dangling: tuple[str, ...] = (), **call: object) -> P
     return plan(view(), found, policy(**call), None, NOW, dangling)
 
 
-def spared(made: Plan) -> dict[str, int]:
-    return {each.reason: each.count for each in made.spared}
+def skipped(made: Plan) -> dict[str, int]:
+    return {each.reason: each.count for each in made.skipped}
 
 
 def test_files_that_carry_a_delete_are_rewritten_and_the_others_are_not() -> None:
@@ -46,7 +46,7 @@ def test_files_that_carry_a_delete_are_rewritten_and_the_others_are_not() -> Non
         1,
         frozenset({0}),
     )
-    assert spared(made) == {"carries no deletes": 1}
+    assert skipped(made) == {"carries no deletes": 1}
     assert made.reason == "1 delete file applied to 2 data files"
 
 
@@ -60,7 +60,7 @@ def test_few_deletes_are_left_until_there_are_enough_of_them() -> None:
     made = planned(lake(rows, *[delete(records=1)] * 3), delete_compaction_min_deletes=3)
     assert [group.files for group in made.groups()] == [1]
     reason = "few deletes: delete_compaction_min_deletes=3 (call), delete_compaction_ratio=0.3 (default)"
-    assert spared(made)[reason] == 1
+    assert skipped(made)[reason] == 1
 
 
 def test_a_share_of_deleted_rows_is_enough() -> None:
@@ -122,7 +122,7 @@ def test_switched_off_says_by_what() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 3), st.booleans()), max_size=40))
-def test_planned_and_spared_together_are_every_file(sizes: list[tuple[int, int, bool]]) -> None:
+def test_planned_and_skipped_together_are_every_file(sizes: list[tuple[int, int, bool]]) -> None:
     rows = [
         carrying(size * MB, *([0] if carries else []), partition=partition)
         for size, partition, carries in sizes
@@ -130,4 +130,4 @@ def test_planned_and_spared_together_are_every_file(sizes: list[tuple[int, int, 
     made = planned(lake(rows, delete()))
     taken = [path for group in made.groups() for path in group.paths()]
     assert len(taken) == len(set(taken)) == sum(carries for *_, carries in sizes)
-    assert len(taken) + sum(each.count for each in made.spared) == len(rows)
+    assert len(taken) + sum(each.count for each in made.skipped) == len(rows)

@@ -57,7 +57,7 @@ def gone(plan_: Plan) -> list[str]:
 
 
 def kept(plan_: Plan) -> dict[str, int]:
-    return {each.reason: each.count for each in plan_.spared}
+    return {each.reason: each.count for each in plan_.skipped}
 
 
 def test_a_day_expires_so_long_after_its_end() -> None:
@@ -121,7 +121,7 @@ def test_the_first_column_counts_where_no_type_tells() -> None:
     assert gone(made(found, partition_time_pattern="$dt")) == ["region=eu/dt=2024-03-01"]
 
 
-def test_files_of_older_specs_without_the_column_are_spared() -> None:
+def test_files_of_older_specs_without_the_column_are_skipped() -> None:
     current = replace(part(0, 19_700, names="ts_day", kind=KeyKind.DAY), spec_id=2)
     by_month = replace(part(1, 640, names="ts_month", kind=KeyKind.MONTH), spec_id=1)
     same_column = replace(by_month, keys=(replace(by_month.keys[0], column="ts_day"),))
@@ -236,9 +236,9 @@ def test_a_plan_made_again_names_no_new_partition() -> None:
     st.lists(st.one_of(st.none(), st.text(max_size=8), st.dates().map(str)), min_size=1, unique=True),
     st.integers(1, 10_000),
 )
-def test_planned_and_spared_together_are_every_partition(values: list[str | None], ttl: int) -> None:
+def test_planned_and_skipped_together_are_every_partition(values: list[str | None], ttl: int) -> None:
     found = days(*values)
     plan_ = made(found, partition_ttl_hours=ttl, partition_drop_all=True)
-    assert len(plan_.actions) + sum(each.count for each in plan_.spared) == len(values)
+    assert len(plan_.actions) + sum(each.count for each in plan_.skipped) == len(values)
     later = table(*(each for each in found.partitions if each.path not in gone(plan_)))
     assert not later.partitions or not made(later, partition_ttl_hours=ttl, partition_drop_all=True).actions

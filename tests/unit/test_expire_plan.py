@@ -1,4 +1,4 @@
-"""The plan of expire: every snapshot expires or is spared, and the reason is told."""
+"""The plan of expire: every snapshot expires or is skipped, and the reason is told."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def expired(made: Any) -> set[int]:
 
 
 def reasons(made: Any) -> dict[str, int]:
-    return {each.reason: each.count for each in made.spared}
+    return {each.reason: each.count for each in made.skipped}
 
 
 def test_a_thousand_snapshots_are_classified_exactly() -> None:
@@ -231,7 +231,7 @@ def test_whatever_the_history(drawn: tuple[TableView, Holds, dict[str, Any]]) ->
     made = expire.plan(found, policy(**call), holds, NOW)
     gone = expired(made)
     dropped = expire.refs_to_drop(made, found)
-    assert len(gone) + sum(each.count for each in made.spared) == len(found.snapshots), "each has its fate"
+    assert len(gone) + sum(each.count for each in made.skipped) == len(found.snapshots), "each has its fate"
     assert found.current_snapshot_id not in gone
     assert not gone & set(holds.snapshots()), "a held snapshot never expires"
     assert not gone & {ref.snapshot_id for ref in found.refs if ref.name not in dropped}
@@ -268,7 +268,7 @@ def test_a_tag_whose_time_is_over_waits_for_the_hand_off_of_its_snapshot() -> No
 
     def dropped(handed_off: set[int] | None) -> set[str]:
         made = expire.plan(found, old, Holds(), NOW, handed_off)
-        assert sum(each.count for each in made.spared if each.what == "tag") == 4 - len(
+        assert sum(each.count for each in made.skipped if each.what == "tag") == 4 - len(
             expire.refs_to_drop(made, found)
         )
         return set(expire.refs_to_drop(made, found))

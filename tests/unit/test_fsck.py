@@ -34,7 +34,7 @@ from lakewarden.model.location import hashes
 from lakewarden.model.table import Ref, Snapshot, TableView
 from lakewarden.report.fsck import FsckReport
 from lakewarden.state.pins import Pin
-from lakewarden.state.trash_batches import DoomedFile, FileState, Verdict, VerdictState
+from lakewarden.state.trash_batches import FileState, TrashedFile, Verdict, VerdictState
 from lakewarden.storage.objects import LISTING
 from lakewarden.tables.metadata_walk import DATA, VECTOR, Broken, Files, Lists, Manifests, Root, Survey
 from tests.support.tables import NOW, TABLE
@@ -299,13 +299,13 @@ def test_missing_files_are_split_by_whether_the_current_snapshot_needs_them() ->
 
 def test_a_missing_file_is_told_with_what_we_did_to_it() -> None:
     verdict = Verdict("run-1", "t", "u", "expire", "only expired", VerdictState.ACTIVE, NOW, NOW)
-    erased = DoomedFile("/c", "data", 3, FileState.ERASED, verdict, "run-2", NOW, "")
+    erased = TrashedFile("/c", "data", 3, FileState.ERASED, verdict, "run-2", NOW, "")
     survey = surveyed({1: ["/m2"]}, {"/m2": [("/c", 3)]})
     number = int(hashes(["/c"])[0])
     (found,) = check_files(evidence(history(None), survey, present(["/c"]), known={number: erased}))
-    assert "doomed by run-1 (only expired) and deleted by run run-2 at 2024-03-15 12:00 UTC" in found.what
+    assert "trashed by run-1 (only expired) and deleted by run run-2 at 2024-03-15 12:00 UTC" in found.what
     assert went(None) == ""
-    assert "no run of ours deleted it" in went(replace(erased, state=FileState.DOOMED, ended_at=None))
+    assert "no run of ours deleted it" in went(replace(erased, state=FileState.TRASHED, ended_at=None))
     assert "found it gone" in went(replace(erased, state=FileState.MISSING))
 
 

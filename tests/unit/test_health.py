@@ -41,7 +41,7 @@ TABLE = "lake.db.events"
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 # What is worse the more of it there is; the others are sizes that a table may have of any kind.
 BAD = (
-    "small_files", "delete_files", "manifests", "overdue_snapshots", "due_doomed_files", "due_doomed_bytes", "lineage_gaps", "deleted_rows",
+    "small_files", "delete_files", "manifests", "overdue_snapshots", "due_trashed_files", "due_trashed_bytes", "lineage_gaps", "deleted_rows",
 )  # fmt: skip
 
 counts = st.integers(0, 10**9)
@@ -104,7 +104,7 @@ def kinds(found: Numbers, *still: Kind, trouble: Trouble | None = None) -> set[K
         (Kind.MANIFEST_SPRAWL, {"manifests": 100}, {"manifests": 99}, {"manifests": 69}),
         (Kind.SMALL_FILES, {"small_files": 1000}, {"small_files": 999}, {"small_files": 699}),
         (Kind.EXPIRY_LAGS, {"overdue_snapshots": 100}, {"overdue_snapshots": 99}, {"overdue_snapshots": 69}),
-        (Kind.DOOMED_BACKLOG, {"due_doomed_files": 50_000}, {"due_doomed_files": 49_999}, {"due_doomed_files": 34_999}),
+        (Kind.TRASHED_BACKLOG, {"due_trashed_files": 50_000}, {"due_trashed_files": 49_999}, {"due_trashed_files": 34_999}),
         (Kind.ORPHANS, {"bytes": 10**10, "orphan_bytes": 10**9}, {"bytes": 10**10, "orphan_bytes": 10**9 - 1}, {"bytes": 10**10, "orphan_bytes": 6 * 10**8}),
         (Kind.COSTLY_HOLD, {"bytes": 2 * 10**9, "held_bytes": 10**9}, {"bytes": 2 * 10**10, "held_bytes": 9 * 10**9}, {"bytes": 2 * 10**10, "held_bytes": 6 * 10**9}),
         (Kind.FOREVER_HOLD, {"bytes": 4 * 10**9, "held_forever_bytes": 10**9}, {"bytes": 5 * 10**9, "held_forever_bytes": 10**9}, {"bytes": 10**10, "held_forever_bytes": 10**9}),
@@ -132,7 +132,7 @@ def test_few_files_with_deletes_are_no_debt() -> None:
     ("kind", "at", "edge", "cleared"),
     [
         (Kind.DELETE_DEBT, {"files": 8, "delete_ratio": 1.0}, {"files": 7, "delete_ratio": 1.0}, {"files": 5, "delete_ratio": 1.0}),
-        (Kind.DOOMED_BACKLOG, {"due_doomed_bytes": 10**9}, {"due_doomed_bytes": 9 * 10**8}, {"due_doomed_bytes": 6 * 10**8}),
+        (Kind.TRASHED_BACKLOG, {"due_trashed_bytes": 10**9}, {"due_trashed_bytes": 9 * 10**8}, {"due_trashed_bytes": 6 * 10**8}),
         (Kind.ORPHANS, {"orphan_bytes": 10**8}, {"orphan_bytes": 9 * 10**7}, {"orphan_bytes": 6 * 10**7}),
         (Kind.COSTLY_HOLD, {"held_bytes": 10**9}, {"held_bytes": 9 * 10**8}, {"held_bytes": 6 * 10**8}),
         (Kind.FOREVER_HOLD, {"held_forever_bytes": 10**9}, {"held_forever_bytes": 9 * 10**8}, {"held_forever_bytes": 6 * 10**8}),

@@ -1,4 +1,4 @@
-"""compact-history's plan: what is folded, what is spared and why."""
+"""compact-history's plan: what is folded, what is skipped and why."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def planned(archived: dict[int, datetime], live: int = 0, **keys: object) -> Pla
     return plan(view_of(made), archived, {"2024-03": 9}, policy(snapshot_retention_hours="30d", **keys), NOW)
 
 
-def test_months_outside_the_window_are_folded_and_the_rest_is_spared() -> None:
+def test_months_outside_the_window_are_folded_and_the_rest_is_skipped() -> None:
     archived = {
         1: datetime(2024, 3, 1, tzinfo=UTC),
         2: datetime(2024, 3, 31, 23, 59, 59, tzinfo=UTC),
@@ -33,7 +33,7 @@ def test_months_outside_the_window_are_folded_and_the_rest_is_spared() -> None:
         ("2024-03", (1, 2), 9),
         ("2024-04", (3,), 0),
     ]
-    assert [(each.count, each.reason) for each in made.spared] == [
+    assert [(each.count, each.reason) for each in made.skipped] == [
         (1, "inside the active window: snapshot_retention_hours=720 (call)")
     ]
     assert made.reason == "3 of 4 archived entries are folded"
@@ -42,7 +42,7 @@ def test_months_outside_the_window_are_folded_and_the_rest_is_spared() -> None:
 def test_what_the_table_still_has_is_not_folded() -> None:
     (live,) = snapshots(1, 1)
     made = planned({live.id: live.committed_at}, live=1)
-    assert made.empty and made.spared[0].reason == "the table still has its snapshot"
+    assert made.empty and made.skipped[0].reason == "the table still has its snapshot"
 
 
 def test_it_can_be_switched_off() -> None:
@@ -51,11 +51,11 @@ def test_it_can_be_switched_off() -> None:
 
 
 @given(st.dictionaries(st.integers(1, 50), st.integers(-100, 100), max_size=30))
-def test_planned_and_spared_together_are_every_entry(days: dict[int, int]) -> None:
+def test_planned_and_skipped_together_are_every_entry(days: dict[int, int]) -> None:
     archived = {id_: NOW - timedelta(days=age) for id_, age in days.items()}
     made = planned(archived)
     chosen = [id_ for each in folds(made) for id_ in each.snapshot_ids]
-    assert len(chosen) + sum(each.count for each in made.spared) == len(archived)
+    assert len(chosen) + sum(each.count for each in made.skipped) == len(archived)
     assert all(month_of(archived[id_]) == each.month for each in folds(made) for id_ in each.snapshot_ids)
 
 

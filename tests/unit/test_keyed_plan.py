@@ -49,7 +49,7 @@ def test_buckets_with_many_runs_are_merged_and_the_others_say_why_not() -> None:
     (merge,) = made.merges()
     assert [each.number for each in merge.buckets] == [0]
     assert merge.reason == "many sorted runs: rewrite_min_input_files=8 (default)"
-    assert {each.reason: each.count for each in made.spared} == {
+    assert {each.reason: each.count for each in made.skipped} == {
         "few sorted runs: rewrite_min_input_files=8 (default)": 1,
         "one sorted run: nothing to merge": 1,
     }
@@ -94,13 +94,15 @@ def test_the_limit_of_a_run_leaves_the_rest_for_the_next() -> None:
     made = planned(*buckets, rewrite_max_bytes_per_run=130 * MB)
     assert len(made.merges()) == 2
     assert "left for the next run" in made.cut_short
-    assert [(each.count, each.bytes) for each in made.spared] == [(2, 120 * MB)]
+    assert [(each.count, each.bytes) for each in made.skipped] == [(2, 120 * MB)]
 
 
-def test_what_cannot_be_merged_is_spared_with_its_reason() -> None:
-    assert planned(bucket(9, number=-2)).spared[0].reason.startswith("its rows have no bucket yet")
-    assert planned(bucket(9), unfit="no").spared[0].reason == "no"
-    assert "rewrite_sealed_after_hours=6" in planned(bucket(9), rewrite_sealed_after_hours=6).spared[0].reason
+def test_what_cannot_be_merged_is_skipped_with_its_reason() -> None:
+    assert planned(bucket(9, number=-2)).skipped[0].reason.startswith("its rows have no bucket yet")
+    assert planned(bucket(9), unfit="no").skipped[0].reason == "no"
+    assert (
+        "rewrite_sealed_after_hours=6" in planned(bucket(9), rewrite_sealed_after_hours=6).skipped[0].reason
+    )
     assert "switched off" in planned(bucket(9), rewrite_enabled=False).reason
     assert plan(view(), None, policy(), NOW).reason == "the table has no snapshot yet"
 
@@ -120,7 +122,7 @@ def test_what_such_a_table_cannot_do_is_told(key: str, value: str) -> None:
     least=st.integers(1, 12),
     hidden=st.booleans(),
 )
-def test_every_bucket_is_planned_or_spared_once(
+def test_every_bucket_is_planned_or_skipped_once(
     runs: list[tuple[int, int, int]], least: int, hidden: bool
 ) -> None:
     buckets = [
@@ -130,6 +132,6 @@ def test_every_bucket_is_planned_or_spared_once(
     made = planned(*buckets, hidden=hidden, rewrite_min_input_files=least)
     taken = [each.number for merge in made.merges() for each in merge.buckets]
     assert len(taken) == len(set(taken))
-    assert len(taken) + sum(each.count for each in made.spared) == len(buckets)
+    assert len(taken) + sum(each.count for each in made.skipped) == len(buckets)
     # A bucket of one run that was merged before is never touched again.
     assert all(each.runs > 1 or each.fresh for merge in made.merges() for each in merge.buckets)

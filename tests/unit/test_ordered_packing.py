@@ -31,4 +31,4 @@ def test_only_neighbours_become_one(sizes: list[int]) -> None:
             places = [source.sequence_number for source in bin_.sources]
             assert all(one + 1 == other for one, other in pairwise(places)), places
     planned = sum(group.files for group in made.groups())
-    assert planned + sum(each.count for each in made.spared) == len(sizes)
+    assert planned + sum(each.count for each in made.skipped) == len(sizes)

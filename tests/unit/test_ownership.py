@@ -35,7 +35,7 @@ from lakewarden.state.cold_files import ColdFile, ColdFiles
 from lakewarden.state.cold_tables import ColdTables
 from lakewarden.state.database import State
 from lakewarden.state.tables import FirstSeen, SeenTables
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import CLAIMED
 from lakewarden.storage.objects import Objects
 from lakewarden.tables.places import ELSEWHERE, MetadataFile, Places, led_out
@@ -76,7 +76,7 @@ def other(
 )
 def test_the_same_an_enclosing_and_a_nested_location_are_refused(location: str) -> None:
     with pytest.raises(Refused) as refused:
-        check_ownership("reap", MINE, [MINE, other(location)])
+        check_ownership("purge", MINE, [MINE, other(location)])
     assert refused.value.exit_code == 12
     for words in (str(TABLE), "cold.db.copy", MINE.location, location):
         assert words in refused.value.message
@@ -87,7 +87,7 @@ def test_the_same_an_enclosing_and_a_nested_location_are_refused(location: str) 
     "location", ["s3://lake/db/events2", "s3://lake/db/event", "s3://other/db/events", "/lake/db/events"]
 )
 def test_neighbours_with_places_of_their_own_are_fine(location: str) -> None:
-    check_ownership("reap", MINE, [MINE, other(location)])
+    check_ownership("purge", MINE, [MINE, other(location)])
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,10 @@ def test_neighbours_with_places_of_their_own_are_fine(location: str) -> None:
 def test_every_place_a_table_writes_to_counts(key: str) -> None:
     mine = replace(MINE, properties={key: "s3://far/copy/x"})
     with pytest.raises(Refused, match=key):
-        check_ownership("reap", mine, [other("s3://far/copy")], places=Places(confirmed=("s3://far/copy/x",)))
-    check_ownership("reap", mine, [other("s3://far/copy")])  # where nothing of it is listed or deleted
+        check_ownership(
+            "purge", mine, [other("s3://far/copy")], places=Places(confirmed=("s3://far/copy/x",))
+        )
+    check_ownership("purge", mine, [other("s3://far/copy")])  # where nothing of it is listed or deleted
 
 
 @pytest.mark.parametrize(
@@ -106,11 +108,11 @@ def test_every_place_a_table_writes_to_counts(key: str) -> None:
     ["write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path"],
 )
 def test_a_property_that_names_a_folder_around_others_stops_none_of_them(key: str) -> None:
-    check_ownership("reap", MINE, [other("s3://far/copy", properties={key: "s3://lake"})])
+    check_ownership("purge", MINE, [other("s3://far/copy", properties={key: "s3://lake"})])
     moved = other("s3://lake")
     with pytest.raises(Refused, match="shares a place"):
-        check_ownership("reap", MINE, [moved])
-    check_ownership("reap", MINE, [moved], places=Places({moved.uuid: "s3://far/copy"}))
+        check_ownership("purge", MINE, [moved])
+    check_ownership("purge", MINE, [moved], places=Places({moved.uuid: "s3://far/copy"}))
     assert shared(MINE, [moved], Places({moved.uuid: "s3://far/copy"})) == {}
 
 
@@ -125,7 +127,7 @@ def test_a_folder_inside_that_only_a_writer_names_is_left_alone_and_stops_nothin
         places = Places()
     else:
         evil, places = other("s3://far/copy", properties={key: inner}), Places()
-    for action in ("sweep", "reap"):
+    for action in ("sweep", "purge"):
         check_ownership(action, MINE, [MINE, evil], places=places)
     found = shared(MINE, [MINE, evil], places)
     assert list(found) == [inner] and "cold.db.copy" in found[inner] and key in found[inner]
@@ -202,8 +204,8 @@ def test_a_new_uuid_does_not_make_another_folder_the_tables_own(place: str, seen
     assert Places.of(rows, (place,)).is_own(view, place), "the operator may say that it is"
     third = replace(view, uuid="third")
     assert not Places.of([*rows, later(place, "third", days=2)]).own(third)
-    check_ownership("reap", other("s3://victim/t"), [view], places=places)
-    check_ownership("reap", other("s3://lake/db/orders"), [view], places=places)
+    check_ownership("purge", other("s3://victim/t"), [view], places=places)
+    check_ownership("purge", other("s3://lake/db/orders"), [view], places=places)
 
 
 @pytest.mark.parametrize(
@@ -227,13 +229,13 @@ def test_a_table_that_was_renamed_keeps_its_place_though_another_has_its_name() 
     old = replace(MINE, ref=TableRef.parse("lake.db.old"))
     fresh = replace(MINE, uuid="new", location="s3://another-bucket/events")
     for rows in ([FIRST], [FIRST, later(fresh.location)]):
-        check_ownership("reap", old, [fresh], places=Places.of(rows))
+        check_ownership("purge", old, [fresh], places=Places.of(rows))
         confirmed = Places.of(rows, (fresh.location,))
-        check_ownership("reap", fresh, [old], places=confirmed)
+        check_ownership("purge", fresh, [old], places=confirmed)
         assert confirmed.is_own(fresh, fresh.location) and not Places.of(rows).own(fresh)
     with pytest.raises(Refused, match="shares a place"):
         check_ownership(
-            "reap", old, [replace(fresh, location=f"{old.location}/in")], places=Places.of([FIRST])
+            "purge", old, [replace(fresh, location=f"{old.location}/in")], places=Places.of([FIRST])
         )
 
 
@@ -266,7 +268,9 @@ def test_a_link_that_leads_out_of_the_tables_places(tmp_path: Path) -> None:
 
 def test_one_table_under_two_names_is_one_table() -> None:
     check_ownership(
-        "reap", MINE, [other("s3a://lake/db/events", "mine", "s3a://lake/db/events/metadata/3.metadata.json")]
+        "purge",
+        MINE,
+        [other("s3a://lake/db/events", "mine", "s3a://lake/db/events/metadata/3.metadata.json")],
     )
 
 
@@ -280,18 +284,20 @@ def test_two_catalogs_that_move_one_table_apart_are_refused() -> None:
 def test_a_name_that_leads_to_another_table_now_is_compared_like_any_other() -> None:
     """Dropped and made anew at the same place between two looks: the ref is ours, the uuid is not."""
     with pytest.raises(Refused, match="shares a place"):
-        check_ownership("reap", MINE, [replace(MINE, uuid="new")])
+        check_ownership("purge", MINE, [replace(MINE, uuid="new")])
 
 
 def test_metadata_of_another_table_inside_the_location() -> None:
     own = MetadataFile(f"{MINE.location}/metadata/1.metadata.json", "mine", updated_ms=0)
-    check_ownership("reap", MINE, [], [own])
+    check_ownership("purge", MINE, [], [own])
     foreign = MetadataFile(f"{MINE.location}/metadata/9.metadata.json", "theirs", "s3://lake/db/old")
     with pytest.raises(Refused) as refused:
-        check_ownership("reap", MINE, [], [own, foreign])
+        check_ownership("purge", MINE, [], [own, foreign])
     for words in (foreign.path, "theirs", "mine", "s3://lake/db/old", MINE.location):
         assert words in refused.value.message
-    check_ownership("reap", MINE, [], [MetadataFile("s3://lake/db/other/metadata/1.metadata.json", "theirs")])
+    check_ownership(
+        "purge", MINE, [], [MetadataFile("s3://lake/db/other/metadata/1.metadata.json", "theirs")]
+    )
 
 
 def test_newer_metadata_of_this_table_that_its_catalog_does_not_lead_to() -> None:
@@ -305,12 +311,12 @@ def test_newer_metadata_of_this_table_that_its_catalog_does_not_lead_to() -> Non
         with pytest.raises(
             Refused, match=r"8\.metadata\.json is newer metadata of this very table"
         ) as refused:
-            check_ownership("reap", view, [], [newer])
+            check_ownership("purge", view, [], [newer])
         assert "remove the table from one of the two catalogs" in refused.value.hint
         assert "--adopt-folder" in refused.value.hint and "next commit" not in refused.value.hint
-        check_ownership("reap", view, [], [replace(newer, path="s3a://lake/db/events/metadata/2.json")])
+        check_ownership("purge", view, [], [replace(newer, path="s3a://lake/db/events/metadata/2.json")])
     lost = MetadataFile(path, "mine", MINE.location, updated_ms=1000, sequence_number=4)
-    check_ownership("reap", view, [], [lost])
+    check_ownership("purge", view, [], [lost])
 
 
 def a_metadata_file(
@@ -368,10 +374,10 @@ def test_a_fork_is_seen_after_our_own_catalog_committed_again(tmp_path: Path) ->
     assert forked_away(tmp_path) == ["fork"]
     view = replace(MINE, location=str(tmp_path), log_since_ms=200, updated_ms=400)
     with pytest.raises(Refused, match=r"fork\.metadata\.json is metadata of this very table") as refused:
-        check_ownership("reap", view, [], [MetadataFile(path, "mine", updated_ms=250)])
+        check_ownership("purge", view, [], [MetadataFile(path, "mine", updated_ms=250)])
     for words in ("remove the table from one of the two catalogs", "--adopt-folder", "--yes"):
         assert words in refused.value.hint
-    check_ownership("reap", view, [], [MetadataFile(path, "mine", updated_ms=199)])
+    check_ownership("purge", view, [], [MetadataFile(path, "mine", updated_ms=199)])
 
 
 def test_a_fork_that_is_older_than_our_log_is_seen_by_the_logs_of_our_ancestors(tmp_path: Path) -> None:
@@ -405,7 +411,7 @@ def test_what_a_failed_commit_left_is_dead_once_its_manifest_list_is_gone(tmp_pa
     retried = tmp_path / "metadata" / "snap-1-first-try.avro"
     a_metadata_file(tmp_path, "left", 250, snapshots={1: retried})
     assert forked_away(tmp_path, snapshots=ours) == [], "a try that was repeated under the same id"
-    # Snapshots that our table had when the commit was tried have expired since; reap has yet to delete their lists.
+    # Snapshots that our table had when the commit was tried have expired since; purge has yet to delete their lists.
     a_metadata_file(tmp_path, "three", 300, snapshots={1: known})
     a_metadata_file(tmp_path, "left", 310, [("two", 200), ("three", 300)], snapshots={1: known, 2: lost})
     assert forked_away(tmp_path, snapshots=()) == []
@@ -541,9 +547,9 @@ def test_iceberg_metadata_in_the_folder_of_a_paimon_table_stops_every_job(tmp_pa
         refuse_other_formats("adopt the folder of", view)
         files = pa.table({"path": [str(path)], "kind": ["metadata"], "size": [1], "stamp": ["x"]})
         detail = {"operator": "ana", "uuids": {str(path): "old"}}
-        doomed = DoomedFiles(state)
-        doomed.doom("claim", str(view.ref), view.uuid, CLAIMED, "left", files, detail, NOW)
-        doomed.enforce("claim", NOW)
+        trashed = TrashedFiles(state)
+        trashed.trash("claim", str(view.ref), view.uuid, CLAIMED, "left", files, detail, NOW)
+        trashed.enforce("claim", NOW)
         refuse_foreign("compact", view, state, KnownStrays())
 
 
@@ -552,23 +558,23 @@ def test_a_paimon_table_owns_the_iceberg_metadata_it_publishes_and_no_other() ->
     publishing = replace(paimon, properties={"metadata.iceberg.storage": "table-location"})
     published = MetadataFile(f"{MINE.location}/metadata/v4.metadata.json", "theirs", MINE.location)
     mirror = replace(other(MINE.location), format="iceberg")
-    check_ownership("reap", publishing, [mirror], [published])
+    check_ownership("purge", publishing, [mirror], [published])
     for view in (paimon, replace(paimon, properties={"metadata.iceberg.storage": "disabled"})):
         with pytest.raises(Refused, match="Apache Iceberg"):
-            check_ownership("reap", view, [], [published])
+            check_ownership("purge", view, [], [published])
         with pytest.raises(Refused, match="shares a place"):
-            check_ownership("reap", view, [mirror])
+            check_ownership("purge", view, [mirror])
     moved = replace(published, location="s3://lake/db/old")
     with pytest.raises(Refused, match="Apache Iceberg"):
-        check_ownership("reap", publishing, [], [moved])
+        check_ownership("purge", publishing, [], [moved])
 
 
 def test_metadata_that_does_not_say_whose_it_is() -> None:
     path = f"{MINE.location}/metadata/0.metadata.json"
-    check_ownership("reap", MINE, [], [MetadataFile(path, None, "s3a://lake/db/events")])
+    check_ownership("purge", MINE, [], [MetadataFile(path, None, "s3a://lake/db/events")])
     for unknown in (MetadataFile(path, None, "s3://lake/db/old"), MetadataFile(path, None, None)):
         with pytest.raises(Refused, match="cannot be told"):
-            check_ownership("reap", MINE, [], [unknown])
+            check_ownership("purge", MINE, [], [unknown])
 
 
 # ------------------------------------------------------------ reading whose a metadata file is
@@ -675,14 +681,14 @@ def test_of_many_tables_those_looked_at_longest_ago_are_forgotten_first() -> Non
 def test_a_claim_is_for_that_very_file(tmp_path: Path) -> None:
     """A table that is created there later may name its metadata files alike."""
     state = State.open(f"sqlite:///{tmp_path}/state.db")
-    doomed, now = DoomedFiles(state), clock.now()
+    trashed, now = TrashedFiles(state), clock.now()
     path = f"{MINE.location}/metadata/v1.metadata.json"
     files = pa.table({"path": [path], "kind": ["metadata"], "size": [1], "stamp": ["x"]})
     detail = {"operator": "ana", "uuids": {path: "old"}}
-    doomed.doom("claim", str(MINE.ref), MINE.uuid, CLAIMED, "left", files, detail, now)
+    trashed.trash("claim", str(MINE.ref), MINE.uuid, CLAIMED, "left", files, detail, now)
     old = MetadataFile(path, "old")
     assert unclaimed(state, MINE, [old]) == [old], "it is not in force yet"
-    doomed.enforce("claim", now)
+    trashed.enforce("claim", now)
     assert unclaimed(state, MINE, [old]) == []
     newer, elsewhere = (
         replace(old, uuid="newer"),

@@ -1,4 +1,4 @@
-"""Leave to erase: only for what a run wrote itself and is in no snapshot, and for doomed files that nobody needs now."""
+"""Leave to erase: only for what a run wrote itself and is in no snapshot, and for trashed files that nobody needs now."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lakewarden.deletion.permit import (
     Permit,
     Unnamed,
     ask_table,
-    for_doomed,
     for_native_outputs,
     for_replaced_history,
+    for_trashed,
     for_uncommitted_outputs,
     never_sent,
 )
@@ -102,7 +102,7 @@ def test_a_permit_cannot_be_made_by_hand() -> None:
         Permit(("/wh/x",), "because", object())
 
 
-# ------------------------------------------------------------ doomed files
+# ------------------------------------------------------------ trashed files
 
 OTHER = TableRef("cold", ("db",), "copy")
 BATCH = [Condemned("s3://b/t/a", NOW - timedelta(days=9)), Condemned("s3://b/t/b", NOW - timedelta(days=9))]
@@ -120,8 +120,8 @@ def term(live: bool = True) -> Term:
     return Term(RUN, Owner("h", 1, 1.0), lambda: 60.0 if live else 0.0)
 
 
-def test_doomed_files_that_nobody_needs_may_go() -> None:
-    permit = for_doomed(BATCH, proof=proof(needs("s3://b/t/c")), holds=Holds(), term=term())
+def test_trashed_files_that_nobody_needs_may_go() -> None:
+    permit = for_trashed(BATCH, proof=proof(needs("s3://b/t/c")), holds=Holds(), term=term())
     assert permit.paths == ("s3://b/t/a", "s3://b/t/b")
     assert RUN in permit.why
 
@@ -130,28 +130,28 @@ def test_doomed_files_that_nobody_needs_may_go() -> None:
 def test_a_file_any_table_names_is_refused_by_its_name(spelling: str) -> None:
     found = proof(needs("s3://b/t/c"), needs(spelling, table=OTHER))
     with pytest.raises(Refused, match=r"erase s3://b/t/b: cold\.db\.copy names it"):
-        for_doomed(BATCH, proof=found, holds=Holds(), term=term())
+        for_trashed(BATCH, proof=found, holds=Holds(), term=term())
 
 
 def test_a_held_file_is_refused_with_its_hold() -> None:
     writer = Hold(HoldKind.WRITER, "etl", "host", prefixes=("s3://b/t/b",))
     with pytest.raises(Refused, match="writer etl holds it"):
-        for_doomed(BATCH, proof=proof(needs("/x")), holds=Holds((writer,)), term=term())
+        for_trashed(BATCH, proof=proof(needs("/x")), holds=Holds((writer,)), term=term())
     young = Hold(HoldKind.WRITER, "etl", "host", since=NOW - timedelta(days=1))
-    assert for_doomed(BATCH, proof=proof(needs("/x")), holds=Holds((young,)), term=term())
+    assert for_trashed(BATCH, proof=proof(needs("/x")), holds=Holds((young,)), term=term())
     with pytest.raises(Refused, match="writer etl"):
         unknown_age = [Condemned("s3://b/t/a", None)]
-        for_doomed(unknown_age, proof=proof(needs("/x")), holds=Holds((young,)), term=term())
+        for_trashed(unknown_age, proof=proof(needs("/x")), holds=Holds((young,)), term=term())
 
 
 def test_a_run_that_is_not_ours_any_more_gets_no_permit() -> None:
     with pytest.raises(Refused, match="another process"):
-        for_doomed(BATCH, proof=proof(needs("/x")), holds=Holds(), term=term(live=False))
+        for_trashed(BATCH, proof=proof(needs("/x")), holds=Holds(), term=term(live=False))
 
 
 def test_a_proof_of_nothing_proves_nothing() -> None:
     with pytest.raises(Refused, match="no table was looked at"):
-        for_doomed(BATCH, proof=proof(), holds=Holds(), term=term())
+        for_trashed(BATCH, proof=proof(), holds=Holds(), term=term())
 
 
 def test_a_proof_tells_what_was_looked_at() -> None:
@@ -169,7 +169,7 @@ def test_a_proof_that_is_too_old_gives_no_permit() -> None:
     for wrong in (timedelta(minutes=5), -timedelta(minutes=5)):
         stale = Proof(made.reached, {**made.read_at, str(OTHER): clock.now() - wrong})
         with pytest.raises(Refused, match=r"cold\.db\.copy was read at .*, too long ago"):
-            for_doomed(BATCH, proof=stale, holds=Holds(), term=term())
+            for_trashed(BATCH, proof=stale, holds=Holds(), term=term())
 
 
 def test_a_detail_of_history_goes_only_once_the_index_names_it_no_more() -> None:

@@ -14,7 +14,7 @@ import pytest
 from lakewarden import clock
 from lakewarden.deletion.holds import Holds
 from lakewarden.deletion.lake_index import Neighbours
-from lakewarden.deletion.permit import PROOF_AGE, Condemned, for_doomed
+from lakewarden.deletion.permit import PROOF_AGE, Condemned, for_trashed
 from lakewarden.deletion.proof import Proof, Term
 from lakewarden.errors import NoSuchTable, Refused, Unreachable
 from lakewarden.model.location import hashes
@@ -26,7 +26,7 @@ from tests.support.tables import NOW
 from tests.support.tables import view as made
 
 OWN = TableRef("lake", ("db",), "t0")
-DOOMED = Condemned("s3://b/t0/data/a", NOW - timedelta(days=9))
+TRASHED = Condemned("s3://b/t0/data/a", NOW - timedelta(days=9))
 
 
 @dataclass
@@ -100,18 +100,18 @@ def lake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
 
 
 def around(lake: Lake) -> Neighbours:
-    return Neighbours("reap", lake, lake._view(OWN))
+    return Neighbours("purge", lake, lake._view(OWN))
 
 
 def permitted(proof: Proof) -> tuple[str, ...]:
     term = Term("run", Owner("h", 1, 1.0), lambda: 60.0)
-    return for_doomed([DOOMED], proof=proof, holds=Holds(), term=term).paths
+    return for_trashed([TRASHED], proof=proof, holds=Holds(), term=term).paths
 
 
 def test_a_lake_that_takes_longer_than_a_reading_counts_can_be_cleaned(lake: Lake) -> None:
     _, proof = around(lake).prove()
     assert lake.now - NOW > PROOF_AGE, "the lake was read within the time that a reading counts"
-    assert permitted(proof) == (DOOMED.path,)
+    assert permitted(proof) == (TRASHED.path,)
     assert len(proof.reached) == len(lake.reads) == 2_000
     assert len(lake.views) < 2_010 and lake.pointers, "only pointers are asked again"
 
@@ -119,7 +119,7 @@ def test_a_lake_that_takes_longer_than_a_reading_counts_can_be_cleaned(lake: Lak
 def test_reading_what_tables_need_may_take_longer_than_a_reading_counts(lake: Lake) -> None:
     lake.view_seconds, lake.reach_seconds = 0.01, 0.5
     _, proof = around(lake).prove()
-    assert permitted(proof) == (DOOMED.path,)
+    assert permitted(proof) == (TRASHED.path,)
     assert len(lake.reads) == 2_000, "what did not move is not read again"
 
 
@@ -131,7 +131,7 @@ def test_a_table_that_moved_while_the_others_were_read_counts_as_it_is_now(lake:
     def reached(view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
         found = real(view)
         if view.ref.name == "t1999" and not lake.moved:
-            lake.moved[other], lake.names[other] = 1, DOOMED.path
+            lake.moved[other], lake.names[other] = 1, TRASHED.path
         return found
 
     lake.reached = reached  # type: ignore[method-assign]
@@ -181,7 +181,7 @@ def test_a_commit_to_another_table_after_the_listing_began_counts(lake: Lake) ->
     neighbours, real = around(lake), lake.reached
 
     def reached(view: TableView, snapshot_ids: Collection[int] | None = None) -> Reached:
-        lake.names[other] = DOOMED.path if "/1.metadata" in view.metadata_location else "s3://b/t1/data/live"
+        lake.names[other] = TRASHED.path if "/1.metadata" in view.metadata_location else "s3://b/t1/data/live"
         return real(view)
 
     lake.reached = reached  # type: ignore[method-assign]
@@ -197,7 +197,7 @@ def test_the_table_itself_is_read_again_for_every_batch(lake: Lake) -> None:
     lake.tables_ = 3
     neighbours = around(lake)
     neighbours.prove()
-    lake.moved[OWN], lake.names[OWN] = 1, DOOMED.path
+    lake.moved[OWN], lake.names[OWN] = 1, TRASHED.path
     _, proof = neighbours.prove()
     with pytest.raises(Refused, match=r"lake\.db\.t0 names it"):
         permitted(proof)

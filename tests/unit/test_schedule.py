@@ -155,8 +155,8 @@ def test_the_preset_has_each_job_at_its_own_time() -> None:
     assert due(0) == (Job.COMPACT_DELETES, Job.COMPACT, Job.EXPIRE)
     assert due(3, 59) == (Job.COMPACT_DELETES, Job.COMPACT, Job.EXPIRE)
     # What is late is before what is due by now: a stage waits for the one before it.
-    assert due(4) == (Job.COMPACT_DELETES, Job.COMPACT, Job.EXPIRE, Job.REAP)
-    assert due(6) == (Job.COMPACT_DELETES, Job.COMPACT, Job.EXPIRE, Job.REAP, Job.SWEEP)
+    assert due(4) == (Job.COMPACT_DELETES, Job.COMPACT, Job.EXPIRE, Job.PURGE)
+    assert due(6) == (Job.COMPACT_DELETES, Job.COMPACT, Job.EXPIRE, Job.PURGE, Job.SWEEP)
 
 
 def test_what_was_missed_counts_once() -> None:
@@ -174,7 +174,7 @@ def test_a_table_that_is_new_waits_for_the_next_time() -> None:
 
 
 def test_where_the_policy_hands_off_snapshots_expire_right_after_it() -> None:
-    jobs = (Job.HANDOFF, Job.EXPIRE, Job.REAP)
+    jobs = (Job.HANDOFF, Job.EXPIRE, Job.PURGE)
     midnight = NOW.replace(hour=0)
     slots = stood("lake.db.a", midnight - HOUR, jobs)
     early = one(charge(jobs=jobs), Book(slots), CRON, midnight.replace(hour=1))

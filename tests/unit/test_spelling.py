@@ -50,7 +50,7 @@ def other(location: str, *named: str, **properties: str) -> Reached:
 def doubtful(
     view: TableView, others: Sequence[Reached], candidates: Sequence[str], *aliases: str
 ) -> dict[str, str]:
-    made = Spellings("reap", view, list, Aliases.of(aliases))
+    made = Spellings("purge", view, list, Aliases.of(aliases))
     paths = pa.array(candidates, pa.string())
     made.check(paths)
     return made.doubtful(paths, others)
@@ -374,7 +374,7 @@ def test_a_link_inside_a_table_to_a_folder_inside_it(link: str, folder: str, tmp
     for one, other in (
         (live, listed),
         (listed, live),
-    ):  # sweep lists the folder; reap may have the link's name
+    ):  # sweep lists the folder; purge may have the link's name
         error = refused(view, [f"{root}/metadata/m.avro", one], [other])
         assert f"{root}/{link}" in error.message and f"{root}/{folder}" in error.message
         refused(view, [one], [f"{other}2"])
@@ -403,8 +403,8 @@ def test_a_link_inside_a_table_to_a_file_in_it_keeps_that_file(tmp_path: Path) -
     view = table(f"{tmp_path}/t")
     both = pa.array([f"{data}/real.parquet", f"{data}/orphan.parquet", f"{data}/link.parquet"])
     swept = Spellings("sweep", view, list, Aliases(), [str(data)])
-    reaped = Spellings("reap", view, lambda: [pa.array([f"{data}/link.parquet"])], Aliases())
-    for each in (swept, reaped):
+    purged = Spellings("purge", view, lambda: [pa.array([f"{data}/link.parquet"])], Aliases())
+    for each in (swept, purged):
         each.check(both)
         assert list(each.doubtful(both, [])) == [f"{data}/real.parquet"]
         assert f"{data}/link.parquet" in each.doubtful(both, [])[f"{data}/real.parquet"]

@@ -38,7 +38,7 @@ def fate(
         Listing(files, NOW, ("/lake/t",)),
         named=np.zeros(1, dtype=bool),
         restored=lambda _: False,
-        doomed=lambda _: False,
+        trashed=lambda _: False,
         holds=Holds(),
         open_runs=(),
         young_since=NOW - timedelta(days=7),

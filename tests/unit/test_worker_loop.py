@@ -432,7 +432,7 @@ def turned(
         patch.object(clock, "now", lambda: at[0]),
         patch.object(Lakewarden, "run", run),
         patch.object(Lakewarden, "jobs_of", lambda *_: turn.jobs),
-        patch.object(Lakewarden, "_doomed_cold", lambda *_: found),
+        patch.object(Lakewarden, "_trashed_cold", lambda *_: found),
     ):
         return pass_.do(lw, turn, 1, Stop(), staged=staged), ran
 
@@ -442,30 +442,30 @@ def test_a_window_that_begins_in_the_middle_of_a_turn_keeps_the_rest_of_it_out(
     lw: Lakewarden, staged: bool
 ) -> None:
     lw.config = replace(lw.config, budgets=BudgetsConfig(pause_expiry=("Mon-Fri 09:00-17:00",)))
-    jobs = (Job.COMPACT, Job.REWRITE_MANIFESTS, Job.EXPIRE, Job.REAP)
+    jobs = (Job.COMPACT, Job.REWRITE_MANIFESTS, Job.EXPIRE, Job.PURGE)
     began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)  # a Tuesday
     ended, ran = turned(lw, Turn(NAME, jobs), began, Job.COMPACT, staged=staged)
     assert ran == [f"compact {NAME}", f"rewrite-manifests {NAME}"]
     assert not ended.failed and ended.state is RunState.DONE
-    assert "expire: paused Mon–Fri 09:00–17:00 UTC ([budgets] pause_expiry); reap: paused" in ended.reason
+    assert "expire: paused Mon–Fri 09:00–17:00 UTC ([budgets] pause_expiry); purge: paused" in ended.reason
     slots = {each.slot: each for each in pass_.standings(ended, None, lw.config.worker)}
     book, charge = Book({NAME: slots}), Charge(NAME, began - timedelta(days=1), jobs)
     rules = Rules(ScheduleConfig(interval_seconds=24 * 3600), budgets=lw.config.budgets)
     waits = decide([charge], book, rules, ended.at).of(NAME)
-    assert isinstance(waits, Waiting) and waits.why is Why.WINDOW and waits.jobs == (Job.EXPIRE, Job.REAP)
+    assert isinstance(waits, Waiting) and waits.why is Why.WINDOW and waits.jobs == (Job.EXPIRE, Job.PURGE)
     assert waits.next_at == began.replace(hour=17, minute=0)
     due = decide([charge], book, rules, waits.next_at).of(NAME)
-    assert isinstance(due, Due) and due.jobs == (Job.EXPIRE, Job.REAP)
+    assert isinstance(due, Due) and due.jobs == (Job.EXPIRE, Job.PURGE)
 
 
-def test_a_window_that_begins_during_a_reap_keeps_that_of_the_cold_table_out(lw: Lakewarden) -> None:
+def test_a_window_that_begins_during_a_purge_keeps_that_of_the_cold_table_out(lw: Lakewarden) -> None:
     lw.config = replace(lw.config, budgets=BudgetsConfig(pause_expiry=("09:00-17:00",)))
     began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)
-    ended, ran = turned(lw, Turn(NAME, (Job.REAP,)), began, Job.REAP, "lake.db.cold")
-    assert ran == [f"reap {NAME}"]
-    before = Standing(NAME, PASS, began, began, "failed", "reap: no", 9)
+    ended, ran = turned(lw, Turn(NAME, (Job.PURGE,)), began, Job.PURGE, "lake.db.cold")
+    assert ran == [f"purge {NAME}"]
+    before = Standing(NAME, PASS, began, began, "failed", "purge: no", 9)
     slots = {each.slot: each for each in pass_.standings(ended, before, lw.config.worker)}
-    assert (slots["reap"].state, slots["reap"].retry_at) == ("skipped", ended.at)
+    assert (slots["purge"].state, slots["purge"].retry_at) == ("skipped", ended.at)
     assert slots[PASS].failures == 9, "what was not begun has not done better than before"
 
 
@@ -486,14 +486,14 @@ def test_a_window_that_begins_in_the_middle_keeps_compaction_owed_and_nothing_ou
     windows = ("09:00-17:00",)
     lw.config = replace(lw.config, budgets=BudgetsConfig(pause_compaction=windows, pause_expiry=windows))
     began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)
-    jobs = (Job.EXPIRE_PARTITIONS, Job.COMPACT, Job.REWRITE_MANIFESTS, Job.EXPIRE, Job.REAP)
+    jobs = (Job.EXPIRE_PARTITIONS, Job.COMPACT, Job.REWRITE_MANIFESTS, Job.EXPIRE, Job.PURGE)
     ended, ran = turned(lw, Turn(NAME, jobs), began, Job.EXPIRE_PARTITIONS)
     assert ran == [f"expire-partitions {NAME}", f"rewrite-manifests {NAME}"]
     slots = {each.slot: each for each in pass_.standings(ended, None, lw.config.worker)}
     assert slots["compact"].retry_at == ended.at and "pause_compaction" in slots["compact"].reason
     asked = lw.request(NAME, Trigger("manual", "ana"))
     _, ran = turned(lw, Turn(NAME, jobs, request=asked), began, Job.EXPIRE_PARTITIONS, "lake.db.cold")
-    assert ran == [*(f"{job} {NAME}" for job in jobs), "reap lake.db.cold"]
+    assert ran == [*(f"{job} {NAME}" for job in jobs), "purge lake.db.cold"]
 
 
 def test_a_spark_that_cannot_be_started_is_tried_again_from_the_beginning(tmp_path: Path) -> None:

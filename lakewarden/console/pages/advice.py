@@ -30,14 +30,14 @@ ADVICE: Mapping[str, Advice] = {
     ),
     Kind.SMALL_FILES: Advice("the next pass packs them; at once", "lakewarden run compact TABLE"),
     Kind.EXPIRY_LAGS: Advice("see whether expiry is off, paused or refused", "lakewarden plan expire TABLE"),
-    Kind.DOOMED_BACKLOG: Advice("see what holds them, or who refuses", "lakewarden plan reap TABLE"),
+    Kind.TRASHED_BACKLOG: Advice("see what holds them, or who refuses", "lakewarden plan purge TABLE"),
     Kind.LINEAGE_GAPS: Advice("find which writer commits without it", "lakewarden audit gaps TABLE"),
     Kind.UNBOUNDED_LOG: Advice(
         "set write.metadata.delete-after-commit.enabled on the table; what lies there goes by",
         "lakewarden run sweep TABLE",
     ),
     Kind.ORPHANS: Advice(
-        "reap deletes them when their grace is over; what they are", "lakewarden doomed TABLE"
+        "purge deletes them when their grace is over; what they are", "lakewarden trash TABLE"
     ),
     Kind.COSTLY_HOLD: Advice("ask whoever holds it", "lakewarden holds TABLE"),
     Kind.FOREVER_HOLD: Advice("give what has to stay an end", "lakewarden tag TABLE NAME --retain 365d"),

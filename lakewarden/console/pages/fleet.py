@@ -108,7 +108,7 @@ _COLUMNS: Mapping[str, Callable[[FleetRow], Any]] = {
     "deletes": lambda row: row.numbers.delete_files,
     "snapshots": lambda row: row.numbers.snapshots,
     "bytes": lambda row: row.numbers.bytes,
-    "doomed": lambda row: row.numbers.doomed_bytes,
+    "trashed": lambda row: row.numbers.trashed_bytes,
     "last": lambda row: row.last_at.timestamp() if row.last_at else 0.0,
     "next": lambda row: row.next.at.timestamp() if row.next and row.next.at else 1e12,
 }
@@ -297,8 +297,8 @@ def _sums(looks: tuple[TableHealth, ...]) -> Numbers:
         "delete_files",
         "snapshots",
         "bytes",
-        "doomed_bytes",
-        "doomed_files",
+        "trashed_bytes",
+        "trashed_files",
         "holds",
     )
     return Numbers(**{name: sum(getattr(each.numbers, name) for each in looks) for name in names})

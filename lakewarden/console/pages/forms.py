@@ -112,7 +112,7 @@ def restore(request: Request, who: Operator, table: Text, path: Text = "", run: 
         _warden(request), who, table, path=path or None, run=run or None, everything=everything
     )
     told = f"{counted(done.files, 'file')} ({size(done.bytes)}) restored: no run deletes them."
-    return _to_table(request, table, told, "doomed")
+    return _to_table(request, table, told, "trashed")
 
 
 @router.post("/do/suspend")

@@ -13,7 +13,7 @@ from lakewarden.formatting import counted, number, size
 from lakewarden.model.run import Job, Run, RunState, Step
 from lakewarden.report.run import RunReport, RunsReport, what_next
 from lakewarden.state.run_progress import Cancel
-from lakewarden.state.trash_batches import DoomedFile
+from lakewarden.state.trash_batches import TrashedFile
 
 PER_PAGE = 50
 JOBS, STATES = tuple(map(str, Job)), tuple(map(str, RunState))
@@ -59,7 +59,7 @@ class RunPage:
     steps: tuple[Step, ...]
     live: RunningRun | None
     cancel: Cancel | None
-    receipts: tuple[DoomedFile, ...]  # the newest of them
+    receipts: tuple[TrashedFile, ...]  # the newest of them
     deleted: int
 
     @property
@@ -67,8 +67,8 @@ class RunPage:
         return tuple(self.run.plan.get("actions", ()))
 
     @property
-    def spared(self) -> tuple[Mapping[str, Any], ...]:
-        return tuple(self.run.plan.get("spared", ()))
+    def skipped(self) -> tuple[Mapping[str, Any], ...]:
+        return tuple(self.run.plan.get("skipped", ()))
 
     @property
     def next(self) -> str:
@@ -90,7 +90,7 @@ class RunPage:
 def run_page(warden: Lakewarden, run_id: str, now: datetime) -> RunPage:
     run, steps = warden.run_by_id(run_id)
     live = RunningRun(run, warden.progress_of(run_id), now) if run.ended_at is None else None
-    deletes = run.job == Job.REAP
+    deletes = run.job == Job.PURGE
     return RunPage(
         now,
         run,

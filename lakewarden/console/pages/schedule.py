@@ -26,9 +26,9 @@ _TICKS = 336  # of one job: every half hour; more would cover each other
 _MARKS = (
     ("tick-expire", "expire", frozenset({"expire"})),
     ("tick-handoff", "handoff", frozenset({"handoff"})),
-    ("tick-reap", "reap and sweep", frozenset({"reap", "sweep"})),
+    ("tick-purge", "purge and sweep", frozenset({"purge", "sweep"})),
 )
-_MARKED = frozenset({"expire", "handoff", "reap", "sweep"})
+_MARKED = frozenset({"expire", "handoff", "purge", "sweep"})
 _BARS = (
     ("span", "no compaction starts", "compaction"),
     ("span span-expiry", "no expiry starts", "expiry"),

@@ -18,9 +18,9 @@ from lakewarden.jobs.cold.cost import price_of
 from lakewarden.model.prices import GIB
 from lakewarden.model.run import Run
 from lakewarden.policy.resolve import Policy
-from lakewarden.report.doomed import DoomedReport, ReceiptsReport
 from lakewarden.report.holds import PinsReport
 from lakewarden.report.run import RunsReport
+from lakewarden.report.trash import ReceiptsReport, TrashedReport
 from lakewarden.state.audit_log import OperatorAction
 from lakewarden.state.health import Point, TableHealth, Warned
 from lakewarden.state.requests import Request
@@ -40,10 +40,10 @@ class Cost:
 
     live: float
     held: float
-    doomed: float
+    trashed: float
 
     def to_dict(self) -> dict[str, float]:
-        return {"live": self.live, "held": self.held, "doomed": self.doomed}
+        return {"live": self.live, "held": self.held, "trashed": self.trashed}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class TablePage:
     running: tuple[RunningRun, ...]
     runs: tuple[Run, ...]
     requests: tuple[Request, ...]
-    doomed: DoomedReport
+    trashed: TrashedReport
     receipts: ReceiptsReport
     pins: PinsReport
     kin: Kinship
@@ -118,7 +118,7 @@ class TablePage:
             "running": [each.to_dict() for each in self.running],
             **RunsReport(self.runs, self.now).to_dict(),
             "requests": [each.to_dict() for each in self.requests],
-            "doomed": self.doomed.to_dict(),
+            "trash": self.trashed.to_dict(),
             "receipts": self.receipts.to_dict()["receipts"],
             "pins": self.pins.to_dict()["pins"],
             "lineage": self.kin.to_dict(),
@@ -158,7 +158,7 @@ def table_page(warden: Lakewarden, name: str, span: str, decision: Decision, now
         running=running(warden, now, name),
         runs=warden.find_runs(table=name, exact=True, limit=12),
         requests=warden.requests(name, limit=5),
-        doomed=DoomedReport(name, warden.doomed(name, _FILES), now),
+        trashed=TrashedReport(name, warden.trash(name, _FILES), now),
         receipts=ReceiptsReport(name, warden.receipts(name, 10), now),
         pins=PinsReport(tuple(each for each in warden.pins(name) if each.live(now)), now),
         kin=kinship(warden, name, portrait),
@@ -183,7 +183,7 @@ def _cost(warden: Lakewarden, look: TableHealth | None) -> Cost | None:
         return None
     dollars = price_of(None, warden.config.prices).storage_gb_month / GIB
     numbers = look.numbers
-    return Cost(numbers.bytes * dollars, numbers.held_bytes * dollars, numbers.doomed_bytes * dollars)
+    return Cost(numbers.bytes * dollars, numbers.held_bytes * dollars, numbers.trashed_bytes * dollars)
 
 
 def kind_of(line: SnapshotLine) -> str:

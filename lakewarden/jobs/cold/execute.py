@@ -25,17 +25,17 @@ from lakewarden.jobs.deps import Grounds
 from lakewarden.jobs.recovery import IN_FLIGHT, Settled
 from lakewarden.jobs.run_context import ColdStep, DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.model.actions import AgeFiles, HandOff, ReleaseSnapshots
-from lakewarden.model.plan import ManyDoomed, Plan, count_spared
+from lakewarden.model.plan import ManyTrashed, Plan, count_skipped
 from lakewarden.model.prices import ARCHIVED
 from lakewarden.model.run import Run, RunState
-from lakewarden.model.skipped import Spared
+from lakewarden.model.skipped import Skipped
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.cold_files import ColdFile
 from lakewarden.state.cold_snapshots import ColdSnapshots
 from lakewarden.state.runs import Journal
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import VerdictState
 from lakewarden.tables.interface import TableFormat
 
@@ -75,7 +75,7 @@ def _check(policy: Policy) -> None:
 
 
 def _together(plan: Plan, releasing: Releasing, aged: Ageing) -> Plan:
-    spared = [*map(_row, plan.spared), *releasing.spared, *aged.spared]
+    skipped = [*map(_row, plan.skipped), *releasing.skipped, *aged.skipped]
     new = [each for each in (releasing.action, aged.action) if each is not None]
     told = [plan.reason]
     if releasing.action:
@@ -85,13 +85,13 @@ def _together(plan: Plan, releasing: Releasing, aged: Ageing) -> Plan:
     return replace(
         plan,
         actions=(*plan.actions, *new),
-        spared=count_spared(spared),
+        skipped=count_skipped(skipped),
         reason="; ".join(told),
-        doomed=() if releasing.files is None else ManyDoomed(releasing.files, cold_retention.CAUSE),
+        trash=() if releasing.files is None else ManyTrashed(releasing.files, cold_retention.CAUSE),
     )
 
 
-def _row(each: Spared) -> tuple[str, int, int, str]:
+def _row(each: Skipped) -> tuple[str, int, int, str]:
     return each.what, each.count, each.bytes, each.reason
 
 
@@ -116,7 +116,7 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
                 case _:
                     raise AssertionError(f"handoff plans no {type(action).__name__}")
     except CommitLost as error:
-        DoomedFiles(grounds.state).void(context.run_id)
+        TrashedFiles(grounds.state).void(context.run_id)
         return Outcome(RunState.LOST_RACE, error.message, counters)
     except CommitUnknown as error:
         return Outcome(RunState.UNKNOWN, error.message, counters)
@@ -172,14 +172,14 @@ def settle(
         known, there = ColdSnapshots(grounds.state), home.snapshots if home else frozenset()
         new = there.intersection(step.detail["snapshot_ids"]) - set(known.handed(view.uuid))
         known.add(view.uuid, new, run.id, step.at)
-    verdict = DoomedFiles(grounds.state).verdict(run.id)
+    verdict = TrashedFiles(grounds.state).verdict(run.id)
     if verdict is not None and verdict.state is VerdictState.PENDING:
         home = format_.cold_tier().find(view, TableRef.parse(verdict.detail["cold"]).catalog)
         in_flight = run.state is RunState.UNKNOWN and clock.now() - verdict.made_at < IN_FLIGHT
         if in_flight and home is not None and not home.snapshots.isdisjoint(verdict.detail["snapshot_ids"]):
             return None
         if cold_retention.settle(grounds, verdict, home):
-            return Settled(RunState.DONE, "its snapshots left the cold table, and its files are doomed")
+            return Settled(RunState.DONE, "its snapshots left the cold table, and its files are in the trash")
         return handed or Settled(RunState.FAILED, "no snapshot had left the cold table")
     return _rest(steps, handed, verdict is not None and verdict.state is VerdictState.ACTIVE)
 

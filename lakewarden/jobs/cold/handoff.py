@@ -6,7 +6,7 @@
     register   the cold table has these snapshots from here on, and all it had before
 
 Where a process stops: before the last step the cold table does not name what was copied, and the next run finds the copies
-it has a record of. Nothing of the live table is touched here: expire waits until a snapshot is in the cold table, reap until
+it has a record of. Nothing of the live table is touched here: expire waits until a snapshot is in the cold table, purge until
 each file's copy has been read once more and is what it was (`proofs.py`).
 """
 
@@ -27,7 +27,7 @@ from lakewarden.jobs.expire import plan as expire
 from lakewarden.jobs.recovery import IN_FLIGHT, Settled
 from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.model.actions import HandOff
-from lakewarden.model.plan import Bounds, Plan, count_spared
+from lakewarden.model.plan import Bounds, Plan, count_skipped
 from lakewarden.model.run import Job, Run, RunState
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
@@ -55,17 +55,17 @@ def prepare(
     home = tier.find(view, policy.text("handoff_catalog"))
     there = home.snapshots if home else frozenset()
     left = tuple(each for each in ids if each not in there)
-    spared = count_spared(
+    skipped = count_skipped(
         [("snapshot", 1, 0, "handed off already") for each in ids if each in there]
         + [
             (each.what, each.count, each.bytes, each.reason)
-            for each in wanted.spared
+            for each in wanted.skipped
             if each.what == "snapshot"
         ]
     )
     if not left:
         why = f"all {len(ids):,} snapshots that may expire are handed off" if ids else "no snapshot expires"
-        return Prepared(replace(empty, reason=why, spared=spared), view, policy)
+        return Prepared(replace(empty, reason=why, skipped=skipped), view, policy)
     files = tier.closure(view, left)
     have = {path for step in tier.order(files) for path in present(grounds.state, tier, view, home, step)}
     new = without(files, have)
@@ -81,7 +81,9 @@ def prepare(
         hand_off_cost(sizes, None, policy.maybe_text("handoff_storage_class"), grounds.prices),
     )
     reason = f"{len(left):,} snapshots expire next: {new.num_rows:,} of the files they need have no copy yet"
-    return Prepared(replace(empty, actions=(action,), reason=reason, spared=spared), view, policy, more=files)
+    return Prepared(
+        replace(empty, actions=(action,), reason=reason, skipped=skipped), view, policy, more=files
+    )
 
 
 def _kept_by_tags(wanted: Plan, view: TableView) -> list[int]:

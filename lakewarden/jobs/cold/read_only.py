@@ -13,7 +13,7 @@ def refuse_frozen(action: str, view: TableView, state: State) -> None:
 
     A property alone freezes no table: its writers can set one, and nothing would ever be done to it again. Paimon's views show
     the property only where hand-off made the table. Where the state database was lost, an Iceberg table that hand-off made
-    still has gc.enabled=false, and expire, sweep and reap refuse it for that.
+    still has gc.enabled=false, and expire, sweep and purge refuse it for that.
     """
     if view.format == "paimon":
         live = cold_source(view.properties)

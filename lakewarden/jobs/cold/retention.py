@@ -1,14 +1,14 @@
-"""The end of cold retention: snapshots leave the cold table, and what only they needed there is doomed. Part of handoff.
+"""The end of cold retention: snapshots leave the cold table, and what only they needed there is in the trash. Part of handoff.
 
     plan       snapshots whose time in the colder tier is over, and that nothing keeps
-    doom       a verdict on the files that no other cold snapshot needs; it counts for nothing yet
+    trash       a verdict on the files that no other cold snapshot needs; it counts for nothing yet
     release    one commit of the cold table, after which it does not have them
-    in force   the grace runs; reap of the cold table proves each file once more and deletes it, as everywhere
+    in force   the grace runs; purge of the cold table proves each file once more and deletes it, as everywhere
 
 Where a process stops: before the commit the verdict is void, after it the next run of handoff puts it in force. No file is
 touched here, and the live table is not even opened for writing.
 
-A copy that is doomed is no copy: its record is let go of with the verdict, so that a later hand-off that needs the file again
+A copy that is in the trash is no copy: its record is let go of with the verdict, so that a later hand-off that needs the file again
 makes it anew or takes it back, out of the verdict and before anything relies on it (`take_back`). Both only ever happen in runs of
 handoff, of which a table has one at a time.
 
@@ -41,7 +41,7 @@ from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.cold_files import ColdFiles
 from lakewarden.state.cold_snapshots import ColdSnapshots
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import COLD_RETENTION, Verdict
 from lakewarden.state.trash_restore import take_back as out_of_verdicts
 from lakewarden.storage.archive import Archive
@@ -59,7 +59,7 @@ class Releasing:
 
     action: ReleaseSnapshots | None = None
     files: pa.Table | None = None
-    spared: tuple[tuple[str, int, int, str], ...] = ()
+    skipped: tuple[tuple[str, int, int, str], ...] = ()
 
     @property
     def snapshot_ids(self) -> tuple[int, ...]:
@@ -71,16 +71,16 @@ def prepare(grounds: Grounds, cold: Cold, live: TableView, policy: Policy, now: 
         return Releasing()
     if cold.tier.stays_because:
         why = f"{cold.tier.stays_because}, whatever is asked for: {policy.explain(_KEY)}"
-        return Releasing(spared=((_SNAPSHOT, len(cold.view.snapshots), 0, why),))
-    over, spared = plan(cold, live, gather(cold.view, grounds.state, now), policy, now)
+        return Releasing(skipped=((_SNAPSHOT, len(cold.view.snapshots), 0, why),))
+    over, skipped = plan(cold, live, gather(cold.view, grounds.state, now), policy, now)
     if not over:
-        return Releasing(spared=tuple(spared))
+        return Releasing(skipped=tuple(skipped))
     files = cold.only(frozenset(over))
     copies = ColdFiles(grounds.state).copies(live.uuid, files["path"].to_pylist())
     fees = early_fees(lying([*copies.values()], now), grounds.prices)
     size = pc.sum(files["size"]).as_py() or 0
     action = ReleaseSnapshots(tuple(over), files.num_rows, size, fees, _why(policy, fees))
-    return Releasing(action, files, tuple(spared))
+    return Releasing(action, files, tuple(skipped))
 
 
 def plan(
@@ -88,7 +88,7 @@ def plan(
 ) -> tuple[list[int], list[tuple[str, int, int, str]]]:
     """Snapshots that leave, and why each other one stays. Pure."""
     over: list[int] = []
-    spared: list[tuple[str, int, int, str]] = []
+    skipped: list[tuple[str, int, int, str]] = []
     wait, held = policy.hours(_KEY), holds.snapshots()
     patterns = policy.columns("protected_tags")
     until = holds.complete_from(policy.hours("delete_grace_hours"))
@@ -111,10 +111,10 @@ def plan(
         elif kept:
             why = f"tag {kept[0]} is protected (protected_tags)"
         if why:
-            spared.append((_SNAPSHOT, 1, 0, why))
+            skipped.append((_SNAPSHOT, 1, 0, why))
         else:
             over.append(each.id)
-    return over, spared
+    return over, skipped
 
 
 def _why(policy: Policy, fees: float) -> str:
@@ -134,26 +134,26 @@ def execute(
     over, _ = plan(cold, live, gather(cold.view, grounds.state, clock.now()), policy, clock.now())
     ids = [each for each in action.snapshot_ids if each in set(over)]
     if not ids:
-        return {"snapshots_released": 0, "files_doomed": 0}
+        return {"snapshots_released": 0, "files_trashed": 0}
     files = cold.only(frozenset(ids))
     detail = {"snapshot_ids": ids, "cold": str(cold.home.ref), "of": live.uuid}
     stamped = files.append_column("stamp", pa.nulls(files.num_rows, pa.string()))
     ref, uuid = str(cold.home.ref), cold.view.uuid
-    DoomedFiles(grounds.state).doom(context.run_id, ref, uuid, CAUSE, _REASON, stamped, detail, clock.now())
-    context.step(DeletingStep.DOOMING, {"verdict": context.run_id, "files": files.num_rows})
+    TrashedFiles(grounds.state).trash(context.run_id, ref, uuid, CAUSE, _REASON, stamped, detail, clock.now())
+    context.step(DeletingStep.TRASHING, {"verdict": context.run_id, "files": files.num_rows})
     context.step(ColdStep.RELEASING, detail)
     _refuse_pinned(grounds, cold, ids, context.run_id)
     context.format.cold_tier().release(live, cold.home, ids)
     enforce(grounds, context.run_id, live.uuid, ids, files["path"].to_pylist())
     context.step(ColdStep.RELEASED, {"verdict": context.run_id, "files": files.num_rows})
-    return {"snapshots_released": len(ids), "files_doomed": files.num_rows}
+    return {"snapshots_released": len(ids), "files_trashed": files.num_rows}
 
 
 def _refuse_pinned(grounds: Grounds, cold: Cold, ids: Collection[int], verdict_id: str) -> None:
-    """A pin made since the plan. One that comes later still keeps the files: reap leaves what a pin's lost snapshot needs."""
+    """A pin made since the plan. One that comes later still keeps the files: purge leaves what a pin's lost snapshot needs."""
     for hold in gather(cold.view, grounds.state, clock.now()).holds:
         if hold.kind is HoldKind.PIN and hold.snapshot_id in ids:
-            DoomedFiles(grounds.state).void(verdict_id)
+            TrashedFiles(grounds.state).void(verdict_id)
             raise Refused(
                 action="release",
                 target=f"snapshot {hold.snapshot_id} of {cold.home.ref}",
@@ -170,17 +170,17 @@ def enforce(
     now = clock.now()
     ColdFiles(grounds.state).let_go(table_uuid, paths, now)
     ColdSnapshots(grounds.state).leave(table_uuid, snapshot_ids, now)
-    DoomedFiles(grounds.state).enforce(verdict_id, now)
+    TrashedFiles(grounds.state).enforce(verdict_id, now)
 
 
 def settle(grounds: Grounds, verdict: Verdict, home: ColdHome | None) -> bool:
     """A release whose process stopped: whether the cold table still has the snapshots decides. True if they are gone."""
     ids, uuid = verdict.detail["snapshot_ids"], verdict.detail["of"]
-    files = DoomedFiles(grounds.state)
+    files = TrashedFiles(grounds.state)
     if home is None or not home.snapshots.isdisjoint(ids):
         files.void(verdict.id)
         return False
-    paths = [path for page in files.doomed_paths(verdict.table_uuid) for path in page.to_pylist()]
+    paths = [path for page in files.trashed_paths(verdict.table_uuid) for path in page.to_pylist()]
     enforce(grounds, verdict.id, uuid, ids, paths)
     return True
 
@@ -198,7 +198,7 @@ def take_back(grounds: Grounds, live: TableView, cold: Cold, moved: Mapping[str,
             action="hand off to",
             target=cold.home.ref,
             reason=f"a run is deleting {going[0]} at this moment, and it is needed again",
-            hint="let reap of the cold table end, then run handoff again",
+            hint="let purge of the cold table end, then run handoff again",
         )
     records = ColdFiles(grounds.state)
     known = records.let_go_among(live.uuid, [*moved])

@@ -38,7 +38,7 @@ _WAIT, _CLASS = "handoff_retention_hours", "handoff_deep_storage_class"
 # Written down at a time: what a stop may cost to ask the store for again.
 _PORTION = 1_000
 
-Spared = list[tuple[str, int, int, str]]
+Skipped = list[tuple[str, int, int, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Ageing:
 
     action: AgeFiles | None = None
     files: tuple[ColdFile, ...] = ()
-    spared: tuple[tuple[str, int, int, str], ...] = ()
+    skipped: tuple[tuple[str, int, int, str], ...] = ()
 
 
 def prepare(
@@ -60,25 +60,25 @@ def prepare(
     stay = [each.id for each in cold.view.snapshots if each.id not in leaving]
     if not on_s3(cold.home.location):
         why = f"its store has no storage classes, so nothing ages: {cold.home.location}"
-        return Ageing(spared=((_SNAPSHOT, len(stay), 0, why),))
-    old, spared = due(stay, cold.handed, wait, now, policy.explain(_WAIT))
+        return Ageing(skipped=((_SNAPSHOT, len(stay), 0, why),))
+    old, skipped = due(stay, cold.handed, wait, now, policy.explain(_WAIT))
     if not old:
-        return Ageing(spared=tuple(spared))
+        return Ageing(skipped=tuple(skipped))
     every = _data(cold.tier, cold.tier.closure(cold.view, old))
     mine = _data(cold.tier, cold.only(frozenset(old) | frozenset(leaving)))
     mine = mine.filter(pc.is_in(mine["path"], value_set=every["path"].combine_chunks()))
     shared = every.num_rows - mine.num_rows
     bytes_ = (pc.sum(every["size"]).as_py() or 0) - (pc.sum(mine["size"]).as_py() or 0)
-    spared.append((_FILE, shared, bytes_, "a younger cold snapshot needs it too"))
+    skipped.append((_FILE, shared, bytes_, "a younger cold snapshot needs it too"))
     records = ColdFiles(grounds.state).copies(table_uuid, mine["path"].to_pylist())
     unknown = mine.num_rows - len(records)
-    spared.append((_FILE, unknown, 0, "what was copied there is not in the state database"))
-    return plan([*records.values()], len(old), spared, policy, grounds.prices, now)
+    skipped.append((_FILE, unknown, 0, "what was copied there is not in the state database"))
+    return plan([*records.values()], len(old), skipped, policy, grounds.prices, now)
 
 
 def due(
     snapshot_ids: Sequence[int], handed: Mapping[int, datetime], wait: timedelta, now: datetime, told: str
-) -> tuple[list[int], Spared]:
+) -> tuple[list[int], Skipped]:
     """Those that were handed off so long ago, and why the others were not. Pure."""
     unknown = [each for each in snapshot_ids if each not in handed]
     old = [each for each in snapshot_ids if each in handed and handed[each] + wait <= now]
@@ -89,7 +89,7 @@ def due(
 def plan(
     copies: Sequence[ColdFile],
     snapshots: int,
-    spared: Spared,
+    skipped: Skipped,
     policy: Policy,
     prices: Mapping[str, Price],
     now: datetime,
@@ -97,10 +97,10 @@ def plan(
     """What of these goes. Pure."""
     deep = policy.text(_CLASS)
     there = [each for each in copies if each.storage_class == deep]
-    spared = [*spared, (_FILE, len(there), sum(each.size for each in there), f"it is in {deep} already")]
+    skipped = [*skipped, (_FILE, len(there), sum(each.size for each in there), f"it is in {deep} already")]
     goes = tuple(each for each in copies if each.storage_class != deep)
     if not goes:
-        return Ageing(spared=tuple(spared))
+        return Ageing(skipped=tuple(skipped))
     unread = sum(each.size for each in goes if each.proven_at is None)
     action = AgeFiles(
         len(goes),
@@ -110,7 +110,7 @@ def plan(
         age_cost(lying(goes, now), deep, unread, prices),
         f"needed by {snapshots:,} cold snapshots and no younger one: {policy.explain(_WAIT)}",
     )
-    return Ageing(action, goes, tuple(spared))
+    return Ageing(action, goes, tuple(skipped))
 
 
 def execute(

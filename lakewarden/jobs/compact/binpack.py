@@ -32,7 +32,7 @@ _COLUMNS = (
 _SETTLED = re.compile(r"[/-]lakewarden-[^/]*-t(\d+)-(?:c([0-9a-f]{8})-)?[^/]*$")
 # What the kernel's storage layer reaches; files elsewhere (HDFS, say) are left to the format's own writer.
 KERNEL_STORES = frozenset({"file", *S3, "gs", "abfs", "abfss"})
-SparedRow = tuple[str, int, int, str]
+SkippedRow = tuple[str, int, int, str]
 
 
 def output_name(run_id: str, group: int, index: int, target_bytes: int, clustering: str = "") -> str:
@@ -136,7 +136,7 @@ def carries_deletes(table: pa.Table) -> pa.ChunkedArray:
     return pc.greater(pc.add(table["position_deletes"], table["equality_deletes"]), 0)
 
 
-def named_twice(table: pa.Table) -> tuple[pa.ChunkedArray, list[SparedRow]]:
+def named_twice(table: pa.Table) -> tuple[pa.ChunkedArray, list[SkippedRow]]:
     """Files that two entries of the metadata name, and why they are left: a rewrite would write or drop their rows twice."""
     paths = table["path"]
     nothing = pa.chunked_array([pa.repeat(pa.scalar(False), table.num_rows)])
@@ -148,15 +148,15 @@ def named_twice(table: pa.Table) -> tuple[pa.ChunkedArray, list[SparedRow]]:
         f"named twice by the table's metadata, such as {min(twice.to_pylist())}: `lakewarden fsck` tells more"
     )
     mask = pc.is_in(paths, twice)
-    return mask, [spare(table, mask, reason)]
+    return mask, [skip(table, mask, reason)]
 
 
-def spare(table: pa.Table, mask: pa.ChunkedArray, reason: str) -> SparedRow:
+def skip(table: pa.Table, mask: pa.ChunkedArray, reason: str) -> SkippedRow:
     count = pc.sum(mask).as_py() or 0
     return ("file", count, pc.sum(table["bytes"].filter(mask)).as_py() or 0, reason)
 
 
-def spare_all(members: Iterable[Candidate], reason: str) -> SparedRow:
+def skip_all(members: Iterable[Candidate], reason: str) -> SkippedRow:
     sizes = [each.bytes for each in members]
     return ("file", len(sizes), sum(sizes), reason)
 

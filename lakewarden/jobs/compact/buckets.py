@@ -13,12 +13,12 @@ from datetime import datetime
 from itertools import groupby
 
 from lakewarden.errors import PolicyError
-from lakewarden.jobs.compact.binpack import SparedRow, limit_reason, unit_bound
+from lakewarden.jobs.compact.binpack import SkippedRow, limit_reason, unit_bound
 from lakewarden.jobs.compact.cluster import CURVES
 from lakewarden.jobs.run_context import Prepared
 from lakewarden.model.actions import MergeBuckets
 from lakewarden.model.files import Bucket
-from lakewarden.model.plan import Bounds, Plan, count_spared
+from lakewarden.model.plan import Bounds, Plan, count_skipped
 from lakewarden.model.run import Job
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
@@ -64,21 +64,21 @@ def plan(view: TableView, found: Buckets | None, policy: Policy, now: datetime) 
         return replace(empty, reason=f"switched off: {policy.explain('rewrite_enabled')}")
     if found is None:
         return replace(empty, reason="the table has no snapshot yet")
-    spared: list[SparedRow] = []
+    skipped: list[SkippedRow] = []
     chosen: list[_Choice] = []
     for bucket in found.buckets:
         choice = _choose(bucket, found, policy)
         if isinstance(choice, str):
-            spared.append(("bucket", 1, bucket.bytes, choice))
+            skipped.append(("bucket", 1, bucket.bytes, choice))
         else:
             chosen.append(choice)
     merges = list(_merges(chosen, policy))
     kept, deferred = _within_limit(merges, policy)
-    spared.extend(("bucket", len(each.buckets), each.bytes, limit_reason(policy)) for each in deferred)
+    skipped.extend(("bucket", len(each.buckets), each.bytes, limit_reason(policy)) for each in deferred)
     return replace(
         empty,
         actions=tuple(replace(each, number=number) for number, each in enumerate(kept)),
-        spared=count_spared(spared),
+        skipped=count_skipped(skipped),
         reason=_summary(kept),
         cut_short=limit_reason(policy) if deferred else "",
     )

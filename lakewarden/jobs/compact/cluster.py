@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from lakewarden.jobs.compact.binpack import Candidate, Settled, SparedRow, outputs_for, spare_all
+from lakewarden.jobs.compact.binpack import Candidate, Settled, SkippedRow, outputs_for, skip_all
 from lakewarden.model.table import SortField, SortOrder, TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.rewrite.order.sort_keys import Ordering, SortKey
@@ -138,23 +138,23 @@ def choose_members(
     members: list[Candidate],
     shares: Mapping[str, float],
     policy: Policy,
-) -> tuple[list[Candidate], list[SparedRow]]:
+) -> tuple[list[Candidate], list[SkippedRow]]:
     """The files of a partition to order together, and why the others are left."""
     target = policy.int("rewrite_target_bytes")
     in_order = Settled(view, target, chosen.tag)
     fresh = [each for each in members if not in_order(each)]
     ordered = [each for each in members if in_order(each)]
     if not fresh:
-        return [], [spare_all(ordered, f"already ordered by {_by(chosen)}")]
+        return [], [skip_all(ordered, f"already ordered by {_by(chosen)}")]
     new, total = sum(each.bytes for each in fresh), sum(each.bytes for each in members)
     if len(fresh) < policy.int("rewrite_min_input_files") and new < target:
         reason = f"too few new files in the partition: {policy.explain('rewrite_min_input_files')}"
-        return [], [spare_all(fresh, reason), spare_all(ordered, f"already ordered by {_by(chosen)}")]
+        return [], [skip_all(fresh, reason), skip_all(ordered, f"already ordered by {_by(chosen)}")]
     if _well_clustered(chosen, members, shares, policy):
-        return [], [spare_all(members, "already well clustered, and the files are large enough")]
+        return [], [skip_all(members, "already well clustered, and the files are large enough")]
     if new >= _REORDER_ALL * total:
         return members, []
-    return fresh, [spare_all(ordered, f"already ordered by {_by(chosen)}, and little has come since")]
+    return fresh, [skip_all(ordered, f"already ordered by {_by(chosen)}, and little has come since")]
 
 
 def _by(chosen: Clustering) -> str:

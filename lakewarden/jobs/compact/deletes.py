@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 
 from lakewarden.jobs.compact.binpack import (
     Candidate,
-    SparedRow,
+    SkippedRow,
     candidates,
     carries_deletes,
     clustering_of,
     named_twice,
-    spare,
-    spare_all,
+    skip,
+    skip_all,
     spread,
     unit_bound,
     units,
@@ -61,18 +61,18 @@ def plan(
         return replace(empty, reason="the table has no snapshot yet")
     work = Work(view, files, policy, chosen, default_engine(view, policy, unfit), {}, now)
     table = files.files
-    twice, spared = named_twice(table)
+    twice, skipped = named_twice(table)
     carries = pc.and_not(carries_deletes(table), twice)
-    spared.append(spare(table, pc.invert(pc.or_(carries, twice)), "carries no deletes"))
+    skipped.append(skip(table, pc.invert(pc.or_(carries, twice)), "carries no deletes"))
     groups: list[RewriteGroup] = []
     light: list[Candidate] = []
     counting = _Deleted(files)
     for partition_id, members in groupby(candidates(table, carries), key=lambda each: each.partition):
         planned, left, few = _plan_partition(work, files.partitions[partition_id], list(members), counting)
         groups.extend(planned)
-        spared.extend(left)
+        skipped.extend(left)
         light.extend(few)
-    made = finish_plan(empty, work, groups, spared, _summary)
+    made = finish_plan(empty, work, groups, skipped, _summary)
     more: list[MergeDeletes | DropDeletes] = [*_merge_deletes(work, light), *_drop(dangling)]
     reason = "; ".join(
         part for part in (made.reason if groups else "", *(each.reason for each in more)) if part
@@ -98,10 +98,10 @@ class _Deleted:
 
 def _plan_partition(
     work: Work, partition: Partition, members: list[Candidate], counting: _Deleted
-) -> tuple[list[RewriteGroup], list[SparedRow], list[Candidate]]:
+) -> tuple[list[RewriteGroup], list[SkippedRow], list[Candidate]]:
     open_reason = sealed(work.view, partition, work.policy, work.now)
     if open_reason:
-        return [], [spare_all(members, open_reason)], []
+        return [], [skip_all(members, open_reason)], []
     heavy = [each for each in members if _worth_it(each, counting, work.policy)]
     light = [each for each in members if not _worth_it(each, counting, work.policy)]
     if _NOT_FOR_SPARK.search(work.view.schema_json) and len(_small(work, light)) >= _least(work.policy):
@@ -110,8 +110,8 @@ def _plan_partition(
         f"few deletes: {work.policy.explain('delete_compaction_min_deletes')}, "
         f"{work.policy.explain('delete_compaction_ratio')}"
     )
-    spared = [spare_all(light, few)] if light else []
-    return _groups(work, partition, heavy), spared, light
+    skipped = [skip_all(light, few)] if light else []
+    return _groups(work, partition, heavy), skipped, light
 
 
 def _worth_it(each: Candidate, counting: _Deleted, policy: Policy) -> bool:

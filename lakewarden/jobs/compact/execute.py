@@ -1,7 +1,7 @@
 """Carrying out a plan of rewrite groups: write, journal, commit; group by group, many at once.
 
 Each commit unit (by default one partition's group) goes its own way: its outputs are written by one Spark job, and as
-soon as they are there it is committed, while other units are still being written. A unit that fails is spared with its
+soon as they are there it is committed, while other units are still being written. A unit that fails is skipped with its
 reason and the others go on. A process that stops anywhere leaves the table whole: before COMMITTING is journaled no
 commit can have happened, after it the table itself knows, by run id and group.
 """
@@ -255,7 +255,7 @@ class _Rewriting:
                 self.context.format.prepare_rewrite(self._rewrite(good))
         except Paused as paused:  # asked before a task starts; other groups of the unit may have been written
             self._discard(unit, written)
-            return [self._spare(group, RunState.PARTIAL, str(paused)) for group in unit]
+            return [self._skip(group, RunState.PARTIAL, str(paused)) for group in unit]
         except Exception as error:  # one unit's failure is its own: it is reported, and the others go on
             log.debug("unit failed", exc_info=True)
             return self._give_up(unit, written, error)
@@ -268,7 +268,7 @@ class _Rewriting:
         self._discard(unit, written)
         state = RunState.INTERRUPTED if self.stop.is_set() else RunState.FAILED
         reason = "stopped while it was written" if self.stop.is_set() else task_reason(error)
-        return [self._spare(group, state, reason) for group in unit]
+        return [self._skip(group, state, reason) for group in unit]
 
     def _write(self, unit: Unit) -> list[Written]:
         """Each group by its engine; what the kernel finds it cannot carry over exactly goes to the second engine."""
@@ -315,7 +315,7 @@ class _Rewriting:
         differing = [each for each in written if each.trouble is None and each.differs]
         if bad:
             self._discard([each.group for each in bad], bad)
-        results = [self._spare(each.group, RunState.PARTIAL, str(each.trouble)) for each in bad]
+        results = [self._skip(each.group, RunState.PARTIAL, str(each.trouble)) for each in bad]
         results += [self._keep_evidence(each) for each in differing]
         return results + (self._commit(good) if good else [])
 
@@ -338,7 +338,7 @@ class _Rewriting:
         if str(written.read) == str(written.written):
             differing = "rows were written with the row ids or sequence numbers of other rows"
         reason = f"{differing}; nothing was committed, and the outputs stay as evidence, the first of them {paths[0] if paths else 'none'}"
-        return self._spare(written.group, RunState.FAILED, reason)
+        return self._skip(written.group, RunState.FAILED, reason)
 
     def _commit(self, written: Sequence[Written]) -> list[Result]:
         rewrite = self._rewrite(written)
@@ -358,17 +358,17 @@ class _Rewriting:
         except CommitDeclined as error:
             # Nothing is removed: a proxy may have sent the request twice, and the first copy may still arrive.
             reason = f"{error.message}; what was written stays until a sweep"
-            return [self._spare(each.group, RunState.FAILED, reason) for each in written]
+            return [self._skip(each.group, RunState.FAILED, reason) for each in written]
         except CommitLost as error:
             carried = arrivals.written if arrivals else ()
             fate = self._discard([each.group for each in written], written, carried)
             if fate is Fate.COMMITTED:  # whatever was said of it; its snapshot may have expired already
                 self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": None})
                 return [Result.done(each, None) for each in written]
-            return [self._spare(each.group, ending(error, fate), error.message) for each in written]
+            return [self._skip(each.group, ending(error, fate), error.message) for each in written]
         except CommitUnknown as error:
             # Nothing is removed: the table may name the outputs. The next run asks it.
-            return [self._spare(each.group, RunState.UNKNOWN, error.message) for each in written]
+            return [self._skip(each.group, RunState.UNKNOWN, error.message) for each in written]
         if snapshot_id is None:
             raise AssertionError("a rewrite of data files always has something to commit")
         self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": snapshot_id})
@@ -404,9 +404,7 @@ class _Rewriting:
 
     def _stopped(self, written: Sequence[Written]) -> list[Result]:
         self._discard([each.group for each in written], written)
-        return [
-            self._spare(each.group, RunState.INTERRUPTED, "stopped before its commit") for each in written
-        ]
+        return [self._skip(each.group, RunState.INTERRUPTED, "stopped before its commit") for each in written]
 
     def _rewrite(self, written: Sequence[Written]) -> Rewrite:
         groups = [each.group for each in written]
@@ -436,11 +434,11 @@ class _Rewriting:
             schema_id=self.view.schema_id,
         )
 
-    def _spare(self, group: RewriteGroup, state: RunState, reason: str) -> Result:
+    def _skip(self, group: RewriteGroup, state: RunState, reason: str) -> Result:
         self.context.step(
-            StepName.SPARED, {"group": group.number, "partition": group.partition, "reason": reason}
+            StepName.SKIPPED, {"group": group.number, "partition": group.partition, "reason": reason}
         )
-        self.context.progress.note(f"spared {group.partition or 'the table'}: {reason}")
+        self.context.progress.note(f"skipped {group.partition or 'the table'}: {reason}")
         return Result(group, state, reason)
 
     def _discard(

@@ -106,16 +106,16 @@ class _Merging:
         ) as error:  # one unit's failure is its own: it is reported, and the others go on
             log.debug("merge failed", exc_info=True)
             if self.stop.is_set():
-                return self._spare(unit, RunState.INTERRUPTED, "stopped while it was merged")
-            return self._spare(unit, RunState.FAILED, error.message)
+                return self._skip(unit, RunState.INTERRUPTED, "stopped while it was merged")
+            return self._skip(unit, RunState.FAILED, error.message)
         if merged.empty:
-            return self._spare(
+            return self._skip(
                 unit, RunState.NOTHING_TO_DO, "Paimon found nothing to merge: others came first"
             )
         if merged.rows_after > merged.rows_before:
             self._discard(unit, merged)
             reason = f"Paimon wrote {merged.rows_after:,} rows from {merged.rows_before:,}: a merge must not add rows"
-            return self._spare(unit, RunState.FAILED, reason)
+            return self._skip(unit, RunState.FAILED, reason)
         # From here on nothing else is caught: an error around a commit must never lead to removing what it may have added.
         return self._commit(unit, merged)
 
@@ -137,7 +137,7 @@ class _Merging:
             with self.committing:
                 if self.stop.is_set():
                     self._discard(unit, merged)
-                    return self._spare(unit, RunState.INTERRUPTED, "stopped before its commit")
+                    return self._skip(unit, RunState.INTERRUPTED, "stopped before its commit")
                 # Inside the lock: a process that stops leaves at most one commit whose outcome the table must tell.
                 self.context.step(StepName.COMMITTING, detail)
                 snapshot_id = self.engine.commit(self.view, merged, summary)
@@ -146,10 +146,10 @@ class _Merging:
             if fate is Fate.COMMITTED:  # whatever was said of it; its snapshot may have expired already
                 self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": None})
                 return Ended(unit, RunState.DONE, "", None, merged)
-            return self._spare(unit, ending(error, fate), error.message)
+            return self._skip(unit, ending(error, fate), error.message)
         except CommitUnknown as error:
             # Nothing is removed: the table may name the outputs. The next run asks it.
-            return self._spare(unit, RunState.UNKNOWN, error.message)
+            return self._skip(unit, RunState.UNKNOWN, error.message)
         self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": snapshot_id})
         self.context.progress.advance(sum(each.bytes for each in unit))
         return Ended(unit, RunState.DONE, "", snapshot_id, merged)
@@ -169,11 +169,11 @@ class _Merging:
             self.context.step(StepName.DISCARDED, {"groups": numbers})
         return fate
 
-    def _spare(self, unit: Unit, state: RunState, reason: str) -> Ended:
+    def _skip(self, unit: Unit, state: RunState, reason: str) -> Ended:
         for each in unit:
             detail = {"group": each.number, "partition": each.partition, "reason": reason}
-            self.context.step(StepName.SPARED, detail)
-            self.context.progress.note(f"spared {each.partition or 'the table'}: {reason}")
+            self.context.step(StepName.SKIPPED, detail)
+            self.context.progress.note(f"skipped {each.partition or 'the table'}: {reason}")
         return Ended(unit, state, reason)
 
     def _lineage(self, unit: Unit, merged: Merged) -> Lineage:
@@ -204,7 +204,7 @@ def _outcome(plan: Plan, ended: Sequence[Ended], interrupted: bool) -> Outcome:
         "bytes_after": sum(each.bytes_after for each in merged),
         "rows": sum(each.rows_after for each in merged),
         "groups_done": groups,
-        "groups_spared": len(plan.merges()) - groups,
+        "groups_skipped": len(plan.merges()) - groups,
         "commits": len(done),
     }
     snapshots = tuple(each.snapshot_id for each in done if each.snapshot_id is not None)

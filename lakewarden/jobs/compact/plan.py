@@ -3,7 +3,7 @@
 The planner is pure: files in, groups out. It looks at each partition alone. When packing, files under
 `rewrite_small_bytes` are candidates once there are `rewrite_min_input_files` of them, and files over `rewrite_max_bytes`
 are split; when clustering, whatever is not yet in order is (see clustering.py). Files that carry deletes are left to
-`compact-deletes`; everything else is spared with its reason.
+`compact-deletes`; everything else is skipped with its reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lakewarden.errors import PolicyError
 from lakewarden.jobs.compact.binpack import (
     Candidate,
     Settled,
-    SparedRow,
+    SkippedRow,
     candidates,
     carries_deletes,
     engine_for,
@@ -32,8 +32,8 @@ from lakewarden.jobs.compact.binpack import (
     output_spec,
     outputs_for,
     runs,
-    spare,
-    spare_all,
+    skip,
+    skip_all,
     split,
     spread,
     unit_bound,
@@ -51,7 +51,7 @@ from lakewarden.jobs.compact.partition_age import sealed
 from lakewarden.jobs.compact.read_cost import Shares, cost_after, cost_before
 from lakewarden.model.actions import Bin, RewriteGroup
 from lakewarden.model.files import FileSet, Partition
-from lakewarden.model.plan import Bounds, Plan, count_spared
+from lakewarden.model.plan import Bounds, Plan, count_skipped
 from lakewarden.model.run import Job
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
@@ -93,13 +93,13 @@ def plan(
     if unfit and chosen.ordering is not None and view.format == "paimon":
         return leave_alone(Job.COMPACT, view, policy, f"Paimon's own writer only packs: {unfit}", now)
     work = Work(view, files, policy, chosen, default_engine(view, policy, unfit), shares or {}, now)
-    looked_at, spared = _candidates(work)
+    looked_at, skipped = _candidates(work)
     groups: list[RewriteGroup] = []
     for partition_id, members in groupby(looked_at, key=lambda each: each.partition):
         planned, left = _plan_partition(work, files.partitions[partition_id], list(members))
         groups.extend(planned)
-        spared.extend(left)
-    return finish_plan(empty, work, groups, spared, _summary)
+        skipped.extend(left)
+    return finish_plan(empty, work, groups, skipped, _summary)
 
 
 def empty_plan(job: Job, view: TableView, policy: Policy, now: datetime, chosen: Clustering) -> Plan:
@@ -121,18 +121,18 @@ def finish_plan(
     empty: Plan,
     work: Work,
     groups: list[RewriteGroup],
-    spared: list[SparedRow],
+    skipped: list[SkippedRow],
     summary: Callable[[Sequence[RewriteGroup]], str],
 ) -> Plan:
     """Within the run's limit, numbered, with what reading costs before and after."""
     kept, deferred = within_run_limit(groups, work.policy)
-    spared.extend(("file", group.files, group.bytes, limit_reason(work.policy)) for group in deferred)
+    skipped.extend(("file", group.files, group.bytes, limit_reason(work.policy)) for group in deferred)
     before = cost_before(work.files, work.shares)
     group_bytes = row_group_bytes(work.view.properties)
     return replace(
         empty,
         actions=tuple(replace(group, number=number) for number, group in enumerate(kept)),
-        spared=count_spared(spared),
+        skipped=count_skipped(skipped),
         reason=summary(kept),
         cut_short=limit_reason(work.policy) if deferred else "",
         cost_before=before,
@@ -142,9 +142,9 @@ def finish_plan(
 
 def leave_alone(job: Job, view: TableView, policy: Policy, reason: str, now: datetime) -> Plan:
     """A plan for a table whose files only its format's own compaction may touch."""
-    spared = () if view.current_snapshot_id is None else (("table", 1, 0, reason),)
+    skipped = () if view.current_snapshot_id is None else (("table", 1, 0, reason),)
     empty = empty_plan(job, view, policy, now, clustering(view, policy))
-    return replace(empty, reason=f"left alone: {reason}", spared=count_spared(spared))
+    return replace(empty, reason=f"left alone: {reason}", skipped=count_skipped(skipped))
 
 
 def check(view: TableView, policy: Policy) -> None:
@@ -204,19 +204,19 @@ def default_engine(view: TableView, policy: Policy, unfit: str | None) -> tuple[
     return (view.format, unfit) if unfit else ("arrow", "")
 
 
-def _candidates(work: Work) -> tuple[list[Candidate], list[SparedRow]]:
+def _candidates(work: Work) -> tuple[list[Candidate], list[SkippedRow]]:
     """Files worth a look; counts of those that are not, decided on whole columns."""
     table, policy = work.files.files, work.policy
-    twice, spared = named_twice(table)
+    twice, skipped = named_twice(table)
     carries = pc.and_not(carries_deletes(table), twice)
     empty = pc.and_not(pc.equal(table["records"], 0), pc.or_(carries, twice))
-    spared += [
-        spare(table, empty, "has no rows"),
-        spare(table, carries, "carries deletes, which compact does not apply"),
+    skipped += [
+        skip(table, empty, "has no rows"),
+        skip(table, carries, "carries deletes, which compact does not apply"),
     ]
     rest = pc.invert(pc.or_(twice, pc.or_(carries, empty)))
     if work.chosen.ordering is not None:
-        return candidates(table, rest), spared
+        return candidates(table, rest), skipped
     is_small = pc.less(table["bytes"], policy.int(_small_key(policy)))
     is_large = pc.greater(table["bytes"], policy.int("rewrite_max_bytes"))
     # A file of one row cannot be split, and one of none has nothing to move.
@@ -224,8 +224,8 @@ def _candidates(work: Work) -> tuple[list[Candidate], list[SparedRow]]:
     moving = [each.id for each in work.files.partitions if moves(work.view, policy, each)]
     goes = pc.is_in(table["partition"], pa.array(moving, table["partition"].type))
     wanted = pc.and_(rest, pc.or_(goes, pc.or_(is_small, is_large)))
-    spared.append(spare(table, pc.and_not(rest, wanted), _right_sized(policy)))
-    return candidates(table, wanted), spared
+    skipped.append(skip(table, pc.and_not(rest, wanted), _right_sized(policy)))
+    return candidates(table, wanted), skipped
 
 
 def _right_sized(policy: Policy) -> str:
@@ -239,10 +239,10 @@ def _small_key(policy: Policy) -> str:
 
 def _plan_partition(
     work: Work, partition: Partition, members: list[Candidate]
-) -> tuple[list[RewriteGroup], list[SparedRow]]:
+) -> tuple[list[RewriteGroup], list[SkippedRow]]:
     open_reason = sealed(work.view, partition, work.policy, work.now)
     if open_reason:
-        return [], [spare_all(members, open_reason)]
+        return [], [skip_all(members, open_reason)]
     moving = moves(work.view, work.policy, partition)
     if work.chosen.ordering is not None:
         return _cluster_partition(work, partition, members, moving)
@@ -251,7 +251,7 @@ def _plan_partition(
 
 def _move_partition(
     work: Work, partition: Partition, members: list[Candidate]
-) -> tuple[list[RewriteGroup], list[SparedRow]]:
+) -> tuple[list[RewriteGroup], list[SkippedRow]]:
     """Every file goes to the other spec, also one that is alone or large enough."""
     policy = work.policy
     bins = [
@@ -272,27 +272,27 @@ def _moved(policy: Policy) -> str:
 
 def _pack_partition(
     work: Work, partition: Partition, members: list[Candidate]
-) -> tuple[list[RewriteGroup], list[SparedRow]]:
+) -> tuple[list[RewriteGroup], list[SkippedRow]]:
     policy = work.policy
     target, largest = policy.int("rewrite_target_bytes"), policy.int("rewrite_max_bytes")
     oversize = [each for each in members if each.bytes > largest]
     small = [each for each in members if each.bytes <= largest]
     merged: list[Bin] = []
-    spared: list[SparedRow] = []
+    skipped: list[SkippedRow] = []
     # Where files are in order, only neighbours may become one.
     for run in runs(small) if work.files.ordered else [small]:
         chosen, left = _enough(work.view, run, policy)
         made, lone = _merge(chosen, target)
-        merged, spared = merged + made, spared + left
+        merged, skipped = merged + made, skipped + left
         if lone:
-            spared.append(spare_all(lone, "alone in its output: rewriting it would change nothing"))
+            skipped.append(skip_all(lone, "alone in its output: rewriting it would change nothing"))
     bins = [piece for each in oversize for piece in split(each, target)] + merged
     by_path = {each.path: each for each in members}
     groups = [
         make_group(work, partition, [by_path[path] for path in _paths(unit)], unit, _why(unit, policy))
         for unit in units(bins, unit_bound(policy))
     ]
-    return groups, spared
+    return groups, skipped
 
 
 def _paths(bins: Sequence[Bin]) -> list[str]:
@@ -301,11 +301,11 @@ def _paths(bins: Sequence[Bin]) -> list[str]:
 
 def _cluster_partition(
     work: Work, partition: Partition, members: list[Candidate], moving: bool
-) -> tuple[list[RewriteGroup], list[SparedRow]]:
+) -> tuple[list[RewriteGroup], list[SkippedRow]]:
     policy, shares = work.policy, work.shares.get(partition.id, {})
     if work.files.ordered:
-        return [], [spare_all(members, "rows of a bucket keep the order they came in")]
-    chosen, spared = (
+        return [], [skip_all(members, "rows of a bucket keep the order they came in")]
+    chosen, skipped = (
         (members, []) if moving else choose_members(work.view, work.chosen, members, shares, policy)
     )
     groups = []
@@ -325,7 +325,7 @@ def _cluster_partition(
                 share_after=expected_shares(work.chosen, outputs),
             )
         )
-    return groups, spared
+    return groups, skipped
 
 
 def make_group(
@@ -348,7 +348,7 @@ def make_group(
 
 def _enough(
     view: TableView, small: list[Candidate], policy: Policy
-) -> tuple[list[Candidate], list[SparedRow]]:
+) -> tuple[list[Candidate], list[SkippedRow]]:
     """The small files if there are enough new ones; settled ones join in but never start a rewrite."""
     target = policy.int("rewrite_target_bytes")
     settled = Settled(view, target)
@@ -356,11 +356,11 @@ def _enough(
     if len(fresh) < policy.int("rewrite_min_input_files"):
         reason = f"too few small files in the partition: {policy.explain('rewrite_min_input_files')}"
         resting = [each for each in small if settled(each)]
-        return [], [spare_all(fresh, reason), spare_all(resting, "already compacted to this target")]
+        return [], [skip_all(fresh, reason), skip_all(resting, "already compacted to this target")]
     # The new ones have to be worth it by themselves: outputs that came out tiny would make the next run pay, and so on.
     if not (_pays(fresh, target) and _pays(small, target)):
         return [], [
-            spare_all(small, f"merging would not make fewer files: {policy.explain('rewrite_target_bytes')}")
+            skip_all(small, f"merging would not make fewer files: {policy.explain('rewrite_target_bytes')}")
         ]
     return small, []
 

@@ -141,7 +141,7 @@ def _counters(results: Sequence[Result]) -> dict[str, Any]:
         "row_groups_before": sum(each.group.row_groups for each in done),
         "row_groups_after": sum(each.row_groups for each in done),
         "groups_done": len(done),
-        "groups_spared": len(results) - len(done),
+        "groups_skipped": len(results) - len(done),
         "groups_exchanged": sum(each.exchanged for each in done),
         "task_cpu_seconds": round(sum(each.cpu_seconds for each in done), 2),
         "task_peak_rss_bytes": max((each.peak_rss for each in done), default=0),

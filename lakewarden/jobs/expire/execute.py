@@ -7,7 +7,7 @@ Where a process stops:
     after the commit          the next run sees that the snapshots are gone and puts the verdict in force
     commit unknown            as one of the two above, once the table tells
 
-No file is touched here. That a verdict is in force too early or too often cannot lose a file: reap proves each one again.
+No file is touched here. That a verdict is in force too early or too often cannot lose a file: purge proves each one again.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from lakewarden.jobs.compact.cleanup import ending
 from lakewarden.jobs.deps import Grounds, places_of
 from lakewarden.jobs.expire import plan as expire
 from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext
-from lakewarden.model.actions import DoomFiles
+from lakewarden.model.actions import TrashFiles
 from lakewarden.model.hold import HoldKind
-from lakewarden.model.plan import ManyDoomed, Plan
+from lakewarden.model.plan import ManyTrashed, Plan
 from lakewarden.model.run import RunState
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.archive import Archive
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import Verdict
 from lakewarden.tables.interface import HeldByRef, MovedOn, TableFormat
 from lakewarden.tables.reread import read_again
@@ -99,13 +99,13 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
             return _attempt(prepared, grounds, context)
         except HeldByRef as error:
             context.progress.note(f"{error}: planning again")
-            DoomedFiles(grounds.state).void(context.run_id)
+            TrashedFiles(grounds.state).void(context.run_id)
             view = context.format.view(prepared.view.ref)
             prepared = prepare(grounds, context.format, view, prepared.policy, clock.now())
             if prepared.plan.empty:
                 return Outcome(RunState.NOTHING_TO_DO, f"{error} since the plan was made")
         except CommitLost as error:
-            DoomedFiles(grounds.state).void(context.run_id)
+            TrashedFiles(grounds.state).void(context.run_id)
             return Outcome(ending(error), error.message)
         except CommitUnknown as error:
             return Outcome(RunState.UNKNOWN, error.message)
@@ -123,8 +123,8 @@ def _attempt(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outco
     try:
         _write_down(grounds, context, view, files, ids, refs, changelogs)
         _commit(prepared, grounds, context)
-        verdict = DoomedFiles(grounds.state).enforce(context.run_id, clock.now())
-        context.step(DeletingStep.DOOMED, {"verdict": verdict.id, "files": files.num_rows})
+        verdict = TrashedFiles(grounds.state).enforce(context.run_id, clock.now())
+        context.step(DeletingStep.TRASHED, {"verdict": verdict.id, "files": files.num_rows})
     finally:
         context.progress.end()
     return Outcome(RunState.DONE, "", _counters(files, len(ids), len(refs), len(changelogs)))
@@ -170,10 +170,10 @@ def _write_down(
         "changelogs": list(changelogs),
         "metadata": view.metadata_location,
     }
-    DoomedFiles(grounds.state).doom(
+    TrashedFiles(grounds.state).trash(
         context.run_id, str(view.ref), view.uuid, CAUSE, _REASON, stamped, detail, now
     )
-    context.step(DeletingStep.DOOMING, {"verdict": context.run_id, "files": files.num_rows})
+    context.step(DeletingStep.TRASHING, {"verdict": context.run_id, "files": files.num_rows})
 
 
 # What may have come since the plan and is no ref of the table: refs are looked at by the commit itself.
@@ -195,13 +195,13 @@ def _refuse_held(grounds: Grounds, view: TableView, policy: Policy, ids: tuple[i
 def settle(grounds: Grounds, verdict: Verdict, view: TableView) -> bool:
     """A verdict whose run ended before it was in force: whether its snapshots are gone decides. True if they are.
 
-    Where they leave one by one, some may be gone: then the verdict counts, and reap leaves what the others still need.
+    Where they leave one by one, some may be gone: then the verdict counts, and purge leaves what the others still need.
     """
     left, all_ = remaining(verdict, view), planned(verdict)
     if view.uuid == verdict.table_uuid and (not left or (view.in_order and left < all_)):
-        DoomedFiles(grounds.state).enforce(verdict.id, clock.now())
+        TrashedFiles(grounds.state).enforce(verdict.id, clock.now())
         return True
-    DoomedFiles(grounds.state).void(verdict.id)
+    TrashedFiles(grounds.state).void(verdict.id)
     return False
 
 
@@ -233,8 +233,8 @@ _NO_FILES = pa.table(
 
 
 def _with_files(plan: Plan, files: pa.Table) -> Plan:
-    actions = tuple(DoomFiles(kind, count, size or 0, _REASON) for kind, count, size in _by_kind(files))
-    return replace(plan, actions=plan.actions + actions, doomed=ManyDoomed(files, _REASON))
+    actions = tuple(TrashFiles(kind, count, size or 0, _REASON) for kind, count, size in _by_kind(files))
+    return replace(plan, actions=plan.actions + actions, trash=ManyTrashed(files, _REASON))
 
 
 def _by_kind(files: pa.Table) -> list[tuple[str, int, int]]:
@@ -248,8 +248,8 @@ def _counters(files: pa.Table, snapshots: int, refs: int, changelogs: int) -> di
         "snapshots_expired": snapshots,
         "refs_expired": refs,
         "changelogs_expired": changelogs,
-        "files_doomed": files.num_rows,
-        "bytes_doomed": pc.sum(files["size"]).as_py() or 0,
-        "files_doomed_unsized": files["size"].null_count,
-        "data_files_doomed": int(pc.sum(pc.equal(files["kind"], "data")).as_py() or 0),
+        "files_trashed": files.num_rows,
+        "bytes_trashed": pc.sum(files["size"]).as_py() or 0,
+        "files_trashed_unsized": files["size"].null_count,
+        "data_files_trashed": int(pc.sum(pc.equal(files["kind"], "data")).as_py() or 0),
     }

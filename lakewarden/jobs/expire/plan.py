@@ -18,7 +18,7 @@ from lakewarden.errors import Refused
 from lakewarden.jobs.expire.changelogs import Outlived, outlived_changelogs
 from lakewarden.model.actions import ExpireChangelogs, ExpireRefs, ExpireSnapshots
 from lakewarden.model.hold import Hold, HoldKind
-from lakewarden.model.plan import Bounds, Plan, count_spared
+from lakewarden.model.plan import Bounds, Plan, count_skipped
 from lakewarden.model.run import Job
 from lakewarden.model.table import Ref, Snapshot, TableView
 from lakewarden.policy.options import REF_AGE
@@ -118,7 +118,7 @@ def plan(
     now: datetime,
     handed_off: Collection[int] | None = None,
 ) -> Plan:
-    """Snapshots past the window that nothing holds; every other one is spared, with its reason.
+    """Snapshots past the window that nothing holds; every other one is skipped, with its reason.
 
     Where some are told that were `handed_off` to the colder tier, no other expires, and no tag of another is dropped.
     """
@@ -163,7 +163,7 @@ def plan(
     return replace(
         empty,
         actions=tuple(actions),
-        spared=count_spared(
+        skipped=count_skipped(
             [
                 *(("snapshot", 1, 0, kept[each.id]) for each in view.snapshots if each.id in kept),
                 *(("changelog", 1, 0, changelogs.kept) for _ in changelogs.stay),

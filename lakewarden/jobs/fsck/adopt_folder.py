@@ -1,7 +1,7 @@
 """Claim metadata that a dropped table left in a table's folder, or a commit that failed, in an operator's name.
 
-Sweep and reap refuse a folder with metadata of two tables, or of two histories of one table, and only people know that one of
-the two is gone. What is claimed is marked for deletion like anything else: it waits out its grace, `restore` takes the claim back, and reap proves each file again.
+Sweep and purge refuse a folder with metadata of two tables, or of two histories of one table, and only people know that one of
+the two is gone. What is claimed is marked for deletion like anything else: it waits out its grace, `restore` takes the claim back, and purge proves each file again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.runs import new_run_id
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import CLAIMED
 from lakewarden.storage.objects import Objects
 from lakewarden.tables.interface import TableFormat
@@ -66,7 +66,7 @@ def claim(
     *,
     do: bool,
 ) -> Claim:
-    """What stops sweep and reap in the table's own metadata folders; with `do` it is marked. Refused where a table is there.
+    """What stops sweep and purge in the table's own metadata folders; with `do` it is marked. Refused where a table is there.
 
     Metadata of other formats is never claimed: a file of theirs says that the whole folder is theirs.
     """
@@ -112,7 +112,7 @@ def _refuse_living(view: TableView, others: Sequence[TableView], files: Sequence
 
 def _refuse_restored(grounds: Grounds, view: TableView, files: Sequence[MetadataFile]) -> None:
     """What was restored stays, for good: no claim changes that."""
-    pages = DoomedFiles(grounds.state).restored_paths(view.uuid)
+    pages = TrashedFiles(grounds.state).restored_paths(view.uuid)
     restored = {Location.of(path) for page in pages for path in page.to_pylist()}
     for each in files:
         if Location.of(each.path) in restored:
@@ -137,12 +137,12 @@ def _mark(
             "stamp": now["stamp"],
         }
     )
-    verdict, doomed = new_run_id(clock.now()), DoomedFiles(grounds.state)
+    verdict, trashed = new_run_id(clock.now()), TrashedFiles(grounds.state)
     detail = {"operator": operator, "uuids": {each.path: each.uuid or "" for each in files}}
     left_by = (
         "a dropped table" if any(each.uuid != view.uuid for each in files) else "another history of the table"
     )
     reason = f"metadata that {left_by} left, claimed by {operator}"
-    doomed.doom(verdict, str(view.ref), view.uuid, CLAIMED, reason, marked, detail, clock.now())
-    doomed.enforce(verdict, clock.now())
+    trashed.trash(verdict, str(view.ref), view.uuid, CLAIMED, reason, marked, detail, clock.now())
+    trashed.enforce(verdict, clock.now())
     return verdict

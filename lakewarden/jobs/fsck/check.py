@@ -40,8 +40,8 @@ from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.pins import Pins
 from lakewarden.state.runs import Journal
-from lakewarden.state.trash import DoomedFiles
-from lakewarden.state.trash_batches import LIVE, DoomedFile
+from lakewarden.state.trash import TrashedFiles
+from lakewarden.state.trash_batches import LIVE, TrashedFile
 from lakewarden.state.trash_lookup import files_numbered
 from lakewarden.storage.objects import Objects
 from lakewarden.tables.filenames import names_of
@@ -122,7 +122,7 @@ class Examiner:
             *rows,
             *self._check_dangling(evidence),
             *check_pins(view, Pins(self.grounds.state).live(view.uuid, clock.now())),
-            *self._check_doomed(view, sought.numbers, presence),
+            *self._check_trashed(view, sought.numbers, presence),
             *self._check_foreign(view, objects, presence),
             *self._check_orphans(view, survey, presence),
         ]
@@ -139,8 +139,8 @@ class Examiner:
             0.0,
         )
 
-    def _known(self, view: TableView, numbers: Any) -> dict[int, DoomedFile]:
-        """What our state says about files that are not there; of one doomed twice, the newest."""
+    def _known(self, view: TableView, numbers: Any) -> dict[int, TrashedFile]:
+        """What our state says about files that are not there; of one trashed twice, the newest."""
         return dict(files_numbered(self.grounds.state, view.uuid, numbers)) if len(numbers) else {}
 
     def _check_hint(self, view: TableView, objects: Objects) -> Iterator[Finding]:
@@ -185,18 +185,18 @@ class Examiner:
             ids = (current.snapshot_id,)
             yield Finding(Fault.DANGLING_DELETES, Severity.NOTE, what, repair, len(dangling), paths, ids)
 
-    def _check_doomed(self, view: TableView, named: Any, presence: Presence) -> Iterator[Finding]:
-        """Reap proves every file again and leaves these alone; but that they are doomed says that something was wrong."""
-        groups: dict[str, list[DoomedFile]] = defaultdict(list)
+    def _check_trashed(self, view: TableView, named: Any, presence: Presence) -> Iterator[Finding]:
+        """Purge proves every file again and leaves these alone; but that they are in the trash says that something was wrong."""
+        groups: dict[str, list[TrashedFile]] = defaultdict(list)
         there = named[~np.isin(named, presence.absent)]
         for _, file in files_numbered(self.grounds.state, view.uuid, there, LIVE):
             groups[file.verdict.id].append(file)
         for run, files in groups.items():
             reason = files[0].verdict.reason
-            what = f"{len(files):,} files that run {run} doomed ({reason}) are named by the table"
-            repair = f"reap will not delete them while they are; `lakewarden restore {view.ref} --run {run}` makes sure"
+            what = f"{len(files):,} files that run {run} trashed ({reason}) are named by the table"
+            repair = f"purge will not delete them while they are; `lakewarden restore {view.ref} --run {run}` makes sure"
             paths = tuple(each.path for each in files[:NAMED])
-            yield Finding(Fault.DOOMED_AGAIN, Severity.WARNING, what, repair, len(files), paths)
+            yield Finding(Fault.TRASHED_AGAIN, Severity.WARNING, what, repair, len(files), paths)
 
     def _check_foreign(self, view: TableView, objects: Objects, presence: Presence) -> Iterator[Finding]:
         groups: dict[str | None, list[tuple[MetadataFile, Refused]]] = defaultdict(list)
@@ -209,7 +209,7 @@ class Examiner:
                 groups[stray.uuid].append((stray, error))
         for found in groups.values():
             refusal = found[0][1]
-            repair = f"{refusal.hint}; until then sweep and reap refuse this table"
+            repair = f"{refusal.hint}; until then sweep and purge refuse this table"
             what = f"the location is shared: {refusal.parts['reason']}"
             paths = tuple(stray.path for stray, _ in found[:NAMED])
             yield Finding(Fault.FOREIGN_METADATA, Severity.ERROR, what, repair, len(found), paths)
@@ -219,12 +219,12 @@ class Examiner:
         if not presence.unnamed.num_rows or not survey.complete:
             return
         now, policy = clock.now(), self.resolved(view)
-        doomed = DoomedFiles(self.grounds.state)
+        trashed = TrashedFiles(self.grounds.state)
         judged = sweep.judge(
             Listing(presence.unnamed, now, tuple(shortest(self._places(view).own(view).values()))),
             named=np.zeros(presence.unnamed.num_rows, dtype=bool),
-            restored=_among(doomed.restored_paths(view.uuid)),
-            doomed=_among(doomed.doomed_paths(view.uuid)),
+            restored=_among(trashed.restored_paths(view.uuid)),
+            trashed=_among(trashed.trashed_paths(view.uuid)),
             holds=gather(view, self.grounds.state, now),
             open_runs=self._open_runs(view.ref),
             young_since=now - policy.hours("orphan_grace_hours"),
@@ -248,7 +248,7 @@ class Examiner:
 
 
 def orphans(view: TableView, policy: Policy, judged: sweep.Judged) -> Iterator[Finding]:
-    """Files no metadata of the table names, split by whether a sweep may doom them yet."""
+    """Files no metadata of the table names, split by whether a sweep may trash them yet."""
     (old, old_bytes), (young, young_bytes) = judged.fates[Fate.ORPHAN], judged.fates[Fate.YOUNG]
     if not old + young:
         return

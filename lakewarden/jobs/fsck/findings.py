@@ -50,7 +50,7 @@ class Fault(StrEnum):
     DANGLING_DELETES = "dangling-deletes"
     MISSING_STATISTICS = "missing-statistics"
     STALE_STATISTICS = "stale-statistics"
-    DOOMED_AGAIN = "doomed-but-needed"
+    TRASHED_AGAIN = "trashed-but-needed"
     ORPHANS = "orphans"
     NOT_CHECKED = "not-checked"
 

@@ -18,7 +18,7 @@ from lakewarden.jobs.fsck.presence import Presence
 from lakewarden.jobs.fsck.repairs import BACKUP, drop_files, expire_or_drop, name_once, roll_back, statistics
 from lakewarden.model.location import hashes
 from lakewarden.model.table import TableView, cold_source
-from lakewarden.state.trash_batches import DoomedFile, FileState
+from lakewarden.state.trash_batches import FileState, TrashedFile
 from lakewarden.tables.metadata_walk import DATA, DELETES, KINDS, VECTOR, Broken, Root, Survey
 from lakewarden.tables.reachability import contains
 
@@ -30,7 +30,7 @@ class Evidence:
     view: TableView
     survey: Survey
     presence: Presence
-    known: Mapping[int, DoomedFile] = field(default_factory=dict)
+    known: Mapping[int, TrashedFile] = field(default_factory=dict)
 
     @property
     def current(self) -> Root | None:
@@ -159,7 +159,7 @@ def _naming(survey: Survey, kind: str, paths: Sequence[str]) -> tuple[Root, ...]
 
 def _repair_metadata(evidence: Evidence, roots: Sequence[Root]) -> str:
     if evidence.current not in roots:
-        return f"{BACKUP}; until then expire, sweep and reap refuse this table, because what it needs is not known"
+        return f"{BACKUP}; until then expire, sweep and purge refuse this table, because what it needs is not known"
     view, survey = evidence.view, evidence.survey
     whole = (each.id for each in reversed(view.snapshots) if survey.is_whole(survey.own(each.id)))
     newest = next(whole, None)
@@ -333,21 +333,21 @@ def _repair_files(view: TableView, roots: Sequence[Root]) -> str:
     return f"{BACKUP}; or {expire_or_drop(view, roots)}"
 
 
-def went(file: DoomedFile | None) -> str:
+def went(file: TrashedFile | None) -> str:
     """What our state knows of a file that is not there."""
     if file is None:
         return ""
     verdict, at = file.verdict, f" at {file.ended_at:%Y-%m-%d %H:%M} UTC" if file.ended_at else ""
-    doomed = f"doomed by {verdict.id} ({verdict.reason})"
+    trashed = f"trashed by {verdict.id} ({verdict.reason})"
     match file.state:
         case FileState.ERASED:
-            return f"; {doomed} and deleted by run {file.run_id}{at}"
+            return f"; {trashed} and deleted by run {file.run_id}{at}"
         case FileState.MISSING:
-            return f"; {doomed}, run {file.run_id} found it gone{at}"
+            return f"; {trashed}, run {file.run_id} found it gone{at}"
         case FileState.RESTORED:
-            return f"; {doomed}, then {file.note or 'restored'}{at}: it went afterwards, and no run of ours deleted it"
+            return f"; {trashed}, then {file.note or 'restored'}{at}: it went afterwards, and no run of ours deleted it"
         case _:
-            return f"; {doomed}, but no run of ours deleted it"
+            return f"; {trashed}, but no run of ours deleted it"
 
 
 def _check_repeated(evidence: Evidence) -> Iterator[Finding]:

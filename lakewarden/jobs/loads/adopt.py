@@ -36,7 +36,7 @@ from lakewarden.spark.tasks import fan_out, parallelism
 from lakewarden.state.database import State
 from lakewarden.state.runs import Journal, current_owner, new_run_id
 from lakewarden.state.staged_loads import Load, Loads, LoadState
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import VerdictState
 from lakewarden.tables.errors import not_adopted
 from lakewarden.tables.interface import Adoption, TableFormat
@@ -128,7 +128,9 @@ class Adopting:
 
     def _refuse_unfit(self, load: Load, paths: tuple[str, ...], view: TableView) -> None:
         if load.state is LoadState.FAILED:
-            raise _refused("adopt", load, "it was failed, and its files are doomed", "stage the files again")
+            raise _refused(
+                "adopt", load, "it was failed, and its files are in the trash", "stage the files again"
+            )
         if not load.live(clock.now()):
             raise _refused(
                 "adopt",
@@ -156,24 +158,24 @@ class Adopting:
             if (own := own_name(path, view.location)) is not None:
                 reason, hint = f"{path} goes through a link, and is {own}", "begin a load that names it so"
                 raise _refused("adopt", load, reason, hint)
-        doomed = _doomed_among(self.state, view.uuid, paths)
-        if doomed:
-            hint = f"bring it back first: `lakewarden restore {load.table} {doomed}`"
-            raise _refused("adopt", load, f"{doomed} is doomed", hint)
+        trashed = _trashed_among(self.state, view.uuid, paths)
+        if trashed:
+            hint = f"bring it back first: `lakewarden restore {load.table} {trashed}`"
+            raise _refused("adopt", load, f"{trashed} is in the trash", hint)
 
     # ------------------------------------------------------------ failing
 
     def fail(self, load_id: str) -> Load:
-        """Its registered files are doomed, never what a listing shows. Again after a crash, it finishes what was begun."""
+        """Its registered files are in the trash, never what a listing shows. Again after a crash, it finishes what was begun."""
         load, _ = self._settled(load_id)
         if load.state is LoadState.ADOPTED:
             hint = "its files are part of the table; delete the rows instead"
             raise _refused("fail", load, _already(load), hint)
         if load.state is LoadState.OPEN:
             self._fail_open(load)
-        doomed, verdict = DoomedFiles(self.state), DoomedFiles(self.state).verdict(load.id)
+        trashed, verdict = TrashedFiles(self.state), TrashedFiles(self.state).verdict(load.id)
         if verdict is not None and verdict.state is VerdictState.PENDING:
-            doomed.enforce(load.id, clock.now())
+            trashed.enforce(load.id, clock.now())
         return self._get(load_id)
 
     def _fail_open(self, load: Load) -> None:
@@ -184,14 +186,14 @@ class Adopting:
             )
         format_ = self.format_for(table)
         view = format_.view(table)
-        # Someone may have made some of them part of the table in another way: those are nobody's to doom.
+        # Someone may have made some of them part of the table in another way: those are nobody's to trash.
         live = set(format_.live_among(table, load.paths)) if load.paths else set()
-        self._doom(load, [path for path in load.paths if path not in live], view)
+        self._trash(load, [path for path in load.paths if path not in live], view)
         # A crash before this line leaves a verdict that counts for nothing, and an open load.
         if not self.loads.end(load, LoadState.FAILED, now):
             raise _meanwhile("fail", load)
 
-    def _doom(self, load: Load, paths: Sequence[str], view: TableView) -> None:
+    def _trash(self, load: Load, paths: Sequence[str], view: TableView) -> None:
         import pyarrow as pa
 
         count = len(paths)
@@ -207,7 +209,7 @@ class Adopting:
         )
         detail = {"load": load.id, "holder": load.holder}
         reason = f"staged by {load.holder}, and the load failed"
-        DoomedFiles(self.state).doom(
+        TrashedFiles(self.state).trash(
             load.id, load.table, view.uuid, CAUSE, reason, files, detail, clock.now()
         )
 
@@ -321,9 +323,9 @@ def _counters(adoption: Adoption) -> dict[str, Any]:
     }
 
 
-def _doomed_among(state: State, table_uuid: str, paths: Sequence[str]) -> str | None:
+def _trashed_among(state: State, table_uuid: str, paths: Sequence[str]) -> str | None:
     wanted = {normal(path): path for path in paths}
-    for page in DoomedFiles(state).doomed_paths(table_uuid):
+    for page in TrashedFiles(state).trashed_paths(table_uuid):
         for path in page.to_pylist():
             if normal(path) in wanted:
                 return wanted[normal(path)]

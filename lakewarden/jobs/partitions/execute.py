@@ -6,7 +6,7 @@ Where a process stops:
     after it                     the table tells, by run id, whether it happened; the next run settles it
 
 Only files that were planned leave. A row that is written into such a partition meanwhile stays, and goes when a later plan
-has it. No file is deleted here: they are doomed when the snapshots that still name them expire.
+has it. No file is deleted here: they are in the trash when the snapshots that still name them expire.
 """
 
 from __future__ import annotations

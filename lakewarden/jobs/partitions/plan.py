@@ -13,7 +13,7 @@ from datetime import datetime
 from lakewarden.errors import PolicyError, Refused
 from lakewarden.model.actions import DropPartition
 from lakewarden.model.files import KeyKind, LivePartition, PartitionKey
-from lakewarden.model.plan import Bounds, Plan, count_spared
+from lakewarden.model.plan import Bounds, Plan, count_skipped
 from lakewarden.model.run import Job
 from lakewarden.model.table import TableView
 from lakewarden.policy.periods import (
@@ -62,7 +62,7 @@ def by_call(policy: Policy) -> bool:
 
 
 def plan(view: TableView, found: PartitionSet | None, policy: Policy, now: datetime) -> Plan:
-    """Partitions past their time; every other one is spared, with its reason. `found` is None where it is switched off."""
+    """Partitions past their time; every other one is skipped, with its reason. `found` is None where it is switched off."""
     empty = Plan(
         job=Job.EXPIRE_PARTITIONS,
         table=view.ref,
@@ -77,7 +77,7 @@ def plan(view: TableView, found: PartitionSet | None, policy: Policy, now: datet
         return replace(empty, reason="the table is empty")
     if not any(each.keys for each in found.partitions):
         whole = [("partition", 1, each.bytes, "the table is not partitioned") for each in found.partitions]
-        return replace(empty, reason="the table is not partitioned", spared=count_spared(whole))
+        return replace(empty, reason="the table is not partitioned", skipped=count_skipped(whole))
     judge = _judge(view, found, policy, now)
     judged = [judge(each) for each in found.partitions]
     going = sorted((each for each in judged if each.goes), key=_oldest_first)
@@ -88,9 +88,9 @@ def plan(view: TableView, found: PartitionSet | None, policy: Policy, now: datet
     return replace(
         empty,
         actions=tuple(_action(each) for each in chosen),
-        spared=count_spared(
+        skipped=count_skipped(
             [
-                *_spared(each for each in judged if not each.goes),
+                *_skipped(each for each in judged if not each.goes),
                 *(("partition", 1, each.partition.bytes, f"left for the next run: {left}") for each in rest),
             ]
         ),
@@ -286,7 +286,7 @@ def _action(each: _Judged) -> DropPartition:
     )
 
 
-def _spared(judged: Iterable[_Judged]) -> list[tuple[str, int, int, str]]:
+def _skipped(judged: Iterable[_Judged]) -> list[tuple[str, int, int, str]]:
     """Alike ones are counted together; of those whose time cannot be read the first few are named."""
     rows: list[tuple[str, int, int, str]] = []
     unread: dict[str, list[LivePartition]] = {}

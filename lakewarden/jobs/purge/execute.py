@@ -20,7 +20,7 @@ from lakewarden.deletion.erase import erase
 from lakewarden.deletion.foreign_metadata import settled, strays_in_metadata_folders, unclaimed
 from lakewarden.deletion.holds import Holds, gather
 from lakewarden.deletion.lake_index import Neighbours, named_files
-from lakewarden.deletion.permit import Condemned, for_doomed
+from lakewarden.deletion.permit import Condemned, for_trashed
 from lakewarden.deletion.proof import Proof, Term
 from lakewarden.deletion.rate import Rate
 from lakewarden.deletion.restored_state import confirm_state, leave_witness
@@ -35,7 +35,7 @@ from lakewarden.model.location import Location, all_inside, is_local, join, pare
 from lakewarden.model.run import RunState
 from lakewarden.model.table import TableView, cold_source
 from lakewarden.state.generation import Generation
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import COLD_RETENTION, FAILED_LOAD, Verdict
 from lakewarden.storage.objects import Objects, Stat
 from lakewarden.tables.places import Places, led_out, roots
@@ -47,19 +47,19 @@ REMOTE_BATCH = 1_000
 LOCAL_BATCH = 25_000
 # As Iceberg names those of a table and of its partitions.
 _STATISTICS = r"\.stats$|/partition-stats-[^/]*$"
-CHANGED = "changed since it was doomed"
+CHANGED = "changed since it was trashed"
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A doomed file whose grace is over, as it was marked."""
+    """A trashed file whose grace is over, as it was marked."""
 
     id: int
     path: str
     size: int | None
     stamp: str | None
     verdict: str
-    doomed_at: datetime
+    trashed_at: datetime
 
 
 @dataclass
@@ -85,7 +85,7 @@ class Count:
         return self.files_erased + self.files_missing + self.files_kept
 
 
-class Reaper:
+class Purger:
     """One run over one table."""
 
     def __init__(self, prepared: Prepared, grounds: Grounds, context: RunContext) -> None:
@@ -93,18 +93,18 @@ class Reaper:
         self._plan = prepared.plan
         self._grounds = grounds
         self._context = context
-        self._files = DoomedFiles(grounds.state)
+        self._files = TrashedFiles(grounds.state)
         self._places = places_of(grounds, prepared.policy)
         if prepared.policy.bool(
-            "reap_outside_location"
+            "purge_outside_location"
         ):  # the operator's word for every place that the table names
             named = (*self._places.confirmed, *roots(prepared.view).values())
             self._places = replace(self._places, confirmed=named)
-        self._neighbours = Neighbours("reap", grounds.lake, prepared.view, places=self._places)
+        self._neighbours = Neighbours("purge", grounds.lake, prepared.view, places=self._places)
         self._spellings: tuple[Reached, Spellings] | None = None
         self._rate = Rate(grounds.deletes_per_s)
         self._policy = prepared.policy
-        self._outside_too = prepared.policy.bool("reap_outside_location")
+        self._outside_too = prepared.policy.bool("purge_outside_location")
         self._count = Count()
         self._folders: set[str] = set()
         self._journaled: tuple[object, ...] = ()
@@ -113,13 +113,13 @@ class Reaper:
         self._batches = 0
         self._generation: Generation | None = None
 
-    def reap(self, graces: Mapping[str, timedelta]) -> Outcome:
+    def purge(self, graces: Mapping[str, timedelta]) -> Outcome:
         """Until nothing is due, or a guard says no: what was deleted before that stands and is told."""
         planned = sum(action.to_dict()["bytes"] for action in self._plan.actions)
-        self._context.progress.begin(f"erasing doomed files of {self._view.ref}", planned)
+        self._context.progress.begin(f"erasing trashed files of {self._view.ref}", planned)
         try:
             self._connect(self._view)
-            self._generation = confirm_state("reap", self._view, self._grounds.state)
+            self._generation = confirm_state("purge", self._view, self._grounds.state)
             found = strays_in_metadata_folders(
                 self._objects, self._view, self._places, self._grounds.lake.strays
             )
@@ -131,7 +131,7 @@ class Reaper:
             )
             for batch in self._due(graces):
                 self._context.stop.check()
-                self._reap_batch(batch)
+                self._purge_batch(batch)
             self._remove_folders()
         except Stopped as stopped:
             return replace(self._outcome(stopped.message), state=RunState.INTERRUPTED)
@@ -161,7 +161,7 @@ class Reaper:
 
     # Batches travel as Arrow columns: 50,000 files as Python objects cost more than deleting them.
 
-    def _reap_batch(self, batch: pa.Table) -> None:
+    def _purge_batch(self, batch: pa.Table) -> None:
         self._rate.wait(batch.num_rows)
         # The order matters: every table is read after the last restore or commit that must count, the files after the
         # tables, the holds last. Whoever commits, pins or begins to write after this had the whole grace to do so.
@@ -185,7 +185,7 @@ class Reaper:
                 return named_files(format_, view, own.numbers)
 
             try:
-                made = Spellings("reap", view, named, self._grounds.lake.aliases)
+                made = Spellings("purge", view, named, self._grounds.lake.aliases)
             except Refused:
                 raise
             except LakewardenError:
@@ -201,7 +201,7 @@ class Reaper:
         return True
 
     def _leave_doubtful(self, found: pa.Table, proof: Proof) -> pa.Table:
-        """Files that another table may name by another path stay doomed: the next run asks again."""
+        """Files that another table may name by another path stay in the trash: the next run asks again."""
         assert self._spellings is not None, "spellings are checked first"
         doubtful = self._spellings[1].doubtful(found["path"], proof.reached[1:])
         for reason in doubtful.values():
@@ -251,7 +251,7 @@ class Reaper:
         self._count.files_kept += self._files.keep(ids, note, run, owner, clock.now())
 
     def _leave_held(self, view: TableView, found: pa.Table, holds: Holds) -> pa.Table:
-        """Held files stay doomed: the next run asks again."""
+        """Held files stay in the trash: the next run asks again."""
         verdicts = pc.unique(found["verdict"]).to_pylist()
         pins = {verdict: self._pin(view, verdict, holds) for verdict in verdicts}
         if not any(pins.values()) and not holds.cover_files:
@@ -287,7 +287,7 @@ class Reaper:
             verdicts = pc.unique(found["verdict"]).to_pylist()
             loads = [each for each in verdicts if self._cause(each) == FAILED_LOAD]
             ours = pc.or_(ours, pc.is_in(found["verdict"], pa.array(loads, pa.string())))
-            why = "reap_outside_location=false"
+            why = "purge_outside_location=false"
         outside = found.num_rows - (pc.sum(ours).as_py() or 0)
         if outside:
             self._count.files_held += outside
@@ -362,7 +362,7 @@ class Reaper:
         ages = mine["modified"].to_pylist() if holds.cover_files else [None] * mine.num_rows
         batch = [Condemned(*each) for each in zip(mine["path"].to_pylist(), ages, strict=True)]
         try:
-            permit = for_doomed(batch, proof=proof, holds=holds, term=term)
+            permit = for_trashed(batch, proof=proof, holds=holds, term=term)
         except Refused as error:
             refused = dict.fromkeys(mine["id"].to_pylist(), error.message)
             self._files.finish_erasing(context.run_id, clock.now(), failed=refused)
@@ -422,12 +422,12 @@ class Reaper:
 
 
 def refuse_shared(view: TableView, causes: Collection[str]) -> None:
-    """A cold table says that it takes no garbage collection so that nobody else's does; what its own retention doomed may go.
+    """A cold table says that it takes no garbage collection so that nobody else's does; what its own retention trashed may go.
 
-    That a table is a cold one is a property, which its writers may set; what was doomed why is in the state database.
+    That a table is a cold one is a property, which its writers may set; what was trashed why is in the state database.
     """
     if not cold_source(view.properties) or set(causes) - {COLD_RETENTION}:
-        refuse_without_gc("reap", view)
+        refuse_without_gc("purge", view)
 
 
 def _nothing(count: Count) -> str:
@@ -435,7 +435,7 @@ def _nothing(count: Count) -> str:
 
 
 def _rows(page: pa.Table) -> list[Due]:
-    names = ("id", "path", "size", "stamp", "verdict", "doomed_at")
+    names = ("id", "path", "size", "stamp", "verdict", "trashed_at")
     return [Due(*row) for row in zip(*(page.column(name).to_pylist() for name in names), strict=True)]
 
 
@@ -443,24 +443,24 @@ def _may_differ(batch: pa.Table, now: pa.Table) -> Any:
     """Where `change` must be asked: everything it could object to, for all files at once."""
     sized = pc.fill_null(pc.not_equal(batch["size"], now["size"]), False)
     stamped = pc.fill_null(pc.not_equal(batch["stamp"], now["stamp"]), False)
-    later = pc.greater(now["modified"], batch["doomed_at"])
+    later = pc.greater(now["modified"], batch["trashed_at"])
     return pc.or_(pc.or_(sized, stamped), pc.fill_null(later, False))
 
 
 def change(due: Due, stat: Stat) -> str:
     """How the file differs from the one that was marked; empty where it is the same.
 
-    A file written after it was doomed is another file under the old name, even with the same content and so the same stamp.
+    A file written after it was trashed is another file under the old name, even with the same content and so the same stamp.
     """
     if due.size is not None and due.size != stat.size:
         return f"{CHANGED}: {due.size:,} bytes then, {stat.size:,} now"
     if due.stamp is not None and due.stamp != stat.stamp:
         return f"{CHANGED}: written again"
-    return f"{CHANGED}: written again" if stat.modified > due.doomed_at else ""
+    return f"{CHANGED}: written again" if stat.modified > due.trashed_at else ""
 
 
 def pin_on_what_is_gone(view: TableView, verdict: Verdict, holds: Holds) -> Hold | None:
-    """A pin on a snapshot that the metadata no longer has: what it needs can only be among what is doomed.
+    """A pin on a snapshot that the metadata no longer has: what it needs can only be among what is in the trash.
 
     A verdict that tells which snapshots made its files unneeded, and not this one, is none of the pin's business.
     """

@@ -1,6 +1,6 @@
-"""reap: delete doomed files whose grace is over, after proving once more that nobody needs them.
+"""purge: delete trashed files whose grace is over, after proving once more that nobody needs them.
 
-This file decides what is due; `reaping.py` proves and deletes.
+This file decides what is due; `purging.py` proves and deletes.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from lakewarden.errors import Refused
 from lakewarden.jobs.cold.handoff import handed_off
 from lakewarden.jobs.deps import Grounds
 from lakewarden.jobs.expire.execute import CAUSE as EXPIRE
-from lakewarden.jobs.purge.execute import Reaper, pin_on_what_is_gone, refuse_shared
+from lakewarden.jobs.purge.execute import Purger, pin_on_what_is_gone, refuse_shared
 from lakewarden.jobs.run_context import Outcome, Prepared, RunContext
 from lakewarden.model.actions import EraseFiles
-from lakewarden.model.plan import Bounds, Plan, count_spared
+from lakewarden.model.plan import Bounds, Plan, count_skipped
 from lakewarden.model.run import Job
 from lakewarden.model.table import TableView
 from lakewarden.policy.graces import due_at, grace_key
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.cold_snapshots import ColdSnapshots
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import Standing, Tally, Verdict, VerdictState
 from lakewarden.tables.interface import TableFormat
 
@@ -36,8 +36,8 @@ Held = Mapping[str, Sequence[tuple[str, Tally]]]
 def prepare(
     grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
 ) -> Prepared:
-    """Read what is doomed and who holds what, then plan. Changes nothing, touches no file."""
-    files = DoomedFiles(grounds.state)
+    """Read what is in the trash and who holds what, then plan. Changes nothing, touches no file."""
+    files = TrashedFiles(grounds.state)
     standings = files.standings(str(view.ref), view.uuid)
     causes = {each.verdict.cause for each in standings if each.live.files}
     refuse_shared(view, causes)
@@ -54,7 +54,7 @@ def prepare(
 def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
     """Prove and delete what is due, batch by batch; each batch journaled before and after."""
     graces: Mapping[str, timedelta] = prepared.more
-    return Reaper(prepared, grounds, context).reap(graces)
+    return Purger(prepared, grounds, context).purge(graces)
 
 
 def check(view: TableView, standings: Sequence[Standing]) -> None:
@@ -62,11 +62,11 @@ def check(view: TableView, standings: Sequence[Standing]) -> None:
     for each in standings:
         if each.live.files and each.verdict.table_uuid != view.uuid:
             raise Refused(
-                action="reap",
+                action="purge",
                 target=view.ref,
-                reason=f"{each.live.files} files were doomed for another table of that name "
+                reason=f"{each.live.files} files were trashed for another table of that name "
                 f"(uuid {each.verdict.table_uuid}, verdict {each.verdict.id}); this one has uuid {view.uuid}",
-                hint=f"it was dropped and made anew, or renamed: reap it under its new name, or give those files up: "
+                hint=f"it was dropped and made anew, or renamed: purge it under its new name, or give those files up: "
                 f"`lakewarden restore {view.ref} --run {each.verdict.id}`",
             )
 
@@ -80,18 +80,18 @@ def plan(
     now: datetime,
     handed_off: Collection[int] | None = None,
 ) -> Plan:
-    """Files of verdicts whose grace is over and that nothing holds; every other doomed file is spared, with its reason."""
+    """Files of verdicts whose grace is over and that nothing holds; every other trashed file is skipped, with its reason."""
     actions: list[EraseFiles] = []
-    spared: list[tuple[str, int, int, str]] = []
+    skipped: list[tuple[str, int, int, str]] = []
     for each in standings:
         if not each.live.files:
             continue
         why = _why_not(view, each.verdict, policy, holds, now, handed_off)
         if why:
-            spared.append(("file", each.live.files, each.live.bytes, why))
+            skipped.append(("file", each.live.files, each.live.bytes, why))
             continue
         kept = held.get(each.verdict.id, ())
-        spared.extend(("file", tally.files, tally.bytes, reason) for reason, tally in kept)
+        skipped.extend(("file", tally.files, tally.bytes, reason) for reason, tally in kept)
         left = Tally(
             each.live.files - sum(tally.files for _, tally in kept),
             each.live.bytes - sum(tally.bytes for _, tally in kept),
@@ -99,14 +99,14 @@ def plan(
         if left.files:
             actions.append(EraseFiles(each.verdict.id, left.files, left.bytes, _why(each.verdict, policy)))
     empty = Plan(
-        job=Job.REAP,
+        job=Job.PURGE,
         table=view.ref,
         made_at=now,
         bounds=Bounds(view.current_snapshot_id, "main", 0),
         policy_hash=policy.hash(),
-        reason=_summary(actions, spared),
+        reason=_summary(actions, skipped),
     )
-    return replace(empty, actions=tuple(actions), spared=count_spared(spared))
+    return replace(empty, actions=tuple(actions), skipped=count_skipped(skipped))
 
 
 def _why_not(
@@ -127,7 +127,7 @@ def _why_not(
             return f"snapshot {waiting[0]} is not in the colder tier: {policy.explain('handoff_enabled')}"
     if due > now:
         grace = policy.explain(grace_key(verdict.cause))
-        return f"doomed until {due:%Y-%m-%d %H:%M} UTC: {grace}"
+        return f"in the trash until {due:%Y-%m-%d %H:%M} UTC: {grace}"
     hold = pin_on_what_is_gone(view, verdict, holds)
     return (
         f"pinned by {hold.holder}: snapshot {hold.snapshot_id}, which the table no longer has" if hold else ""
@@ -135,19 +135,19 @@ def _why_not(
 
 
 def _why(verdict: Verdict, policy: Policy) -> str:
-    since = f"{verdict.doomed_at:%Y-%m-%d %H:%M} UTC" if verdict.doomed_at else "never"
+    since = f"{verdict.trashed_at:%Y-%m-%d %H:%M} UTC" if verdict.trashed_at else "never"
     return (
-        f"{verdict.reason or verdict.cause}; doomed {since}, past {policy.explain(grace_key(verdict.cause))}"
+        f"{verdict.reason or verdict.cause}; trashed {since}, past {policy.explain(grace_key(verdict.cause))}"
     )
 
 
-def _summary(actions: Sequence[EraseFiles], spared: Sequence[tuple[str, int, int, str]]) -> str:
-    waiting = sum(count for _, count, _, _ in spared)
+def _summary(actions: Sequence[EraseFiles], skipped: Sequence[tuple[str, int, int, str]]) -> str:
+    waiting = sum(count for _, count, _, _ in skipped)
     if not actions:
-        return f"none of {waiting:,} doomed files may go yet" if waiting else "no file is doomed"
+        return f"none of {waiting:,} trashed files may go yet" if waiting else "no file is in the trash"
     total = sum(each.files for each in actions)
     rest = f"; {waiting:,} more stay" if waiting else ""
-    return f"{total:,} doomed files are past their grace{rest}"
+    return f"{total:,} trashed files are past their grace{rest}"
 
 
 def _graces(standings: Sequence[Standing], policy: Policy) -> dict[str, timedelta]:
@@ -156,7 +156,7 @@ def _graces(standings: Sequence[Standing], policy: Policy) -> dict[str, timedelt
 
 
 def _held(
-    files: DoomedFiles,
+    files: TrashedFiles,
     view: TableView,
     policy: Policy,
     standings: Sequence[Standing],

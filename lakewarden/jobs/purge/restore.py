@@ -1,4 +1,4 @@
-"""restore: bring doomed files back for good, as long as they are there."""
+"""restore: bring trashed files back for good, as long as they are there."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from datetime import datetime
 
 from lakewarden.errors import Refused, UsageError
 from lakewarden.model.location import is_absolute
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import Restored
 
 
 def restore(
-    files: DoomedFiles,
+    files: TrashedFiles,
     table: str,
     table_uuid: str | None,
     now: datetime,
@@ -21,12 +21,12 @@ def restore(
     everything: bool,
     operator: str,
 ) -> Restored:
-    """One file, what one run doomed, or everything of the table. Refused for a file that is being deleted, or gone."""
+    """One file, what one run trashed, or everything of the table. Refused for a file that is being deleted, or gone."""
     if [path is not None, run is not None, everything].count(True) != 1:
         raise UsageError(
             reason=f"restore files of {table}: say which, in one way",
-            hint="a PATH, the run that doomed them (--run ID), or all of them (--all); see "
-            f"`lakewarden doomed {table}`",
+            hint="a PATH, the run that trashed them (--run ID), or all of them (--all); see "
+            f"`lakewarden trash {table}`",
         )
     if run is not None:
         _check_run(files, table, table_uuid, run)
@@ -44,13 +44,13 @@ def restore(
     return done
 
 
-def _check_run(files: DoomedFiles, table: str, table_uuid: str | None, run: str) -> None:
+def _check_run(files: TrashedFiles, table: str, table_uuid: str | None, run: str) -> None:
     found = [each.verdict.id for each in files.standings(table, table_uuid)]
     if run not in found:
         some = ", ".join(found[-3:]) or "none"
         raise UsageError(
-            reason=f"restore what run {run} doomed: it doomed no files of {table}; runs that did: {some}",
-            hint=f"see `lakewarden doomed {table}`",
+            reason=f"restore what run {run} trashed: it trashed no files of {table}; runs that did: {some}",
+            hint=f"see `lakewarden trash {table}`",
         )
 
 
@@ -63,7 +63,7 @@ def _check_path(table: str, path: str, done: Restored) -> None:
             target=path,
             reason="a run is deleting it at this moment",
             hint="if that run has stopped, let another look which of its files are there, deleting none: "
-            f"`lakewarden run reap {table} --set delete_grace_hours=720`; then restore",
+            f"`lakewarden run purge {table} --set delete_grace_hours=720`; then restore",
         )
     if done.gone:
         raise Refused(
@@ -73,5 +73,5 @@ def _check_path(table: str, path: str, done: Restored) -> None:
             hint=f"see `lakewarden receipts {table}` for when and by which run",
         )
     whole = is_absolute(path)
-    reason = "it is not doomed" if whole else "it is no whole path, and none"
-    raise UsageError(reason=f"restore {path}: {reason} for {table}", hint=f"see `lakewarden doomed {table}`")
+    reason = "it is not trashed" if whole else "it is no whole path, and none"
+    raise UsageError(reason=f"restore {path}: {reason} for {table}", hint=f"see `lakewarden trash {table}`")

@@ -19,42 +19,42 @@ from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.state.runs import Journal
 from lakewarden.state.staged_loads import Loads, LoadState
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import CLAIMED, FAILED_LOAD, Verdict, VerdictState
 from lakewarden.storage.objects import Objects
 from lakewarden.tables.interface import TableFormat
 
-DELETING = (Job.EXPIRE, Job.REAP, Job.SWEEP)
+DELETING = (Job.EXPIRE, Job.PURGE, Job.SWEEP)
 
 
 def settle_run(grounds: Grounds, format_: TableFormat, table: TableRef, run: Run) -> Settled | None:
     """How the run really ended; None while that cannot be told yet."""
-    if run.job == Job.REAP:
-        return _reaped(grounds, format_, table, run)
-    verdict = DoomedFiles(grounds.state).verdict(run.id)
+    if run.job == Job.PURGE:
+        return _purged(grounds, format_, table, run)
+    verdict = TrashedFiles(grounds.state).verdict(run.id)
     if verdict is None or verdict.state is VerdictState.VOID:
-        return Settled(RunState.FAILED, "nothing had been doomed")
+        return Settled(RunState.FAILED, "nothing had been in the trash")
     if verdict.state is VerdictState.ACTIVE:
-        return Settled(RunState.DONE, "its files had been doomed")
+        return Settled(RunState.DONE, "its files had been in the trash")
     if run.job == Job.SWEEP:
-        DoomedFiles(grounds.state).void(verdict.id)
-        return Settled(RunState.FAILED, "nothing had been doomed")
+        TrashedFiles(grounds.state).void(verdict.id)
+        return Settled(RunState.FAILED, "nothing had been in the trash")
     return _expired(grounds, format_, table, run, verdict)
 
 
 def settle_verdicts(grounds: Grounds, format_: TableFormat, table: TableRef, journal: Journal) -> None:
     """Pending verdicts of runs that are over: what the table says counts, and without it they never came into force."""
-    for verdict in DoomedFiles(grounds.state).pending(str(table)):
+    for verdict in TrashedFiles(grounds.state).pending(str(table)):
         if verdict.cause == FAILED_LOAD:
             _settle_load(grounds, verdict)
             continue
         if verdict.cause == CLAIMED and clock.now() - verdict.made_at >= IN_FLIGHT:
-            DoomedFiles(grounds.state).void(verdict.id)  # whoever claimed them stopped before it counted
+            TrashedFiles(grounds.state).void(verdict.id)  # whoever claimed them stopped before it counted
         run = journal.get(verdict.id)
         if run is None or run.ended_at is None:
             continue
         if verdict.cause == sweeping.CAUSE:
-            DoomedFiles(grounds.state).void(verdict.id)
+            TrashedFiles(grounds.state).void(verdict.id)
         elif verdict.cause == expiring.CAUSE and (
             run.state is not RunState.UNKNOWN or clock.now() - run.ended_at >= IN_FLIGHT
         ):
@@ -62,21 +62,21 @@ def settle_verdicts(grounds: Grounds, format_: TableFormat, table: TableRef, jou
 
 
 def _settle_load(grounds: Grounds, verdict: Verdict) -> None:
-    """A load that ended as failed has its files doomed; one that was adopted after all keeps them."""
+    """A load that ended as failed has its files trashed; one that was adopted after all keeps them."""
     load = Loads(grounds.state).get(verdict.id)
     if load is not None and load.state is LoadState.FAILED:
-        DoomedFiles(grounds.state).enforce(verdict.id, clock.now())
+        TrashedFiles(grounds.state).enforce(verdict.id, clock.now())
     elif load is not None and load.state is LoadState.ADOPTED:
-        DoomedFiles(grounds.state).void(verdict.id)
+        TrashedFiles(grounds.state).void(verdict.id)
 
 
 def settle_erasing(grounds: Grounds, format_: TableFormat, view: TableView) -> None:
-    """Files that runs were deleting when they ended: what is gone gets its receipt, what is there is doomed again.
+    """Files that runs were deleting when they ended: what is gone gets its receipt, what is there is in the trash again.
 
     Before that they can be neither restored nor deleted, because nobody knows which of them are there.
     """
     journal = Journal(grounds.state)
-    for run_id, left in DoomedFiles(grounds.state).erasing(view.uuid).items():
+    for run_id, left in TrashedFiles(grounds.state).erasing(view.uuid).items():
         run = journal.get(run_id)
         if run is None or run.ended_at is not None:
             _look_at(grounds, format_, view.ref, run_id, left)
@@ -87,7 +87,7 @@ def _look_at(
 ) -> None:
     found = Objects(format_.write_properties(table)).stat(list(left.values()))
     there = {row: stat is not None for row, stat in zip(left, found, strict=True)}
-    DoomedFiles(grounds.state).finish_erasing(
+    TrashedFiles(grounds.state).finish_erasing(
         run_id,
         clock.now(),
         missing=[row for row in left if not there[row]],
@@ -95,8 +95,8 @@ def _look_at(
     )
 
 
-def _reaped(grounds: Grounds, format_: TableFormat, table: TableRef, run: Run) -> Settled:
-    files = DoomedFiles(grounds.state)
+def _purged(grounds: Grounds, format_: TableFormat, table: TableRef, run: Run) -> Settled:
+    files = TrashedFiles(grounds.state)
     left = files.erasing_by(run.id)
     if left:
         _look_at(grounds, format_, table, run.id, left)
@@ -116,5 +116,5 @@ def _expired(
     if there and run.state is RunState.UNKNOWN and waited < IN_FLIGHT:
         return None
     if expiring.settle(grounds, verdict, view):
-        return Settled(RunState.DONE, "its snapshots are gone, and its files are doomed")
+        return Settled(RunState.DONE, "its snapshots are gone, and its files are in the trash")
     return Settled(RunState.FAILED, "no snapshot had expired")

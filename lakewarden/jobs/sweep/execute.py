@@ -1,4 +1,4 @@
-"""sweep, told in order: list, then read what every table needs, judge, and doom what is left. Nothing is deleted.
+"""sweep, told in order: list, then read what every table needs, judge, and trash what is left. Nothing is deleted.
 
 The listing comes first: a file that is committed after it was listed is found in the references, which are read later. The
 other way round it would be taken for an orphan.
@@ -39,7 +39,7 @@ from lakewarden.policy.resolve import Policy
 from lakewarden.rewrite.metadata.metadata_file import MetadataFile, read_metadata_files
 from lakewarden.rewrite.read.store import Store
 from lakewarden.state.runs import Journal
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.storage.objects import LISTING, Objects
 from lakewarden.tables.filenames import names_of
 from lakewarden.tables.interface import TableFormat
@@ -104,12 +104,12 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
             "stamp": found["stamp"],
         }
     )
-    doomed = DoomedFiles(grounds.state)
+    trashed = TrashedFiles(grounds.state)
     detail = {"metadata": view.metadata_location, "listed": judged.listed}
-    doomed.doom(context.run_id, str(view.ref), view.uuid, CAUSE, sweep.REASON, files, detail, clock.now())
-    context.step(DeletingStep.DOOMING, {"verdict": context.run_id, "files": files.num_rows})
-    doomed.enforce(context.run_id, clock.now())
-    context.step(DeletingStep.DOOMED, {"verdict": context.run_id, "files": files.num_rows})
+    trashed.trash(context.run_id, str(view.ref), view.uuid, CAUSE, sweep.REASON, files, detail, clock.now())
+    context.step(DeletingStep.TRASHING, {"verdict": context.run_id, "files": files.num_rows})
+    trashed.enforce(context.run_id, clock.now())
+    context.step(DeletingStep.TRASHED, {"verdict": context.run_id, "files": files.num_rows})
     return Outcome(RunState.DONE, "", counters(view, judged))
 
 
@@ -118,8 +118,8 @@ def counters(view: TableView, judged: Judged) -> dict[str, int]:
     kinds = sweep.kinds_of(view, judged.orphans)
     return {
         "files_listed": judged.listed,
-        "files_doomed": len(kinds),
-        "bytes_doomed": judged.fates[Fate.ORPHAN][1],
+        "files_trashed": len(kinds),
+        "bytes_trashed": judged.fates[Fate.ORPHAN][1],
         "orphan_data_files": kinds.count("data"),
         "orphan_metadata_files": kinds.count("metadata"),
         "skipped_young": judged.fates[Fate.YOUNG][0],
@@ -131,7 +131,7 @@ def counters(view: TableView, judged: Judged) -> dict[str, int]:
         "skipped_hidden": judged.fates[Fate.HIDDEN][0],
         "skipped_foreign": sum(judged.fates[each][0] for each in _FOREIGN),
         "skipped_restored": judged.fates[Fate.RESTORED][0],
-        "already_doomed": judged.fates[Fate.DOOMED][0],
+        "already_trashed": judged.fates[Fate.TRASHED][0],
     }
 
 
@@ -256,7 +256,7 @@ def _without_doubtful(
     if not doubtful:
         return judged
     those = pc.is_in(judged.orphans["path"], pa.array(list(doubtful), pa.string()))
-    return judged.spare(those, Fate.DOUBTFUL, next(iter(doubtful.values())))
+    return judged.skip(those, Fate.DOUBTFUL, next(iter(doubtful.values())))
 
 
 def _contradiction(view: TableView, reason: str, hint: str) -> Refused:
@@ -266,7 +266,7 @@ def _contradiction(view: TableView, reason: str, hint: str) -> Refused:
 def _judge(
     grounds: Grounds, listing: Listing, view: TableView, proof: Proof, policy: Policy, now: datetime
 ) -> Judged:
-    known, aliases = DoomedFiles(grounds.state), grounds.lake.aliases
+    known, aliases = TrashedFiles(grounds.state), grounds.lake.aliases
     named = proof.names(listing.files["path"], listing.numbers)
     unnamed = listing.files["path"].filter(pa.array(~named))
     restarts = policy.hours("snapshot_restart_hours")
@@ -274,7 +274,7 @@ def _judge(
         listing,
         named=named,
         restored=_among(known.restored_paths(view.uuid), aliases),
-        doomed=_among(known.doomed_paths(view.uuid), aliases),
+        trashed=_among(known.trashed_paths(view.uuid), aliases),
         holds=replace(gather(view, grounds.state, now), aliases=aliases),
         open_runs=_open_runs(grounds, view.ref),
         young_since=now - policy.hours("orphan_grace_hours"),

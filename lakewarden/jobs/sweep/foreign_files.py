@@ -45,7 +45,7 @@ def without_foreign(
     earlier = pc.and_(unsigned, older)
     if not pc.any(earlier).as_py():
         return judged
-    return judged.spare(
+    return judged.skip(
         earlier,
         Fate.EARLIER,
         f"older than the table (its oldest known file is from {since:%Y-%m-%d %H:%M}), and named differently from files of its writers; "
@@ -59,7 +59,7 @@ def _without_shared(judged: Judged, folders: dict[str, str], aliases: Aliases) -
     if not pc.any(theirs).as_py():
         return judged
     told = ", ".join(f"{place} ({who})" for place, who in sorted(folders.items()))
-    return judged.spare(theirs, Fate.SHARED, f"writers of other tables name the folder: {told}")
+    return judged.skip(theirs, Fate.SHARED, f"writers of other tables name the folder: {told}")
 
 
 def _unsigned(orphans: pa.Table, view: TableView, places: Places) -> pa.Array:

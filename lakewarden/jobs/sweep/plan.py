@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from lakewarden.deletion.holds import Holds, known_age
 from lakewarden.deletion.streaming_writers import Uncommitted
 from lakewarden.errors import Refused
-from lakewarden.model.actions import DoomFiles
+from lakewarden.model.actions import TrashFiles
 from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.model.location import Location, hashes
-from lakewarden.model.plan import Bounds, ManyDoomed, Plan, count_spared
+from lakewarden.model.plan import Bounds, ManyTrashed, Plan, count_skipped
 from lakewarden.model.run import Job
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
@@ -38,7 +38,7 @@ class Fate(StrEnum):
 
     NAMED = "named"
     RESTORED = "restored"
-    DOOMED = "doomed already"
+    TRASHED = "in the trash already"
     HIDDEN = "hidden"
     FOREIGN = "foreign"
     EARLIER = "earlier"
@@ -74,10 +74,10 @@ class Judged:
     orphans: pa.Table
     why: Mapping[Fate, str] = field(default_factory=dict)
 
-    def spare(self, those: Any, fate: Fate, why: str) -> Judged:
+    def skip(self, those: Any, fate: Fate, why: str) -> Judged:
         """With another fate for some of the orphans: `those` has a boolean for each."""
-        left, spared = self.orphans.filter(pc.invert(those)), self.orphans.filter(those)
-        fates = {**self.fates, Fate.ORPHAN: _count(left), fate: _count(spared)}
+        left, skipped = self.orphans.filter(pc.invert(those)), self.orphans.filter(those)
+        fates = {**self.fates, Fate.ORPHAN: _count(left), fate: _count(skipped)}
         return replace(self, fates=fates, orphans=left, why={**self.why, fate: why})
 
 
@@ -90,7 +90,7 @@ def judge(
     *,
     named: Any,
     restored: Callable[[str], bool],
-    doomed: Callable[[str], bool],
+    trashed: Callable[[str], bool],
     holds: Holds,
     open_runs: Collection[str],
     young_since: datetime,
@@ -103,7 +103,7 @@ def judge(
     fates: list[Fate] = []
     for path, modified in zip(unnamed["path"].to_pylist(), unnamed["modified"].to_pylist(), strict=True):
         fates.append(
-            _fate(path, modified, roots, restored, doomed, holds, open_runs, young_since, names, uncommitted)
+            _fate(path, modified, roots, restored, trashed, holds, open_runs, young_since, names, uncommitted)
         )
     told = np.array([str(each) for each in fates], dtype=object)
     sizes = unnamed["size"].to_numpy()
@@ -123,7 +123,7 @@ def _fate(
     modified: datetime | None,
     roots: Sequence[Location],
     restored: Callable[[str], bool],
-    doomed: Callable[[str], bool],
+    trashed: Callable[[str], bool],
     holds: Holds,
     open_runs: Collection[str],
     young_since: datetime,
@@ -133,8 +133,8 @@ def _fate(
     place = Location.of(path)
     if restored(path):
         return Fate.RESTORED
-    if doomed(path):
-        return Fate.DOOMED
+    if trashed(path):
+        return Fate.TRASHED
     if uncommitted.names(path):
         return Fate.STREAM
     hold = holds.covering(path, modified)
@@ -166,7 +166,7 @@ def _is_hidden(place: Location, roots: Sequence[Location]) -> bool:
 
 _WHY = {
     Fate.RESTORED: "someone restored it",
-    Fate.DOOMED: "doomed already: waits for reap",
+    Fate.TRASHED: "in the trash already: waits for purge",
     Fate.HIDDEN: "hidden: its name begins with a dot or an underscore",
     Fate.FOREIGN: "foreign: not a file a table's writer leaves behind",
     Fate.EARLIER: "older than the table",
@@ -191,7 +191,7 @@ def plan(
     """
     check_share(view, policy, judged)
     why = {**_WHY, Fate.YOUNG: f"young: {policy.explain('orphan_grace_hours')}", **judged.why}
-    spared = [
+    skipped = [
         ("file", count, size, why[fate])
         for fate, (count, size) in judged.fates.items()
         if fate not in (Fate.NAMED, Fate.ORPHAN)
@@ -199,7 +199,7 @@ def plan(
     found = judged.orphans
     kinds = kinds_of(view, found)
     actions = tuple(
-        DoomFiles(kind, count, size, REASON) for kind, count, size in _by_kind(found, kinds) if count
+        TrashFiles(kind, count, size, REASON) for kind, count, size in _by_kind(found, kinds) if count
     )
     made = Plan(
         job=Job.SWEEP,
@@ -209,15 +209,15 @@ def plan(
         policy_hash=policy.hash(),
         reason=_summary(judged),
         actions=actions,
-        spared=count_spared(
+        skipped=count_skipped(
             [
                 ("file", *judged.fates[Fate.NAMED], "named by the table's metadata"),
-                *spared,
+                *skipped,
                 *(("place", 1, 0, _not_looked_at(view, *each)) for each in (not_own or {}).items()),
             ]
         ),
     )
-    return replace(made, doomed=ManyDoomed(found.select(["path", "size"]), REASON)) if actions else made
+    return replace(made, trash=ManyTrashed(found.select(["path", "size"]), REASON)) if actions else made
 
 
 def _not_looked_at(view: TableView, name: str, place: str) -> str:

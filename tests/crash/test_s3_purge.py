@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.reap_s3 import AT_ONCE, CATALOG, doomed_table, site
+from bench.purge_s3 import AT_ONCE, CATALOG, site, trashed_table
 from lakewarden.model.run import RunState
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import FileState
 from tests.support.s3 import Bucket
 
@@ -26,7 +26,7 @@ OBJECTS, BATCH = 1500, 400
 
 def test_every_object_has_one_receipt(spark: SparkSession, s3_bucket: Bucket) -> None:
     with site(spark, s3_bucket) as where:
-        table = doomed_table(where, OBJECTS)
+        table = trashed_table(where, OBJECTS)
         config = {
             **where.config(deletes_per_s=BATCH),
             "catalogs": {CATALOG: where.properties},
@@ -41,21 +41,21 @@ def test_every_object_has_one_receipt(spark: SparkSession, s3_bucket: Bucket) ->
             check=False,
         )
         assert died.returncode == -signal.SIGKILL, f"{died.stdout}{died.stderr}"
-        assert len(table.doomed & where.objects()) == len(table.doomed) - BATCH - BATCH // 2
+        assert len(table.trashed & where.objects()) == len(table.trashed) - BATCH - BATCH // 2
 
         with where.warden() as lw:
-            files = DoomedFiles(lw.state)
+            files = TrashedFiles(lw.state)
             assert len(lw.receipts(table.name, 10_000)) == BATCH, "the second batch was never told"
-            run = lw.run("reap", table.name, AT_ONCE)
+            run = lw.run("purge", table.name, AT_ONCE)
             assert run.state is RunState.DONE, run.reason
             table.check(lw)
             states = Counter(each.state for each in files.list(table.name, tuple(FileState), 10_000))
             assert states == {
-                FileState.ERASED: len(table.doomed) - BATCH // 2,
+                FileState.ERASED: len(table.trashed) - BATCH // 2,
                 FileState.MISSING: BATCH // 2,
             }
             dead = lw.runs(table.name)[1]
             assert dead.ended_at is not None and "stopped before the run was over" in dead.reason
             assert lw.fsck(table.name).healthy
-            assert lw.run("reap", table.name, AT_ONCE).state is RunState.NOTHING_TO_DO
-            assert len(lw.receipts(table.name, 10_000)) == len(table.doomed)
+            assert lw.run("purge", table.name, AT_ONCE).state is RunState.NOTHING_TO_DO
+            assert len(lw.receipts(table.name, 10_000)) == len(table.trashed)

@@ -1,4 +1,4 @@
-"""Reaping very many objects on S3: how fast, how evenly under a limit, and whether the books are right after kill -9.
+"""Purging very many objects on S3: how fast, how evenly under a limit, and whether the books are right after kill -9.
 
 The objects are data files of a real table whose snapshots expired. The S3 server keeps objects as plain files, so they are put
 there as files: a request for each would take longer than all that is measured.
@@ -27,7 +27,7 @@ from lakewarden import Lakewarden
 from lakewarden.deletion.restored_state import WITNESS
 from lakewarden.model.location import normal
 from lakewarden.model.run import Run, RunState
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.storage.objects import Objects
 from tests.support.ports import wait_until
 from tests.support.s3 import Bucket, s3_server
@@ -76,20 +76,20 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class DoomedTable:
-    """A table with so many doomed objects, and what must be there when they are gone."""
+class TrashedTable:
+    """A table with so many trashed objects, and what must be there when they are gone."""
 
     site: Site
     name: str
-    doomed: frozenset[str]
+    trashed: frozenset[str]
     kept: frozenset[str]
     rows: tuple[Any, ...]
 
     def check(self, warden: Lakewarden) -> None:
-        """Everything doomed is gone and has one receipt, everything else is as it was."""
-        told = [normal(each.path) for each in warden.receipts(self.name, 10 * len(self.doomed))]
-        if len(told) != len(set(told)) or set(told) != self.doomed:
-            raise RuntimeError(f"{len(self.doomed)} objects were doomed and have {len(told)} receipts")
+        """Everything trashed is gone and has one receipt, everything else is as it was."""
+        told = [normal(each.path) for each in warden.receipts(self.name, 10 * len(self.trashed))]
+        if len(told) != len(set(told)) or set(told) != self.trashed:
+            raise RuntimeError(f"{len(self.trashed)} objects were trashed and have {len(told)} receipts")
         left = self.site.objects()
         if left != self.kept:
             odd = sorted(left ^ self.kept)
@@ -100,7 +100,7 @@ class DoomedTable:
 
 @contextmanager
 def site(spark: Any, bucket: Bucket) -> Iterator[Site]:
-    with tempfile.TemporaryDirectory(prefix="lakewarden-reap-s3-") as folder:
+    with tempfile.TemporaryDirectory(prefix="lakewarden-purge-s3-") as folder:
         made = Site(spark.newSession(), bucket, Path(folder))
         conf = made.spark.conf
         conf.set(f"spark.sql.catalog.{CATALOG}", "org.apache.iceberg.spark.SparkCatalog")
@@ -110,7 +110,7 @@ def site(spark: Any, bucket: Bucket) -> Iterator[Site]:
         yield made
 
 
-def doomed_table(where: Site, objects: int) -> DoomedTable:
+def trashed_table(where: Site, objects: int) -> TrashedTable:
     """Appended by the thousand, replaced by one file, and the snapshots before that expired."""
     name, spark = f"{CATALOG}.db.events", where.spark
     columns = ", ".join(f"c{number} bigint" for number in range(COLUMNS - 1))
@@ -129,11 +129,11 @@ def doomed_table(where: Site, objects: int) -> DoomedTable:
     spark.sql(f"insert into {name} values (date'2024-02-01', {values})")
     with where.warden() as warden:
         _done(warden.run("expire", name, NOW))
-        files = warden.doomed(name, 10 * objects).files
-    doomed = frozenset(normal(each.path) for each in files)
-    if not {normal(path) for path in paths} <= doomed:
-        raise RuntimeError("not every object of the expired snapshots is doomed")
-    return DoomedTable(where, name, doomed, frozenset(where.objects() - doomed), rows_of(spark, name))
+        files = warden.trash(name, 10 * objects).files
+    trashed = frozenset(normal(each.path) for each in files)
+    if not {normal(path) for path in paths} <= trashed:
+        raise RuntimeError("not every object of the expired snapshots is in the trash")
+    return TrashedTable(where, name, trashed, frozenset(where.objects() - trashed), rows_of(spark, name))
 
 
 def put(bucket: Bucket, paths: list[str]) -> None:
@@ -163,13 +163,13 @@ def _done(run: Run) -> Run:
 # ------------------------------------------------------------ the case
 
 
-def reap_s3(lab: Lab) -> Found:
+def purge_s3(lab: Lab) -> Found:
     with tempfile.TemporaryDirectory(prefix="lakewarden-s3-") as folder, s3_server(Path(folder)) as server:
         start = Totals(lab.scale.objects, lab.scale.objects * _SIZE, 0)
         turns, checks = [], []
         for name, limit in (("no limit", None), (f"{LIMIT} a second", LIMIT)):
             with site(lab.spark, server.bucket()) as where:
-                turn, rate = _reap(lab, where, name, limit)
+                turn, rate = _purge(lab, where, name, limit)
             goal = (None, None) if limit is None else (limit * (1 - _WITHIN), limit * (1 + _WITHIN))
             turns.append(turn)
             checks.append(Check(f"{name}: deleted", rate, *goal, unit="objects/s"))
@@ -182,10 +182,10 @@ def reap_s3(lab: Lab) -> Found:
         return Found(start, tuple(turns), tuple(checks))
 
 
-def _reap(lab: Lab, where: Site, name: str, limit: float | None) -> tuple[Turn, float]:
-    table = doomed_table(where, lab.scale.objects)
+def _purge(lab: Lab, where: Site, name: str, limit: float | None) -> tuple[Turn, float]:
+    table = trashed_table(where, lab.scale.objects)
     with where.warden(limit) as warden:
-        work = partial(warden.run, "reap", table.name, AT_ONCE)
+        work = partial(warden.run, "purge", table.name, AT_ONCE)
         run, cost = measure(where.spark, work, lab.scale.patience)
         table.check(warden)
     turn = Turn(name, 1, cost, Totals(len(table.kept), 0, 0))
@@ -195,18 +195,18 @@ def _reap(lab: Lab, where: Site, name: str, limit: float | None) -> tuple[Turn, 
 
 def _kill_and_resume(lab: Lab, where: Site) -> tuple[Turn, int]:
     """The first process is killed once a third is gone; slow enough at any scale to be met alive then."""
-    table = doomed_table(where, lab.scale.objects)
+    table = trashed_table(where, lab.scale.objects)
     config = where.config(deletes_per_s=max(1, lab.scale.objects // 10))
     child = start_child(where, config, table.name)
     with where.warden() as warden:
-        files = DoomedFiles(warden.state)
+        files = TrashedFiles(warden.state)
 
         def gone() -> int:
-            return len(table.doomed) - sum(each.live.files for each in files.standings(table.name))
+            return len(table.trashed) - sum(each.live.files for each in files.standings(table.name))
 
         try:
             wait_until(
-                lambda: child.poll() is not None or gone() >= len(table.doomed) // 3,
+                lambda: child.poll() is not None or gone() >= len(table.trashed) // 3,
                 "a third is deleted",
                 seconds=600,
             )
@@ -232,9 +232,9 @@ def _resume(where: Site, table: str) -> None:
 
 
 def start_child(where: Site, config: Mapping[str, Any], table: str) -> subprocess.Popen[str]:
-    """A reap in another process. What it is told goes through a pipe: it holds credentials."""
+    """A purge in another process. What it is told goes through a pipe: it holds credentials."""
     whole = {**config, "catalogs": {CATALOG: where.properties}, "spark": {"master": "local[2]"}}
-    command = [sys.executable, "-m", "bench.reap_s3"]
+    command = [sys.executable, "-m", "bench.purge_s3"]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     assert child.stdin is not None
     with child.stdin as pipe:
@@ -245,7 +245,7 @@ def start_child(where: Site, config: Mapping[str, Any], table: str) -> subproces
 def _child() -> None:
     told = json.load(sys.stdin)
     with Lakewarden(told["config"], environ={}) as warden:
-        _done(warden.run("reap", told["table"], AT_ONCE))
+        _done(warden.run("purge", told["table"], AT_ONCE))
 
 
 if __name__ == "__main__":

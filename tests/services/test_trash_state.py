@@ -1,4 +1,4 @@
-"""Doomed files in the state database: the same promises on SQLite and on a real PostgreSQL."""
+"""Files in the trash in the state database: the same promises on SQLite and on a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from lakewarden.errors import Refused, RunTaken
 from lakewarden.model.run import Owner, RunState, Trigger
 from lakewarden.state.database import State
 from lakewarden.state.runs import Journal
-from lakewarden.state.schema import doomed, verdicts
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.schema import trashed, verdicts
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import FAILED_LOAD, FileState, VerdictState
 
 pytestmark = pytest.mark.services
@@ -31,18 +31,18 @@ ME, OTHER = Owner("here", 1, 1.25, "me"), Owner("there", 2, 2.5, "other")
 
 
 @pytest.fixture
-def files(state: State) -> DoomedFiles:
-    return DoomedFiles(state)
+def files(state: State) -> TrashedFiles:
+    return TrashedFiles(state)
 
 
 @pytest.fixture
 def run(state: State) -> str:
-    return start(state, "reap-1")
+    return start(state, "purge-1")
 
 
 def start(state: State, run_id: str, owner: Owner = ME, table: str = TABLE) -> str:
     Journal(state).start(
-        run_id=run_id, table=table, job="reap", owner=owner, trigger=Trigger(), plan={}, policy={}, now=NOW
+        run_id=run_id, table=table, job="purge", owner=owner, trigger=Trigger(), plan={}, policy={}, now=NOW
     )
     return run_id
 
@@ -63,60 +63,66 @@ def rows(*paths: str, size: int | None = 10, stamp: str | None = None) -> pa.Tab
     )
 
 
-def doom(
-    files: DoomedFiles, *paths: str, verdict: str = "v1", cause: str = "expire", uuid: str = UUID
+def trash(
+    files: TrashedFiles, *paths: str, verdict: str = "v1", cause: str = "expire", uuid: str = UUID
 ) -> None:
-    files.doom(verdict, TABLE, uuid, cause, "because", rows(*paths), {"snapshots": [7]}, NOW)
+    files.trash(verdict, TABLE, uuid, cause, "because", rows(*paths), {"snapshots": [7]}, NOW)
 
 
-def doomed_now(files: DoomedFiles, *paths: str, verdict: str = "v1", **more: str) -> None:
-    doom(files, *paths, verdict=verdict, **more)
+def trashed_now(files: TrashedFiles, *paths: str, verdict: str = "v1", **more: str) -> None:
+    trash(files, *paths, verdict=verdict, **more)
     files.enforce(verdict, NOW)
 
 
-def due(files: DoomedFiles, now: datetime = NOW + DAY, page: int = 50_000) -> list[dict[str, Any]]:
+def due(files: TrashedFiles, now: datetime = NOW + DAY, page: int = 50_000) -> list[dict[str, Any]]:
     return [row for table in files.due(UUID, GRACES, now, page) for row in table.to_pylist()]
 
 
-def ids(files: DoomedFiles) -> list[int]:
+def ids(files: TrashedFiles) -> list[int]:
     return [row["id"] for row in due(files)]
 
 
 def states(state: State) -> dict[str, str]:
     with state.read() as connection:
-        return {row.path: row.state for row in connection.execute(select(doomed))}
+        return {row.path: row.state for row in connection.execute(select(trashed))}
 
 
 # ------------------------------------------------------------ verdicts
 
 
-def test_a_pending_verdict_counts_for_nothing(files: DoomedFiles, state: State, run: str) -> None:
-    doom(files, "/t/a", "/t/b")
+def test_a_pending_verdict_counts_for_nothing(files: TrashedFiles, state: State, run: str) -> None:
+    trash(files, "/t/a", "/t/b")
     assert due(files, NOW + 100 * DAY) == []
     assert [verdict.id for verdict in files.pending(TABLE)] == ["v1"]
     with state.read() as connection:
-        every = [row.id for row in connection.execute(select(doomed))]
+        every = [row.id for row in connection.execute(select(trashed))]
     assert files.begin_erasing(every, run, ME, NOW) == []
 
 
-def test_the_grace_runs_from_the_moment_the_verdict_is_in_force(files: DoomedFiles) -> None:
-    doom(files, "/t/a", "/t/b")
+def test_the_grace_runs_from_the_moment_the_verdict_is_in_force(files: TrashedFiles) -> None:
+    trash(files, "/t/a", "/t/b")
     later = NOW + timedelta(hours=5)
-    assert files.enforce("v1", later).doomed_at == later
-    assert files.enforce("v1", later + DAY).doomed_at == later, "enforcing again moves nothing"
+    assert files.enforce("v1", later).trashed_at == later
+    assert files.enforce("v1", later + DAY).trashed_at == later, "enforcing again moves nothing"
     assert files.pending(TABLE) == ()
     assert due(files, later + DAY - timedelta(microseconds=1)) == []
     (a, b) = due(files, later + DAY)
-    assert (a["path"], a["size"], a["stamp"], a["verdict"], a["doomed_at"]) == ("/t/a", 10, None, "v1", later)
+    assert (a["path"], a["size"], a["stamp"], a["verdict"], a["trashed_at"]) == (
+        "/t/a",
+        10,
+        None,
+        "v1",
+        later,
+    )
     assert b["path"] == "/t/b"
 
 
 def test_many_files_are_written_in_parts(
-    files: DoomedFiles, state: State, monkeypatch: pytest.MonkeyPatch
+    files: TrashedFiles, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lakewarden.state.trash.PAGE", 2)
     five = rows(*(f"/t/{each}" for each in "abcda"))
-    tally = files.doom("v1", TABLE, UUID, "expire", "because", five, {}, NOW)
+    tally = files.trash("v1", TABLE, UUID, "expire", "because", five, {}, NOW)
     assert (tally.files, tally.bytes) == (4, 40), "one of them was told twice"
     # Who took the run over has settled its verdict while the first process was still at it.
     real, left = State.write, iter([True, True, False])
@@ -131,17 +137,17 @@ def test_many_files_are_written_in_parts(
 
     monkeypatch.setattr(State, "write", settled)
     with pytest.raises(Refused, match="v2: it is void"):
-        files.doom("v2", TABLE, UUID, "expire", "because", five, {}, NOW)
+        files.trash("v2", TABLE, UUID, "expire", "because", five, {}, NOW)
     monkeypatch.undo()
     assert len(states(state)) == 4
     with state.read() as connection:
-        of_second = select(doomed.c.path).where(doomed.c.verdict_id == "v2")
+        of_second = select(trashed.c.path).where(trashed.c.verdict_id == "v2")
         assert len(connection.execute(of_second).all()) == 2, "nothing was added to it after that"
 
 
-def test_causes_have_graces_of_their_own(files: DoomedFiles) -> None:
-    doomed_now(files, "/t/a")
-    doomed_now(files, "/t/load", verdict="load-1", cause=FAILED_LOAD)
+def test_causes_have_graces_of_their_own(files: TrashedFiles) -> None:
+    trashed_now(files, "/t/a")
+    trashed_now(files, "/t/load", verdict="load-1", cause=FAILED_LOAD)
     graces = {"expire": DAY, FAILED_LOAD: 7 * DAY}
     found = [table.column("path").to_pylist() for table in files.due(UUID, graces, NOW + DAY)]
     assert found == [["/t/a"]]
@@ -149,59 +155,59 @@ def test_causes_have_graces_of_their_own(files: DoomedFiles) -> None:
     assert list(files.due(UUID, {}, NOW + 100 * DAY)) == [], "a cause nobody gave a grace is never due"
 
 
-def test_dooming_again_after_a_crash_replaces_what_was_pending(files: DoomedFiles, state: State) -> None:
-    doom(files, "/t/a", "/t/b")
-    doom(files, "/t/b", "/t/c")
+def test_trashing_again_after_a_crash_replaces_what_was_pending(files: TrashedFiles, state: State) -> None:
+    trash(files, "/t/a", "/t/b")
+    trash(files, "/t/b", "/t/c")
     assert sorted(states(state)) == ["/t/b", "/t/c"]
     files.enforce("v1", NOW)
     with pytest.raises(Refused, match="in force"):
-        doom(files, "/t/d")
+        trash(files, "/t/d")
     assert sorted(states(state)) == ["/t/b", "/t/c"]
 
 
-def test_a_file_restored_while_pending_stays_restored(files: DoomedFiles, state: State) -> None:
-    doom(files, "/t/a", "/t/b")
+def test_a_file_restored_while_pending_stays_restored(files: TrashedFiles, state: State) -> None:
+    trash(files, "/t/a", "/t/b")
     assert files.restore(TABLE, path="/t/a", now=NOW).files == 1
-    doomed_now(files, "/t/a", "/t/b")
-    assert states(state) == {"/t/a": "restored", "/t/b": "doomed"}
+    trashed_now(files, "/t/a", "/t/b")
+    assert states(state) == {"/t/a": "restored", "/t/b": "trashed"}
     assert [row["path"] for row in due(files)] == ["/t/b"]
 
 
-def test_a_void_verdict_doomed_nothing(files: DoomedFiles, state: State) -> None:
-    doom(files, "/t/a")
+def test_a_void_verdict_trashed_nothing(files: TrashedFiles, state: State) -> None:
+    trash(files, "/t/a")
     files.void("v1")
     files.void("v1")
     assert states(state) == {}
-    assert list(files.doomed_paths(UUID)) == []
+    assert list(files.trashed_paths(UUID)) == []
     with pytest.raises(Refused, match="void"):
         files.enforce("v1", NOW)
     with pytest.raises(Refused, match="no such verdict"):
         files.enforce("v2", NOW)
-    doomed_now(files, "/t/b")
+    trashed_now(files, "/t/b")
     assert [row["path"] for row in due(files)] == ["/t/b"], "a run may judge anew"
 
 
-def test_a_verdict_in_force_cannot_be_voided(files: DoomedFiles) -> None:
-    doomed_now(files, "/t/a")
+def test_a_verdict_in_force_cannot_be_voided(files: TrashedFiles) -> None:
+    trashed_now(files, "/t/a")
     with pytest.raises(Refused, match="in force") as refused:
         files.void("v1")
     assert "lakewarden restore" in refused.value.hint
     assert len(due(files)) == 1
 
 
-def test_an_object_is_under_one_verdict_however_it_is_spelled(files: DoomedFiles) -> None:
-    doomed_now(files, "s3://b/t/a", "s3a://b/t/a", "/t/x", "file:/t/x", "file:///t/x")
-    doomed_now(files, "s3n://b/t/a", "/t//x", "/t/new", verdict="v2")
+def test_an_object_is_under_one_verdict_however_it_is_spelled(files: TrashedFiles) -> None:
+    trashed_now(files, "s3://b/t/a", "s3a://b/t/a", "/t/x", "file:/t/x", "file:///t/x")
+    trashed_now(files, "s3n://b/t/a", "/t//x", "/t/new", verdict="v2")
     assert sorted(row["path"] for row in due(files)) == ["/t//x", "/t/new", "s3n://b/t/a"]
     kept = files.list(TABLE, (FileState.KEPT,))
     assert {each.path for each in kept} == {"s3://b/t/a", "/t/x"}
     assert {each.note for each in kept} == {"verdict v2 has it: it was needed until then"}
 
 
-def test_the_grace_of_a_file_that_was_needed_again_begins_anew(files: DoomedFiles) -> None:
-    """It was doomed, came back into the table, and left it again: who read it then has a whole grace too."""
-    doomed_now(files, "/t/a", "/t/b")
-    doom(files, "/t/a", verdict="v2")
+def test_the_grace_of_a_file_that_was_needed_again_begins_anew(files: TrashedFiles) -> None:
+    """It was trashed, came back into the table, and left it again: who read it then has a whole grace too."""
+    trashed_now(files, "/t/a", "/t/b")
+    trash(files, "/t/a", verdict="v2")
     assert [row["path"] for row in due(files)] == ["/t/a", "/t/b"], "a pending verdict takes nothing"
     files.enforce("v2", NOW + DAY / 2)
     assert [row["path"] for row in due(files)] == ["/t/b"]
@@ -211,32 +217,32 @@ def test_the_grace_of_a_file_that_was_needed_again_begins_anew(files: DoomedFile
     ]
 
 
-def test_what_a_run_is_deleting_stays_under_its_verdict(files: DoomedFiles, run: str) -> None:
-    doomed_now(files, "/t/a")
+def test_what_a_run_is_deleting_stays_under_its_verdict(files: TrashedFiles, run: str) -> None:
+    trashed_now(files, "/t/a")
     moved = files.begin_erasing(ids(files), run, ME, NOW)
-    doomed_now(files, "/t/a", verdict="v2")
+    trashed_now(files, "/t/a", verdict="v2")
     assert due(files) == []
     files.finish_erasing(run, NOW, erased=moved)
     (receipt,) = files.receipts(TABLE)
     assert receipt.verdict.id == "v1"
 
 
-def test_a_path_that_was_erased_can_be_doomed_again(files: DoomedFiles, run: str) -> None:
-    doomed_now(files, "/t/a")
+def test_a_path_that_was_erased_can_be_trashed_again(files: TrashedFiles, run: str) -> None:
+    trashed_now(files, "/t/a")
     moved = files.begin_erasing(ids(files), run, ME, NOW)
     files.finish_erasing(run, NOW, erased=moved)
-    doomed_now(files, "/t/a", verdict="v2")
+    trashed_now(files, "/t/a", verdict="v2")
     assert [row["verdict"] for row in due(files)] == ["v2"]
 
 
 # ------------------------------------------------------------ erasing
 
 
-def test_each_erased_file_has_one_receipt(files: DoomedFiles, state: State, run: str) -> None:
-    doomed_now(files, "/t/a", "/t/b", "/t/c", "/t/d")
+def test_each_erased_file_has_one_receipt(files: TrashedFiles, state: State, run: str) -> None:
+    trashed_now(files, "/t/a", "/t/b", "/t/c", "/t/d")
     a, b, c, d = files.begin_erasing(ids(files), run, ME, NOW)
     files.finish_erasing(run, NOW, erased=[a], missing=[b], failed={c: "403 denied", d: "503 slow"})
-    assert states(state) == {"/t/a": "erased", "/t/b": "missing", "/t/c": "doomed", "/t/d": "doomed"}
+    assert states(state) == {"/t/a": "erased", "/t/b": "missing", "/t/c": "trashed", "/t/d": "trashed"}
     receipts = {each.path: each for each in files.receipts(TABLE)}
     assert set(receipts) == {"/t/a", "/t/b"}
     assert receipts["/t/a"].run_id == run
@@ -252,8 +258,8 @@ def test_each_erased_file_has_one_receipt(files: DoomedFiles, state: State, run:
     assert states(state)["/t/a"] == "erased"
 
 
-def test_only_the_run_that_is_open_and_ours_may_begin(files: DoomedFiles, state: State, run: str) -> None:
-    doomed_now(files, "/t/a")
+def test_only_the_run_that_is_open_and_ours_may_begin(files: TrashedFiles, state: State, run: str) -> None:
+    trashed_now(files, "/t/a")
     with pytest.raises(RunTaken):
         files.begin_erasing(ids(files), run, OTHER, NOW)
     with pytest.raises(RunTaken):
@@ -263,11 +269,11 @@ def test_only_the_run_that_is_open_and_ours_may_begin(files: DoomedFiles, state:
         files.begin_erasing(ids(files), run, ME, NOW)
     with pytest.raises(RunTaken):
         files.keep(ids(files), "named again", run, ME, NOW)
-    assert states(state) == {"/t/a": "doomed"}
+    assert states(state) == {"/t/a": "trashed"}
 
 
-def test_what_a_dead_run_was_deleting_is_settled_once(files: DoomedFiles, state: State, run: str) -> None:
-    doomed_now(files, "/t/a", "/t/b")
+def test_what_a_dead_run_was_deleting_is_settled_once(files: TrashedFiles, state: State, run: str) -> None:
+    trashed_now(files, "/t/a", "/t/b")
     first, second = ids(files)
     files.begin_erasing([first], run, ME, NOW)
     assert files.erasing("another-uuid") == {}
@@ -278,7 +284,7 @@ def test_what_a_dead_run_was_deleting_is_settled_once(files: DoomedFiles, state:
     assert files.list(TABLE)[0].note == "not deleted: it stopped"
 
     # The dead run was only slow: what it still says about the row is not heard.
-    again = start(state, "reap-2")
+    again = start(state, "purge-2")
     assert files.begin_erasing([first, second], again, ME, NOW) == [first, second]
     files.finish_erasing(run, NOW, erased=[first])
     assert states(state)["/t/a"] == "erasing"
@@ -287,10 +293,10 @@ def test_what_a_dead_run_was_deleting_is_settled_once(files: DoomedFiles, state:
 
 
 def test_a_verdict_settled_late_leaves_what_another_had_deleted_meanwhile(
-    files: DoomedFiles, state: State, run: str
+    files: TrashedFiles, state: State, run: str
 ) -> None:
-    doom(files, "/t/a", "/t/b", verdict="late")
-    doomed_now(files, "file:/t/a")
+    trash(files, "/t/a", "/t/b", verdict="late")
+    trashed_now(files, "file:/t/a")
     (gone,) = files.begin_erasing(ids(files), run, ME, NOW)
     files.finish_erasing(run, NOW + DAY, erased=[gone])
     files.enforce("late", NOW + 2 * DAY)
@@ -298,8 +304,8 @@ def test_a_verdict_settled_late_leaves_what_another_had_deleted_meanwhile(
     assert [each.path for each in files.receipts(TABLE)] == ["file:/t/a"]
 
 
-def test_what_is_kept_is_never_due_again(files: DoomedFiles, run: str) -> None:
-    doomed_now(files, "/t/a", "/t/b")
+def test_what_is_kept_is_never_due_again(files: TrashedFiles, run: str) -> None:
+    trashed_now(files, "/t/a", "/t/b")
     a, b = ids(files)
     assert files.keep([a], "named again by lake.db.other", run, ME, NOW) == 1
     assert files.note_missing([b], run, ME, NOW) == 1
@@ -312,8 +318,8 @@ def test_what_is_kept_is_never_due_again(files: DoomedFiles, run: str) -> None:
 # ------------------------------------------------------------ restoring
 
 
-def test_restore_is_for_good(files: DoomedFiles, state: State, run: str) -> None:
-    doomed_now(files, "/t/a", "/t/b", "/t/dir/a")
+def test_restore_is_for_good(files: TrashedFiles, state: State, run: str) -> None:
+    trashed_now(files, "/t/a", "/t/b", "/t/dir/a")
     every = ids(files)
     done = files.restore(TABLE, path="file:/t/a", now=NOW)
     assert (done.files, done.bytes, done.erasing, done.gone) == (1, 10, 0, 0)
@@ -324,10 +330,10 @@ def test_restore_is_for_good(files: DoomedFiles, state: State, run: str) -> None
     assert states(state)["/t/b"] == "erasing"
 
 
-def test_restore_of_a_run_and_of_everything(files: DoomedFiles) -> None:
-    doomed_now(files, "/t/a")
-    doomed_now(files, "/t/b", "/t/c", verdict="v2")
-    doom(files, "/t/d", verdict="v3")
+def test_restore_of_a_run_and_of_everything(files: TrashedFiles) -> None:
+    trashed_now(files, "/t/a")
+    trashed_now(files, "/t/b", "/t/c", verdict="v2")
+    trash(files, "/t/d", verdict="v3")
     assert files.restore(TABLE, verdict_id="v2", now=NOW).files == 2
     assert [row["path"] for row in due(files)] == ["/t/a"]
     assert files.restore("lake.db.other", now=NOW).files == 0
@@ -336,14 +342,14 @@ def test_restore_of_a_run_and_of_everything(files: DoomedFiles) -> None:
     assert due(files) == []
 
 
-def test_a_name_with_wildcards_restores_only_itself(files: DoomedFiles) -> None:
-    doomed_now(files, "/t/a_b%", "/t/axbc", "/t/a_bx%")
+def test_a_name_with_wildcards_restores_only_itself(files: TrashedFiles) -> None:
+    trashed_now(files, "/t/a_b%", "/t/axbc", "/t/a_bx%")
     assert files.restore(TABLE, path="/t/a_b%", now=NOW).files == 1
     assert sorted(row["path"] for row in due(files)) == ["/t/a_bx%", "/t/axbc"]
 
 
-def test_a_restore_and_a_delete_that_meet_share_no_file(files: DoomedFiles, state: State, run: str) -> None:
-    doomed_now(files, *(f"/t/{number:04d}" for number in range(400)))
+def test_a_restore_and_a_delete_that_meet_share_no_file(files: TrashedFiles, state: State, run: str) -> None:
+    trashed_now(files, *(f"/t/{number:04d}" for number in range(400)))
     every = ids(files)
     taken: list[int] = []
     restored: list[str] = []
@@ -363,10 +369,10 @@ def test_a_restore_and_a_delete_that_meet_share_no_file(files: DoomedFiles, stat
     assert sorted(states(state).values()) == ["erasing"] * len(taken) + ["restored"] * len(restored)
 
 
-def test_two_verdicts_that_come_into_force_together_share_no_file(files: DoomedFiles) -> None:
+def test_two_verdicts_that_come_into_force_together_share_no_file(files: TrashedFiles) -> None:
     names = [f"/t/{number}" for number in range(200)]
     for verdict in ("v1", "v2"):
-        doom(files, *names, verdict=verdict)
+        trash(files, *names, verdict=verdict)
     in_parallel(lambda: files.enforce("v1", NOW), lambda: files.enforce("v2", NOW))
     assert sorted(row["path"] for row in due(files)) == sorted(names)
 
@@ -393,10 +399,10 @@ def in_parallel(*acts: Callable[[], object]) -> None:
 # ------------------------------------------------------------ looking
 
 
-def test_totals_by_verdict(files: DoomedFiles, run: str) -> None:
-    doomed_now(files, "/t/a", "/t/b", "/t/c")
+def test_totals_by_verdict(files: TrashedFiles, run: str) -> None:
+    trashed_now(files, "/t/a", "/t/b", "/t/c")
     files.finish_erasing(run, NOW, erased=files.begin_erasing(ids(files)[:1], run, ME, NOW))
-    doom(files, "/t/z", verdict="v2", uuid="22222222-bbbb")
+    trash(files, "/t/z", verdict="v2", uuid="22222222-bbbb")
     first, second = files.standings(TABLE)
     assert (first.live.files, first.live.bytes) == (2, 20)
     assert first.tally(FileState.ERASED).files == 1
@@ -407,8 +413,8 @@ def test_totals_by_verdict(files: DoomedFiles, run: str) -> None:
     assert [each.verdict.id for each in files.standings("lake.db.renamed", UUID)] == ["v1"]
 
 
-def test_receipts_newest_first_and_since(files: DoomedFiles, run: str) -> None:
-    doomed_now(files, "/t/a", "/t/b")
+def test_receipts_newest_first_and_since(files: TrashedFiles, run: str) -> None:
+    trashed_now(files, "/t/a", "/t/b")
     a, b = files.begin_erasing(ids(files), run, ME, NOW)
     files.finish_erasing(run, NOW, erased=[a])
     files.finish_erasing(run, NOW + DAY, erased=[b])
@@ -417,20 +423,20 @@ def test_receipts_newest_first_and_since(files: DoomedFiles, run: str) -> None:
     assert [each.path for each in files.receipts(TABLE, limit=1)] == ["/t/b"]
 
 
-def test_sizes_that_are_not_known(files: DoomedFiles) -> None:
-    files.doom("v1", TABLE, UUID, "expire", "", rows("/t/a", size=None, stamp="etag"), {}, NOW)
+def test_sizes_that_are_not_known(files: TrashedFiles) -> None:
+    files.trash("v1", TABLE, UUID, "expire", "", rows("/t/a", size=None, stamp="etag"), {}, NOW)
     files.enforce("v1", NOW)
     ((row),) = due(files)
     assert (row["size"], row["stamp"]) == (None, "etag")
     assert files.standings(TABLE)[0].live.bytes == 0
 
 
-def test_fifty_thousand_files_in_well_under_a_second_each_way(files: DoomedFiles, run: str) -> None:
+def test_fifty_thousand_files_in_well_under_a_second_each_way(files: TrashedFiles, run: str) -> None:
     names = [f"s3://bucket/lake/db/events/data/day={n % 30}/part-{n:08d}.parquet" for n in range(50_000)]
     table = rows(*names)
     started = clock.monotonic()
-    files.doom("v1", TABLE, UUID, "expire", "", table, {}, NOW)
-    dooming = clock.monotonic() - started
+    files.trash("v1", TABLE, UUID, "expire", "", table, {}, NOW)
+    trashing = clock.monotonic() - started
     files.enforce("v1", NOW)
     pages = [page.num_rows for page in files.due(UUID, GRACES, NOW + DAY, page=20_000)]
     assert pages == [20_000, 20_000, 10_000]
@@ -442,4 +448,4 @@ def test_fifty_thousand_files_in_well_under_a_second_each_way(files: DoomedFiles
     assert len(moved) == 10_000
     assert len(every) - 10_000 == len(ids(files))
     # Generous, because tests share their machine: a statement per row would take minutes.
-    assert dooming < 10 and erasing < 10
+    assert trashing < 10 and erasing < 10

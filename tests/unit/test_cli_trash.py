@@ -1,4 +1,4 @@
-"""doomed, restore and receipts: commands on the state database alone, their documents and their words."""
+"""trashed, restore and receipts: commands on the state database alone, their documents and their words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lakewarden.errors import Refused, UsageError
 from lakewarden.model.run import Trigger
 from lakewarden.state.runs import current_owner
 from lakewarden.state.tables import SeenTables
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from tests.support.tables import TABLE, view
 
 Shell = Callable[..., tuple[int, str, str]]
@@ -47,15 +47,15 @@ def shell(lake: Lakewarden, capsys: pytest.CaptureFixture[str]) -> Shell:
     return run
 
 
-def doom(
+def trash(
     lake: Lakewarden,
     verdict: str,
     *paths: str,
     enforce: bool = True,
     uuid: str = "u",
     size: int | None = 1_500_000,
-) -> DoomedFiles:
-    files = DoomedFiles(lake.state)
+) -> TrashedFiles:
+    files = TrashedFiles(lake.state)
     table = pa.table(
         {
             "path": pa.array(paths, pa.string()),
@@ -64,18 +64,18 @@ def doom(
             "stamp": pa.nulls(len(paths), pa.string()),
         }
     )
-    files.doom(verdict, NAME, uuid, "expire", "only expired snapshots need it", table, {}, clock.now())
+    files.trash(verdict, NAME, uuid, "expire", "only expired snapshots need it", table, {}, clock.now())
     if enforce:
         files.enforce(verdict, clock.now())
     return files
 
 
-def erase(lake: Lakewarden, files: DoomedFiles, uuid: str = "u") -> None:
+def erase(lake: Lakewarden, files: TrashedFiles, uuid: str = "u") -> None:
     owner = current_owner()
     lake.journal.start(
-        run_id="reap-1",
+        run_id="purge-1",
         table=NAME,
-        job="reap",
+        job="purge",
         owner=owner,
         trigger=Trigger(),
         plan={},
@@ -83,15 +83,15 @@ def erase(lake: Lakewarden, files: DoomedFiles, uuid: str = "u") -> None:
         now=clock.now(),
     )
     (page,) = files.due(uuid, {"expire": timedelta()}, clock.now() + timedelta(days=1))
-    moved = files.begin_erasing(page.column("id").to_pylist(), "reap-1", owner, clock.now())
-    files.finish_erasing("reap-1", clock.now(), erased=moved)
+    moved = files.begin_erasing(page.column("id").to_pylist(), "purge-1", owner, clock.now())
+    files.finish_erasing("purge-1", clock.now(), erased=moved)
 
 
-def test_what_is_doomed_and_until_when(shell: Shell, lake: Lakewarden) -> None:
-    assert "no file is doomed" in shell("doomed", NAME)[1]
-    doom(lake, "run-1", "s3://b/t/one.parquet", "s3://b/t/two.parquet")
-    doom(lake, "run-2", "s3://b/t/three.parquet", enforce=False)
-    code, out, _ = shell("doomed", NAME, "--limit", "2")
+def test_what_is_trashed_and_until_when(shell: Shell, lake: Lakewarden) -> None:
+    assert "no file is in the trash" in shell("trash", NAME)[1]
+    trash(lake, "run-1", "s3://b/t/one.parquet", "s3://b/t/two.parquet")
+    trash(lake, "run-2", "s3://b/t/three.parquet", enforce=False)
+    code, out, _ = shell("trash", NAME, "--limit", "2")
     assert code == 0
     for words in (
         "run-1",
@@ -103,10 +103,10 @@ def test_what_is_doomed_and_until_when(shell: Shell, lake: Lakewarden) -> None:
     ):
         assert words in out, words
     assert "not before its run has ended" in out
-    document = json.loads(shell("doomed", NAME, "--json")[1])
+    document = json.loads(shell("trash", NAME, "--json")[1])
     first, second = document["verdicts"]
     assert (first["verdict"], first["state"], second["state"]) == ("run-1", "active", "pending")
-    assert first["tallies"] == {"doomed": {"files": 2, "bytes": 3_000_000}}
+    assert first["tallies"] == {"trashed": {"files": 2, "bytes": 3_000_000}}
     assert second["due_at"] is None
     assert [each["path"].rpartition("/")[2] for each in document["files"]] == [
         "one.parquet",
@@ -116,25 +116,25 @@ def test_what_is_doomed_and_until_when(shell: Shell, lake: Lakewarden) -> None:
 
 
 def test_the_grace_is_that_of_the_policy(lake: Lakewarden) -> None:
-    doom(lake, "run-1", "/t/a")
-    ((standing, due),) = lake.doomed(NAME).verdicts
-    assert standing.verdict.doomed_at is not None
-    assert due == standing.verdict.doomed_at + timedelta(hours=48)
+    trash(lake, "run-1", "/t/a")
+    ((standing, due),) = lake.trash(NAME).verdicts
+    assert standing.verdict.trashed_at is not None
+    assert due == standing.verdict.trashed_at + timedelta(hours=48)
 
 
 def test_restore_one_file_in_another_spelling(shell: Shell, lake: Lakewarden) -> None:
-    doom(lake, "run-1", "s3://b/t/one.parquet", "s3://b/t/two.parquet")
+    trash(lake, "run-1", "s3://b/t/one.parquet", "s3://b/t/two.parquet")
     code, out, _ = shell("restore", NAME, "s3a://b/t/one.parquet")
     assert code == 0
     assert "1 file, 1.5 MB" in out
     assert shell("restore", NAME, "s3a://b/t/one.parquet")[0] == 0, "restoring again changes nothing"
-    assert [each.path for each in lake.doomed(NAME).files] == ["s3://b/t/two.parquet"]
+    assert [each.path for each in lake.trash(NAME).files] == ["s3://b/t/two.parquet"]
     assert shell("restore", NAME, "s3://b/t/none.parquet")[0] == 2
 
 
 def test_restore_a_run_and_everything(shell: Shell, lake: Lakewarden) -> None:
-    doom(lake, "run-1", "/t/a")
-    doom(lake, "run-2", "/t/b", "/t/c")
+    trash(lake, "run-1", "/t/a")
+    trash(lake, "run-2", "/t/b", "/t/c")
     document = json.loads(shell("restore", NAME, "--run", "run-1", "--json")[1])
     assert document == {
         "table": NAME,
@@ -148,22 +148,22 @@ def test_restore_a_run_and_everything(shell: Shell, lake: Lakewarden) -> None:
     assert code == 2
     assert "run-1, run-2" in err
     assert json.loads(shell("restore", NAME, "--all", "--json")[1])["restored"] == 2
-    assert lake.doomed(NAME).files == ()
+    assert lake.trash(NAME).files == ()
 
 
 @pytest.mark.parametrize("words", [[], ["/t/a", "--all"], ["--run", "r", "--all"], ["/t/a", "--run", "r"]])
 def test_restore_says_which_in_one_way(shell: Shell, lake: Lakewarden, words: list[str]) -> None:
-    doom(lake, "run-1", "/t/a")
+    trash(lake, "run-1", "/t/a")
     assert shell("restore", NAME, *words)[0] == 2
-    assert len(lake.doomed(NAME).files) == 1
+    assert len(lake.trash(NAME).files) == 1
 
 
 def test_what_is_gone_or_going_cannot_be_restored(lake: Lakewarden) -> None:
-    files = doom(lake, "run-1", "/t/a")
+    files = trash(lake, "run-1", "/t/a")
     erase(lake, files)
     with pytest.raises(Refused, match="deleted"):
         lake.restore(NAME, "/t/a")
-    with pytest.raises(UsageError, match="not doomed"):
+    with pytest.raises(UsageError, match="not trashed"):
         lake.restore(NAME, "/t/b")
     with pytest.raises(UsageError, match="no whole path"):
         lake.restore(NAME, "t/a")
@@ -173,34 +173,34 @@ def test_what_is_gone_or_going_cannot_be_restored(lake: Lakewarden) -> None:
 
 def test_a_file_here_may_be_named_from_this_folder(shell: Shell, lake: Lakewarden) -> None:
     Path("one.parquet").write_bytes(b"1")
-    doom(lake, "run-1", str(Path("one.parquet").absolute()))
+    trash(lake, "run-1", str(Path("one.parquet").absolute()))
     assert shell("restore", NAME, "one.parquet")[0] == 0
 
 
 def test_receipts(shell: Shell, lake: Lakewarden) -> None:
     assert "nothing was deleted" in shell("receipts", NAME)[1]
-    erase(lake, doom(lake, "run-1", "/t/a"))
+    erase(lake, trash(lake, "run-1", "/t/a"))
     code, out, _ = shell("receipts", NAME)
     assert code == 0
-    for words in ("/t/a", "reap-1", "deleted", "only expired snapshots need it", "run-show"):
+    for words in ("/t/a", "purge-1", "deleted", "only expired snapshots need it", "run-show"):
         assert words in out, words
     (receipt,) = json.loads(shell("receipts", NAME, "--json")[1])["receipts"]
     assert set(receipt) == {
-        "path", "kind", "size", "state", "verdict", "note", "cause", "reason", "doomed_at", "erased_at", "run",
+        "path", "kind", "size", "state", "verdict", "note", "cause", "reason", "trashed_at", "erased_at", "run",
     }  # fmt: skip
-    assert (receipt["verdict"], receipt["run"], receipt["state"]) == ("run-1", "reap-1", "erased")
+    assert (receipt["verdict"], receipt["run"], receipt["state"]) == ("run-1", "purge-1", "erased")
 
 
-def test_a_renamed_table_keeps_what_was_doomed(lake: Lakewarden) -> None:
-    doom(lake, "run-1", "/t/a", uuid="same")
+def test_a_renamed_table_keeps_what_was_trashed(lake: Lakewarden) -> None:
+    trash(lake, "run-1", "/t/a", uuid="same")
     SeenTables(lake.state).saw(replace(view(), uuid="same"), clock.now())
     with lake.state.write() as connection:
         connection.exec_driver_sql("UPDATE verdicts SET table_name = 'lake.db.old'")
-    assert len(lake.doomed(NAME).files) == 1
+    assert len(lake.trash(NAME).files) == 1
     assert lake.restore(NAME, "/t/a").files == 1
 
 
 def test_a_size_that_nobody_knows_is_told_as_that(shell: Shell, lake: Lakewarden) -> None:
-    doom(lake, "v1", "/t/metadata/snap-1.avro", size=None)
-    assert "0 B" not in (said := shell("doomed", NAME)[1]) and "size not known" in said
+    trash(lake, "v1", "/t/metadata/snap-1.avro", size=None)
+    assert "0 B" not in (said := shell("trash", NAME)[1]) and "size not known" in said
     assert "1 file, size not known" in shell("restore", NAME, "--all")[1]

@@ -1,4 +1,4 @@
-"""Doomed files on the screen: what is marked and until when, what came back, what was deleted."""
+"""Files in the trash on the screen: what is marked and until when, what came back, what was deleted."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ from rich.text import Text
 
 from lakewarden.formatting import age, counted, known_size, moment, number, size
 from lakewarden.report import look
-from lakewarden.state.trash_batches import DoomedFile, DoomedList, FileState, Restored, Standing, VerdictState
+from lakewarden.state.trash_batches import (
+    FileState,
+    Restored,
+    Standing,
+    TrashedFile,
+    TrashedList,
+    VerdictState,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
 @dataclass(frozen=True, slots=True)
-class DoomedReport:
+class TrashedReport:
     table: str
-    found: DoomedList
+    found: TrashedList
     now: datetime
 
     def to_dict(self) -> dict[str, Any]:
@@ -31,9 +38,9 @@ class DoomedReport:
 
     def render(self, width: int) -> RenderableType:
         live = [(each, due) for each, due in self.found.verdicts if each.live.files]
-        title = look.title("doomed", self.table)
+        title = look.title("trash", self.table)
         if not live:
-            return look.stack(title, look.dim("  no file is doomed"))
+            return look.stack(title, look.dim("  no file is in the trash"))
         total = sum(each.live.files for each, _ in live)
         shown = len(self.found.files)
         more = f"  … {number(total - shown)} more; --limit {total} shows all" if total > shown else ""
@@ -97,7 +104,7 @@ class RestoreReport:
 @dataclass(frozen=True, slots=True)
 class ReceiptsReport:
     table: str
-    files: tuple[DoomedFile, ...]
+    files: tuple[TrashedFile, ...]
     now: datetime
 
     def to_dict(self) -> dict[str, Any]:
@@ -138,10 +145,10 @@ def _line(each: Standing, due: datetime | None, now: datetime) -> tuple[str | Te
 def _when(each: Standing, due: datetime | None, now: datetime) -> str:
     if due is None or each.verdict.state is VerdictState.PENDING:
         return "not before its run has ended"
-    return "by the next reap" if due <= now else f"not before {moment(due)}"
+    return "by the next purge" if due <= now else f"not before {moment(due)}"
 
 
-def _size(each: DoomedFile) -> str:
+def _size(each: TrashedFile) -> str:
     return "–" if each.size is None else size(each.size)
 
 
@@ -152,7 +159,7 @@ def _verdict(each: Standing, due: datetime | None) -> dict[str, Any]:
         "cause": verdict.cause,
         "reason": verdict.reason,
         "state": str(verdict.state),
-        "doomed_at": verdict.doomed_at.isoformat() if verdict.doomed_at else None,
+        "trashed_at": verdict.trashed_at.isoformat() if verdict.trashed_at else None,
         "due_at": due.isoformat() if due else None,
         "tallies": {
             str(state): {"files": tally.files, "bytes": tally.bytes} for state, tally in each.tallies.items()
@@ -160,7 +167,7 @@ def _verdict(each: Standing, due: datetime | None) -> dict[str, Any]:
     }
 
 
-def _file(each: DoomedFile) -> dict[str, Any]:
+def _file(each: TrashedFile) -> dict[str, Any]:
     return {
         "path": each.path,
         "kind": each.kind,
@@ -171,13 +178,13 @@ def _file(each: DoomedFile) -> dict[str, Any]:
     }
 
 
-def _receipt(each: DoomedFile) -> dict[str, Any]:
+def _receipt(each: TrashedFile) -> dict[str, Any]:
     verdict = each.verdict
     return {
         **_file(each),
         "cause": verdict.cause,
         "reason": verdict.reason,
-        "doomed_at": verdict.doomed_at.isoformat() if verdict.doomed_at else None,
+        "trashed_at": verdict.trashed_at.isoformat() if verdict.trashed_at else None,
         "erased_at": each.ended_at.isoformat() if each.ended_at else None,
         "run": each.run_id,
     }

@@ -1,4 +1,4 @@
-"""reap on real tables: what nobody needs goes once its grace is over; everything else stays, byte for byte."""
+"""purge on real tables: what nobody needs goes once its grace is over; everything else stays, byte for byte."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 from lakewarden import clock
 from lakewarden.deletion import lake_index as neighbours
 from lakewarden.errors import LakewardenError, PolicyError, Refused
-from lakewarden.jobs.purge import execute as reaping
+from lakewarden.jobs.purge import execute as purging
 from lakewarden.model.location import local_path, normal
 from lakewarden.model.run import Run, RunState, Trigger
 from lakewarden.state.heartbeats import Heartbeats
 from lakewarden.state.pins import Pin, Pins
 from lakewarden.state.runs import current_owner
-from lakewarden.state.trash import DoomedFiles
+from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import FileState
 from tests.support.lab import Lab, lakewarden
 from tests.support.spark import add_catalog, jdbc_warehouse
@@ -62,18 +62,18 @@ def expired(lab: Lab, **properties: str) -> str:
     return table
 
 
-def reap(lab: Lab, table: str, **policy: object) -> Run:
-    return lab.lw.run("reap", table, {**NOW_POLICY, **policy})
+def purge(lab: Lab, table: str, **policy: object) -> Run:
+    return lab.lw.run("purge", table, {**NOW_POLICY, **policy})
 
 
-def doomed(lab: Lab, table: str, kind: str = "") -> list[str]:
-    """Paths on disk of what is doomed."""
-    found = lab.lw.doomed(table, 1000).files
+def trashed(lab: Lab, table: str, kind: str = "") -> list[str]:
+    """Paths on disk of what is in the trash."""
+    found = lab.lw.trash(table, 1000).files
     return [str(local_path(each.path)) for each in found if not kind or each.kind == kind]
 
 
 def states(lab: Lab, table: str) -> dict[str, str]:
-    found = DoomedFiles(lab.lw.state).list(table, tuple(FileState), 1000)
+    found = TrashedFiles(lab.lw.state).list(table, tuple(FileState), 1000)
     return {str(local_path(each.path)): str(each.state) for each in found}
 
 
@@ -88,19 +88,19 @@ def counters(run: Run) -> dict[str, Any]:
 # ------------------------------------------------------------ the way it goes
 
 
-def test_what_is_doomed_goes_after_its_grace_and_nothing_else(lab: Lab) -> None:
+def test_what_is_trashed_goes_after_its_grace_and_nothing_else(lab: Lab) -> None:
     table = expired(lab)
     rows, before = lab.rows(table), lab.on_disk()
-    marked = doomed(lab, table)
-    assert len(doomed(lab, table, "data")) == 4
+    marked = trashed(lab, table)
+    assert len(trashed(lab, table, "data")) == 4
     sizes = sum(before[path][0] for path in marked)
 
-    run = lab.lw.run("reap", table)
+    run = lab.lw.run("purge", table)
     assert run.state is RunState.NOTHING_TO_DO
-    assert "doomed until" in run.plan["spared"][0]["reason"]
+    assert "in the trash until" in run.plan["skipped"][0]["reason"]
     assert lab.on_disk() == before, "the grace is not over"
 
-    run = reap(lab, table)
+    run = purge(lab, table)
     assert run.state is RunState.DONE, run.reason
     assert counters(run) == {"files_erased": len(marked), "bytes_erased": sizes}
     after = lab.on_disk()
@@ -108,13 +108,13 @@ def test_what_is_doomed_goes_after_its_grace_and_nothing_else(lab: Lab) -> None:
     assert {path for path in gone if not path.endswith(".crc")} == set(marked)
     assert {path: each for path, each in before.items() if path in after} == after, "nothing else changed"
     assert lab.rows(table) == rows
-    assert doomed(lab, table) == []
+    assert trashed(lab, table) == []
 
 
 def test_every_deletion_has_one_receipt_and_the_journal_has_the_proof(lab: Lab) -> None:
     table = expired(lab)
-    marked = doomed(lab, table)
-    run = reap(lab, table)
+    marked = trashed(lab, table)
+    run = purge(lab, table)
     receipts = lab.lw.receipts(table, 1000)
     assert sorted(str(local_path(each.path)) for each in receipts) == sorted(marked)
     assert {each.run_id for each in receipts} == {run.id}
@@ -125,7 +125,7 @@ def test_every_deletion_has_one_receipt_and_the_journal_has_the_proof(lab: Lab) 
     view = lab.lw.view(table)
     assert proof["snapshot_ids"] == [each.id for each in view.snapshots]
     assert [each["metadata"] for each in proof["tables"]] == [view.metadata_location]
-    again = reap(lab, table)
+    again = purge(lab, table)
     assert again.state is RunState.NOTHING_TO_DO
     assert len(lab.lw.receipts(table, 1000)) == len(marked)
 
@@ -133,8 +133,8 @@ def test_every_deletion_has_one_receipt_and_the_journal_has_the_proof(lab: Lab) 
 def test_a_plan_touches_nothing(lab: Lab) -> None:
     table = expired(lab)
     before = lab.on_disk()
-    plan = lab.lw.plan("reap", table, NOW_POLICY)
-    assert sum(action.to_dict()["files"] for action in plan.actions) == len(doomed(lab, table))
+    plan = lab.lw.plan("purge", table, NOW_POLICY)
+    assert sum(action.to_dict()["files"] for action in plan.actions) == len(trashed(lab, table))
     assert lab.on_disk() == before
 
 
@@ -142,7 +142,7 @@ def test_folders_left_empty_are_removed_but_not_the_tables_own(lab: Lab) -> None
     table = expired(lab)
     lab.sql(f"delete from {table}")
     assert lab.lw.run("expire", table, EXPIRE).state is RunState.DONE
-    run = reap(lab, table)
+    run = purge(lab, table)
     assert run.counters["folders_removed"] == 2
     folder = lab.warehouse / "db" / "events"
     assert sorted(each.name for each in folder.iterdir()) == ["data", "metadata"]
@@ -154,31 +154,31 @@ def test_folders_left_empty_are_removed_but_not_the_tables_own(lab: Lab) -> None
 
 def test_a_restored_file_stays_for_good(lab: Lab) -> None:
     table = expired(lab)
-    kept, *others = doomed(lab, table, "data")
+    kept, *others = trashed(lab, table, "data")
     assert lab.lw.restore(table, kept).files == 1
-    reap(lab, table)
+    purge(lab, table)
     assert there([kept]) == [True]
     assert not any(there(others))
-    assert reap(lab, table).state is RunState.NOTHING_TO_DO
+    assert purge(lab, table).state is RunState.NOTHING_TO_DO
     assert there([kept]) == [True]
 
 
 def test_a_file_that_another_table_names_again_is_kept(lab: Lab) -> None:
     table = expired(lab)
-    again, *others = doomed(lab, table, "data")
+    again, *others = trashed(lab, table, "data")
     other = f"{lab.catalog}.db.other"
     lab.sql(f"create table {other} (id bigint, s string, d date) using iceberg")
     add_file(lab, other, again)
-    run = reap(lab, table)
+    run = purge(lab, table)
     assert run.counters["files_kept"] == 1
     assert there([again]) == [True]
     assert not any(there(others))
     assert states(lab, table)[again] == "kept"
-    (kept,) = DoomedFiles(lab.lw.state).list(table, (FileState.KEPT,))
+    (kept,) = TrashedFiles(lab.lw.state).list(table, (FileState.KEPT,))
     assert kept.note == f"named again by {other}"
     assert len(lab.rows(other)) > 0
     lab.sql(f"drop table {other}")
-    assert reap(lab, table).state is RunState.NOTHING_TO_DO, "this verdict is done with it"
+    assert purge(lab, table).state is RunState.NOTHING_TO_DO, "this verdict is done with it"
 
 
 def add_file(lab: Lab, table: str, path: str) -> None:
@@ -197,54 +197,54 @@ def add_file(lab: Lab, table: str, path: str) -> None:
 
 def test_a_file_that_changed_since_is_kept(lab: Lab) -> None:
     table = expired(lab)
-    longer, rewritten, *others = doomed(lab, table, "data")
+    longer, rewritten, *others = trashed(lab, table, "data")
     with Path(longer).open("ab") as file:
         file.write(b"more")
     content = Path(rewritten).read_bytes()
     Path(rewritten).unlink()
     Path(rewritten).write_bytes(content)
-    run = reap(lab, table)
+    run = purge(lab, table)
     assert run.counters["files_kept"] == 2
     assert there([longer, rewritten]) == [True, True]
     assert not any(there(others))
-    notes = {each.path: each.note for each in DoomedFiles(lab.lw.state).list(table, (FileState.KEPT,))}
-    assert all(note.startswith("changed since it was doomed") for note in notes.values())
+    notes = {each.path: each.note for each in TrashedFiles(lab.lw.state).list(table, (FileState.KEPT,))}
+    assert all(note.startswith("changed since it was trashed") for note in notes.values())
     assert len(notes) == 2
 
 
 def test_a_file_that_is_gone_already_counts_as_deleted(lab: Lab) -> None:
     table = expired(lab)
-    gone, *others = doomed(lab, table, "data")
+    gone, *others = trashed(lab, table, "data")
     Path(gone).unlink()
-    run = reap(lab, table)
+    run = purge(lab, table)
     assert run.state is RunState.DONE
     assert run.counters["files_missing"] == 1
     assert states(lab, table)[gone] == "missing"
     assert not any(there(others))
 
 
-def test_what_a_writer_holds_stays_doomed_until_it_is_done(lab: Lab) -> None:
+def test_what_a_writer_holds_stays_trashed_until_it_is_done(lab: Lab) -> None:
     table = expired(lab)
     view = lab.lw.view(table)
-    held, *others = doomed(lab, table, "data")
+    held, *others = trashed(lab, table, "data")
     beats = Heartbeats(lab.lw.state)
     beats.beat(table, "etl", "host", (held,), timedelta(minutes=10), clock.now())
-    plan = lab.lw.plan("reap", table, NOW_POLICY)
-    assert [(each.count, each.reason) for each in plan.spared] == [(1, "held by writer etl")]
-    run = reap(lab, table)
+    plan = lab.lw.plan("purge", table, NOW_POLICY)
+    assert [(each.count, each.reason) for each in plan.skipped] == [(1, "held by writer etl")]
+    run = purge(lab, table)
     assert (run.state, run.counters["files_held"]) == (RunState.DONE, 1)
     assert "writer etl" in run.reason
     assert there([held]) == [True]
     assert not any(there(others))
     beats.stop(table, "etl")
-    assert reap(lab, table).counters["files_erased"] == 1
+    assert purge(lab, table).counters["files_erased"] == 1
     assert there([held]) == [False]
     assert lab.lw.view(table).uuid == view.uuid
 
 
-def test_a_failing_delete_stays_doomed_and_is_tried_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_delete_stays_trashed_and_is_tried_again(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     table = expired(lab)
-    stuck, *_ = doomed(lab, table, "data")
+    stuck, *_ = trashed(lab, table, "data")
     unlink = os.unlink
 
     def denied(path: str, **more: Any) -> None:
@@ -254,33 +254,33 @@ def test_a_failing_delete_stays_doomed_and_is_tried_again(lab: Lab, monkeypatch:
         unlink(path, **more)
 
     monkeypatch.setattr(os, "unlink", denied)
-    run = reap(lab, table)
+    run = purge(lab, table)
     assert run.state is RunState.PARTIAL
     assert run.state.exit_code == 3
     assert run.counters["files_failed"] == 1
     assert stuck in run.reason and "Permission denied" in run.reason
-    assert doomed(lab, table) == [stuck]
-    assert lab.lw.doomed(table).files[0].note == "not deleted: Permission denied"
+    assert trashed(lab, table) == [stuck]
+    assert lab.lw.trash(table).files[0].note == "not deleted: Permission denied"
     monkeypatch.undo()
-    assert reap(lab, table).counters["files_erased"] == 1
+    assert purge(lab, table).counters["files_erased"] == 1
     assert there([stuck]) == [False]
 
 
 def test_what_a_dead_run_was_deleting_is_proven_again(lab: Lab) -> None:
     table = expired(lab)
-    gone, again, *_ = doomed(lab, table, "data")
+    gone, again, *_ = trashed(lab, table, "data")
     owner = current_owner()
     lab.lw.journal.start(
         run_id="dead",
         table=table,
-        job="reap",
+        job="purge",
         owner=replace(owner, pid=2**22 + 1),
         trigger=Trigger(),
         plan={},
         policy={},
         now=clock.now(),
     )
-    files = DoomedFiles(lab.lw.state)
+    files = TrashedFiles(lab.lw.state)
     (page,) = files.due(lab.lw.view(table).uuid, {"expire": timedelta()}, clock.now())
     every = page.column("id").to_pylist()
     files.begin_erasing(every, "dead", replace(owner, pid=2**22 + 1), clock.now())
@@ -288,7 +288,7 @@ def test_what_a_dead_run_was_deleting_is_proven_again(lab: Lab) -> None:
     lab.sql(f"create table {lab.catalog}.db.other (id bigint, s string, d date) using iceberg")
     add_file(lab, f"{lab.catalog}.db.other", again)
 
-    run = reap(lab, table)
+    run = purge(lab, table)
     assert run.state is RunState.DONE, run.reason
     assert (run.counters["files_missing"], run.counters["files_kept"]) == (0, 1)
     assert there([gone, again]) == [False, True]
@@ -301,9 +301,9 @@ def test_what_a_dead_run_was_deleting_is_proven_again(lab: Lab) -> None:
 def test_a_file_named_again_between_two_batches_is_kept(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     table = expired(lab)
     other = f"{lab.catalog}.db.other"
-    monkeypatch.setattr(reaping, "LOCAL_BATCH", 1)
+    monkeypatch.setattr(purging, "LOCAL_BATCH", 1)
     monkeypatch.setattr(neighbours, "FRESH_SECONDS", 0.0)  # the two batches are closer together than that
-    real, last = reaping.erase, doomed(lab, table, "data")[-1]
+    real, last = purging.erase, trashed(lab, table, "data")[-1]
 
     def erase(*arguments: Any) -> Any:
         if not (lab.warehouse / "db" / "other").exists():
@@ -311,8 +311,8 @@ def test_a_file_named_again_between_two_batches_is_kept(lab: Lab, monkeypatch: p
             add_file(lab, other, last)
         return real(*arguments)
 
-    monkeypatch.setattr(reaping, "erase", erase)
-    run = reap(lab, table)
+    monkeypatch.setattr(purging, "erase", erase)
+    run = purge(lab, table)
     assert run.counters["files_kept"] == 1
     assert there([last]) == [True]
     _, steps = lab.lw.run_by_id(run.id)
@@ -322,15 +322,15 @@ def test_a_file_named_again_between_two_batches_is_kept(lab: Lab, monkeypatch: p
 
 def test_a_file_restored_at_the_last_moment_stays(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     table = expired(lab)
-    wanted = doomed(lab, table, "data")[0]
-    real = reaping.Reaper._journal_intent
+    wanted = trashed(lab, table, "data")[0]
+    real = purging.Purger._journal_intent
 
     def intent(self: Any, *arguments: Any) -> None:
         real(self, *arguments)
         assert lab.lw.restore(table, wanted).files == 1
 
-    monkeypatch.setattr(reaping.Reaper, "_journal_intent", intent)
-    run = reap(lab, table)
+    monkeypatch.setattr(purging.Purger, "_journal_intent", intent)
+    run = purge(lab, table)
     assert run.state is RunState.DONE
     assert there([wanted]) == [True]
     assert states(lab, table)[wanted] == "restored"
@@ -339,24 +339,24 @@ def test_a_file_restored_at_the_last_moment_stays(lab: Lab, monkeypatch: pytest.
 def test_files_of_a_snapshot_that_is_pinned_after_all_stay(lab: Lab) -> None:
     table = expired(lab)
     before, view = lab.on_disk(), lab.lw.view(table)
-    (standing, _), *_ = lab.lw.doomed(table).verdicts
+    (standing, _), *_ = lab.lw.trash(table).verdicts
     lost = standing.verdict.detail["snapshot_ids"][0]
     pin = Pin("p1", table, view.uuid, lost, "report", "", clock.now(), None)
     Pins(lab.lw.state).add(pin)
-    run = reap(lab, table)
+    run = purge(lab, table)
     assert run.state is RunState.NOTHING_TO_DO
-    assert f"pinned by report: snapshot {lost}" in run.plan["spared"][0]["reason"]
+    assert f"pinned by report: snapshot {lost}" in run.plan["skipped"][0]["reason"]
     assert lab.on_disk() == before
     Pins(lab.lw.state).remove("p1")
-    assert reap(lab, table).state is RunState.DONE
+    assert purge(lab, table).state is RunState.DONE
 
 
-def test_a_renamed_table_is_reaped_under_its_new_name(jdbc_lab: Lab) -> None:
+def test_a_renamed_table_is_purged_under_its_new_name(jdbc_lab: Lab) -> None:
     table = expired(jdbc_lab)
-    marked = doomed(jdbc_lab, table)
+    marked = trashed(jdbc_lab, table)
     renamed = f"{jdbc_lab.catalog}.db.renamed"
     jdbc_lab.sql(f"alter table {table} rename to db.renamed")
-    run = reap(jdbc_lab, renamed)
+    run = purge(jdbc_lab, renamed)
     assert run.counters["files_erased"] == len(marked)
     assert not any(there(marked))
     assert jdbc_lab.rows(renamed)
@@ -371,12 +371,12 @@ def test_a_table_registered_in_two_catalogs(jdbc_lab: Lab, tmp_path: Path) -> No
     catalog = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(jdbc_lab.spark._jsparkSession, other)
     twin = jvm.org.apache.iceberg.catalog.TableIdentifier.parse("db.twin")
     catalog.registerTable(twin, jdbc_lab.lw.view(table).metadata_location)
-    marked = doomed(jdbc_lab, table)
+    marked = trashed(jdbc_lab, table)
     jdbc_lab.sql(f"insert into {table} values (1, 'x', date'2024-03-01')")
     refused(jdbc_lab, table, f"{other}.db.twin", "same table")
     catalog.dropTable(twin, False)
     catalog.registerTable(twin, jdbc_lab.lw.view(table).metadata_location)
-    assert reap(jdbc_lab, table).counters["files_erased"] == len(marked)
+    assert purge(jdbc_lab, table).counters["files_erased"] == len(marked)
 
 
 # ------------------------------------------------------------ what is refused, bytes untouched
@@ -385,7 +385,7 @@ def test_a_table_registered_in_two_catalogs(jdbc_lab: Lab, tmp_path: Path) -> No
 def refused(lab: Lab, table: str, *words: str) -> None:
     before = lab.on_disk()
     with pytest.raises(Refused) as error:
-        reap(lab, table)
+        purge(lab, table)
     assert error.value.exit_code == 12
     for each in words:
         assert each in f"{error.value.message} {error.value.hint}", each
@@ -430,7 +430,7 @@ def test_a_table_that_was_made_anew_under_the_same_name(lab: Lab) -> None:
     lab.messy(files=1)
     refused(lab, table, old, lab.lw.view(table).uuid, "lakewarden restore")
     lab.lw.restore(table, everything=True)
-    assert reap(lab, table).state is RunState.NOTHING_TO_DO
+    assert purge(lab, table).state is RunState.NOTHING_TO_DO
 
 
 def test_another_table_that_cannot_be_read(lab: Lab) -> None:
@@ -443,7 +443,7 @@ def test_another_table_that_cannot_be_read(lab: Lab) -> None:
     refused(lab, table, other, "cannot be read")
 
 
-def test_a_live_manifest_that_is_gone_stops_expire_sweep_and_reap(lab: Lab) -> None:
+def test_a_live_manifest_that_is_gone_stops_expire_sweep_and_purge(lab: Lab) -> None:
     """Also where what it named was read before, and so is remembered."""
     table = expired(lab)
     lab.sql(f"insert overwrite {table} select id + 1000, s, d from {table}")
@@ -459,7 +459,7 @@ def test_a_live_manifest_that_is_gone_stops_expire_sweep_and_reap(lab: Lab) -> N
     assert lab.on_disk() == before
     manifest.with_suffix(".away").rename(manifest)
     assert lab.lw.run("expire", table, EXPIRE).state is RunState.DONE
-    assert reap(lab, table).state is RunState.DONE
+    assert purge(lab, table).state is RunState.DONE
 
 
 def test_a_grace_of_zero_that_nobody_asked_for_by_name(lab: Lab) -> None:
@@ -467,20 +467,20 @@ def test_a_grace_of_zero_that_nobody_asked_for_by_name(lab: Lab) -> None:
     before = lab.on_disk()
     with lakewarden(lab.spark, str(lab.lw.config.state.url), {"delete_grace_hours": 0}) as careless:
         with pytest.raises(PolicyError, match="below 1"):
-            careless.run("reap", table)
+            careless.run("purge", table)
         assert lab.on_disk() == before
         careless.set_policy(table, {"delete_grace_hours": 0})
-        assert careless.run("reap", table).state is RunState.DONE
+        assert careless.run("purge", table).state is RunState.DONE
 
 
 def test_hand_off_goes_first(lab: Lab) -> None:
     table = expired(lab)
     before = lab.on_disk()
     with pytest.raises(PolicyError, match="no Iceberg catalog cold is configured"):
-        reap(lab, table, handoff_enabled=True, handoff_catalog="cold")
+        purge(lab, table, handoff_enabled=True, handoff_catalog="cold")
     cold = add_catalog(lab.spark, {"type": "hadoop", "warehouse": str(lab.warehouse.parent / "cold")})
     lab.sql(f"create namespace {cold}.db")  # a session of its own loads a catalog when it is first asked
-    run = reap(lab, table, handoff_enabled=True, handoff_catalog=cold)
+    run = purge(lab, table, handoff_enabled=True, handoff_catalog=cold)
     assert run.state is RunState.NOTHING_TO_DO
-    assert "is not in the colder tier" in run.plan["spared"][0]["reason"]
+    assert "is not in the colder tier" in run.plan["skipped"][0]["reason"]
     assert lab.on_disk() == before

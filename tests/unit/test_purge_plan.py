@@ -1,4 +1,4 @@
-"""What a reap plans and what it leaves, from values alone; and whether a file is still the one that was marked."""
+"""What a purge plans and what it leaves, from values alone; and whether a file is still the one that was marked."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def standing(
     since = NOW - age if state is VerdictState.ACTIVE else None
     detail = {} if snapshots is None else {"snapshot_ids": snapshots}
     verdict = Verdict(f"run-{age}-{cause}", str(TABLE), uuid, cause, "why", state, NOW - age, since, detail)
-    counted = tallies or {"doomed": 3}
+    counted = tallies or {"trashed": 3}
     return Standing(verdict, {FileState(name): Tally(files, files * 10) for name, files in counted.items()})
 
 
@@ -53,8 +53,8 @@ def erased(made: Plan) -> int:
 def test_only_what_is_past_its_grace() -> None:
     found = made(standing(25 * HOUR), standing(23 * HOUR), standing(24 * HOUR))
     assert erased(found) == 6
-    assert [(each.count, each.reason) for each in found.spared] == [
-        (3, "doomed until 2024-03-15 13:00 UTC: delete_grace_hours=24 (default)")
+    assert [(each.count, each.reason) for each in found.skipped] == [
+        (3, "in the trash until 2024-03-15 13:00 UTC: delete_grace_hours=24 (default)")
     ]
 
 
@@ -65,20 +65,20 @@ def test_a_failed_load_waits_as_long_as_an_orphan() -> None:
 
 def test_what_is_not_in_force_or_waits_for_hand_off_stays() -> None:
     pending = made(standing(900 * HOUR, state=VerdictState.PENDING))
-    assert pending.empty and "has not ended" in pending.spared[0].reason
+    assert pending.empty and "has not ended" in pending.skipped[0].reason
     asked = {"handoff_enabled": True, "handoff_catalog": "cold"}
     waiting = made(standing(900 * HOUR, snapshots=[7, 8]), handed_off={8}, **asked)
-    assert waiting.empty and "snapshot 7 is not in the colder tier" in waiting.spared[0].reason
+    assert waiting.empty and "snapshot 7 is not in the colder tier" in waiting.skipped[0].reason
     assert not made(standing(900 * HOUR, snapshots=[7, 8]), handed_off={7, 8}, **asked).empty
 
 
 def test_what_is_settled_is_not_looked_at() -> None:
     found = made(standing(erased=5, missing=1, kept=2, restored=4))
-    assert found.empty and not found.spared and found.reason == "no file is doomed"
+    assert found.empty and not found.skipped and found.reason == "no file is in the trash"
 
 
 def test_files_a_dead_run_left_marked_are_due_again() -> None:
-    assert erased(made(standing(doomed=2, erasing=1))) == 3
+    assert erased(made(standing(trashed=2, erasing=1))) == 3
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_a_pin_on_a_snapshot_that_is_gone(snapshots: list[int] | None, pinned: i
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 5), st.booleans()), max_size=8))
-def test_planned_and_spared_together_are_everything_doomed(rows: list[tuple[int, int, bool]]) -> None:
+def test_planned_and_skipped_together_are_everything_trashed(rows: list[tuple[int, int, bool]]) -> None:
     standings = [
-        standing(age * HOUR, doomed=files, state=VerdictState.ACTIVE if active else VerdictState.PENDING)
+        standing(age * HOUR, trashed=files, state=VerdictState.ACTIVE if active else VerdictState.PENDING)
         for age, files, active in rows
     ]
     found = made(*standings)
-    assert erased(found) + sum(each.count for each in found.spared) == sum(files for _, files, _ in rows)
+    assert erased(found) + sum(each.count for each in found.skipped) == sum(files for _, files, _ in rows)
     assert erased(found) == sum(files for age, files, active in rows if active and age >= 24)
 
 
