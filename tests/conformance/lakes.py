@@ -124,7 +124,7 @@ class Lake(ABC):
     def contents(self) -> dict[str, bytes]:
         return {each: (self.folder / each).read_bytes() for each in files_below(self.folder)}
 
-    def trashed(self) -> set[str]:
+    def trash(self) -> set[str]:
         """Marked and not yet gone, by path below the table's folder."""
         folder = f"{normal(str(self.folder))}/"
         return {

@@ -16,7 +16,7 @@ from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import FileState
 from lakewarden.state.trash_restore import take_back
 from tests.services.test_state import to_revision
-from tests.services.test_trashed_state import ME, start
+from tests.services.test_trash_state import ME, start
 
 pytestmark = pytest.mark.services
 

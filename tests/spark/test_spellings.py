@@ -57,7 +57,7 @@ def move(lab: Lab, table: str, place: Path | str) -> None:
 
 def trashed(lab: Lab, table: str) -> set[str]:
     with later(days=10):
-        return {normal(each.path) for each in lab.lw.plan("sweep", table, any_of(lab)).trashed}
+        return {normal(each.path) for each in lab.lw.plan("sweep", table, any_of(lab)).trash}
 
 
 def refused(lab: Lab, job: str, table: str, *words: str) -> None:

@@ -85,7 +85,7 @@ class Lab:
         found = [path for path in self.warehouse.rglob("*") if path.is_file() and not path.match(WITNESS)]
         return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
 
-    def trashed(self, table: str) -> set[str]:
+    def trash(self, table: str) -> set[str]:
         """Every file that is marked and not yet gone, in normal form."""
         return {normal(each.path) for each in self.lw.trash(table, limit=1_000_000).files}
 

@@ -159,7 +159,7 @@ class PaimonLab:
         """Where it lies, as its metadata spells that."""
         return str(self.folder(table))
 
-    def trashed(self, table: str) -> set[str]:
+    def trash(self, table: str) -> set[str]:
         """Marked and not yet gone, by path below the table's folder."""
         folder = f"{normal(self.place(table))}/"
         found = self.lw.trash(table, limit=1_000_000).files

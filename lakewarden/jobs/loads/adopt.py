@@ -31,7 +31,7 @@ from lakewarden.model.run import Owner, Run, RunState, Trigger
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Policy
-from lakewarden.rewrite.read.bounds import BoundsTask, check_bounds
+from lakewarden.rewrite.read.bounds import BoundsTask, check_bounds, of_unknown_writers
 from lakewarden.spark.tasks import fan_out, parallelism
 from lakewarden.state.database import State
 from lakewarden.state.runs import Journal, current_owner, new_run_id
@@ -119,9 +119,14 @@ class Adopting:
         self, view: TableView, paths: Sequence[str], io: Mapping[str, str], run_id: str
     ) -> None:
         """Footers become the table's bounds, and tell the partition. Files of unknown writers are decoded for that."""
-        share = max(1, -(-len(paths) // parallelism(self.spark())))
-        tasks = [BoundsTask(tuple(paths[at : at + share]), dict(io)) for at in range(0, len(paths), share)]
-        what = f"lakewarden {view.ref}: statistics of {len(paths)} files"
+        unknown = of_unknown_writers(paths, io)
+        if not unknown:
+            return
+        share = -(-len(unknown) // parallelism(self.spark()))
+        tasks = [
+            BoundsTask(tuple(unknown[at : at + share]), dict(io)) for at in range(0, len(unknown), share)
+        ]
+        what = f"lakewarden {view.ref}: statistics of {len(unknown)} files"
         wrong = [each for part in fan_out(self.spark(), check_bounds, tasks, run_id, what) for each in part]
         if wrong:
             raise not_adopted(view.ref, *wrong[0], len(wrong) - 1)
