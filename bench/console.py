@@ -42,7 +42,7 @@ from lakewarden.model.run import Job
 from lakewarden.policy.keys import KEYS
 from lakewarden.state import schema
 from lakewarden.state.health import Numbers
-from lakewarden.state.table_details_rows import hold_rows, input_rows
+from lakewarden.state.table_details import hold_rows, input_rows
 
 GOAL_MS = 200
 # They read a table itself.

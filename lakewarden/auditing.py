@@ -176,7 +176,7 @@ class Auditing:
         """Commits without the lineage the table's policy asks for, and how many were turned away for want of it."""
         from lakewarden.lineage.audit import Gaps, gaps
         from lakewarden.lineage.hook import asked_by, requirements
-        from lakewarden.state.rejections import Rejections
+        from lakewarden.state.audit_log import Rejections
 
         past = self._past(table, history_only)
         policy = self._resolve(past.ref, past.properties, None)

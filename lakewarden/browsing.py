@@ -15,10 +15,9 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.lineage.audit import Downstream
     from lakewarden.lineage.history import Entry, Wanted
     from lakewarden.state.database import State
-    from lakewarden.state.heartbeats import Heartbeat
-    from lakewarden.state.run_search import RunSearch
-    from lakewarden.state.staged_loads import Load
-    from lakewarden.state.table_details_rows import PaintedInput
+    from lakewarden.state.holds import Heartbeat, Load
+    from lakewarden.state.run_queries import RunSearch
+    from lakewarden.state.table_details import PaintedInput
     from lakewarden.state.tables import SeenTables
     from lakewarden.state.trash import TrashedFiles
     from lakewarden.state.trash_batches import TrashedFile
@@ -62,7 +61,7 @@ class Browsing:
 
     def cold_of(self, table: str) -> str:
         """The table whose colder tier this one is, as hand-off recorded it; empty for a table of its own."""
-        from lakewarden.state.cold_tables import ColdTables
+        from lakewarden.state.cold import ColdTables
 
         seen = self._seen.get(TableRef.parse(table))
         return ColdTables(self.state).source(seen.properties, seen.uuid) if seen else ""
@@ -71,7 +70,7 @@ class Browsing:
 
     @property
     def _search(self) -> RunSearch:
-        from lakewarden.state.run_search import RunSearch
+        from lakewarden.state.run_queries import RunSearch
 
         return RunSearch(self.state)
 
@@ -86,7 +85,7 @@ class Browsing:
         offset: int = 0,
     ) -> tuple[Run, ...]:
         """Runs of tables whose name holds (`exact`: is) the text, of this job, in this state; newest first, without plans."""
-        from lakewarden.state.run_search import Sought
+        from lakewarden.state.run_queries import Sought
 
         return self._search.find(Sought(table, job, state, exact), limit, offset)
 
@@ -116,26 +115,26 @@ class Browsing:
 
     def painted_holds(self) -> tuple[tuple[str, Mapping[str, Any]], ...]:
         """What keeps something in any table, as portraits have it: table, and a stored `HoldLine`."""
-        from lakewarden.state.table_details_rows import Painted
+        from lakewarden.state.table_details import Painted
 
         return Painted(self.state).holds()
 
     def inputs_naming(self, text: str) -> tuple[PaintedInput, ...]:
         """Live commits of any table that name the text as what they were made from."""
-        from lakewarden.state.table_details_rows import Painted
+        from lakewarden.state.table_details import Painted
 
         return Painted(self.state).inputs_naming(text)
 
     def writers(self) -> tuple[Heartbeat, ...]:
         """Writers of every table that were heard of and have not fallen silent."""
-        from lakewarden.state.heartbeats import Heartbeats
+        from lakewarden.state.holds import Heartbeats
 
         now = clock.now()
         return tuple(each for each in Heartbeats(self.state).list() if each.live(now))
 
     def loads(self) -> tuple[Load, ...]:
         """Staged loads of every table whose files are held now."""
-        from lakewarden.state.staged_loads import Loads
+        from lakewarden.state.holds import Loads
 
         return Loads(self.state).live(clock.now())
 
@@ -149,7 +148,7 @@ class Browsing:
         """
         from lakewarden.lineage.audit import Node, downstream
         from lakewarden.lineage.history import Wanted
-        from lakewarden.state.table_details_rows import Painted
+        from lakewarden.state.table_details import Painted
 
         unread: dict[str, str] = {}
         ref = TableRef.parse(table)
@@ -179,7 +178,7 @@ class Browsing:
 
     def _start(self, table: str, snapshot_id: int) -> list[PaintedInput]:
         """The snapshot itself, where its table's portrait has it: it need not say what it was made from."""
-        from lakewarden.state.table_details_rows import PaintedInput
+        from lakewarden.state.table_details import PaintedInput
 
         lines = self.portraits([table]).get(table, {}).get("snapshots", ())
         return [

@@ -25,10 +25,8 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.lake import Lake
     from lakewarden.policy.resolve import Policy
     from lakewarden.state.database import State
-    from lakewarden.state.heartbeats import Heartbeat
-    from lakewarden.state.pins import Pin
+    from lakewarden.state.holds import Heartbeat, Load, Pin
     from lakewarden.state.runs import Journal
-    from lakewarden.state.staged_loads import Load
     from lakewarden.state.tables import SeenTables
     from lakewarden.tables.interface import TableFormat
 
@@ -185,7 +183,7 @@ class Holding:
         With prefixes everything whose path begins with one is left alone; without, everything since the writer started.
         """
         from lakewarden.jobs.loads.begin import absolute
-        from lakewarden.state.heartbeats import Heartbeats
+        from lakewarden.state.holds import Heartbeats
 
         length = duration(ttl, "ttl")
         if length is None:
@@ -197,13 +195,13 @@ class Holding:
 
     def stop_heartbeat(self, table: str | TableRef, writer: str) -> bool:
         """The writer is done, and holds nothing any more. False when it was not known."""
-        from lakewarden.state.heartbeats import Heartbeats
+        from lakewarden.state.holds import Heartbeats
 
         return Heartbeats(self.state).stop(str(_ref(table)), writer)
 
     def heartbeats(self, table: str | TableRef) -> tuple[Heartbeat, ...]:
         """Every writer that was heard of; also those that fell silent."""
-        from lakewarden.state.heartbeats import Heartbeats
+        from lakewarden.state.holds import Heartbeats
 
         return Heartbeats(self.state).list(str(_ref(table)))
 

@@ -107,7 +107,7 @@ class Tiering:
         from lakewarden.jobs.cold.table import lying
         from lakewarden.jobs.expire.plan import plan, snapshots_to_drop
         from lakewarden.model.location import is_local
-        from lakewarden.state.cold_files import ColdFile, ColdFiles
+        from lakewarden.state.cold import ColdFile, ColdFiles
 
         (live, cold), now, prices = self._both(table), clock.now(), self.config.prices
         policy = self._resolve(live.ref, live.properties, None)
@@ -162,7 +162,7 @@ class Tiering:
         tag: str | None,
     ) -> Whereabouts:
         from lakewarden.jobs.cold.locate import Asked, where
-        from lakewarden.state.cold_snapshots import ColdSnapshots
+        from lakewarden.state.cold import ColdSnapshots
 
         asked = Asked(snapshot_id, moment(as_of, "as-of"), tag)
         known = [each.snapshot for each in self._past(live.ref, False).entries()]
@@ -177,7 +177,7 @@ class Tiering:
         """
         from lakewarden.jobs.cold.locate import COLD
         from lakewarden.jobs.cold.recall import Shelf, shelf
-        from lakewarden.state.cold_files import ColdFiles
+        from lakewarden.state.cold import ColdFiles
         from lakewarden.storage.archive import Archive
 
         if cold is None or found.tier != COLD or found.snapshot_id is None:

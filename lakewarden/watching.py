@@ -136,7 +136,7 @@ class Watching:
     def what_if(self, table: str | TableRef, values: Mapping[str, object], days: int = 30) -> WhatIf:
         """What these policy values would have changed in the last days, beside the policy in force. Changes nothing, needs no Spark."""
         from lakewarden.health.what_if import commits_of, replay
-        from lakewarden.state.archive import Archive
+        from lakewarden.state.history import Archive
 
         ref = self._named(table)
         found = self.health_of(ref)

@@ -22,8 +22,7 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.state.database import State
     from lakewarden.state.leases import Lease
     from lakewarden.state.requests import Request
-    from lakewarden.state.run_progress import Cancel, Moment
-    from lakewarden.state.runs import Journal
+    from lakewarden.state.runs import Cancel, Journal, Moment
     from lakewarden.state.schedule import Standing, Suspension
 
 # Each needs that the one before it has ended well, where the schedule says so.
@@ -327,13 +326,13 @@ class Working:
 
     def progress_of(self, run_id: str) -> Moment | None:
         """How far a run is; None where it has not said so."""
-        from lakewarden.state.run_progress import RunProgress
+        from lakewarden.state.runs import RunProgress
 
         return RunProgress(self.state).get(run_id)
 
     def cancel(self, run_id: str, operator: str) -> Run:
         """Ask whoever drives the run to stop it cleanly; it ends as `interrupted` within seconds."""
-        from lakewarden.state.run_progress import RunProgress
+        from lakewarden.state.runs import RunProgress
 
         run, _ = self.run_by_id(run_id)
         if run.ended_at is not None:
@@ -345,7 +344,7 @@ class Working:
 
     def cancelled(self, run_id: str) -> Cancel | None:
         """Who asked the run to stop, and when; None where nobody did."""
-        from lakewarden.state.run_progress import RunProgress
+        from lakewarden.state.runs import RunProgress
 
         return RunProgress(self.state).cancelled(run_id)
 

@@ -294,7 +294,7 @@ def over_http() -> Iterator[dict[str, Any]]:
     from lakewarden.state.health import Numbers, TableHealth, Warned
     from lakewarden.state.leases import Lease
     from lakewarden.state.requests import Request, RequestState
-    from lakewarden.state.run_progress import Moment
+    from lakewarden.state.runs import Moment
     from lakewarden.state.schedule import Standing, Suspension
 
     yield ConsoleReport(Listening("a", True).to_dict()).to_dict()
@@ -325,9 +325,7 @@ def holding() -> Iterator[dict[str, Any]]:
         PinsReport,
         TagReport,
     )
-    from lakewarden.state.heartbeats import Heartbeat
-    from lakewarden.state.pins import Pin
-    from lakewarden.state.staged_loads import Load, LoadState
+    from lakewarden.state.holds import Heartbeat, Load, LoadState, Pin
 
     pin = Pin("p", str(TABLE), "u", 2, "h", "", MOMENT)
     yield HoldsReport(str(TABLE), (Hold(HoldKind.PIN, "p", "h"),), MOMENT).to_dict()

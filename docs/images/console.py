@@ -30,7 +30,7 @@ from lakewarden.model.run import RunState
 from lakewarden.state.health import HealthRecords
 from lakewarden.state.leases import Leases
 from lakewarden.state.process import current_owner
-from lakewarden.state.run_progress import Moment, RunProgress
+from lakewarden.state.runs import Moment, RunProgress
 from lakewarden.state.schedule import PASS, SEEN, Standing, Standings
 
 HERE = Path(__file__).parent

@@ -20,7 +20,7 @@ from lakewarden.state.audit_log import OperatorAction, OperatorActions
 
 if TYPE_CHECKING:
     from lakewarden.policy.resolve import Policy
-    from lakewarden.state.pins import Pin
+    from lakewarden.state.holds import Pin
     from lakewarden.state.requests import Request
     from lakewarden.state.schedule import Suspension
     from lakewarden.state.trash_batches import Restored

@@ -18,9 +18,7 @@ from lakewarden.model.location import normal
 from lakewarden.model.table import Ref, Snapshot, TableView
 from lakewarden.state.database import State
 from lakewarden.state.generation import Generations
-from lakewarden.state.heartbeats import Heartbeat, Heartbeats
-from lakewarden.state.pins import Pin, Pins
-from lakewarden.state.staged_loads import Load, Loads
+from lakewarden.state.holds import Heartbeat, Heartbeats, Load, Loads, Pin, Pins
 
 # A store's clock and a writer's may differ: a file that seems this much older than its writer may still be its.
 CLOCKS_DIFFER = timedelta(hours=1)

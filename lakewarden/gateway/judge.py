@@ -14,8 +14,8 @@ from lakewarden.gateway.commit_request import REF_AGE, Change, RefChange
 from lakewarden.lineage.validate import Requirements, validate_all
 from lakewarden.model.table import Snapshot, cold_source
 from lakewarden.policy.resolve import PROPERTY_PREFIX
-from lakewarden.state.expiries import Going
-from lakewarden.state.pins import MIRROR, Pin
+from lakewarden.state.holds import MIRROR, Pin
+from lakewarden.state.run_queries import Going
 
 _SHOWN = 5
 MAIN = "main"

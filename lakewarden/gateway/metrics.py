@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 
 from lakewarden import clock
 from lakewarden.gateway.judge import Rule
+from lakewarden.state.audit_log import Rejections
 from lakewarden.state.database import State
-from lakewarden.state.rejections import Rejections
 
 log = logging.getLogger(__name__)
 

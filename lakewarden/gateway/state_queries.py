@@ -17,11 +17,11 @@ from lakewarden.gateway.judge import Now
 from lakewarden.gateway.upstream import TableNow
 from lakewarden.model.table import cold_properties
 from lakewarden.model.table_name import TableRef
-from lakewarden.state.cold_tables import ColdTables
+from lakewarden.state.cold import ColdTables
 from lakewarden.state.database import State
-from lakewarden.state.expiries import expiring_now
-from lakewarden.state.pins import Pins
+from lakewarden.state.holds import Pins
 from lakewarden.state.policies import Policies
+from lakewarden.state.run_queries import expiring_now
 from lakewarden.state.runs import Journal
 
 _THREADS = 8

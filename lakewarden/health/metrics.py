@@ -17,11 +17,11 @@ from lakewarden import clock
 from lakewarden.config.schema import Config
 from lakewarden.health.expected_jobs import Duties
 from lakewarden.health.totals import BUCKETS, Totals
+from lakewarden.state.audit_log import Rejections
 from lakewarden.state.database import State
 from lakewarden.state.fleet import Fleet
 from lakewarden.state.health import HealthRecords, TableHealth
 from lakewarden.state.leases import Lease, Leases
-from lakewarden.state.rejections import Rejections
 from lakewarden.version import build
 
 # Nobody says of a table that no worker looks after whether it is still there: it is told for so long after its last run.

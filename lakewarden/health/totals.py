@@ -17,7 +17,7 @@ from typing import Any
 from lakewarden.model.run import Job, RunState
 from lakewarden.state.database import State
 from lakewarden.state.fleet import Fleet
-from lakewarden.state.run_totals import RunSum, RunTotals
+from lakewarden.state.run_queries import RunSum, RunTotals
 
 BUCKETS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
 _PAGE = 5_000

@@ -16,8 +16,8 @@ from lakewarden.health.table_details import Portrait
 from lakewarden.lineage.summary import told_number
 from lakewarden.policy.resolve import Policy
 from lakewarden.policy.values import show
-from lakewarden.state.archive import Archived
 from lakewarden.state.health import Numbers, Point
+from lakewarden.state.history import Archived
 
 _PASS = timedelta(hours=1)
 _POINTS = 90

@@ -12,8 +12,7 @@ from lakewarden.errors import Unreachable
 from lakewarden.jobs.cancel import Stop
 from lakewarden.model.progress import Progress
 from lakewarden.model.run import Owner
-from lakewarden.state.run_progress import Moment, RunProgress
-from lakewarden.state.runs import Journal
+from lakewarden.state.runs import Journal, Moment, RunProgress
 
 log = logging.getLogger(__name__)
 

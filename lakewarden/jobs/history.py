@@ -29,9 +29,8 @@ from lakewarden.model.run import Job, Run, RunState
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.rewrite.read.store import MissingSource, Store
-from lakewarden.state.archive import Archive
 from lakewarden.state.database import State
-from lakewarden.state.history import FoldLost, HistoryIndex
+from lakewarden.state.history import Archive, FoldLost, HistoryIndex
 
 log = logging.getLogger(__name__)
 

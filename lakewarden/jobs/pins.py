@@ -25,10 +25,10 @@ from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.duration import duration
 from lakewarden.state.database import State
-from lakewarden.state.expiries import taking
+from lakewarden.state.holds import MIRROR, Pin, Pins
 from lakewarden.state.locks import Locks, removal
-from lakewarden.state.pins import MIRROR, Pin, Pins
 from lakewarden.state.process import current_owner
+from lakewarden.state.run_queries import taking
 from lakewarden.state.runs import Journal
 from lakewarden.state.tables import SeenTables
 

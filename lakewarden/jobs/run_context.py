@@ -17,7 +17,7 @@ from lakewarden.model.run import Owner, RunState, Trigger
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.spark.task_slots import Lanes
-from lakewarden.state import expiries
+from lakewarden.state import run_queries
 from lakewarden.state.runs import Journal
 from lakewarden.tables.interface import TableFormat
 
@@ -39,8 +39,8 @@ class DeletingStep(StrEnum):
     """The journaled moments of jobs that mark and delete. Each may be the last thing a process did."""
 
     TRASHING = "trashing"  # a verdict with its files is in the state database; it counts for nothing yet
-    EXPIRING = expiries.EXPIRING  # snapshots may be gone from the metadata from here on
-    TRASHED = expiries.TRASHED  # the verdict is in force: the grace has begun
+    EXPIRING = run_queries.EXPIRING  # snapshots may be gone from the metadata from here on
+    TRASHED = run_queries.TRASHED  # the verdict is in force: the grace has begun
     HANDING = "handing"  # copies of files may exist in the colder tier from here on
     HANDED = "handed"  # the cold table has the snapshots
     ERASING = "erasing"  # files of a batch may be gone from here on

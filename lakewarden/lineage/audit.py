@@ -23,7 +23,7 @@ from typing import Any
 from lakewarden.lineage.history import Entry
 from lakewarden.lineage.validate import Requirements, Violation, validate
 from lakewarden.model.table_name import printed
-from lakewarden.state.rejections import Rejected
+from lakewarden.state.audit_log import Rejected
 
 INPUTS = "input.snapshot_ids"
 MANIFESTS = "manifests"

@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 
 from lakewarden.errors import LakewardenError
 from lakewarden.model.table import Snapshot
-from lakewarden.state.archive import Archived
-from lakewarden.state.history import Detail, Range
+from lakewarden.state.history import Archived, Detail, Range
 
 _MOMENT = pa.timestamp("us", "UTC")
 _SCHEMA = pa.schema(

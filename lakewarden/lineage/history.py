@@ -16,9 +16,8 @@ from typing import Any
 from lakewarden.errors import LakewardenError
 from lakewarden.lineage import detail as details
 from lakewarden.model.table import Snapshot, TableView
-from lakewarden.state.archive import Archive, Archived
 from lakewarden.state.database import State
-from lakewarden.state.history import Detail, FoldLost, HistoryIndex, Range
+from lakewarden.state.history import Archive, Archived, Detail, FoldLost, HistoryIndex, Range
 
 # How often a detail may be replaced by a newer one while it is being read.
 _ATTEMPTS = 5

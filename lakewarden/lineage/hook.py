@@ -16,8 +16,8 @@ from lakewarden import clock
 from lakewarden.errors import LineageRejected, Unreachable
 from lakewarden.lineage.validate import Requirements, Violation, validate_all
 from lakewarden.policy.resolve import Policy
+from lakewarden.state.audit_log import Rejections
 from lakewarden.state.database import State
-from lakewarden.state.rejections import Rejections
 
 log = logging.getLogger(__name__)
 

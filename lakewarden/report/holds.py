@@ -13,9 +13,7 @@ from lakewarden.formatting import age, counted, moment, size, some
 from lakewarden.model.hold import Hold
 from lakewarden.model.table import Ref
 from lakewarden.report import look
-from lakewarden.state.heartbeats import Heartbeat
-from lakewarden.state.pins import Pin
-from lakewarden.state.staged_loads import Load, LoadState
+from lakewarden.state.holds import Heartbeat, Load, LoadState, Pin
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

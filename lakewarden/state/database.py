@@ -45,8 +45,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from lakewarden import clock
 from lakewarden.errors import ConfigError, NotSetUp, StateTooNew, Unreachable
 from lakewarden.redact import redact_url
-from lakewarden.state.schema import HEAD, REVISIONS, VERSION_TABLE
-from lakewarden.state.types import UtcTime
+from lakewarden.state.schema import HEAD, REVISIONS, VERSION_TABLE, UtcTime
 
 # How long a writer waits for another one's transaction; ours take milliseconds.
 BUSY_SECONDS = 30

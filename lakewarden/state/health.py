@@ -11,11 +11,10 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
-from lakewarden.state.batches import take_out
 from lakewarden.state.database import State
+from lakewarden.state.rows import take_out, upsert
 from lakewarden.state.schema import health_history, table_health, warnings
-from lakewarden.state.table_details_rows import paint, wipe
-from lakewarden.state.upsert import upsert
+from lakewarden.state.table_details import paint, wipe
 
 _AT_ONCE = 500
 _A_DAY = timedelta(days=1)
@@ -194,7 +193,7 @@ class HealthRecords:
     def thin(self, tiers: Sequence[tuple[datetime, timedelta]], most: int = 50_000) -> int:
         """Before each moment, the last point of each step stays; how many went. At most so many at once: the next call goes on.
 
-        What goes is chosen table by table, in reads that keep nobody waiting: see `slices`. With 1,000 tables of 592 points
+        What goes is chosen table by table, in reads that keep nobody waiting: see `rows.py`. With 1,000 tables of 592 points
         one transaction for all of it took 9 s and 340 MB, and the leader's renewal waited as long; this way it takes 1 MB,
         and a renewal waits a few tenths of a second on a machine that is busy with other things.
         """

@@ -10,8 +10,8 @@ from sqlalchemy import delete, select
 
 from lakewarden.state.database import State
 from lakewarden.state.generation import protecting
+from lakewarden.state.rows import upsert
 from lakewarden.state.schema import table_policies
-from lakewarden.state.upsert import upsert
 
 
 class Policies:

@@ -1,9 +1,13 @@
-"""The journal: every run and its steps. What is written here before acting is how the next process knows where to pick up."""
+"""The journal: every run and its steps, how far an open run is, and requests to cancel it.
+
+A step is written before it is acted on, so that the next process knows where to continue.
+"""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -15,7 +19,8 @@ from lakewarden.model.run import Job, Owner, Run, RunState, Step, Trigger
 from lakewarden.state.database import State, now_of
 from lakewarden.state.leases import WORKER, newest_term
 from lakewarden.state.process import BEAT_TTL, current_owner, is_gone
-from lakewarden.state.schema import leases, run_steps, runs
+from lakewarden.state.rows import upsert
+from lakewarden.state.schema import leases, run_cancels, run_progress, run_steps, runs
 
 __all__ = ["BEAT_TTL", "Journal", "current_owner", "is_gone", "new_run_id"]
 
@@ -370,3 +375,57 @@ def read_run(row: Row[Any], *, brief: bool = False) -> Run:
         policy={} if brief else row.policy,
         lease_term=row.lease_term,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Where a run was at that time. `total_bytes` 0: how much there is, is not known."""
+
+    what: str
+    done_bytes: int
+    total_bytes: int
+    note: str
+    at: datetime
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "what": self.what,
+            "done_bytes": self.done_bytes,
+            "total_bytes": self.total_bytes,
+            "note": self.note,
+            "at": self.at.isoformat(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    run_id: str
+    by: str
+    at: datetime
+
+
+class RunProgress:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def put(self, run_id: str, moment: Moment) -> None:
+        row = {"run_id": run_id, **{name: getattr(moment, name) for name in Moment.__slots__}}
+        with self._state.write() as connection:
+            upsert(connection, run_progress, row, ["run_id"])
+
+    def get(self, run_id: str) -> Moment | None:
+        with self._state.read() as connection:
+            row = connection.execute(
+                select(run_progress).where(run_progress.c.run_id == run_id)
+            ).one_or_none()
+        return Moment(row.what, row.done_bytes, row.total_bytes, row.note, row.at) if row else None
+
+    def cancel(self, run_id: str, by: str, now: datetime) -> None:
+        """Whoever drives the run stops it cleanly within seconds. One that is over does not change."""
+        with self._state.write() as connection:
+            upsert(connection, run_cancels, {"run_id": run_id, "by": by, "at": now}, ["run_id"])
+
+    def cancelled(self, run_id: str) -> Cancel | None:
+        with self._state.read() as connection:
+            row = connection.execute(select(run_cancels).where(run_cancels.c.run_id == run_id)).one_or_none()
+        return Cancel(row.run_id, row.by, row.at) if row else None

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, delete, select
 
 from lakewarden.state.database import State, now_of
 from lakewarden.state.leases import newest_term
+from lakewarden.state.rows import upsert
 from lakewarden.state.schema import standings, suspensions, table_health
-from lakewarden.state.upsert import upsert
 
 PASS = "pass"
 SEEN = "seen"  # not of work: `began_at` is when a worker first saw the table

@@ -1,14 +1,20 @@
-"""Portraits of several tables at once: what the health collector painted, see `health/table_details.py`."""
+"""Table details in the state database: the whole of several tables, and narrow rows of all of them.
+
+The details of one table are tens of kilobytes, and a lake has thousands of tables. The list of holds and the graph of tables
+cannot read them all, so what these need stands in rows of their own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Connection, Select, delete, select
 
 from lakewarden.state.database import State
-from lakewarden.state.schema import table_health
+from lakewarden.state.schema import painted_holds, painted_inputs, table_health
 
 # Databases take so many values in one question.
 _AT_ONCE = 500
@@ -37,3 +43,74 @@ class Portraits:
 def _slices(tables: Sequence[str]) -> Iterator[Sequence[str]]:
     for start in range(0, len(tables), _AT_ONCE):
         yield tables[start : start + _AT_ONCE]
+
+
+@dataclass(frozen=True, slots=True)
+class PaintedInput:
+    """A live commit that says what it was made from: `inputs` is its `input.snapshot_ids`, as far as the portrait has it."""
+
+    table: str
+    snapshot_id: int
+    at: datetime
+    operation: str
+    inputs: str
+
+
+class Painted:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def holds(self) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+        """Every hold of every portrait with its table: a `HoldLine`, as it is stored."""
+        wanted = select(painted_holds.c.table_name, painted_holds.c.line)
+        with self._state.read() as connection:
+            rows = connection.execute(wanted.order_by(painted_holds.c.table_name, painted_holds.c.place))
+            return tuple((row.table_name, row.line) for row in rows)
+
+    def inputs(self) -> tuple[PaintedInput, ...]:
+        """Of every table."""
+        return self._inputs(select(painted_inputs))
+
+    def inputs_naming(self, text: str) -> tuple[PaintedInput, ...]:
+        """Those in whose inputs the text occurs, such as the name of a table."""
+        return self._inputs(
+            select(painted_inputs).where(painted_inputs.c.inputs.contains(text, autoescape=True))
+        )
+
+    def _inputs(self, wanted: Select[Any]) -> tuple[PaintedInput, ...]:
+        with self._state.read() as connection:
+            return tuple(PaintedInput(*row) for row in connection.execute(wanted))
+
+
+def paint(connection: Connection, table: str, portrait: Mapping[str, Any]) -> None:
+    """The rows of this portrait, instead of those of the one before."""
+    wipe(connection, [table])
+    for kind, rows in (
+        (painted_holds, list(hold_rows(table, portrait))),
+        (painted_inputs, list(input_rows(table, portrait))),
+    ):
+        if rows:
+            connection.execute(kind.insert(), rows)
+
+
+def wipe(connection: Connection, tables: Sequence[str]) -> None:
+    for kind in (painted_holds, painted_inputs):
+        connection.execute(delete(kind).where(kind.c.table_name.in_(tables)))
+
+
+def hold_rows(table: str, portrait: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for place, line in enumerate(portrait.get("holds", ())):
+        yield {"table_name": table, "place": place, "line": line}
+
+
+def input_rows(table: str, portrait: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A snapshot once: ids repeat only where a portrait was painted in the middle of a commit."""
+    told = {line["id"]: line for line in portrait.get("snapshots", ()) if line.get("inputs")}
+    for line in told.values():
+        yield {
+            "table_name": table,
+            "snapshot_id": line["id"],
+            "at": datetime.fromisoformat(line["at"]),
+            "operation": line["operation"],
+            "inputs": line["inputs"],
+        }

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, select
 from lakewarden.model.table import TableView, cold_properties
 from lakewarden.model.table_name import TableRef
 from lakewarden.state.database import State
+from lakewarden.state.rows import keep_first, upsert
 from lakewarden.state.schema import homes, seen_tables
-from lakewarden.state.upsert import keep_first, upsert
 
 # Rows that one statement inserts.
 _AT_ONCE = 500

@@ -35,6 +35,7 @@ from lakewarden.errors import Refused
 from lakewarden.model.run import Owner
 from lakewarden.state.database import State
 from lakewarden.state.generation import protecting
+from lakewarden.state.rows import upsert
 from lakewarden.state.runs import fence
 from lakewarden.state.schema import trashed, verdicts
 from lakewarden.state.trash_batches import (
@@ -49,8 +50,8 @@ from lakewarden.state.trash_batches import (
     Verdict,
     VerdictState,
 )
-from lakewarden.state.trash_overlap import leave_to_others
 from lakewarden.state.trash_rows import (
+    PAGE,
     among,
     as_arrow,
     as_file,
@@ -58,14 +59,14 @@ from lakewarden.state.trash_rows import (
     as_verdict,
     in_states,
     insert_trashed,
+    leave_to_others,
     pages,
 )
-from lakewarden.state.upsert import upsert
 
 if TYPE_CHECKING:  # commands that only list need no Arrow
     import pyarrow as pa
 
-PAGE = 50_000
+_AT_ONCE = 500
 
 
 class TrashedFiles:
@@ -476,3 +477,22 @@ def _files(table: str, table_uuid: str | None, states: Sequence[FileState]) -> S
         .join(verdicts)
         .where(trashed.c.verdict_id.in_(of_table), in_states(*states))
     )
+
+
+def take_back(state: State, table_uuid: str, paths: Sequence[str], note: str, now: datetime) -> list[str]:
+    """No verdict has these files any more, as they were spelled. Returned are those a run is deleting at this moment.
+
+    A row leaves `trash` by one conditional UPDATE, here as for who deletes: one of the two gets the file, the other sees it.
+    """
+    mine = select(verdicts.c.id).where(verdicts.c.table_uuid == table_uuid)
+    kept = {"state": FileState.KEPT.value, "note": note, "ended_at": now}
+    going: list[str] = []
+    with protecting(state) as connection:
+        for start in range(0, len(paths), _AT_ONCE):
+            these = (trashed.c.verdict_id.in_(mine), trashed.c.path.in_(paths[start : start + _AT_ONCE]))
+            connection.execute(
+                update(trashed).where(*these, trashed.c.state == FileState.TRASHED.value).values(kept)
+            )
+            erasing = select(trashed.c.path).where(*these, trashed.c.state == FileState.ERASING.value)
+            going += [row.path for row in connection.execute(erasing)]
+    return going

@@ -1,4 +1,7 @@
-"""Rows of trashed files in bulk: hundreds of thousands at a time, on both databases, in a statement or a few."""
+"""Rows of trashed files in bulk: insert, select, take over from earlier batches, look up by path.
+
+Hundreds of thousands of rows at a time, on both databases, in a statement or a few.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,23 @@ from sqlalchemy import (
     literal,
     or_,
     select,
+    text,
+    update,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from lakewarden.state.schema import trashed
-from lakewarden.state.trash_batches import FileState, Tally, TrashedFile, Verdict, VerdictState
+from lakewarden.state.database import State
+from lakewarden.state.schema import trashed, verdicts
+from lakewarden.state.trash_batches import RECEIPTS, FileState, Tally, TrashedFile, Verdict, VerdictState
 
 if TYPE_CHECKING:  # commands that only list need no Arrow
     import pyarrow as pa
 
+PAGE = 50_000
 _CHUNK = 20_000
 _COLUMNS = "verdict_id, path, kind, size, stamp, state, note"
+_GOING = "a run is deleting it under an earlier verdict"
+_GONE = "it is gone, with a receipt under another verdict"
 
 
 def in_states(*states: FileState) -> ColumnElement[bool]:
@@ -162,3 +171,109 @@ def as_arrow(rows: Sequence[Row[Any]], verdict: Verdict) -> pa.Table:
             "trashed_at": pa.array([verdict.trashed_at] * len(rows), pa.timestamp("us", "UTC")),
         }
     )
+
+
+def leave_to_others(connection: Connection, verdict: Verdict) -> None:
+    """Before it comes into force: what earlier ones still have becomes its own; what they are deleting, have deleted, or what
+    someone restored, does not."""
+    _one_at_a_time(connection, verdict.table_uuid)
+    _take_from_earlier(connection, verdict)
+    _leave_restored(connection, verdict)
+
+
+def _one_at_a_time(connection: Connection, table_uuid: str) -> None:
+    """Two verdicts that come into force together must see each other. SQLite has one writer at any time anyway."""
+    if connection.dialect.name == "postgresql":
+        lock = text("SELECT pg_advisory_xact_lock(hashtext('lakewarden verdict ' || :uuid))")
+        connection.execute(lock, {"uuid": table_uuid})
+
+
+def _take_from_earlier(connection: Connection, verdict: Verdict) -> None:
+    others = select(verdicts.c.id).where(
+        verdicts.c.table_uuid == verdict.table_uuid, verdicts.c.state == VerdictState.ACTIVE.value
+    )
+    columns = select(trashed.c.id, trashed.c.path)
+    of_others = trashed.c.verdict_id.in_(others)
+    waiting = connection.execute(columns.where(of_others, in_states(FileState.TRASHED))).all()
+    going = connection.execute(columns.where(of_others, in_states(FileState.ERASING))).all()
+    # A verdict may be settled long after it was written down, when another has had the same files deleted.
+    since = (in_states(*RECEIPTS), trashed.c.ended_at > verdict.made_at)
+    gone = connection.execute(columns.where(of_others, *since)).all()
+    if not waiting and not going and not gone:
+        return
+    own = columns.where(trashed.c.verdict_id == verdict.id, in_states(FileState.TRASHED))
+    mine = connection.execute(own).all()
+    _keep(connection, _shared(waiting, mine), f"verdict {verdict.id} has it: it was needed until then")
+    _keep(connection, _shared(mine, going), _GOING)
+    _keep(connection, _shared(mine, gone), _GONE)
+
+
+def _leave_restored(connection: Connection, verdict: Verdict) -> None:
+    """What someone brought back stays for good, whichever verdict finds it next."""
+    columns = select(trashed.c.id, trashed.c.path)
+    others = select(verdicts.c.id).where(verdicts.c.table_uuid == verdict.table_uuid)
+    restored = connection.execute(
+        columns.where(trashed.c.verdict_id.in_(others), in_states(FileState.RESTORED))
+    ).all()
+    if restored:
+        own = columns.where(trashed.c.verdict_id == verdict.id, in_states(FileState.TRASHED))
+        _keep(connection, _shared(connection.execute(own).all(), restored), "someone restored it")
+
+
+def _shared(rows: Sequence[Any], others: Sequence[Any]) -> list[int]:
+    """Ids of those rows whose file is among the others', in whatever spelling."""
+    import numpy as np
+
+    from lakewarden.model.location import hashes
+
+    both = np.isin(hashes([row.path for row in rows]), hashes([row.path for row in others]))
+    return [row.id for row, shared in zip(rows, both, strict=True) if shared]
+
+
+def _keep(connection: Connection, ids: Sequence[int], note: str) -> None:
+    if ids:
+        kept = {"state": FileState.KEPT.value, "note": note}
+        connection.execute(update(trashed).where(among(connection, ids)).values(kept))
+
+
+def files_numbered(
+    state: State, table_uuid: str, numbers: Any, states: Sequence[FileState] = tuple(FileState)
+) -> Iterator[tuple[int, TrashedFile]]:
+    """Files whose path hashes (lakewarden/model/location.py) are among these sorted numbers, in the order they were marked.
+
+    Only under verdicts in force. Every row of the table is looked at, a page at a time: paths have several spellings.
+    """
+    import pyarrow as pa
+
+    from lakewarden.model.location import hashes
+
+    mine = select(verdicts.c.id).where(
+        verdicts.c.table_uuid == table_uuid, verdicts.c.state == VerdictState.ACTIVE.value
+    )
+    wanted = select(trashed.c.id, trashed.c.path).where(
+        trashed.c.verdict_id.in_(mine), trashed.c.state.in_([each.value for each in states])
+    )
+    for rows in pages(state.read, wanted, PAGE):
+        keys = hashes(pa.array([row.path for row in rows], pa.string()))
+        chosen = {rows[place].id: int(keys[place]) for place in _matching(numbers, keys).tolist()}
+        yield from ((chosen[row], file) for row, file in _files_of(state, list(chosen)))
+
+
+def _matching(numbers: Any, keys: Any) -> Any:
+    """Places of the keys that are among the sorted numbers."""
+    if not len(numbers):
+        return keys[:0]
+    found = numbers.searchsorted(keys).clip(max=len(numbers) - 1)
+    return (numbers[found] == keys).nonzero()[0]
+
+
+def _files_of(state: State, ids: Sequence[int]) -> Iterator[tuple[int, TrashedFile]]:
+    if not ids:
+        return
+    columns = [column.label(f"file_{column.name}") for column in trashed.columns]
+    with state.read() as connection:
+        wanted = (
+            select(*columns, verdicts).join(verdicts).where(among(connection, ids)).order_by(trashed.c.id)
+        )
+        found: Sequence[Any] = connection.execute(wanted).all()
+    yield from ((row.file_id, as_file(row)) for row in found)

@@ -18,7 +18,7 @@ from lakewarden.model.table_name import TableRef
 from lakewarden.policy.asked import jobs_by
 from lakewarden.policy.patterns import matches
 from lakewarden.policy.resolve import Layers, resolve
-from lakewarden.state.cold_tables import ColdTables
+from lakewarden.state.cold import ColdTables
 from lakewarden.state.database import State
 from lakewarden.state.policies import Policies
 from lakewarden.state.schedule import GONE, PASS, SEEN, Standing, Standings

@@ -7,7 +7,7 @@ import pytest
 from lakewarden.errors import LineageRejected
 from lakewarden.model.run import RunState
 from lakewarden.policy.keys import key
-from lakewarden.state.rejections import Rejections
+from lakewarden.state.audit_log import Rejections
 from tests.conformance.lakes import Lake
 from tests.conformance.test_rewriting import POLICY, REWRITES
 

@@ -23,11 +23,10 @@ from lakewarden import Lakewarden
 from lakewarden.deletion import permit
 from lakewarden.jobs.cold import copies
 from lakewarden.jobs.purge import execute as purging
-from lakewarden.state.cold_files import ColdFiles
-from lakewarden.state.cold_snapshots import ColdSnapshots
+from lakewarden.state.cold import ColdFiles, ColdSnapshots
 from lakewarden.state.history import HistoryIndex
+from lakewarden.state.holds import Loads
 from lakewarden.state.runs import Journal
-from lakewarden.state.staged_loads import Loads
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.storage import local
 from lakewarden.storage.archive import Archive

@@ -18,7 +18,7 @@ from sqlalchemy import update
 from lakewarden import clock
 from lakewarden.jobs.run_context import ColdStep, DeletingStep
 from lakewarden.model.run import RunState
-from lakewarden.state.cold_snapshots import ColdSnapshots
+from lakewarden.state.cold import ColdSnapshots
 from lakewarden.state.schema import cold_snapshots
 from lakewarden.state.trash_batches import FileState
 from tests.services.test_s3_cold import data

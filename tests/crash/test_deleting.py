@@ -28,7 +28,7 @@ from lakewarden.jobs.recovery import IN_FLIGHT
 from lakewarden.jobs.run_context import DeletingStep
 from lakewarden.model.location import normal
 from lakewarden.model.run import Job, Run, RunState
-from lakewarden.state.staged_loads import LoadState
+from lakewarden.state.holds import LoadState
 from lakewarden.state.trash_batches import FileState
 from tests.crash.deleting_child import PERMIT_SECONDS
 from tests.crash.test_handoff import DEATHS

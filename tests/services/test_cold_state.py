@@ -9,12 +9,10 @@ import pytest
 from sqlalchemy import text
 
 from lakewarden.state import database
-from lakewarden.state.cold_files import ColdFile, ColdFiles
-from lakewarden.state.cold_snapshots import ColdSnapshots
+from lakewarden.state.cold import ColdFile, ColdFiles, ColdSnapshots
 from lakewarden.state.database import State, migrate
-from lakewarden.state.trash import TrashedFiles
+from lakewarden.state.trash import TrashedFiles, take_back
 from lakewarden.state.trash_batches import FileState
-from lakewarden.state.trash_restore import take_back
 from tests.services.test_state import to_revision
 from tests.services.test_trash_state import ME, start
 

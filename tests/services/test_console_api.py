@@ -15,7 +15,7 @@ from lakewarden import clock
 from lakewarden.console.app import create_app
 from lakewarden.state import schema
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
-from lakewarden.state.run_progress import Moment, RunProgress
+from lakewarden.state.runs import Moment, RunProgress
 from tests.support.console import AT, OPERATE, READ, TABLE, Running, begin_run, console, end_run, see
 
 pytestmark = pytest.mark.services

@@ -15,10 +15,10 @@ from playwright.sync_api import Browser, Page, expect
 from lakewarden import Lakewarden, clock
 from lakewarden.health.table_details import DueLine, HoldLine, PartLine, Portrait, RefLine, SnapshotLine
 from lakewarden.model.run import Job, RunState, Trigger
-from lakewarden.state.cold_files import ColdFile, ColdFiles
+from lakewarden.state.cold import ColdFile, ColdFiles
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.process import current_owner
-from lakewarden.state.run_progress import Moment, RunProgress
+from lakewarden.state.runs import Moment, RunProgress
 from lakewarden.state.schedule import PASS, SEEN, Standing, Standings
 from lakewarden.state.schema import homes
 from lakewarden.state.trash import TrashedFiles

@@ -31,9 +31,9 @@ import bench.gateway
 from lakewarden import Lakewarden, clock
 from lakewarden.errors import Refused
 from lakewarden.model.run import RunState
+from lakewarden.state.audit_log import Rejections
 from lakewarden.state.locks import removal
 from lakewarden.state.policies import Policies
-from lakewarden.state.rejections import Rejections
 from lakewarden.state.schema import commit_locks
 from tests.support.gateway import LINEAGE, Running, gateway, wire
 from tests.support.ports import wait_until

@@ -16,10 +16,10 @@ from pyiceberg.exceptions import ForbiddenError
 
 from lakewarden import clock
 from lakewarden.gateway.metrics import NEW
-from lakewarden.state.cold_files import ColdFile, ColdFiles
-from lakewarden.state.pins import Pin, Pins
+from lakewarden.state.audit_log import Rejections
+from lakewarden.state.cold import ColdFile, ColdFiles
+from lakewarden.state.holds import Pin, Pins
 from lakewarden.state.policies import Policies
-from lakewarden.state.rejections import Rejections
 from tests.services.test_gateway import ROWS, TABLES, Site, drop, ids, remove, site_in, tag
 from tests.support.gateway import LINEAGE, gateway, wire
 from tests.support.ports import wait_until

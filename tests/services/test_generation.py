@@ -13,9 +13,8 @@ import pytest
 from lakewarden import clock
 from lakewarden.state.database import State
 from lakewarden.state.generation import Generation, Generations
-from lakewarden.state.pins import Pin, Pins
+from lakewarden.state.holds import Load, Loads, LoadState, Pin, Pins
 from lakewarden.state.policies import Policies
-from lakewarden.state.staged_loads import Load, Loads, LoadState
 from lakewarden.state.trash import TrashedFiles
 from tests.support.postgres import Database, Postgres
 

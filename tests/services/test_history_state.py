@@ -19,9 +19,8 @@ from lakewarden.lineage.detail import month_of
 from lakewarden.lineage.history import History, Source, Wanted
 from lakewarden.model.table import Snapshot
 from lakewarden.model.table_name import TableRef
-from lakewarden.state.archive import Archive
 from lakewarden.state.database import State, _engine, migrate
-from lakewarden.state.history import Detail, FoldLost, HistoryIndex
+from lakewarden.state.history import Archive, Detail, FoldLost, HistoryIndex
 from lakewarden.state.schema import archived_snapshots, history_details
 from tests.services.test_state import to_revision
 from tests.support.lineage import START, snapshots, view_of

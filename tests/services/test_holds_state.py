@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from lakewarden.state.database import State
-from lakewarden.state.heartbeats import Heartbeats
-from lakewarden.state.pins import Pin, Pins
-from lakewarden.state.staged_loads import Load, Loads, LoadState
+from lakewarden.state.holds import Heartbeats, Load, Loads, LoadState, Pin, Pins
 
 pytestmark = pytest.mark.services
 

@@ -19,8 +19,8 @@ import lakewarden
 from lakewarden import Lakewarden, clock
 from lakewarden.errors import ConfigError, LineageRejected, UsageError
 from lakewarden.lineage import writing
+from lakewarden.state.audit_log import Rejections
 from lakewarden.state.policies import Policies
-from lakewarden.state.rejections import Rejections
 
 pytestmark = pytest.mark.services
 

@@ -29,11 +29,11 @@ from lakewarden.config.schema import PolicyConfig
 from lakewarden.config.serving import NEVER, ScheduleConfig
 from lakewarden.health.metrics import METRICS, Exposition, StateMetrics
 from lakewarden.model.run import Job, Owner, RunState, Trigger
+from lakewarden.state.audit_log import Rejections
 from lakewarden.state.fleet import BY_WORKER, Fleet
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.leases import Leases
 from lakewarden.state.policies import Policies
-from lakewarden.state.rejections import Rejections
 from lakewarden.state.requests import Requests
 from lakewarden.state.runs import Journal, current_owner
 from lakewarden.state.schedule import GONE, PASS, SEEN, Standing, Standings, Suspension

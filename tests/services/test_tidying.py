@@ -19,17 +19,15 @@ from lakewarden.jobs.loads.adopt import JOB, Adopting
 from lakewarden.jobs.run_context import DeletingStep
 from lakewarden.model.run import Owner, RunState, Trigger
 from lakewarden.model.table_name import TableRef
-from lakewarden.state import batches as slices
-from lakewarden.state import retention as tidying
+from lakewarden.state import retention
+from lakewarden.state import rows as state_rows
 from lakewarden.state.database import State
 from lakewarden.state.fleet import BY_WORKER
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
-from lakewarden.state.heartbeats import Heartbeats
-from lakewarden.state.pins import MIRROR, Pin, Pins
+from lakewarden.state.holds import MIRROR, Heartbeats, Load, Loads, LoadState, Pin, Pins
 from lakewarden.state.requests import Requests, RequestState
 from lakewarden.state.retention import tidy
-from lakewarden.state.run_progress import Moment, RunProgress
-from lakewarden.state.runs import Journal
+from lakewarden.state.runs import Journal, Moment, RunProgress
 from lakewarden.state.schedule import GONE, PASS, SEEN, Standing, Standings, Suspension
 from lakewarden.state.schema import (
     archived_snapshots,
@@ -47,7 +45,6 @@ from lakewarden.state.schema import (
     verdicts,
     warnings,
 )
-from lakewarden.state.staged_loads import Load, Loads, LoadState
 from lakewarden.state.trash import TrashedFiles
 
 pytestmark = pytest.mark.services
@@ -107,7 +104,7 @@ def test_history_that_is_thin_already_is_read_and_not_written(state: State) -> N
 def test_history_is_thinned_in_slices_chosen_before_they_are_written(
     state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slices, "SLICE", 20)
+    monkeypatch.setattr(state_rows, "SLICE", 20)
     for name in ("a", "b", "c"):
         point(state, f"lake.db.{name}", *(NOW - number * timedelta(minutes=15) for number in range(1, 97)))
     with told(state) as said:
@@ -237,9 +234,9 @@ def test_a_writer_that_speaks_again_while_it_is_forgotten_is_heard(
     def late(state: State, table: Table, *chosen: Any, **named: Any) -> int:
         if table is heartbeats:  # they have been chosen, and are not deleted yet
             Heartbeats(state).beat(TABLE, "etl", "h", (), HOUR, NOW)
-        return slices.take_out(state, table, *chosen, **named)
+        return state_rows.take_out(state, table, *chosen, **named)
 
-    monkeypatch.setattr(tidying, "take_out", late)
+    monkeypatch.setattr(retention, "take_out", late)
     tidy(state, BEFORE)
     assert writers(state) == ["etl"]
 

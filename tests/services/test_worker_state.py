@@ -16,8 +16,7 @@ from lakewarden.model.run import Owner, Run, RunState, Trigger
 from lakewarden.state.database import State
 from lakewarden.state.leases import Lease, Leases
 from lakewarden.state.requests import Requests, RequestState
-from lakewarden.state.run_progress import Moment, RunProgress
-from lakewarden.state.runs import Journal, fence, new_run_id
+from lakewarden.state.runs import Journal, Moment, RunProgress, fence, new_run_id
 from lakewarden.state.schedule import PASS, SEEN, Standing, Standings, Suspension
 from lakewarden.state.schema import leases
 from lakewarden.worker.leader import Lead

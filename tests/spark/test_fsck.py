@@ -21,7 +21,7 @@ from lakewarden.errors import NoSuchTable
 from lakewarden.jobs.fsck.findings import Checkup, Fault, Finding, Severity
 from lakewarden.model.location import normal
 from lakewarden.rewrite.pages import thrift
-from lakewarden.state.pins import Pin, Pins
+from lakewarden.state.holds import Pin, Pins
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.tables.iceberg.format import Iceberg
 from tests.support.lab import Lab

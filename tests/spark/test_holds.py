@@ -20,8 +20,8 @@ from lakewarden.jobs.recovery import IN_FLIGHT
 from lakewarden.jobs.run_context import DeletingStep
 from lakewarden.model.hold import HoldKind
 from lakewarden.model.table_name import TableRef
+from lakewarden.state.holds import LoadState
 from lakewarden.state.runs import current_owner
-from lakewarden.state.staged_loads import LoadState
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import VerdictState
 from lakewarden.tables.iceberg.format import Iceberg

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from lakewarden.errors import CommitUnknown, PolicyError, Refused
 from lakewarden.model.run import RunState
 from lakewarden.model.table import Snapshot
-from lakewarden.state.cold_snapshots import ColdSnapshots
+from lakewarden.state.cold import ColdSnapshots
 from lakewarden.tables.paimon.cold import PaimonCold
 from tests.support.paimon import COLD, PaimonLab, lakewarden, paimon_lab
 from tests.support.witness import later

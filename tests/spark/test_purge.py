@@ -19,8 +19,7 @@ from lakewarden.errors import LakewardenError, PolicyError, Refused
 from lakewarden.jobs.purge import execute as purging
 from lakewarden.model.location import local_path, normal
 from lakewarden.model.run import Run, RunState, Trigger
-from lakewarden.state.heartbeats import Heartbeats
-from lakewarden.state.pins import Pin, Pins
+from lakewarden.state.holds import Heartbeats, Pin, Pins
 from lakewarden.state.runs import current_owner
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import FileState

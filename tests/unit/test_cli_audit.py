@@ -20,8 +20,8 @@ from lakewarden.lineage.detail import month_of
 from lakewarden.lineage.history import History
 from lakewarden.model.table import Snapshot
 from lakewarden.model.table_name import TableRef
-from lakewarden.state.archive import Archive
-from lakewarden.state.rejections import Rejections
+from lakewarden.state.audit_log import Rejections
+from lakewarden.state.history import Archive
 from lakewarden.state.schema import history_details
 from lakewarden.state.tables import SeenTables
 from tests.support.lineage import START, snapshots, view_of

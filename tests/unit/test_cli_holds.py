@@ -17,7 +17,7 @@ from lakewarden import Lakewarden, clock
 from lakewarden.cli import main
 from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.report.holds import HoldsReport
-from lakewarden.state.pins import Pin, Pins
+from lakewarden.state.holds import Pin, Pins
 from tests.support.tables import NOW
 
 TABLE = "lake.db.events"

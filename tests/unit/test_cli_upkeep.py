@@ -19,7 +19,7 @@ from lakewarden.errors import Busy, NoSuchTable, Refused, Stopped, Unreachable, 
 from lakewarden.health.expected_jobs import Duties
 from lakewarden.model.run import Job, Owner, Run, RunState, Trigger
 from lakewarden.model.table import COLD_SOURCE, COLD_SOURCE_UUID
-from lakewarden.state.cold_files import ColdFile, ColdFiles
+from lakewarden.state.cold import ColdFile, ColdFiles
 from lakewarden.state.leases import Leases
 from lakewarden.state.process import current_owner
 from lakewarden.state.requests import Request, Requests, RequestState

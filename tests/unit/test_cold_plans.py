@@ -24,7 +24,7 @@ from lakewarden.model.table import Counters, Ref, Snapshot, TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Layers, Policy, resolve
 from lakewarden.report.recall import RecallReport
-from lakewarden.state.cold_files import ColdFile
+from lakewarden.state.cold import ColdFile
 from lakewarden.storage.archive import Archive, Stored
 from lakewarden.tables.iceberg.cold import without
 from lakewarden.tables.interface import ColdHome, ColdTier

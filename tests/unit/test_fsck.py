@@ -33,7 +33,7 @@ from lakewarden.jobs.fsck.presence import Presence
 from lakewarden.model.location import hashes
 from lakewarden.model.table import Ref, Snapshot, TableView
 from lakewarden.report.fsck import FsckReport
-from lakewarden.state.pins import Pin
+from lakewarden.state.holds import Pin
 from lakewarden.state.trash_batches import FileState, TrashedFile, Verdict, VerdictState
 from lakewarden.storage.objects import LISTING
 from lakewarden.tables.metadata_walk import DATA, VECTOR, Broken, Files, Lists, Manifests, Root, Survey

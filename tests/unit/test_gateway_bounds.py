@@ -18,8 +18,8 @@ from lakewarden.gateway.judge import Rule
 from lakewarden.gateway.metrics import NEW, OTHER, Counts
 from lakewarden.gateway.responses import Answered
 from lakewarden.gateway.upstream import Upstream
+from lakewarden.state.audit_log import Rejections
 from lakewarden.state.database import State
-from lakewarden.state.rejections import Rejections
 
 
 @pytest.fixture

@@ -25,10 +25,10 @@ from lakewarden.gateway.upstream import table_in
 from lakewarden.lineage.validate import Requirements
 from lakewarden.model.table import Snapshot
 from lakewarden.model.table_name import TableRef
-from lakewarden.state.cold_files import ColdFile, ColdFiles
+from lakewarden.state.cold import ColdFile, ColdFiles
 from lakewarden.state.database import State
-from lakewarden.state.expiries import Going
-from lakewarden.state.pins import MIRROR, Pin
+from lakewarden.state.holds import MIRROR, Pin
+from lakewarden.state.run_queries import Going
 
 MOMENT = datetime(2026, 3, 1, tzinfo=UTC)
 TABLE = Route(Kind.COMMIT, b"/v1/", ("db",), "t")

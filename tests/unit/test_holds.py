@@ -15,9 +15,7 @@ from lakewarden.deletion.holds import Holds, gather
 from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.model.table import Ref, Snapshot, TableView
 from lakewarden.state.database import State
-from lakewarden.state.heartbeats import Heartbeats
-from lakewarden.state.pins import Pin, Pins
-from lakewarden.state.staged_loads import Load, Loads, LoadState
+from lakewarden.state.holds import Heartbeats, Load, Loads, LoadState, Pin, Pins
 from tests.support.tables import NOW, TABLE, view
 
 HOUR = timedelta(hours=1)

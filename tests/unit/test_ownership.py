@@ -31,8 +31,7 @@ from lakewarden.errors import Refused
 from lakewarden.jobs.cold.read_only import refuse_frozen
 from lakewarden.model.table import Snapshot, TableView
 from lakewarden.model.table_name import TableRef
-from lakewarden.state.cold_files import ColdFile, ColdFiles
-from lakewarden.state.cold_tables import ColdTables
+from lakewarden.state.cold import ColdFile, ColdFiles, ColdTables
 from lakewarden.state.database import State
 from lakewarden.state.tables import FirstSeen, SeenTables
 from lakewarden.state.trash import TrashedFiles

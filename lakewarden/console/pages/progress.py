@@ -8,7 +8,7 @@ from typing import Any
 
 from lakewarden.client import Lakewarden
 from lakewarden.model.run import Run
-from lakewarden.state.run_progress import Moment
+from lakewarden.state.runs import Moment
 
 # A run that says nothing for so long is told as silent; its owner may be gone.
 _SILENT_SECONDS = 60

@@ -12,7 +12,7 @@ from lakewarden.console.pages.progress import RunningRun
 from lakewarden.formatting import counted, number, size
 from lakewarden.model.run import Job, Run, RunState, Step
 from lakewarden.report.run import RunReport, RunsReport, what_next
-from lakewarden.state.run_progress import Cancel
+from lakewarden.state.runs import Cancel
 from lakewarden.state.trash_batches import TrashedFile
 
 PER_PAGE = 50

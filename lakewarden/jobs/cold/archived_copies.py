@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lakewarden.model.prices import ARCHIVED
-from lakewarden.state.cold_files import ColdFile
+from lakewarden.state.cold import ColdFile
 from lakewarden.storage.archive import Archive
 
 

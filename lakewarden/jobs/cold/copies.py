@@ -23,7 +23,7 @@ from lakewarden.rewrite.copy.copy import Copied, CopyTask, copy, placed
 from lakewarden.rewrite.copy.relocate_manifests import Outside, rehomed_list, rehomed_manifest
 from lakewarden.rewrite.read.store import Store
 from lakewarden.spark.tasks import fan_out, parallelism
-from lakewarden.state.cold_files import ColdFile, ColdFiles
+from lakewarden.state.cold import ColdFile, ColdFiles
 from lakewarden.state.database import State
 from lakewarden.storage.archive import Archive, Stored
 from lakewarden.storage.objects import Objects

@@ -32,8 +32,7 @@ from lakewarden.model.skipped import Skipped
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Policy
-from lakewarden.state.cold_files import ColdFile
-from lakewarden.state.cold_snapshots import ColdSnapshots
+from lakewarden.state.cold import ColdFile, ColdSnapshots
 from lakewarden.state.runs import Journal
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import VerdictState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakewarden.errors import Refused
 from lakewarden.model.table import TableView, cold_source
-from lakewarden.state.cold_tables import ColdTables
+from lakewarden.state.cold import ColdTables
 from lakewarden.state.database import State
 
 

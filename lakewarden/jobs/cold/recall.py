@@ -17,7 +17,7 @@ from lakewarden.jobs.cold.cost import price_of
 from lakewarden.jobs.cold.locate import COLD, DEEP, RECALLED, Whereabouts
 from lakewarden.model.prices import ARCHIVED, GIB, Price
 from lakewarden.model.progress import Progress
-from lakewarden.state.cold_files import ColdFile
+from lakewarden.state.cold import ColdFile
 from lakewarden.storage.archive import Archive, Stored
 from lakewarden.storage.s3_copy import on_s3
 

@@ -39,11 +39,10 @@ from lakewarden.model.hold import HoldKind
 from lakewarden.model.prices import ARCHIVED
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
-from lakewarden.state.cold_files import ColdFiles
-from lakewarden.state.cold_snapshots import ColdSnapshots
+from lakewarden.state.cold import ColdFiles, ColdSnapshots
 from lakewarden.state.trash import TrashedFiles
+from lakewarden.state.trash import take_back as out_of_verdicts
 from lakewarden.state.trash_batches import COLD_RETENTION, Verdict
-from lakewarden.state.trash_restore import take_back as out_of_verdicts
 from lakewarden.storage.archive import Archive
 from lakewarden.tables.interface import ColdHome
 

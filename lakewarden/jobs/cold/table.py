@@ -13,8 +13,7 @@ from lakewarden.jobs.cold.cost import Lying
 from lakewarden.jobs.deps import Grounds
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
-from lakewarden.state.cold_files import ColdFile
-from lakewarden.state.cold_snapshots import ColdSnapshots
+from lakewarden.state.cold import ColdFile, ColdSnapshots
 from lakewarden.tables.interface import ColdHome, ColdTier, TableFormat
 
 NOT_KNOWN = "when it was handed off is not known"

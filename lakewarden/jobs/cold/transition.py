@@ -28,7 +28,7 @@ from lakewarden.model.actions import AgeFiles
 from lakewarden.model.prices import Price
 from lakewarden.policy.resolve import Policy
 from lakewarden.rewrite.copy.copy import CopyTask, measure
-from lakewarden.state.cold_files import ColdFile, ColdFiles
+from lakewarden.state.cold import ColdFile, ColdFiles
 from lakewarden.storage.archive import Archive
 from lakewarden.storage.s3_copy import on_s3
 from lakewarden.tables.interface import ColdTier

@@ -23,8 +23,7 @@ from lakewarden.model.location import inside
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.rewrite.copy.copy import NEVER, Copied, CopyTask, copy, measure
-from lakewarden.state.cold_files import ColdFile, ColdFiles
-from lakewarden.state.cold_snapshots import ColdSnapshots
+from lakewarden.state.cold import ColdFile, ColdFiles, ColdSnapshots
 from lakewarden.tables.interface import ColdHome
 
 _AGAIN = "it was written again after it was copied"

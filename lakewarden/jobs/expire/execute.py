@@ -36,7 +36,7 @@ from lakewarden.model.plan import ManyTrashed, Plan
 from lakewarden.model.run import RunState
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
-from lakewarden.state.archive import Archive
+from lakewarden.state.history import Archive
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import Verdict
 from lakewarden.tables.interface import HeldByRef, MovedOn, TableFormat

@@ -38,11 +38,11 @@ from lakewarden.model.progress import Progress, Silent
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Policy
-from lakewarden.state.pins import Pins
+from lakewarden.state.holds import Pins
 from lakewarden.state.runs import Journal
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import LIVE, TrashedFile
-from lakewarden.state.trash_lookup import files_numbered
+from lakewarden.state.trash_rows import files_numbered
 from lakewarden.storage.objects import Objects
 from lakewarden.tables.filenames import names_of
 from lakewarden.tables.interface import NoSense, TableFormat

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from lakewarden.jobs.fsck.findings import NAMED, Fault, Finding, Severity
 from lakewarden.model.table import Snapshot, TableView, cold_source
-from lakewarden.state.pins import Pin
+from lakewarden.state.holds import Pin
 
 _VERSION = re.compile(r"^(?:v(\d+)(?:\.gz)?\.metadata\.json(?:\.gz)?)$")
 _WAP = "wap.id"

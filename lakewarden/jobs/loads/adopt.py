@@ -34,8 +34,8 @@ from lakewarden.policy.resolve import Policy
 from lakewarden.rewrite.read.bounds import BoundsTask, check_bounds, of_unknown_writers
 from lakewarden.spark.tasks import fan_out, parallelism
 from lakewarden.state.database import State
+from lakewarden.state.holds import Load, Loads, LoadState
 from lakewarden.state.runs import Journal, current_owner, new_run_id
-from lakewarden.state.staged_loads import Load, Loads, LoadState
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import VerdictState
 from lakewarden.tables.errors import not_adopted

@@ -11,7 +11,7 @@ from lakewarden.errors import UsageError
 from lakewarden.model.location import Location, inside, is_absolute, join, local_path, normal, real, same
 from lakewarden.model.table_name import TableRef
 from lakewarden.state.database import State
-from lakewarden.state.staged_loads import Load, Loads, LoadState
+from lakewarden.state.holds import Load, Loads, LoadState
 from lakewarden.state.tables import SeenTables
 
 

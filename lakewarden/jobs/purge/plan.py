@@ -22,7 +22,7 @@ from lakewarden.model.run import Job
 from lakewarden.model.table import TableView
 from lakewarden.policy.graces import due_at, grace_key
 from lakewarden.policy.resolve import Policy
-from lakewarden.state.cold_snapshots import ColdSnapshots
+from lakewarden.state.cold import ColdSnapshots
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import Standing, Tally, Verdict, VerdictState
 from lakewarden.tables.interface import TableFormat

@@ -17,8 +17,8 @@ from lakewarden.jobs.sweep import execute as sweeping
 from lakewarden.model.run import Job, Run, RunState
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
+from lakewarden.state.holds import Loads, LoadState
 from lakewarden.state.runs import Journal
-from lakewarden.state.staged_loads import Loads, LoadState
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import CLAIMED, FAILED_LOAD, Verdict, VerdictState
 from lakewarden.storage.objects import Objects

@@ -1,18 +1,20 @@
-"""Copies in the colder tier: where each file of a table was copied to, the size and checksum it had there, and its class since."""
+"""The colder tier in the state database: copies of files, snapshots that were handed off, and which tables are cold tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, select, update
+from sqlalchemy import ColumnElement, Connection, func, select, update
 
-from lakewarden.model.location import normal
+from lakewarden.model.location import Location, normal
+from lakewarden.model.table import COLD_SOURCE, COLD_SOURCE_UUID, cold_source
 from lakewarden.state.database import State
-from lakewarden.state.schema import cold_files
-from lakewarden.state.upsert import upsert
+from lakewarden.state.rows import upsert
+from lakewarden.state.schema import cold_files, cold_snapshots, homes, seen_tables
 
 _AT_ONCE = 500
 
@@ -144,4 +146,113 @@ def _file(row: Any) -> ColdFile:
         row.etag,
         row.proven_at,
         row.copied_at,
+    )
+
+
+class ColdSnapshots:
+    """`table_uuid` is the live table's."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def add(self, table_uuid: str, snapshot_ids: Collection[int], run_id: str, at: datetime) -> None:
+        """They are in the cold table since then. One that had left counts anew."""
+        with self._state.write() as connection:
+            for snapshot_id in snapshot_ids:
+                row = {
+                    "table_uuid": table_uuid,
+                    "snapshot_id": snapshot_id,
+                    "handed_at": at,
+                    "run_id": run_id,
+                    "left_at": None,
+                }
+                upsert(connection, cold_snapshots, row, ["table_uuid", "snapshot_id"])
+
+    def leave(self, table_uuid: str, snapshot_ids: Collection[int], at: datetime) -> None:
+        """Their time in the colder tier is over."""
+        ids, mine = list(snapshot_ids), cold_snapshots.c.table_uuid == table_uuid
+        with self._state.write() as connection:
+            for start in range(0, len(ids), _AT_ONCE):
+                these = cold_snapshots.c.snapshot_id.in_(ids[start : start + _AT_ONCE])
+                connection.execute(update(cold_snapshots).where(mine, these).values(left_at=at))
+
+    def handed(self, table_uuid: str) -> Mapping[int, datetime]:
+        """When each of those that have not left was handed off."""
+        wanted = select(cold_snapshots.c.snapshot_id, cold_snapshots.c.handed_at).where(
+            cold_snapshots.c.table_uuid == table_uuid, cold_snapshots.c.left_at.is_(None)
+        )
+        with self._state.read() as connection:
+            return {row.snapshot_id: row.handed_at for row in connection.execute(wanted)}
+
+    def left(self, table_uuid: str) -> frozenset[int]:
+        """Those that were handed off, and whose time in the colder tier is over."""
+        wanted = select(cold_snapshots.c.snapshot_id).where(
+            cold_snapshots.c.table_uuid == table_uuid, cold_snapshots.c.left_at.is_not(None)
+        )
+        with self._state.read() as connection:
+            return frozenset(row.snapshot_id for row in connection.execute(wanted))
+
+
+log = logging.getLogger(__name__)
+
+
+class ColdTables:
+    """Kept by whoever asks again and again: what is a colder tier stays one, and is asked for once."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._known: set[tuple[str, str]] = set()
+        self._told: set[str] = set()
+
+    def source(self, properties: Mapping[str, str], table_uuid: str, location: str = "") -> str:
+        """The table whose colder tier this one is; empty where only its properties say so, or nothing does."""
+        live = cold_source(properties)
+        if not live or (table_uuid, live) in self._known:
+            return live
+        with self._state.read() as connection:
+            places = {*_home(connection, table_uuid), *filter(None, [location])}
+            uuids = set(_sources(connection, properties))
+            recorded = any(_has_copies(connection, uuid, place) for uuid in uuids for place in places)
+        if recorded:
+            self._known.add((table_uuid, live))
+            return live
+        if table_uuid not in self._told:
+            self._told.add(table_uuid)
+            log.warning(
+                "table %s says it is the colder tier of %s (property %s), but hand-off recorded no copy there; "
+                "it is treated like any other table",
+                table_uuid,
+                live,
+                COLD_SOURCE,
+            )
+        return ""
+
+
+def _home(connection: Connection, table_uuid: str) -> Iterable[str]:
+    """Where it was first seen: its writer can set another location."""
+    return connection.execute(select(homes.c.location).where(homes.c.table_uuid == table_uuid)).scalars()
+
+
+def _sources(connection: Connection, properties: Mapping[str, str]) -> Iterator[str]:
+    """The uuid of the live table: as the cold table says, and as the table of that name has it."""
+    if properties.get(COLD_SOURCE_UUID):
+        yield properties[COLD_SOURCE_UUID]
+    named = select(seen_tables.c.uuid).where(seen_tables.c.table_name == properties.get(COLD_SOURCE, ""))
+    yield from connection.execute(named).scalars()
+
+
+def _has_copies(connection: Connection, live_uuid: str, place: str) -> bool:
+    """Also copies that were let go: the folder is still what hand-off made. Where in doubt, it has.
+
+    All copies of a table lie in one folder, or in one for each catalog that it was handed off to: the first and the last by name
+    tell, in whatever spelling. A folder between two others is found by its text.
+    """
+    mine, path = cold_files.c.table_uuid == live_uuid, cold_files.c.cold_path
+    ends = connection.execute(select(func.min(path), func.max(path)).where(mine)).one()
+    between = select(path).where(mine, path.contains(f"{place.rstrip('/')}/", autoescape=True)).limit(1)
+    here = Location.of(place)
+    return any(
+        Location.of(each).may_be_inside(here)
+        for each in (*ends, connection.scalar(between))
+        if each is not None
     )

@@ -1,16 +1,18 @@
-"""Removing many rows without keeping others from writing: chosen in a read, deleted some at a time, each time in a transaction of its own.
+"""Rows: insert or replace them, keep the first, delete them in slices. The same on SQLite and PostgreSQL.
 
-SQLite has one writer at a time, and the leader renews its lease by writing. A deletion that chose its rows inside of its own
+SQLite has one writer at a time, and the leader renews its lease by writing. A deletion that chose its rows inside its own
 transaction once held that lock for eight seconds, on a thousand tables that had nothing to delete, and the leader was deposed.
+So rows to delete are chosen in a read, and deleted some at a time, each time in a transaction of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, and_, bindparam, delete, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, delete, select
+from sqlalchemy.dialects import postgresql, sqlite
 
 from lakewarden import clock
 from lakewarden.state.database import State
@@ -18,6 +20,22 @@ from lakewarden.state.database import State
 SLICE = 1000
 # Who waits for SQLite's lock asks again up to a tenth of a second later: without a gap the next slice would always be first.
 _GAP = 0.02
+
+
+def upsert(connection: Connection, table: Table, row: Mapping[str, Any], keys: Sequence[str]) -> None:
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    new = dialect.insert(table).values(dict(row))
+    changes = {name: new.excluded[name] for name in row if name not in keys}
+    connection.execute(new.on_conflict_do_update(index_elements=list(keys), set_=changes))
+
+
+def keep_first(
+    connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], keys: Sequence[str]
+) -> None:
+    """Insert rows; one that is there already stays as it is."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    new = dialect.insert(table).values([dict(each) for each in rows])
+    connection.execute(new.on_conflict_do_nothing(index_elements=list(keys)))
 
 
 def take_out(

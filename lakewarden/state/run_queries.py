@@ -1,19 +1,66 @@
-"""What ended runs add up to, worked out by the database: a journal of years is not read row by row."""
+"""Questions about runs: lists without the long columns, sums of ended runs, and the snapshots that an open expiry removes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Text, case, cast, extract, func, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Text, case, cast, extract, func, select
 
+from lakewarden.model.run import Job, Run, Step
 from lakewarden.state.database import State
+from lakewarden.state.runs import Journal, read_run
 from lakewarden.state.schema import runs
 
+# The journaled moments an expiry's commit lies between.
+EXPIRING = "expiring"
+TRASHED = "trashed"
 _SECOND = 1_000_000
+_LONG = ("plan", "policy")
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """Which runs: of tables whose name holds, or (`exact`) is, the text, of this job, in this state; empty asks for all."""
+
+    table: str = ""
+    job: str = ""
+    state: str = ""
+    exact: bool = False
+
+
+class RunSearch:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def find(self, sought: Sought, limit: int = 50, offset: int = 0) -> tuple[Run, ...]:
+        """The newest first."""
+        wanted = _brief().order_by(runs.c.started_at.desc(), runs.c.id.desc()).limit(limit).offset(offset)
+        if sought.table:
+            name = runs.c.table_name
+            wanted = wanted.where(
+                name == sought.table if sought.exact else name.contains(sought.table, autoescape=True)
+            )
+        if sought.job:
+            wanted = wanted.where(runs.c.job == sought.job)
+        if sought.state:
+            wanted = wanted.where(runs.c.state == sought.state)
+        return self._all(wanted)
+
+    def running(self) -> tuple[Run, ...]:
+        """Those under way, the oldest first."""
+        return self._all(_brief().where(runs.c.ended_at.is_(None)).order_by(runs.c.started_at, runs.c.id))
+
+    def _all(self, wanted: Select[Any]) -> tuple[Run, ...]:
+        with self._state.read() as connection:
+            return tuple(read_run(row, brief=True) for row in connection.execute(wanted))
+
+
+def _brief() -> Select[Any]:
+    return select(*(each for each in runs.c if each.name not in _LONG))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +179,39 @@ def _run_sum(row: Any, counters: Sequence[str], buckets: int) -> RunSum:
         tuple(int(found[f"took_{n}"]) for n in range(buckets)),
         {name: int(each) if float(each).is_integer() else each for name, each in sums.items() if each},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """Snapshots, and refs that have outlived their retention."""
+
+    snapshots: frozenset[int] = frozenset()
+    refs: frozenset[str] = frozenset()
+
+
+def taking(journal: Journal, table: str, snapshot_id: int) -> Run | None:
+    """The expiry that said it takes this snapshot and has not said how that ended."""
+    return next((run for run, going in _undecided(journal, table) if snapshot_id in going.snapshots), None)
+
+
+def expiring_now(journal: Journal, table: str) -> Going:
+    """What the run that is open takes. One that ended, however it ended, commits nothing any more."""
+    run = journal.open_run(table, Job.EXPIRE)
+    return Going() if run is None else _going(journal.steps(run.id))
+
+
+def _undecided(journal: Journal, table: str) -> Iterator[tuple[Run, Going]]:
+    under_way = journal.open_run(table, Job.EXPIRE)
+    for run in (*journal.unknown(table, Job.EXPIRE), *([under_way] if under_way else [])):
+        yield run, _going(journal.steps(run.id))
+
+
+def _going(steps: Sequence[Step]) -> Going:
+    """A later attempt of the same run replaces the one before, which changed nothing; a verdict in force settles it."""
+    going = Going()
+    for step in steps:
+        if step.name == EXPIRING:
+            going = Going(frozenset(step.detail["snapshot_ids"]), frozenset(step.detail.get("refs", ())))
+        elif step.name == TRASHED:
+            going = Going()
+    return going

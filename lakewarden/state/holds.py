@@ -1,0 +1,298 @@
+"""Holds that users of a table register: pins of readers, heartbeats of writers, staged loads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, and_, delete, insert, or_, select, update
+
+from lakewarden.state.database import State
+from lakewarden.state.generation import protecting
+from lakewarden.state.rows import upsert
+from lakewarden.state.schema import heartbeats, loads, pins
+
+# What the tag that mirrors a pin is called, before the pin's id.
+MIRROR = "lakewarden-pin-"
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A reader's claim on one snapshot. `expires_at` None: until it is taken away. `tag` is its mirror in the table."""
+
+    id: str
+    table: str
+    table_uuid: str
+    snapshot_id: int
+    holder: str
+    purpose: str
+    created_at: datetime
+    expires_at: datetime | None = None
+    tag: str | None = None
+
+    def live(self, now: datetime) -> bool:
+        return self.expires_at is None or self.expires_at > now
+
+
+class Pins:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def add(self, pin: Pin) -> None:
+        row = {
+            "id": pin.id,
+            "table_name": pin.table,
+            "table_uuid": pin.table_uuid,
+            "snapshot_id": pin.snapshot_id,
+            "holder": pin.holder,
+            "purpose": pin.purpose,
+            "created_at": pin.created_at,
+            "expires_at": pin.expires_at,
+            "tag": pin.tag,
+        }
+        with protecting(self._state) as connection:
+            connection.execute(insert(pins).values(row))
+
+    def get(self, pin_id: str) -> Pin | None:
+        with self._state.read() as connection:
+            row = connection.execute(select(pins).where(pins.c.id == pin_id)).one_or_none()
+        return _pin(row) if row else None
+
+    def list(self, table: str | None = None) -> tuple[Pin, ...]:
+        """Also those whose time is over, the oldest first."""
+        wanted = select(pins).order_by(pins.c.created_at, pins.c.id)
+        if table is not None:
+            wanted = wanted.where(pins.c.table_name == str(table))
+        return self._all(wanted)
+
+    def live(self, table_uuid: str, now: datetime) -> tuple[Pin, ...]:
+        """Those that count now. By the table's uuid: a pin outlives a rename, and says nothing about a namesake."""
+        wanted = select(pins).where(pins.c.table_uuid == table_uuid, _live(now))
+        return self._all(wanted.order_by(pins.c.created_at, pins.c.id))
+
+    def renew(self, pin_id: str, expires_at: datetime | None, now: datetime) -> Pin | None:
+        """The pin with its new end; None when its time was over already, because its snapshot may be gone."""
+        change = update(pins).where(pins.c.id == pin_id, _live(now)).values(expires_at=expires_at)
+        with protecting(self._state) as connection:
+            row = connection.execute(change.returning(*pins.c)).one_or_none()
+        return _pin(row) if row else None
+
+    def end(self, pin: Pin) -> None:
+        """Over, on every host's clock; the row stays until what belongs to it is gone too."""
+        with self._state.write() as connection:
+            connection.execute(update(pins).where(pins.c.id == pin.id).values(expires_at=pin.created_at))
+
+    def remove(self, pin_id: str) -> bool:
+        with self._state.write() as connection:
+            return connection.execute(delete(pins).where(pins.c.id == pin_id)).rowcount == 1
+
+    def _all(self, wanted: Any) -> tuple[Pin, ...]:
+        with self._state.read() as connection:
+            return tuple(_pin(row) for row in connection.execute(wanted))
+
+
+def _live(now: datetime) -> ColumnElement[bool]:
+    return or_(pins.c.expires_at.is_(None), pins.c.expires_at > now)
+
+
+def _pin(row: Row[Any]) -> Pin:
+    return Pin(
+        row.id,
+        row.table_name,
+        row.table_uuid,
+        row.snapshot_id,
+        row.holder,
+        row.purpose,
+        row.created_at,
+        row.expires_at,
+        row.tag,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A writer as it last spoke. Without prefixes it may be writing anywhere in the table."""
+
+    table: str
+    writer: str
+    host: str
+    started_at: datetime
+    beat_at: datetime
+    ttl: timedelta
+    prefixes: tuple[str, ...] = ()
+
+    @property
+    def until(self) -> datetime:
+        return self.beat_at + self.ttl
+
+    def live(self, now: datetime) -> bool:
+        return self.until > now
+
+
+class Heartbeats:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def beat(
+        self, table: str, writer: str, host: str, prefixes: Sequence[str], ttl: timedelta, now: datetime
+    ) -> Heartbeat:
+        """The writer is alive. It started when it was first heard of, unless it fell silent since.
+
+        Each beat says all its prefixes; those of the beat before count no longer.
+        """
+        with self._state.write() as connection:
+            row = connection.execute(select(heartbeats).where(_of(table, writer))).one_or_none()
+            known = _heartbeat(row) if row else None
+            started = known.started_at if known is not None and known.live(now) else now
+            beat = Heartbeat(str(table), writer, host, started, now, ttl, tuple(prefixes))
+            upsert(connection, heartbeats, _row(beat), ["table_name", "writer"])
+        return beat
+
+    def stop(self, table: str, writer: str) -> bool:
+        """False when no such writer was known."""
+        with self._state.write() as connection:
+            return connection.execute(delete(heartbeats).where(_of(table, writer))).rowcount == 1
+
+    def list(self, table: str | None = None) -> tuple[Heartbeat, ...]:
+        """Of one table or of all; also those that fell silent."""
+        wanted = select(heartbeats)
+        if table is not None:
+            wanted = wanted.where(heartbeats.c.table_name == str(table))
+        with self._state.read() as connection:
+            rows = connection.execute(wanted.order_by(heartbeats.c.started_at, heartbeats.c.writer)).all()
+        return tuple(_heartbeat(row) for row in rows)
+
+
+def _of(table: str, writer: str) -> ColumnElement[bool]:
+    return and_(heartbeats.c.table_name == str(table), heartbeats.c.writer == writer)
+
+
+def _row(beat: Heartbeat) -> dict[str, Any]:
+    return {
+        "table_name": beat.table,
+        "writer": beat.writer,
+        "host": beat.host,
+        "started_at": beat.started_at,
+        "beat_at": beat.beat_at,
+        "ttl_seconds": max(1, round(beat.ttl.total_seconds())),
+        "prefixes": list(beat.prefixes),
+    }
+
+
+def _heartbeat(row: Row[Any]) -> Heartbeat:
+    ttl = timedelta(seconds=row.ttl_seconds)
+    return Heartbeat(
+        row.table_name, row.writer, row.host, row.started_at, row.beat_at, ttl, tuple(row.prefixes)
+    )
+
+
+class LoadState(StrEnum):
+    OPEN = "open"
+    ADOPTED = "adopted"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Files on their way into a table. `run_id` is the newest run that tried to adopt them."""
+
+    id: str
+    table: str
+    table_uuid: str
+    holder: str
+    purpose: str
+    state: LoadState
+    paths: tuple[str, ...]
+    prefixes: tuple[str, ...]
+    created_at: datetime
+    expires_at: datetime | None = None
+    ended_at: datetime | None = None
+    run_id: str | None = None
+
+    def live(self, now: datetime) -> bool:
+        """Whether its files are held."""
+        return self.state is LoadState.OPEN and (self.expires_at is None or self.expires_at > now)
+
+
+class Loads:
+    """A load leaves `open` once, and only for who saw it as it is: adopting and failing cannot both win."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def begin(self, load: Load) -> None:
+        row = {
+            "id": load.id,
+            "table_name": load.table,
+            "table_uuid": load.table_uuid,
+            "holder": load.holder,
+            "purpose": load.purpose,
+            "state": load.state.value,
+            "paths": list(load.paths),
+            "prefixes": list(load.prefixes),
+            "created_at": load.created_at,
+            "expires_at": load.expires_at,
+        }
+        with protecting(self._state) as connection:
+            connection.execute(insert(loads).values(row))
+
+    def get(self, load_id: str) -> Load | None:
+        with self._state.read() as connection:
+            row = connection.execute(select(loads).where(loads.c.id == load_id)).one_or_none()
+        return _load(row) if row else None
+
+    def list(self, table: str | None = None, state: LoadState | None = None) -> tuple[Load, ...]:
+        """The oldest first."""
+        wanted = select(loads).order_by(loads.c.created_at, loads.c.id)
+        if table is not None:
+            wanted = wanted.where(loads.c.table_name == str(table))
+        if state is not None:
+            wanted = wanted.where(loads.c.state == state.value)
+        return self._all(wanted)
+
+    def live(self, now: datetime) -> tuple[Load, ...]:
+        """Those whose files are held now, whichever table they are for: a load may stage files in another one's folders."""
+        held = or_(loads.c.expires_at.is_(None), loads.c.expires_at > now)
+        wanted = select(loads).where(loads.c.state == LoadState.OPEN.value, held)
+        return self._all(wanted.order_by(loads.c.created_at, loads.c.id))
+
+    def claim(self, seen: Load, run_id: str, paths: Sequence[str]) -> bool:
+        """This run adopts it, with these paths. False when anyone else did something to it since it was seen."""
+        return self._change(seen, {"run_id": run_id, "paths": list(paths)})
+
+    def end(self, seen: Load, state: LoadState, now: datetime) -> bool:
+        """False when anyone else did something to it since it was seen."""
+        return self._change(seen, {"state": state.value, "ended_at": now})
+
+    def _change(self, seen: Load, values: dict[str, Any]) -> bool:
+        with self._state.write() as connection:
+            return connection.execute(update(loads).where(_unchanged(seen)).values(values)).rowcount == 1
+
+    def _all(self, wanted: Any) -> tuple[Load, ...]:
+        with self._state.read() as connection:
+            return tuple(_load(row) for row in connection.execute(wanted))
+
+
+def _unchanged(seen: Load) -> ColumnElement[bool]:
+    run = loads.c.run_id.is_(None) if seen.run_id is None else loads.c.run_id == seen.run_id
+    return and_(loads.c.id == seen.id, loads.c.state == LoadState.OPEN.value, run)
+
+
+def _load(row: Row[Any]) -> Load:
+    return Load(
+        row.id,
+        row.table_name,
+        row.table_uuid,
+        row.holder,
+        row.purpose,
+        LoadState(row.state),
+        tuple(row.paths),
+        tuple(row.prefixes),
+        row.created_at,
+        row.expires_at,
+        row.ended_at,
+        row.run_id,
+    )
