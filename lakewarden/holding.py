@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.state.holds import Heartbeat, Load, Pin
     from lakewarden.state.runs import Journal
     from lakewarden.state.tables import SeenTables
-    from lakewarden.tables.interface import TableFormat
+    from lakewarden.tables.interface import TableFormat, TableWriter
 
 # Longer than any commit of a tag takes; a process that dies meanwhile keeps its snapshot no longer than this.
 _TAGGING = timedelta(minutes=10)
@@ -129,6 +129,11 @@ class Holding:
     def _format_for(self, table: TableRef) -> TableFormat:
         return self.lake.format_for(table)
 
+    def _writer_for(self, table: TableRef) -> TableWriter:
+        from lakewarden.jobs.commit_guard import OutsideRuns
+
+        return self._format_for(table).writer(OutsideRuns())
+
     # ------------------------------------------------------------ tags
 
     def tag(
@@ -155,7 +160,7 @@ class Holding:
             if view.snapshot(wanted) is not None:
                 # Until the tag is there, a pin keeps the snapshot: others who expire look for pins right before they commit.
                 pinned.enter_context(self._pinning.pin(Wish(ref, wanted, f"tag {name}", ttl=_TAGGING)))
-            self._format_for(ref).create_tag(ref, name, wanted, _end(duration(retain, "retain")))
+            self._writer_for(ref).create_tag(ref, name, wanted, _end(duration(retain, "retain")))
         return self.view(ref)
 
     def untag(self, table: str | TableRef, name: str) -> TableView:
@@ -164,7 +169,7 @@ class Holding:
 
         ref = _ref(table)
         refuse_frozen("untag", self.view(ref), self.state)
-        self._format_for(ref).drop_tag(ref, name)
+        self._writer_for(ref).drop_tag(ref, name)
         return self.view(ref)
 
     # ------------------------------------------------------------ heartbeats

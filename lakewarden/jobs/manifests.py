@@ -81,7 +81,7 @@ def execute(plan: Plan, view: TableView, context: RunContext) -> Outcome:
             summary = _lineage(plan, view, context, number, action).summary()
             keys = {key: summary[key] for key in ("lineage.run_id", "lineage.group")}
             context.step(StepName.COMMITTING, {"groups": [number], "outputs": [], "summary": keys})
-            snapshot_id = context.format.rewrite_manifests(
+            snapshot_id = context.writer.rewrite_manifests(
                 view.ref, action.spec_id, plan.target_bytes, summary
             )
             context.step(StepName.COMMITTED, {"groups": [number], "snapshot_id": snapshot_id})

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 
 from lakewarden import clock
 from lakewarden.errors import LakewardenError, NoSuchTable, Refused, UsageError
+from lakewarden.jobs.commit_guard import OutsideRuns
 from lakewarden.model.location import same
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
@@ -70,7 +71,7 @@ class Pinning:
         try:
             self._check(pin, format_)
             if pin.tag is not None:
-                format_.create_tag(wish.table, pin.tag, pin.snapshot_id, pin.expires_at)
+                format_.writer(OutsideRuns()).create_tag(wish.table, pin.tag, pin.snapshot_id, pin.expires_at)
         except BaseException:
             # It came too late, or that cannot be told: the reader hears it, and nothing is left that claims otherwise.
             self.pins.remove(pin.id)
@@ -96,7 +97,7 @@ class Pinning:
             self.pins.remove(pin.id)
             raise
         if renewed.tag is not None:
-            format_.retain_tag(table, renewed.tag, renewed.expires_at)
+            format_.writer(OutsideRuns()).retain_tag(table, renewed.tag, renewed.expires_at)
         return renewed
 
     def unpin(self, pin_id: str) -> Pin:
@@ -127,7 +128,7 @@ class Pinning:
         try:
             format_ = self._format_for(table)
             if tag in _refs(format_, table):  # expiry may have taken it already
-                format_.drop_tag(table, tag)
+                format_.writer(OutsideRuns()).drop_tag(table, tag)
         except LakewardenError as error:
             raise LakewardenError(
                 reason=f"take away tag {tag} of {table}, which mirrors pin {pin.id}: {error.message}",

@@ -19,7 +19,7 @@ from lakewarden.policy.resolve import Policy
 from lakewarden.spark.task_slots import Lanes
 from lakewarden.state import run_queries
 from lakewarden.state.runs import Journal
-from lakewarden.tables.interface import TableFormat
+from lakewarden.tables.interface import TableFormat, TableWriter
 
 
 class StepName(StrEnum):
@@ -74,6 +74,7 @@ class RunContext:
     trigger: Trigger
     spark: Any
     format: TableFormat
+    writer: TableWriter  # behind the run's guard
     journal: Journal
     progress: Progress
     task_memory: int

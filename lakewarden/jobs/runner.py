@@ -21,6 +21,7 @@ from lakewarden.jobs import manifests
 from lakewarden.jobs.cancel import Stop
 from lakewarden.jobs.cold import execute as cold_upkeep
 from lakewarden.jobs.cold.read_only import refuse_frozen
+from lakewarden.jobs.commit_guard import OPERATIONS, RunGuard, foresee
 from lakewarden.jobs.compact import buckets as compact_keyed
 from lakewarden.jobs.compact import deletes as compact_deletes
 from lakewarden.jobs.compact import execute as rewriting
@@ -29,9 +30,7 @@ from lakewarden.jobs.compact import plan as compact
 from lakewarden.jobs.compact.cluster import clustering
 from lakewarden.jobs.deps import Grounds, Surroundings
 from lakewarden.jobs.expire import execute as expiring
-from lakewarden.jobs.fencing import fenced
 from lakewarden.jobs.heartbeat import DRIVEN, attended, driving
-from lakewarden.jobs.lineage_check import OPERATIONS, foresee, lineaged
 from lakewarden.jobs.partitions import execute as dropping
 from lakewarden.jobs.purge import plan as purge
 from lakewarden.jobs.purge.settle import DELETING, settle_erasing, settle_run, settle_verdicts
@@ -51,7 +50,7 @@ from lakewarden.rewrite.write.encoding import unfit_properties
 from lakewarden.spark.task_slots import Lanes
 from lakewarden.spark.tasks import cancel
 from lakewarden.state.runs import Journal, current_owner, new_run_id
-from lakewarden.tables.interface import TableFormat
+from lakewarden.tables.interface import TableFormat, TableWriter
 
 log = logging.getLogger(__name__)
 
@@ -96,36 +95,38 @@ def prepare(
 
 def _prepare_compact(format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
     compact.check(view, policy)
-    untouched = format_.left_alone(view)
+    untouched = format_.rewrites().left_alone(view)
     if untouched:
         return Prepared(compact.leave_alone(Job.COMPACT, view, policy, untouched, now), view, policy)
     head = view.head(policy.text("rewrite_branch"))
     chosen = clustering(view, policy)
     where = policy.maybe_text("rewrite_where")
     files = None if head is None else format_.files(view.ref, head, where, chosen.names)
-    shares = format_.clustering(view.ref, files, chosen.names) if files and chosen.names else {}
+    shares = format_.rewrites().clustering(view.ref, files, chosen.names) if files and chosen.names else {}
     unfit = _unfit(format_, view)
     if unfit is None and chosen.ordering is not None:
-        unfit = unfit_ordering(chosen.ordering, pa.ipc.read_schema(pa.py_buffer(format_.arrow_schema(view))))
+        schema = pa.ipc.read_schema(pa.py_buffer(format_.rewrites().arrow_schema(view)))
+        unfit = unfit_ordering(chosen.ordering, schema)
     made = compact.plan(view, files, policy, unfit, now, shares)
     return Prepared(made, view, policy, files)
 
 
 def _prepare_deletes(format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
     compact.check(view, policy)
-    untouched = format_.left_alone(view)
+    untouched = format_.rewrites().left_alone(view)
     if untouched:
         return Prepared(compact.leave_alone(Job.COMPACT_DELETES, view, policy, untouched, now), view, policy)
     branch = policy.text("rewrite_branch")
     head = view.head(branch)
     files = None if head is None else format_.files(view.ref, head, policy.maybe_text("rewrite_where"))
-    dangling = [] if files is None else format_.dangling(view.ref, files, branch)
+    dangling = [] if files is None else format_.rewrites().dangling(view.ref, files, branch)
     made = compact_deletes.plan(view, files, policy, _unfit(format_, view), now, dangling)
     return Prepared(made, view, policy, files)
 
 
 def _unfit(format_: TableFormat, view: TableView) -> str | None:
-    return unfit_properties(format_.parquet_properties(view)) or format_.unfit(view)
+    rewrites = format_.rewrites()
+    return unfit_properties(rewrites.parquet_properties(view)) or rewrites.unfit(view)
 
 
 class _Lake(Surroundings, Protocol):
@@ -185,10 +186,9 @@ class Runner:
         if self.quiet and prepared.plan.empty:
             return _unwritten(prepared, owner, trigger)
         self.stop.check()
-        asking = lineaged(format_, policy, self.journal.state)
-        guarded = fenced(asking, run_id, lambda: self.journal.beat(run_id, clock.now(), owner))
+        writer = format_.writer(RunGuard.of(run_id, owner, policy, self.journal))
         with driving(run_id):
-            return self._drive(prepared, run_id, owner, trigger, guarded)
+            return self._drive(prepared, run_id, owner, trigger, format_, writer)
 
     def _journal_unplanned(
         self,
@@ -231,7 +231,13 @@ class Runner:
         return partial(settle_run, self.grounds, format_, table) if job in DELETING else None
 
     def _drive(
-        self, prepared: Prepared, run_id: str, owner: Owner, trigger: Trigger, format_: TableFormat
+        self,
+        prepared: Prepared,
+        run_id: str,
+        owner: Owner,
+        trigger: Trigger,
+        format_: TableFormat,
+        writer: TableWriter,
     ) -> Run:
         run = self._start(prepared, run_id, owner, trigger)
         stop = self.stop.child()  # a cancel of this run ends no other
@@ -245,6 +251,7 @@ class Runner:
                 trigger,
                 self.lake.spark,
                 format_,
+                writer,
                 self.journal,
                 told,
                 self.task_memory,

@@ -8,15 +8,15 @@ from typing import Any
 from lakewarden.model.actions import RewriteGroup
 from lakewarden.rewrite.interface import Order, Trouble, Written
 from lakewarden.spark.tasks import cancel
-from lakewarden.tables.interface import TableFormat
+from lakewarden.tables.interface import RewriteSupport
 from lakewarden.tables.jvm import JavaError, is_java, java_reason
 
 
 class NativeEngine:
-    def __init__(self, spark: Any, run_id: str, format_: TableFormat, name: str) -> None:
+    def __init__(self, spark: Any, run_id: str, rewrites: RewriteSupport, name: str) -> None:
         self._spark = spark
         self._run_id = run_id
-        self._format = format_
+        self._rewrites = rewrites
         self.name = name
 
     def write(self, order: Order) -> Sequence[Written]:
@@ -31,7 +31,7 @@ class NativeEngine:
     def _write(self, order: Order, group: RewriteGroup) -> Written:
         plan = order.plan
         try:
-            outputs = self._format.rewrite_natively(
+            outputs = self._rewrites.rewrite_natively(
                 order.view.ref, order.files, group, plan.strategy, plan.columns, plan.target_bytes
             )
         except JavaError as error:

@@ -197,9 +197,6 @@ class BucketEngine(Protocol):
     def merge(self, view: TableView, merges: Sequence[MergeBuckets], keep_runs: int) -> Merged:
         """Each bucket in a Spark task. A full merge leaves one sorted run, a minor one at most `keep_runs`. Nothing is committed."""
 
-    def commit(self, view: TableView, merged: Merged, summary: Mapping[str, str]) -> int:
-        """One atomic snapshot; its id. CommitLost: nothing changed. CommitUnknown: read the table before acting."""
-
 
 @dataclass(frozen=True, slots=True)
 class ColdHome:
@@ -239,9 +236,6 @@ class ColdTier(Protocol):
     def find(self, view: TableView, catalog: str) -> ColdHome | None:
         """None where there is none yet. Refused where the name is taken by something else."""
 
-    def make(self, view: TableView, catalog: str) -> ColdHome:
-        """The same, made empty where there was none."""
-
     def closure(self, view: TableView, snapshot_ids: Collection[int]) -> pa.Table:
         """Every file these snapshots need, the table's own metadata apart: path, kind, size. Complete, or raises."""
 
@@ -257,22 +251,20 @@ class ColdTier(Protocol):
     def rehome(self, view: TableView, home: ColdHome) -> Callable[[str], str]:
         """Where a file of the table lies in the colder tier. Refused for one outside the table's folder."""
 
-    def register(
-        self, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Sequence[Ref]
-    ) -> None:
-        """Afterwards the cold table has these snapshots too, each whole or not at all, their files being there.
 
-        CommitLost: nothing changed. CommitUnknown: some of them may be there.
-        """
+class CommitGuard(Protocol):
+    """Asked right before each commit whether it may happen. A writer cannot be had without one."""
 
-    def release(self, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
-        """One commit after which the cold table has these no longer, nor a name for them. No file is touched.
+    def check(self, table: TableRef, summary: Mapping[str, str] | None) -> None:
+        """CommitLost where the run is no longer ours, CommitRefused where lineage is missing: then nothing was changed.
 
-        CommitLost, CommitUnknown; Refused where the format has a reason that they stay.
+        `summary` is what the new snapshot will say. None: the change makes no snapshot.
         """
 
 
-class TableFormat(Protocol):
+class TableReader(Protocol):
+    """How a table is read. Nothing here changes one."""
+
     def tables(self, catalog: str) -> list[TableRef]:
         """Every table the catalog lists now."""
 
@@ -290,45 +282,11 @@ class TableFormat(Protocol):
         `bounds_of` are columns whose clustering will be asked for.
         """
 
-    def clustering(
-        self, table: TableRef, files: FileSet, columns: Sequence[str]
-    ) -> Mapping[int, Mapping[str, float]]:
-        """By partition and column: the share of the partition's files that a query for one value opens."""
-
-    def clustering_of_outputs(
-        self, table: TableRef, files: FileSet, paths: Sequence[str], columns: Sequence[str]
-    ) -> Mapping[str, float]:
-        """The same over outputs that were described and make up one partition's new files."""
-
-    def dangling(self, table: TableRef, files: FileSet, branch: str) -> list[str]:
-        """Keys of delete files at the branch's head that apply to no data file."""
-
-    def retain(self, files: FileSet, paths: Sequence[str]) -> None:
-        """Let go of the format's own view of all files but these."""
-
-    def left_alone(self, view: TableView) -> str | None:
-        """Why files of this table must not be rewritten in groups at all, by whichever engine; None where they may."""
-
-    def unfit(self, view: TableView) -> str | None:
-        """Why the Arrow kernel cannot write this table, if it cannot: then the format's own writer does."""
-
-    def parquet_properties(self, view: TableView) -> Mapping[str, str]:
-        """How the table wants its Parquet files written, in the words of Iceberg's `write.parquet.` properties."""
-
-    def arrow_schema(self, view: TableView) -> bytes:
-        """The table's schema as a serialized Arrow schema with field ids at every level."""
-
     def counters(self, view: TableView) -> Counters:
         """The current snapshot in numbers, all of them: a view has those only that need no more than its own metadata."""
 
     def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
         """Every manifest of the snapshot."""
-
-    def bucket_engine(self) -> BucketEngine:
-        """For tables whose view says `keyed`."""
-
-    def cold_tier(self) -> ColdTier:
-        """Refused for a format that has none."""
 
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
         """The data files a snapshot that the table still has removed and added. Complete, or raises; never partial."""
@@ -358,6 +316,134 @@ class TableFormat(Protocol):
     def survey(self, view: TableView) -> Survey:
         """What all snapshots name, read from the store and not from memory. Goes on after what is broken, and says what was."""
 
+    def write_properties(self, table: TableRef) -> Mapping[str, str]:
+        """How files are reached from outside the format's library: endpoint, region, credentials."""
+
+    def find_commit(self, table: TableRef, summary: Mapping[str, str]) -> int | None:
+        """The snapshot whose summary carries all these values, from fresh metadata."""
+
+    def partitions(self, view: TableView, where: str | None = None) -> PartitionSet:
+        """Every partition of the current snapshot, its files added up. Complete, or raises; never partial."""
+
+
+class RewriteSupport(Protocol):
+    """What a rewrite needs beside reading and committing: which files it may rewrite, how they are written, and where."""
+
+    def left_alone(self, view: TableView) -> str | None:
+        """Why files of this table must not be rewritten in groups at all, by whichever engine; None where they may."""
+
+    def unfit(self, view: TableView) -> str | None:
+        """Why the Arrow kernel cannot write this table, if it cannot: then the format's own writer does."""
+
+    def parquet_properties(self, view: TableView) -> Mapping[str, str]:
+        """How the table wants its Parquet files written, in the words of Iceberg's `write.parquet.` properties."""
+
+    def arrow_schema(self, view: TableView) -> bytes:
+        """The table's schema as a serialized Arrow schema with field ids at every level."""
+
+    def clustering(
+        self, table: TableRef, files: FileSet, columns: Sequence[str]
+    ) -> Mapping[int, Mapping[str, float]]:
+        """By partition and column: the share of the partition's files that a query for one value opens."""
+
+    def clustering_of_outputs(
+        self, table: TableRef, files: FileSet, paths: Sequence[str], columns: Sequence[str]
+    ) -> Mapping[str, float]:
+        """The same over outputs that were described and make up one partition's new files."""
+
+    def dangling(self, table: TableRef, files: FileSet, branch: str) -> list[str]:
+        """Keys of delete files at the branch's head that apply to no data file."""
+
+    def retain(self, files: FileSet, paths: Sequence[str]) -> None:
+        """Let go of the format's own view of all files but these."""
+
+    def output_locations(
+        self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
+    ) -> list[str]:
+        """Where new data files of these partitions and names belong."""
+
+    def rewrite_natively(
+        self,
+        table: TableRef,
+        files: FileSet,
+        group: RewriteGroup,
+        strategy: str,
+        columns: Sequence[str],
+        target_bytes: int,
+    ) -> list[OutputFile]:
+        """The group rewritten by the format's own engine, not committed."""
+
+    def prepare_rewrite(self, rewrite: Rewrite) -> None:
+        """Check and describe the outputs, so that what is wrong with one shows before a commit is begun."""
+
+    def bucket_engine(self) -> BucketEngine:
+        """For tables whose view says `keyed`."""
+
+
+class LoadSupport(Protocol):
+    """What staged loads need beside reading and committing."""
+
+    def check_adoption(self, table: TableRef, paths: Sequence[str]) -> Adoption:
+        """Read the files' footers. Refused names the first that is missing, unreadable, unfit, or live already."""
+
+    def find_adoption(self, table: TableRef, load_id: str) -> int | None:
+        """The snapshot that appended a staged load, by `lineage.load` in its summary, from fresh metadata."""
+
+    def live_among(self, table: TableRef, paths: Sequence[str]) -> list[str]:
+        """Which of the paths the current snapshot names as data files. Complete, or raises; never partial."""
+
+
+class ColdWriter(Protocol):
+    """Changes to cold tables. Each method asks the guard first."""
+
+    def make(self, view: TableView, catalog: str) -> ColdHome:
+        """The cold table of this table, made empty where there was none."""
+
+    def register(
+        self, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Sequence[Ref]
+    ) -> None:
+        """Afterwards the cold table has these snapshots too, each whole or not at all, their files being there.
+
+        CommitLost: nothing changed. CommitUnknown: some of them may be there.
+        """
+
+    def release(self, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
+        """One commit after which the cold table has these no longer, nor a name for them. No file is touched.
+
+        CommitLost, CommitUnknown; Refused where the format has a reason that they stay.
+        """
+
+
+class TableWriter(Protocol):
+    """Every change to a table. Each method asks the guard first; CommitLost and CommitRefused then mean that nothing changed."""
+
+    def commit_rewrite(self, rewrite: Rewrite, incorporate: Incorporate | None = None) -> int | None:
+        """One atomic snapshot; its id. CommitLost: nothing changed. CommitUnknown: read the table before acting.
+
+        None only for a rewrite that just drops delete files, when all of them turn out to be needed.
+        """
+
+    def commit_merge(self, view: TableView, merged: Merged, summary: Mapping[str, str]) -> int:
+        """Merged buckets in one atomic snapshot; its id. CommitLost, CommitUnknown as above."""
+
+    def merge_deletes(
+        self, table: TableRef, where: str | None, min_files: int, summary: Mapping[str, str]
+    ) -> int | None:
+        """Small position-delete files folded in one atomic snapshot; its id, or None where nothing changed."""
+
+    def rewrite_manifests(
+        self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]
+    ) -> int | None:
+        """Manifests of one spec folded in one atomic snapshot; its id, or None where nothing changed."""
+
+    def drop_partitions(
+        self, table: TableRef, found: PartitionSet, ids: Sequence[int], summary: Mapping[str, str]
+    ) -> Dropped:
+        """The files these partitions had in `found` leave, in one atomic snapshot; what came since then stays.
+
+        No file is deleted. CommitLost: one of them had left already, and nothing changed. CommitUnknown as above.
+        """
+
     def expire(
         self,
         view: TableView,
@@ -371,57 +457,8 @@ class TableFormat(Protocol):
         since `view` was read, where the format has commits that can be told apart, and nothing was changed.
         """
 
-    def output_locations(
-        self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
-    ) -> list[str]:
-        """Where new data files of these partitions and names belong."""
-
-    def write_properties(self, table: TableRef) -> Mapping[str, str]:
-        """How files are reached from outside the format's library: endpoint, region, credentials."""
-
-    def prepare_rewrite(self, rewrite: Rewrite) -> None:
-        """Check and describe the outputs, so that what is wrong with one shows before a commit is begun."""
-
-    def commit_rewrite(self, rewrite: Rewrite, incorporate: Incorporate | None = None) -> int | None:
-        """One atomic snapshot; its id. CommitLost: nothing changed. CommitUnknown: read the table before acting.
-
-        None only for a rewrite that just drops delete files, when all of them turn out to be needed.
-        """
-
-    def merge_deletes(
-        self, table: TableRef, where: str | None, min_files: int, summary: Mapping[str, str]
-    ) -> int | None:
-        """Small position-delete files folded in one atomic snapshot; its id, or None where nothing changed."""
-
-    def find_commit(self, table: TableRef, summary: Mapping[str, str]) -> int | None:
-        """The snapshot whose summary carries all these values, from fresh metadata."""
-
-    def rewrite_natively(
-        self,
-        table: TableRef,
-        files: FileSet,
-        group: RewriteGroup,
-        strategy: str,
-        columns: Sequence[str],
-        target_bytes: int,
-    ) -> list[OutputFile]:
-        """The group rewritten by the format's own engine, not committed."""
-
-    def rewrite_manifests(
-        self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]
-    ) -> int | None:
-        """Manifests of one spec folded in one atomic snapshot; its id, or None where nothing changed."""
-
-    def partitions(self, view: TableView, where: str | None = None) -> PartitionSet:
-        """Every partition of the current snapshot, its files added up. Complete, or raises; never partial."""
-
-    def drop_partitions(
-        self, table: TableRef, found: PartitionSet, ids: Sequence[int], summary: Mapping[str, str]
-    ) -> Dropped:
-        """The files these partitions had in `found` leave, in one atomic snapshot; what came since then stays.
-
-        No file is deleted. CommitLost: one of them had left already, and nothing changed. CommitUnknown as above.
-        """
+    def commit_adoption(self, table: TableRef, adopting: Adoption, summary: Mapping[str, str]) -> int:
+        """All of them appended in one atomic snapshot; its id. No file twice. CommitLost, CommitUnknown as above."""
 
     def create_tag(self, table: TableRef, name: str, snapshot_id: int, until: datetime | None) -> None:
         """A tag that keeps the snapshot until then, or for ever. UsageError where the name is taken or the snapshot unknown."""
@@ -432,14 +469,19 @@ class TableFormat(Protocol):
     def drop_tag(self, table: TableRef, name: str) -> None:
         """Take a tag away; its snapshot stays until it expires. UsageError where there is no such tag."""
 
-    def check_adoption(self, table: TableRef, paths: Sequence[str]) -> Adoption:
-        """Read the files' footers. Refused names the first that is missing, unreadable, unfit, or live already."""
+    def cold(self) -> ColdWriter:
+        """The writer of the cold tables, behind the same guard."""
 
-    def commit_adoption(self, table: TableRef, adopting: Adoption, summary: Mapping[str, str]) -> int:
-        """All of them appended in one atomic snapshot; its id. No file twice. CommitLost, CommitUnknown as above."""
 
-    def find_adoption(self, table: TableRef, load_id: str) -> int | None:
-        """The snapshot that appended a staged load, by `lineage.load` in its summary, from fresh metadata."""
+class TableFormat(TableReader, Protocol):
+    """A table format. It reads by itself; it writes only through a writer that has a guard."""
 
-    def live_among(self, table: TableRef, paths: Sequence[str]) -> list[str]:
-        """Which of the paths the current snapshot names as data files. Complete, or raises; never partial."""
+    def rewrites(self) -> RewriteSupport: ...
+
+    def loads(self) -> LoadSupport: ...
+
+    def cold_tier(self) -> ColdTier:
+        """Refused for a format that has none."""
+
+    def writer(self, guard: CommitGuard) -> TableWriter:
+        """The only way to change a table."""

@@ -21,9 +21,10 @@ from lakewarden.model.location import normal
 from lakewarden.model.run import Run, RunState
 from lakewarden.model.table import TableView
 from lakewarden.tables.iceberg.format import Iceberg
+from lakewarden.tables.iceberg.writer import IcebergWriter
 from lakewarden.tables.interface import TableFormat
 from lakewarden.tables.paimon.format import Paimon
-from lakewarden.tables.paimon.primary_key import Keyed
+from lakewarden.tables.paimon.writer import PaimonWriter
 from tests.support.lab import Lab
 from tests.support.paimon import COLD, PaimonLab, files_below
 
@@ -178,8 +179,8 @@ class Lake(ABC):
         return self.do("purge", delete_grace_hours=0)
 
     def committing(self, job: str) -> tuple[type[Any], str]:
-        """Which call of the format makes the job's snapshots."""
-        return self.implementation, {
+        """Which call of the writer makes the job's snapshots."""
+        return self.writing, {
             "compact": "commit_rewrite",
             "rewrite-manifests": "rewrite_manifests",
             "expire-partitions": "drop_partitions",
@@ -223,7 +224,7 @@ class Lake(ABC):
 
 
 class IcebergLake(Lake):
-    implementation = Iceberg
+    implementation, writing = Iceberg, IcebergWriter
 
     def __init__(self, lab: Lab, version: int, cold: str = "") -> None:
         self.lab, self.lw, self.catalog, self.version, self.cold = lab, lab.lw, lab.catalog, version, cold
@@ -293,7 +294,7 @@ class IcebergLake(Lake):
 
 
 class PaimonLake(Lake):
-    implementation = Paimon
+    implementation, writing = Paimon, PaimonWriter
 
     def __init__(self, lab: PaimonLab, *, keyed: bool = False, **options: str) -> None:
         self.lab, self.lw, self.catalog, self.cold = lab, lab.lw, lab.catalog, COLD
@@ -313,7 +314,7 @@ class PaimonLake(Lake):
         self.lab.maker.compact(self.lab.load(self.table))
 
     def committing(self, job: str) -> tuple[type[Any], str]:
-        return (Keyed, "commit") if self.keyed and job == "compact" else super().committing(job)
+        return (PaimonWriter, "commit_merge") if self.keyed and job == "compact" else super().committing(job)
 
     def expire_elsewhere(self) -> None:
         self.lab.maker.ownExpire(self.lab.load(self.table), 1)

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from lakewarden import Lakewarden
 from lakewarden.rewrite.interface import Written
 from lakewarden.state.runs import Journal
-from lakewarden.tables.iceberg.format import Iceberg
+from lakewarden.tables.iceberg.writer import IcebergWriter
 
 
 def die() -> None:
@@ -35,20 +35,20 @@ def die_around(step: str, when: str) -> None:
 
 def lose_races() -> None:
     """Steps that only a lost race takes: another writer removes the sources first."""
-    real = Iceberg.commit_rewrite
+    real = IcebergWriter.commit_rewrite
 
-    def commit(self: Iceberg, rewrite: Any, incorporate: Any = None) -> int | None:
+    def commit(self: IcebergWriter, rewrite: Any, incorporate: Any = None) -> int | None:
         self._spark.sql(f"delete from {rewrite.table} where id >= 0")
         return real(self, rewrite, incorporate)
 
-    Iceberg.commit_rewrite = commit  # type: ignore[method-assign]
+    IcebergWriter.commit_rewrite = commit  # type: ignore[method-assign]
 
 
 def let_deletes_arrive() -> None:
     """The step that only deletes which arrive meanwhile take."""
-    real, done = Iceberg.commit_rewrite, []
+    real, done = IcebergWriter.commit_rewrite, []
 
-    def commit(self: Iceberg, rewrite: Any, incorporate: Any = None) -> int | None:
+    def commit(self: IcebergWriter, rewrite: Any, incorporate: Any = None) -> int | None:
         if not done:
             done.append(True)
             name = str(rewrite.table)
@@ -56,7 +56,7 @@ def let_deletes_arrive() -> None:
             self._spark.sql(f"delete from {name} where id % 7 = 0")
         return real(self, rewrite, incorporate)
 
-    Iceberg.commit_rewrite = commit  # type: ignore[method-assign]
+    IcebergWriter.commit_rewrite = commit  # type: ignore[method-assign]
 
 
 def find_rows_changed() -> None:

@@ -30,10 +30,9 @@ from lakewarden.state.runs import Journal
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.storage import local
 from lakewarden.storage.archive import Archive
-from lakewarden.tables.iceberg.cold import IcebergCold
-from lakewarden.tables.iceberg.format import Iceberg
-from lakewarden.tables.paimon.cold import PaimonCold
-from lakewarden.tables.paimon.format import Paimon
+from lakewarden.tables.iceberg.writer import IcebergColdWriter, IcebergWriter
+from lakewarden.tables.paimon.cold import PaimonColdWriter
+from lakewarden.tables.paimon.writer import PaimonWriter
 
 BATCH = 3
 # Half a minute for users; no test waits for that long.
@@ -41,8 +40,8 @@ PERMIT_SECONDS = 1.0
 # Where a process may end besides its journaled steps.
 PLACES: dict[str, tuple[Any, str]] = {
     "trash": (TrashedFiles, "trash"),
-    "expire-commit": (Iceberg, "expire"),
-    "drop": (Paimon, "expire"),
+    "expire-commit": (IcebergWriter, "expire"),
+    "drop": (PaimonWriter, "expire"),
     "enforce": (TrashedFiles, "enforce"),
     "begin-erasing": (TrashedFiles, "begin_erasing"),
     "erase": (purging, "erase"),
@@ -50,20 +49,20 @@ PLACES: dict[str, tuple[Any, str]] = {
     "receipts": (TrashedFiles, "finish_erasing"),
     "restore": (TrashedFiles, "restore"),
     "claim": (Loads, "claim"),
-    "adopt-commit": (Iceberg, "commit_adoption"),
+    "adopt-commit": (IcebergWriter, "commit_adoption"),
     "end-load": (Loads, "end"),
-    "make-cold": (IcebergCold, "make"),
+    "make-cold": (IcebergColdWriter, "make"),
     "copies": (ColdFiles, "add"),
     "rehome": (copies, "placed"),
-    "register": (IcebergCold, "register"),
-    "release": (IcebergCold, "release"),
+    "register": (IcebergColdWriter, "register"),
+    "release": (IcebergColdWriter, "release"),
     "let-go": (ColdFiles, "let_go"),
     "left": (ColdSnapshots, "leave"),
     "move": (Archive, "move"),
     "classes": (ColdFiles, "classed"),
-    "make-cold-paimon": (PaimonCold, "make"),
-    "register-paimon": (PaimonCold, "register"),
-    "put": (PaimonCold, "_put"),
+    "make-cold-paimon": (PaimonColdWriter, "make"),
+    "register-paimon": (PaimonColdWriter, "register"),
+    "put": (PaimonColdWriter, "_put"),
     "fold": (HistoryIndex, "fold"),
     "finish": (Journal, "finish"),
 }

@@ -17,7 +17,7 @@ from lakewarden.model.table import Counters, PartitionSpec, Ref, Snapshot, SortO
 from lakewarden.model.table_name import TableRef
 from lakewarden.rewrite.metadata.iceberg_manifests import LISTED, NAMED
 from lakewarden.tables.iceberg.reachability import Reach
-from lakewarden.tables.interface import Adoption, HeldByRef
+from lakewarden.tables.interface import Adoption, CommitGuard, HeldByRef
 from lakewarden.tables.manifest_cache import ReachCache
 from lakewarden.tables.metadata_cache import Remembered
 from tests.histories.model import File, Meta, Snap, Table, plain, there
@@ -154,6 +154,43 @@ class ModelFormat:
         reader = ModelReader(self._catalog.table(view.ref))
         return Reach(view, Remembered(view, reader, {}, ReachCache(self._cache, view.uuid)))
 
+    def find_commit(self, table: TableRef, summary: Mapping[str, str]) -> int | None:
+        snapshots = self._catalog.table(table).meta.snapshots
+        return next((s.id for s in snapshots if summary.items() <= s.summary.items()), None)
+
+    def loads(self) -> ModelLoads:
+        return ModelLoads(self._catalog, self.find_commit)
+
+    def writer(self, guard: CommitGuard) -> ModelWriter:
+        return ModelWriter(guard, self._catalog, self._watcher, self._adopted)
+
+
+class ModelLoads:
+    """What staged loads ask."""
+
+    def __init__(self, catalog: Catalog, find: Callable[[TableRef, Mapping[str, str]], int | None]) -> None:
+        self._catalog, self._find = catalog, find
+
+    def check_adoption(self, table: TableRef, paths: Sequence[str]) -> Adoption:
+        live = self.live_among(table, paths)
+        missing = [path for path in paths if not there(plain(path))]
+        if live or missing:
+            raise Refused(action="adopt", target=(live or missing)[0], reason="live already, or not there")
+        return Adoption(tuple(paths), len(paths), len(paths), ())
+
+    def find_adoption(self, table: TableRef, load_id: str) -> int | None:
+        return self._find(table, {"lineage.load": load_id})
+
+    def live_among(self, table: TableRef, paths: Sequence[str]) -> list[str]:
+        return _live_among(self._catalog.table(table), paths)
+
+
+class ModelWriter:
+    """What changes a modelled table: like a format's own writer, it asks the guard first."""
+
+    def __init__(self, guard: CommitGuard, catalog: Catalog, watcher: Watcher, adopted: Callable[[Table, Sequence[str], Mapping[str, str]], Snap]) -> None:  # fmt: skip
+        self._guard, self._catalog, self._watcher, self._adopted = guard, catalog, watcher, adopted
+
     # ------------------------------------------------------------ expiring
 
     def expire(
@@ -164,6 +201,7 @@ class ModelFormat:
         changelogs: Collection[int] = (),
     ) -> None:
         """As IcebergExpiry.java does it: on the newest metadata, refused as a whole where a ref names one of them."""
+        self._guard.check(view.ref, None)
         self._watcher.gate("before the commit")
         table = self._catalog.table(view.ref)
         answer, self._catalog.answer = self._catalog.answer, ""
@@ -202,6 +240,7 @@ class ModelFormat:
     # ------------------------------------------------------------ tags
 
     def create_tag(self, table: TableRef, name: str, snapshot_id: int, until: datetime | None) -> None:
+        self._guard.check(table, None)
         found = self._catalog.table(table)
         snap = found.meta.snapshot(snapshot_id)
         if snap is None or found.meta.ref(name) is not None:
@@ -210,6 +249,7 @@ class ModelFormat:
         self._watcher.committed()
 
     def retain_tag(self, table: TableRef, name: str, until: datetime | None) -> None:
+        self._guard.check(table, None)
         found = self._catalog.table(table)
         ref = found.meta.ref(name)
         snap = None if ref is None else found.meta.snapshot(ref.snapshot_id)
@@ -219,6 +259,7 @@ class ModelFormat:
         self._watcher.committed()
 
     def drop_tag(self, table: TableRef, name: str) -> None:
+        self._guard.check(table, None)
         found = self._catalog.table(table)
         if found.meta.ref(name) is None:
             raise UsageError(reason=f"there is no tag {name}")
@@ -227,33 +268,21 @@ class ModelFormat:
 
     # ------------------------------------------------------------ adopting
 
-    def check_adoption(self, table: TableRef, paths: Sequence[str]) -> Adoption:
-        live = self.live_among(table, paths)
-        missing = [path for path in paths if not there(plain(path))]
-        if live or missing:
-            raise Refused(action="adopt", target=(live or missing)[0], reason="live already, or not there")
-        return Adoption(tuple(paths), len(paths), len(paths), ())
-
     def commit_adoption(self, table: TableRef, adopting: Adoption, summary: Mapping[str, str]) -> int:
+        self._guard.check(table, summary)
         self._watcher.gate("before the adoption")
-        if self.live_among(table, adopting.paths):
+        if _live_among(self._catalog.table(table), adopting.paths):
             raise CommitLost(table=table, reason="someone else made one of them part of it first")
         made = self._adopted(self._catalog.table(table), adopting.paths, summary)
         self._watcher.committed()
         self._watcher.gate("after the adoption")
         return made.id
 
-    def find_adoption(self, table: TableRef, load_id: str) -> int | None:
-        return self.find_commit(table, {"lineage.load": load_id})
 
-    def find_commit(self, table: TableRef, summary: Mapping[str, str]) -> int | None:
-        snapshots = self._catalog.table(table).meta.snapshots
-        return next((s.id for s in snapshots if summary.items() <= s.summary.items()), None)
-
-    def live_among(self, table: TableRef, paths: Sequence[str]) -> list[str]:
-        head = self._catalog.table(table).meta.head()
-        live = set() if head is None else {plain(each.path) for each in head.files}
-        return [path for path in paths if plain(path) in live]
+def _live_among(table: Table, paths: Sequence[str]) -> list[str]:
+    head = table.meta.head()
+    live = set() if head is None else {plain(each.path) for each in head.files}
+    return [path for path in paths if plain(path) in live]
 
 
 class ModelLake:

@@ -30,7 +30,7 @@ from lakewarden.state.database import State
 from lakewarden.state.runs import Journal
 from lakewarden.state.trash_batches import FileState
 from lakewarden.tables.iceberg.catalog import Catalogs
-from lakewarden.tables.iceberg.format import Iceberg
+from lakewarden.tables.iceberg.writer import IcebergWriter
 from tests.services.test_s3_deleting import new_lab
 from tests.support.faults import Faults, proxy
 from tests.support.lab import Lab, lakewarden, told_to_tables
@@ -371,15 +371,15 @@ def test_a_catalog_that_dies_around_the_commit_of_an_expiry(
 
 def requests_of_an_expiry(lab: Lab, table: str, faults: Faults) -> int:
     """How many a commit takes that goes well: the last is the commit itself."""
-    real, counted = Iceberg.expire, []
+    real, counted = IcebergWriter.expire, []
 
-    def counting(self: Iceberg, *arguments: Any) -> None:
+    def counting(self: IcebergWriter, *arguments: Any) -> None:
         before = faults.requests
         real(self, *arguments)
         counted.append(faults.requests - before)
 
     oldest = lab.snapshots(table)[0].snapshot_id
-    with patch.object(Iceberg, "expire", counting):
+    with patch.object(IcebergWriter, "expire", counting):
         lab.lw.run("expire", table, {"snapshot_ids": str(oldest)})
     return counted[0]
 
@@ -392,9 +392,9 @@ def dying(
 
     None of them: it dies when the table was loaded and the commit is not yet on its way.
     """
-    real, load = Iceberg.expire, Catalogs.load
+    real, load = IcebergWriter.expire, Catalogs.load
 
-    def expire(self: Iceberg, *arguments: Any) -> None:
+    def expire(self: IcebergWriter, *arguments: Any) -> None:
         if answered:
             faults.cut_from, faults.cut_after = faults.requests + answered, 0
         else:
@@ -407,7 +407,7 @@ def dying(
         return loaded
 
     with monkeypatch.context() as patched:
-        patched.setattr(Iceberg, "expire", expire)
+        patched.setattr(IcebergWriter, "expire", expire)
         patched.setattr(
             clock, "sleep", lambda seconds: server.kill()
         )  # nobody answers when the table is asked

@@ -15,8 +15,8 @@ import pytest
 
 from bench.equality import add_equality_deletes
 from lakewarden.model.run import RunState
-from lakewarden.tables.iceberg.format import Iceberg
 from lakewarden.tables.iceberg.rewrite import RewriteCommit
+from lakewarden.tables.iceberg.writer import IcebergWriter
 from tests.support.lab import Lab
 
 SEEDS = range(int(os.environ.get("LAKEWARDEN_SOAK_SEEDS", "4")))
@@ -78,9 +78,9 @@ class Story:
     @contextmanager
     def meanwhile(self) -> Iterator[None]:
         """Before every commit, and before every further attempt of one."""
-        commit, attempt, tries = Iceberg.commit_rewrite, RewriteCommit._attempt, Counter[str]()
+        commit, attempt, tries = IcebergWriter.commit_rewrite, RewriteCommit._attempt, Counter[str]()
 
-        def first(format_: Iceberg, rewrite: Any, incorporate: Any = None) -> int | None:
+        def first(format_: IcebergWriter, rewrite: Any, incorporate: Any = None) -> int | None:
             self.goes_on(0.9)
             return commit(format_, rewrite, incorporate)
 
@@ -90,7 +90,10 @@ class Story:
                 self.goes_on(0.6)
             return attempt(commit_, sending)
 
-        with patch.object(Iceberg, "commit_rewrite", first), patch.object(RewriteCommit, "_attempt", again):
+        with (
+            patch.object(IcebergWriter, "commit_rewrite", first),
+            patch.object(RewriteCommit, "_attempt", again),
+        ):
             yield
 
 

@@ -11,7 +11,7 @@ import pytest
 from lakewarden.errors import LakewardenError, Refused
 from lakewarden.model.location import normal
 from lakewarden.model.run import RunState
-from lakewarden.tables.iceberg.format import Iceberg
+from lakewarden.tables.iceberg.writer import IcebergWriter
 from tests.support.lab import Lab
 
 NOW = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
@@ -75,15 +75,15 @@ def test_tags_branches_and_pins_keep_their_snapshots(lab: Lab) -> None:
 def test_a_ref_made_between_plan_and_commit_wins(lab: Lab, kind: str) -> None:
     table = lab.messy(files=5, days=1)
     ids = [row.snapshot_id for row in lab.snapshots(table)]
-    real, done = Iceberg.expire, []
+    real, done = IcebergWriter.expire, []
 
-    def late(self: Iceberg, *args: Any) -> None:
+    def late(self: IcebergWriter, *args: Any) -> None:
         if not done:
             done.append(True)
             lab.sql(f"alter table {table} create {kind} late as of version {ids[1]}")
         real(self, *args)
 
-    with patch.object(Iceberg, "expire", late):
+    with patch.object(IcebergWriter, "expire", late):
         run = lab.lw.run("expire", table, NOW)
     assert run.state is RunState.DONE, run.reason
     assert run.counters["snapshots_expired"] == 3
@@ -167,16 +167,16 @@ def test_a_chain_that_a_streaming_writer_needs_since_the_plan_stays(lab: Lab) ->
     loaded.manageSnapshots().createTag("known-good", tagged).commit()
     planned = lab.lw.plan("expire", table, NOW).actions[0].to_dict()["snapshot_ids"]
     assert planned == [oldest, first, between]
-    real, calls = Iceberg.expire, []
+    real, calls = IcebergWriter.expire, []
 
-    def rolled_back(self: Iceberg, *args: Any) -> None:
+    def rolled_back(self: IcebergWriter, *args: Any) -> None:
         if not calls:
             loaded.refresh()
             loaded.manageSnapshots().rollbackTo(tagged).commit()
         calls.append(1)
         real(self, *args)
 
-    with patch.object(Iceberg, "expire", rolled_back):
+    with patch.object(IcebergWriter, "expire", rolled_back):
         run = lab.lw.run("expire", table, NOW)
     assert run.state is RunState.DONE, run.reason
     left = {row.snapshot_id for row in lab.snapshots(table)}

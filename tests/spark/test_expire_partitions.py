@@ -16,9 +16,9 @@ from lakewarden import clock
 from lakewarden.cli import main
 from lakewarden.errors import PolicyError, Refused
 from lakewarden.model.run import Run, RunState
-from lakewarden.tables.iceberg.format import Iceberg
+from lakewarden.tables.iceberg.writer import IcebergWriter
 from lakewarden.tables.jvm import bridge
-from lakewarden.tables.paimon.format import Paimon
+from lakewarden.tables.paimon.writer import PaimonWriter
 from tests.support.lab import Lab
 from tests.support.paimon import PaimonLab
 
@@ -29,9 +29,9 @@ SHAPES = Path(__file__).parents[1] / "support" / "PaimonShapes.java"
 
 
 @contextmanager
-def before_drop(format_: type[Any], do: Callable[[], None], times: int = 1) -> Iterator[None]:
+def before_drop(writer: type[Any], do: Callable[[], None], times: int = 1) -> Iterator[None]:
     """Run `do` at the worst moment: the plan is made and journaled, its commit has not begun."""
-    real, left = format_.drop_partitions, [times]
+    real, left = writer.drop_partitions, [times]
 
     def drop(self: Any, *rest: Any) -> Any:
         if left[0]:
@@ -39,7 +39,7 @@ def before_drop(format_: type[Any], do: Callable[[], None], times: int = 1) -> I
             do()
         return real(self, *rest)
 
-    with patch.object(format_, "drop_partitions", drop):
+    with patch.object(writer, "drop_partitions", drop):
         yield
 
 
@@ -118,7 +118,7 @@ def test_partitions_whose_time_is_over_leave_the_table(
 
 def test_rows_that_come_meanwhile_stay(lab: Lab) -> None:
     table = events(lab)
-    with before_drop(Iceberg, lambda: fill(lab, table, 900, ["2024-02-28"])):
+    with before_drop(IcebergWriter, lambda: fill(lab, table, 900, ["2024-02-28"])):
         run = done(lab.lw.run(JOB, table, ON), 4)
     assert days_of(lab, table) == {"2024-02-28": 10, TODAY: 10}
     assert run.counters["rows_dropped"] == 40
@@ -133,7 +133,7 @@ def test_after_a_compaction_the_plan_is_made_again(lab: Lab) -> None:
     def compact() -> None:
         assert lab.lw.run("compact", table, {"rewrite_min_input_files": 2}).state is RunState.DONE
 
-    with before_drop(Iceberg, compact):
+    with before_drop(IcebergWriter, compact):
         run = done(lab.lw.run(JOB, table, ON), 4)
     assert days_of(lab, table) == {TODAY: 10}
     steps = [step.name for step in lab.lw.run_by_id(run.id)[1]]
@@ -149,7 +149,7 @@ def test_whoever_is_always_later_loses_and_changes_nothing(lab: Lab) -> None:
 
     lab.sql("set spark.sql.sources.partitionOverwriteMode=dynamic")
     try:
-        with before_drop(Iceberg, overwrite, times=9):
+        with before_drop(IcebergWriter, overwrite, times=9):
             run = lab.lw.run(JOB, table, ON)
     finally:
         lab.sql("reset spark.sql.sources.partitionOverwriteMode")
@@ -166,14 +166,14 @@ def test_the_planned_snapshot_of_iceberg_expires_meanwhile(lab: Lab) -> None:
         lab.lw.run("expire", table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1})
         lab.lw.run("purge", table, {"delete_grace_hours": 0})
 
-    with before_drop(Iceberg, expire):
+    with before_drop(IcebergWriter, expire):
         done(lab.lw.run(JOB, table, ON), 4)
     assert days_of(lab, table) == {TODAY: 20}
 
 
 def test_somebody_else_dropped_them_first(lab: Lab) -> None:
     table = events(lab)
-    with before_drop(Iceberg, lambda: lab.sql(f"delete from {table} where dt < '2025'")):
+    with before_drop(IcebergWriter, lambda: lab.sql(f"delete from {table} where dt < '2025'")):
         run = lab.lw.run(JOB, table, ON)
     assert run.state is RunState.NOTHING_TO_DO
     assert days_of(lab, table) == {TODAY: 10}
@@ -351,7 +351,7 @@ def test_rows_that_come_to_a_paimon_table_meanwhile_stay(
     paimon: PaimonLab, keyed: bool, options: dict[str, str]
 ) -> None:
     table = orders(paimon, keyed=keyed, **options)
-    with before_drop(Paimon, lambda: write(paimon, table, 5, "2024-01-01", rows=3)):
+    with before_drop(PaimonWriter, lambda: write(paimon, table, 5, "2024-01-01", rows=3)):
         done(paimon.lw.run(JOB, table, ON), 3)
     assert days_in(paimon, table) == {"2024-01-01": 3, TODAY: 20}
     done(paimon.lw.run(JOB, table, ON), 1)
@@ -361,7 +361,7 @@ def test_rows_that_come_to_a_paimon_table_meanwhile_stay(
 @pytest.mark.parametrize("keyed", [False, True])
 def test_after_a_compaction_of_a_paimon_table_the_plan_is_made_again(paimon: PaimonLab, keyed: bool) -> None:
     table = orders(paimon, keyed=keyed, **{"compaction.min.file-num": "2"})
-    with before_drop(Paimon, lambda: paimon.maker.compact(paimon.load(table))):
+    with before_drop(PaimonWriter, lambda: paimon.maker.compact(paimon.load(table))):
         run = done(paimon.lw.run(JOB, table, ON), 3)
     assert days_in(paimon, table) == {TODAY: 20}
     steps = [step.name for step in paimon.lw.run_by_id(run.id)[1]]
@@ -370,7 +370,7 @@ def test_after_a_compaction_of_a_paimon_table_the_plan_is_made_again(paimon: Pai
 
 def test_a_paimon_partition_that_is_gone_already(paimon: PaimonLab) -> None:
     table = orders(paimon)
-    with before_drop(Paimon, lambda: paimon.maker.dropPartition(paimon.load(table), "2024-01-02")):
+    with before_drop(PaimonWriter, lambda: paimon.maker.dropPartition(paimon.load(table), "2024-01-02")):
         done(paimon.lw.run(JOB, table, ON), 2)
     assert days_in(paimon, table) == {TODAY: 20}
 
@@ -385,7 +385,7 @@ def test_the_planned_snapshot_expires_meanwhile(paimon: PaimonLab, keyed: bool) 
         write(paimon, table, 900, TODAY)
         assert paimon.maker.ownExpire(paimon.load(table), 1) > 0
 
-    with before_drop(Paimon, expire):
+    with before_drop(PaimonWriter, expire):
         done(paimon.lw.run(JOB, table, ON), 3)
     assert days_in(paimon, table) == {TODAY: 40}
 
@@ -404,7 +404,7 @@ def test_deletion_vectors_leave_with_their_partition(paimon: PaimonLab, keyed: b
     def meanwhile() -> None:
         strike(paimon, table, "2024-01-01", keyed=keyed, row=3)
 
-    with before_drop(Paimon, meanwhile):
+    with before_drop(PaimonWriter, meanwhile):
         run = done(paimon.lw.run(JOB, table, ON), 1)
     assert "discarded" in [step.name for step in paimon.lw.run_by_id(run.id)[1]]
     assert shape_rows(paimon, table) == [row for row in rows if TODAY in row]
@@ -425,7 +425,7 @@ def test_a_hash_index_that_new_rows_need_is_not_dropped(paimon: PaimonLab) -> No
     put(paimon, table, [[1, "2024-01-01"], [2, "2024-01-01"]], bucket=0)
     put(paimon, table, [[3, TODAY]], bucket=0)
     assert json.loads(shapes(paimon).indexFiles(paimon.load(table))) == ["HASH 1", "HASH 2"]
-    with before_drop(Paimon, lambda: put(paimon, table, [[4, "2024-01-01"]], bucket=0)):
+    with before_drop(PaimonWriter, lambda: put(paimon, table, [[4, "2024-01-01"]], bucket=0)):
         run = done(paimon.lw.run(JOB, table, ON), 1)
     assert "discarded" in [step.name for step in paimon.lw.run_by_id(run.id)[1]]
     assert shape_rows(paimon, table) == [f"[3, {TODAY}]"]

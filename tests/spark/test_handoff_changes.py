@@ -14,7 +14,7 @@ import pytest
 from lakewarden import clock
 from lakewarden.jobs.purge import plan as purge
 from lakewarden.model.run import RunState
-from lakewarden.tables.iceberg.cold import IcebergCold
+from lakewarden.tables.iceberg.writer import IcebergColdWriter
 from tests.spark.test_handoff import KEEP, at, cold, cold_snapshots
 from tests.support.lab import Lab, lakewarden
 from tests.support.spark import add_catalog, remove_catalog
@@ -140,7 +140,7 @@ def test_a_moment_of_a_snapshot_that_was_not_handed_off_is_refused_not_guessed(l
 def test_a_snapshot_that_somebody_else_expires_meanwhile_is_a_lost_race(lab: Lab, cold: str) -> None:
     table = lab.messy(files=3, days=1)
     gone = lab.snapshots(table)[0].snapshot_id
-    real = IcebergCold.register
+    real = IcebergColdWriter.register
 
     def late(*arguments: Any) -> None:
         lab.sql(
@@ -149,7 +149,7 @@ def test_a_snapshot_that_somebody_else_expires_meanwhile_is_a_lost_race(lab: Lab
         real(*arguments)
 
     policy = {**KEEP, "handoff_catalog": cold}
-    with patch.object(IcebergCold, "register", late):
+    with patch.object(IcebergColdWriter, "register", late):
         run = lab.lw.run("handoff", table, policy)
     assert run.state is RunState.LOST_RACE and f"no longer has snapshot {gone}" in run.reason
     assert cold_snapshots(lab, cold) == set()

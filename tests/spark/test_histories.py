@@ -32,8 +32,8 @@ from lakewarden.errors import LakewardenError
 from lakewarden.lake import Lake
 from lakewarden.model.run import RunState
 from lakewarden.storage.local import LocalFiles
-from lakewarden.tables.iceberg.format import Iceberg
 from lakewarden.tables.iceberg.rewrite import RewriteCommit
+from lakewarden.tables.iceberg.writer import IcebergWriter
 from lakewarden.tables.jvm import JavaError, bridge, is_java
 from tests.histories.model import plain
 from tests.histories.process import CONFIG, Crash, Database, Process
@@ -466,7 +466,7 @@ def settle(history: RealHistory) -> None:
 
 @contextmanager
 def set_up(history: RealHistory) -> Iterator[None]:
-    delete, list_, commit = LocalFiles.delete, LocalFiles.list, Iceberg.commit_rewrite
+    delete, list_, commit = LocalFiles.delete, LocalFiles.list, IcebergWriter.commit_rewrite
 
     def asked(real: Callable[..., Any]) -> Callable[..., Any]:
         return lambda files, *more: history.disk.ask(partial(real, files), *more)
@@ -477,13 +477,13 @@ def set_up(history: RealHistory) -> Iterator[None]:
         **{name: asked(getattr(LocalFiles, name)) for name in ("stat", "look", "read", "write")},
     }
 
-    def late(iceberg: Iceberg, *more: Any) -> int | None:
+    def late(iceberg: IcebergWriter, *more: Any) -> int | None:
         history.arrive()
         return commit(iceberg, *more)
 
     with ExitStack() as stack:
         stack.enter_context(patch("lakewarden.clock.now", history.now))
-        stack.enter_context(patch.object(Iceberg, "commit_rewrite", late))
+        stack.enter_context(patch.object(IcebergWriter, "commit_rewrite", late))
         for name, do in faulty.items():
             stack.enter_context(patch.object(LocalFiles, name, partialmethod(_call, do)))
         yield

@@ -25,6 +25,7 @@ from lakewarden.state.runs import current_owner
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import VerdictState
 from lakewarden.tables.iceberg.format import Iceberg
+from lakewarden.tables.iceberg.writer import IcebergWriter
 from tests.support.lab import Lab
 
 FIRST, SECOND = date(2024, 3, 1), date(2024, 3, 2)
@@ -180,7 +181,7 @@ def test_a_mirror_that_cannot_be_taken_away_is_told(lab: Lab, monkeypatch: pytes
         raise CommitLost(table=table, reason="the catalog is away")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Iceberg, "drop_tag", away)
+        patched.setattr(IcebergWriter, "drop_tag", away)
         with pytest.raises(LakewardenError, match="the catalog is away") as caught:
             pin.unpin()
     assert f"unpin {pin.id}" in caught.value.hint
@@ -474,18 +475,18 @@ def test_what_a_load_must_say(lab: Lab) -> None:
 
 def crash(lab: Lab, monkeypatch: pytest.MonkeyPatch, load: str, when: str) -> None:
     """The journal stays as a process leaves it that stops between ADOPTING and ADOPTED."""
-    real = Iceberg.commit_adoption
+    real = IcebergWriter.commit_adoption
 
     class Killed(BaseException):
         pass
 
-    def commit(self: Iceberg, *arguments: Any) -> int:
+    def commit(self: IcebergWriter, *arguments: Any) -> int:
         if when == "after":
             real(self, *arguments)
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(Iceberg, "commit_adoption", commit)
+        patched.setattr(IcebergWriter, "commit_adoption", commit)
         with pytest.raises(Killed):
             lab.lw.stage_adopt(load)
     assert lab.lw.runs()[0].state is RunState.RUNNING
@@ -510,21 +511,21 @@ def test_a_commit_that_came_late_is_not_made_twice(lab: Lab, monkeypatch: pytest
     table = lab.create()
     load = begun(lab, table, day(lab, "a.parquet", FIRST))
     late: list[Any] = []
-    real = Iceberg.commit_adoption
+    real = IcebergWriter.commit_adoption
 
-    def dies(self: Iceberg, *arguments: Any) -> int:
+    def dies(self: IcebergWriter, *arguments: Any) -> int:
         late.extend(arguments)
         raise CommitUnknown(table=table, reason="the line is dead")
 
-    def beaten(self: Iceberg, *arguments: Any) -> int:
+    def beaten(self: IcebergWriter, *arguments: Any) -> int:
         real(self, *late)
         return real(self, *arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Iceberg, "commit_adoption", dies)
+        patched.setattr(IcebergWriter, "commit_adoption", dies)
         assert lab.lw.stage_adopt(load).state is RunState.UNKNOWN
     with monkeypatch.context() as patched:
-        patched.setattr(Iceberg, "commit_adoption", beaten)
+        patched.setattr(IcebergWriter, "commit_adoption", beaten)
         assert lab.lw.stage_adopt(load).state is RunState.LOST_RACE
     assert len(lab.rows(table)) == 3
     assert lab.lw.stage_adopt(load).state is RunState.NOTHING_TO_DO

@@ -16,8 +16,9 @@ from lakewarden.errors import CommitLost, Refused
 from lakewarden.model.run import RunState
 from lakewarden.model.table_name import TableRef
 from lakewarden.tables.paimon import adoption
-from lakewarden.tables.paimon.format import Paimon
+from lakewarden.tables.paimon.writer import PaimonWriter
 from tests.spark.test_paimon_deleting import age
+from tests.support.guard import Unasked
 from tests.support.paimon import PaimonLab
 
 PLAIN = pa.schema([("id", pa.int64()), ("v", pa.string()), ("dt", pa.string())])
@@ -199,31 +200,32 @@ def test_tables_that_take_no_files_say_why(
 
 def test_a_crash_and_a_race(paimon: PaimonLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = paimon.create()
-    real = Paimon.commit_adoption
+    real = PaimonWriter.commit_adoption
 
-    def dies(self: Paimon, *arguments: Any) -> int:
+    def dies(self: PaimonWriter, *arguments: Any) -> int:
         real(self, *arguments)
         raise KeyboardInterrupt
 
     load = begun(paimon, table, staged(tmp_path / "a.parquet"))
     with monkeypatch.context() as patched:
-        patched.setattr(Paimon, "commit_adoption", dies)
+        patched.setattr(PaimonWriter, "commit_adoption", dies)
         with pytest.raises(KeyboardInterrupt):
             paimon.lw.stage_adopt(load)
     assert paimon.lw.stage_adopt(load).state is RunState.NOTHING_TO_DO, "the table tells that it happened"
     path = staged(tmp_path / "b.parquet", 800)
     late, early = begun(paimon, table, path), begun(paimon, table, path)
 
-    def beaten(self: Paimon, *arguments: Any) -> int:
-        patched.setattr(Paimon, "commit_adoption", real)
-        assert paimon.lw.lake.format_for(arguments[0]).commit_adoption(*arguments[:2], summary(arguments[2]))
+    def beaten(self: PaimonWriter, *arguments: Any) -> int:
+        patched.setattr(PaimonWriter, "commit_adoption", real)
+        other = paimon.lw.lake.format_for(arguments[0]).writer(Unasked())
+        assert other.commit_adoption(*arguments[:2], summary(arguments[2]))
         return real(self, *arguments)
 
     def summary(other: dict[str, str]) -> dict[str, str]:
         return {**other, "lineage.load": early, "lineage.run_id": "another"}
 
     with monkeypatch.context() as patched:
-        patched.setattr(Paimon, "commit_adoption", beaten)
+        patched.setattr(PaimonWriter, "commit_adoption", beaten)
         assert paimon.lw.stage_adopt(late).state is RunState.LOST_RACE
     assert paimon.rows(table) == sorted([*told(), *told(800)])
 
@@ -235,7 +237,7 @@ def test_the_library_refuses_a_file_that_is_live(
     table = paimon.create()
     ref, path = TableRef.parse(table), staged(tmp_path / "a.parquet")
     paimon_format = paimon.lw.lake.format_for(ref)
-    late = paimon_format.check_adoption(ref, [path])
+    late = paimon_format.loads().check_adoption(ref, [path])
     paimon.lw.stage_adopt(begun(paimon, table, path))
     catalogs = paimon_format._catalogs  # type: ignore[attr-defined]
     real = catalogs.adoption
@@ -249,7 +251,7 @@ def test_the_library_refuses_a_file_that_is_live(
     monkeypatch.setattr(type(catalogs), "adoption", Blind())
     monkeypatch.setattr(adoption, "_ever_named", lambda *_: [])
     with pytest.raises(CommitLost, match="already in the the map"):
-        paimon_format.commit_adoption(ref, late, {"lineage.run_id": "late"})
+        paimon_format.writer(Unasked()).commit_adoption(ref, late, {"lineage.run_id": "late"})
     assert paimon.rows(table) == told()
 
 

@@ -14,6 +14,7 @@ import pytest
 from lakewarden import Lakewarden
 from lakewarden.errors import CommitLost, LakewardenError, Refused, Unreachable
 from lakewarden.model.run import RunState
+from tests.support.guard import Unasked
 from tests.support.paimon import PaimonLab, files_below
 
 NOW = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
@@ -293,7 +294,7 @@ def test_a_tag_that_was_given_anew_is_not_dropped(paimon: PaimonLab) -> None:
     paimon.lw.untag(table, "brief")
     paimon.maker.tag(paimon.load(table), "brief", 5)
     with pytest.raises(CommitLost, match="tag brief is another one now"):
-        paimon.lw.lake.format_for(view.ref).expire(view, (), {"brief": 3})
+        paimon.lw.lake.format_for(view.ref).writer(Unasked()).expire(view, (), {"brief": 3})
     assert "tag/tag-brief" in paimon.on_disk(table)
 
 
@@ -303,7 +304,7 @@ def test_a_rolled_back_table_loses_no_snapshot_to_an_older_plan(paimon: PaimonLa
     paimon.maker.rollback(paimon.load(table), 4)
     rows = paimon.rows(table)
     with pytest.raises(CommitLost, match="its newest snapshot is 4 now"):
-        paimon.lw.lake.format_for(view.ref).expire(view, tuple(range(1, 8)), {})
+        paimon.lw.lake.format_for(view.ref).writer(Unasked()).expire(view, tuple(range(1, 8)), {})
     assert paimon.rows(table) == rows
 
 

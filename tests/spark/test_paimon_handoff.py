@@ -16,7 +16,7 @@ from lakewarden.errors import CommitUnknown, PolicyError, Refused
 from lakewarden.model.run import RunState
 from lakewarden.model.table import Snapshot
 from lakewarden.state.cold import ColdSnapshots
-from lakewarden.tables.paimon.cold import PaimonCold
+from lakewarden.tables.paimon.cold import PaimonColdWriter
 from tests.support.paimon import COLD, PaimonLab, lakewarden, paimon_lab
 from tests.support.witness import later
 
@@ -300,16 +300,16 @@ def test_when_each_came_is_known_although_the_run_never_said_so(lab: PaimonLab) 
     """Those that were there when it stopped are not handed off again: nobody else would write it down."""
     table = lab.create()
     lab.append(table, 5)
-    put = PaimonCold._put
+    put = PaimonColdWriter._put
 
-    def half(tier: PaimonCold, home: Any, made: Any, filled: Any) -> None:
+    def half(tier: PaimonColdWriter, home: Any, made: Any, filled: Any) -> None:
         if not made[0][0].startswith("snapshot/"):
             put(tier, home, made, filled)
             return
         put(tier, home, made[:2], filled)
         raise CommitUnknown(table=home.ref, reason="the store went away")
 
-    with patch.object(PaimonCold, "_put", half):
+    with patch.object(PaimonColdWriter, "_put", half):
         assert lab.lw.run("handoff", table, KEEP).state is RunState.UNKNOWN
     with later(hours=1):
         assert done(lab, "handoff", table)["snapshots_handed_off"] == 2

@@ -49,7 +49,13 @@ def unmerged(lab: PaimonLab, rounds: int = 4, **options: str) -> tuple[str, list
 def buckets(lab: PaimonLab, table: str) -> tuple[Bucket, ...]:
     view = lab.lw.view(table)
     assert view.current_snapshot_id is not None
-    return lab.lw.lake.format_for(view.ref).bucket_engine().buckets(view, view.current_snapshot_id).buckets
+    return (
+        lab.lw.lake.format_for(view.ref)
+        .rewrites()
+        .bucket_engine()
+        .buckets(view, view.current_snapshot_id)
+        .buckets
+    )
 
 
 def compact(lab: PaimonLab, table: str, **policy: object) -> Run:

@@ -23,7 +23,7 @@ from lakewarden.model.run import Job, RunState, Trigger
 from lakewarden.rewrite.arrow import ArrowEngine
 from lakewarden.state.process import current_owner
 from lakewarden.state.requests import RequestState
-from lakewarden.tables.iceberg.format import Iceberg
+from lakewarden.tables.iceberg.rewrite_support import IcebergRewrites
 from lakewarden.worker.schedule_view import outlook
 from tests.support.browser import chromium, page
 from tests.support.lab import Lab
@@ -248,13 +248,16 @@ def test_a_stale_leader_cannot_commit(lab: Lab) -> None:
         leases.release(first)
         assert leases.take(current_owner(), timedelta(seconds=60)) is not None
 
-    real = Iceberg.prepare_rewrite
+    real = IcebergRewrites.prepare_rewrite
 
-    def prepare(self: Iceberg, rewrite: Any) -> None:
+    def prepare(self: IcebergRewrites, rewrite: Any) -> None:
         real(self, rewrite)
         another_leads()
 
-    with patch.object(Iceberg, "prepare_rewrite", prepare), pytest.raises(Exception, match="under term"):
+    with (
+        patch.object(IcebergRewrites, "prepare_rewrite", prepare),
+        pytest.raises(Exception, match="under term"),
+    ):
         lab.lw.run("compact", table, lease_term=first.term)
     assert len(lab.data_files(table)) == 4, "nothing was committed"
     (run,) = lab.lw.runs(table)

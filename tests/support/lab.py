@@ -17,7 +17,7 @@ from lakewarden.deletion.restored_state import WITNESS
 from lakewarden.model.location import local_path, normal
 from lakewarden.tables.iceberg import format as iceberg
 from lakewarden.tables.iceberg import view
-from lakewarden.tables.iceberg.format import Iceberg
+from lakewarden.tables.iceberg.writer import IcebergWriter
 
 LONG_AGO = 1_577_836_800  # 2020
 
@@ -99,15 +99,15 @@ class Lab:
     @contextmanager
     def before_commit(self, do: Any) -> Iterator[None]:
         """Run `do` at the worst moment: outputs are written, the commit has not begun."""
-        real, done = Iceberg.commit_rewrite, []
+        real, done = IcebergWriter.commit_rewrite, []
 
-        def commit(self: Iceberg, rewrite: Any, incorporate: Any = None) -> int | None:
+        def commit(self: IcebergWriter, rewrite: Any, incorporate: Any = None) -> int | None:
             if not done:
                 done.append(True)
                 do()
             return real(self, rewrite, incorporate)
 
-        with patch.object(Iceberg, "commit_rewrite", commit):
+        with patch.object(IcebergWriter, "commit_rewrite", commit):
             yield
 
 

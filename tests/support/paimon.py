@@ -18,7 +18,7 @@ from lakewarden import Lakewarden
 from lakewarden.deletion.restored_state import WITNESS
 from lakewarden.model.location import normal
 from lakewarden.tables.jvm import bridge
-from lakewarden.tables.paimon.format import Paimon
+from lakewarden.tables.paimon.writer import PaimonWriter
 
 CATALOG = "pm"
 # Where snapshots are handed off to.
@@ -75,15 +75,15 @@ class PaimonLab:
     @contextmanager
     def before_commit(self, do: Callable[[], object]) -> Iterator[None]:
         """Run `do` at the worst moment: outputs are written, the commit has not begun."""
-        real, done = Paimon.commit_rewrite, []
+        real, done = PaimonWriter.commit_rewrite, []
 
-        def commit(self: Paimon, rewrite: Any, incorporate: Any = None) -> int | None:
+        def commit(self: PaimonWriter, rewrite: Any, incorporate: Any = None) -> int | None:
             if not done:
                 done.append(True)
                 do()
             return real(self, rewrite, incorporate)
 
-        with patch.object(Paimon, "commit_rewrite", commit):
+        with patch.object(PaimonWriter, "commit_rewrite", commit):
             yield
 
     def load(self, table: str) -> Any:

@@ -25,7 +25,7 @@ from lakewarden.model.run import RunState
 from lakewarden.tables.paimon import expire as expiry
 from lakewarden.tables.paimon import manifests, refs
 from lakewarden.tables.paimon import primary_key as keyed
-from lakewarden.tables.paimon.format import Paimon
+from lakewarden.tables.paimon.writer import PaimonWriter
 from tests.support.paimon import PaimonLab
 
 OLD, OTHER, NEW = "2024-01-01", "2024-01-02", "2999-01-01"
@@ -113,14 +113,14 @@ OTHERS: dict[str, Callable[[PaimonLab, str], None]] = {
 
 _MOMENTS: dict[str, tuple[Any, str]] = {
     # The outputs are written, the commit has not begun.
-    "compact": (Paimon, "commit_rewrite"),
+    "compact": (PaimonWriter, "commit_rewrite"),
     "compact keyed": (keyed, "commit"),
-    "compact-deletes": (Paimon, "commit_rewrite"),
+    "compact-deletes": (PaimonWriter, "commit_rewrite"),
     "rewrite-manifests": (manifests, "commit"),
     # The plan is journaled. The second: the table was read again, too, and nothing but the dropping is left to do.
-    "expire": (Paimon, "expire"),
+    "expire": (PaimonWriter, "expire"),
     "expire, last instant": (expiry, "_check"),
-    "expire-partitions": (Paimon, "drop_partitions"),
+    "expire-partitions": (PaimonWriter, "drop_partitions"),
     # Listed, and not yet read what is needed.
     "sweep": (sweeping, "_listing"),
     # Proven, and not yet deleted.

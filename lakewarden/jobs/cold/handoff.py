@@ -120,8 +120,8 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
     files: pa.Table = prepared.more
     context.progress.begin(f"handoff {prepared.view.ref}", action.bytes)
     try:
-        tier = context.format.cold_tier()
-        home = tier.make(prepared.view, action.catalog)
+        writer = context.writer.cold()
+        home = writer.make(prepared.view, action.catalog)
         detail = {"cold": str(home.ref), "location": home.location, "snapshot_ids": list(action.snapshot_ids)}
         context.step(DeletingStep.HANDING, detail)
         storage_class = prepared.policy.maybe_text("handoff_storage_class")
@@ -132,7 +132,7 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
             for each in prepared.view.refs
             if each.kind == "tag" and each.snapshot_id in action.snapshot_ids
         ]
-        tier.register(prepared.view, home, action.snapshot_ids, tags)
+        writer.register(prepared.view, home, action.snapshot_ids, tags)
         context.step(DeletingStep.HANDED, detail)
     except CommitLost as error:
         return Outcome(RunState.LOST_RACE, error.message)

@@ -142,7 +142,7 @@ def execute(
     context.step(DeletingStep.TRASHING, {"verdict": context.run_id, "files": files.num_rows})
     context.step(ColdStep.RELEASING, detail)
     _refuse_pinned(grounds, cold, ids, context.run_id)
-    context.format.cold_tier().release(live, cold.home, ids)
+    context.writer.cold().release(live, cold.home, ids)
     enforce(grounds, context.run_id, live.uuid, ids, files["path"].to_pylist())
     context.step(ColdStep.RELEASED, {"verdict": context.run_id, "files": files.num_rows})
     return {"snapshots_released": len(ids), "files_trashed": files.num_rows}

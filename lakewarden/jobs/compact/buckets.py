@@ -32,7 +32,7 @@ def prepare(format_: TableFormat, view: TableView, policy: Policy, now: datetime
     """Read how every bucket stands, then plan. Changes nothing."""
     check(view, policy)
     head = view.current_snapshot_id
-    found = None if head is None else format_.bucket_engine().buckets(view, head)
+    found = None if head is None else format_.rewrites().bucket_engine().buckets(view, head)
     return Prepared(plan(view, found, policy, now), view, policy)
 
 

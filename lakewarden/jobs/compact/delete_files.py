@@ -70,10 +70,10 @@ def _do(
     try:
         if isinstance(action, DropDeletes):
             rewrite = Rewrite(view.ref, files, plan.bounds, (), (), summary, action.keys)
-            snapshot_id = context.format.commit_rewrite(rewrite)
+            snapshot_id = context.writer.commit_rewrite(rewrite)
             count = len(action.keys)
         else:
-            snapshot_id = context.format.merge_deletes(view.ref, action.where, 2, summary)
+            snapshot_id = context.writer.merge_deletes(view.ref, action.where, 2, summary)
             count = action.delete_files
     except CommitLost as error:
         context.step(StepName.DISCARDED, {"groups": [number]})

@@ -105,9 +105,9 @@ class _Round:
 def _round(plan: Plan, view: TableView, files: FileSet, policy: Policy, context: RunContext) -> _Round:
     """Every group of the plan once."""
     groups = plan.groups()
-    context.format.retain(files, [path for group in groups for path in group.paths()])
+    context.format.rewrites().retain(files, [path for group in groups for path in group.paths()])
     prefixes = _prefixes(plan, view, files, context)
-    for said in odd_properties(context.format.parquet_properties(view)) if prefixes else ():
+    for said in odd_properties(context.format.rewrites().parquet_properties(view)) if prefixes else ():
         log.warning("%s: %s", view.ref, said)
         context.progress.note(f"{view.ref}: {said}")
     outputs = {str(number): list(paths) for number, paths in prefixes.items()}
@@ -155,7 +155,9 @@ def _prefixes(plan: Plan, view: TableView, files: FileSet, context: RunContext) 
         for group, index in wanted
     ]
     found: dict[int, list[str]] = {}
-    for (group, _), path in zip(wanted, context.format.output_locations(view.ref, files, names), strict=True):
+    for (group, _), path in zip(
+        wanted, context.format.rewrites().output_locations(view.ref, files, names), strict=True
+    ):
         found.setdefault(group.number, []).append(path)
     return {number: tuple(paths) for number, paths in found.items()}
 
@@ -177,7 +179,7 @@ class _Rewriting:
         self.encodings = policy.text("rewrite_encodings")
         self.clustering = clustering(view, policy)
         self.proof = policy.text("rewrite_digest")
-        self.schema = context.format.arrow_schema(view) if prefixes else b""
+        self.schema = context.format.rewrites().arrow_schema(view) if prefixes else b""
         io = context.format.write_properties(view.ref) if prefixes else {}
         # Set once, seen by every thread: no unit starts writing or committing after it.
         self.stop = context.stop.event
@@ -187,7 +189,9 @@ class _Rewriting:
         self.arrow = ArrowEngine(
             context.spark, context.run_id, io, context.task_memory, self.meter, self.work, self._gate
         )
-        self.native: RewriteEngine = NativeEngine(context.spark, context.run_id, context.format, view.format)
+        self.native: RewriteEngine = NativeEngine(
+            context.spark, context.run_id, context.format.rewrites(), view.format
+        )
         # One commit of ours at a time: two would only make each other retry.
         self.committing = threading.Lock()
         # Groups whose outputs stay as evidence.
@@ -252,7 +256,7 @@ class _Rewriting:
             written = self._write(unit)
             good = [each for each in written if each.trouble is None]
             if good:
-                self.context.format.prepare_rewrite(self._rewrite(good))
+                self.context.format.rewrites().prepare_rewrite(self._rewrite(good))
         except Paused as paused:  # asked before a task starts; other groups of the unit may have been written
             self._discard(unit, written)
             return [self._skip(group, RunState.PARTIAL, str(paused)) for group in unit]
@@ -306,7 +310,7 @@ class _Rewriting:
             self.clustering.sort_order_id,
             digest=self.proof != "off",
             copy_pages=self.proof != "rows",
-            properties=self.context.format.parquet_properties(self.view),
+            properties=self.context.format.rewrites().parquet_properties(self.view),
         )
 
     def _finish(self, written: Sequence[Written]) -> list[Result]:
@@ -354,7 +358,7 @@ class _Rewriting:
                     return self._stopped(written)
                 # Inside the lock: a process that stops leaves at most one commit whose outcome the table must tell.
                 self.context.step(StepName.COMMITTING, detail)
-                snapshot_id = self.context.format.commit_rewrite(rewrite, arrivals)
+                snapshot_id = self.context.writer.commit_rewrite(rewrite, arrivals)
         except CommitDeclined as error:
             # Nothing is removed: a proxy may have sent the request twice, and the first copy may still arrive.
             reason = f"{error.message}; what was written stays until a sweep"
@@ -388,7 +392,7 @@ class _Rewriting:
         if not names or not written.outputs:
             return {}
         paths = [file.path for file in written.outputs]
-        return self.context.format.clustering_of_outputs(self.view.ref, self.files, paths, names)
+        return self.context.format.rewrites().clustering_of_outputs(self.view.ref, self.files, paths, names)
 
     def _arrivals(self, written: Sequence[Written]) -> Arrivals | None:
         """How deletes that come meanwhile are carried over; not where rows changed their order, or another engine wrote."""

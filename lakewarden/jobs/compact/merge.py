@@ -71,7 +71,7 @@ class _Merging:
 
     def __init__(self, plan: Plan, view: TableView, policy: Policy, context: RunContext) -> None:
         self.plan, self.view, self.context = plan, view, context
-        self.engine = context.format.bucket_engine()
+        self.engine = context.format.rewrites().bucket_engine()
         self.keep_runs = policy.int("rewrite_min_input_files") - 1
         # Set once, seen by every thread: no unit starts merging or committing after it.
         self.stop = context.stop.event
@@ -140,7 +140,7 @@ class _Merging:
                     return self._skip(unit, RunState.INTERRUPTED, "stopped before its commit")
                 # Inside the lock: a process that stops leaves at most one commit whose outcome the table must tell.
                 self.context.step(StepName.COMMITTING, detail)
-                snapshot_id = self.engine.commit(self.view, merged, summary)
+                snapshot_id = self.context.writer.commit_merge(self.view, merged, summary)
         except CommitLost as error:
             fate = self._discard(unit, merged)
             if fate is Fate.COMMITTED:  # whatever was said of it; its snapshot may have expired already

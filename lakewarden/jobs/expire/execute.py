@@ -144,7 +144,7 @@ def _commit(prepared: Prepared, grounds: Grounds, context: RunContext) -> None:
         _refuse_held(grounds, now, prepared.policy, ids)
         try:
             judged = replace(prepared.view, metadata_location=now.metadata_location)
-            context.format.expire(judged, ids, refs, changelogs)
+            context.writer.expire(judged, ids, refs, changelogs)
             return
         except MovedOn:
             clock.sleep(min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**number))

@@ -171,7 +171,7 @@ class Examiner:
             return
         try:
             files = self.format.files(view.ref, current.snapshot_id, None)
-            dangling = self.format.dangling(view.ref, files, "main")
+            dangling = self.format.rewrites().dangling(view.ref, files, "main")
         except (LakewardenError, *JavaError) as error:
             reason = error.message if isinstance(error, LakewardenError) else java_reason(error)
             yield not_checked(

@@ -19,9 +19,9 @@ from typing import Any
 from lakewarden import clock
 from lakewarden.errors import Busy, CommitLost, CommitUnknown, LakewardenError, Refused, UsageError
 from lakewarden.jobs.cold.read_only import refuse_frozen
+from lakewarden.jobs.commit_guard import RunGuard, foresee
 from lakewarden.jobs.compact.cleanup import ending
 from lakewarden.jobs.heartbeat import DRIVEN, beating, driving
-from lakewarden.jobs.lineage_check import foresee, lineaged
 from lakewarden.jobs.loads.begin import absolute, distinct, own_name
 from lakewarden.jobs.recovery import IN_FLIGHT, Settled, recover
 from lakewarden.jobs.run_context import DeletingStep, Outcome
@@ -101,8 +101,9 @@ class Adopting:
         self._refuse_unfit(load, paths, view)
         policy = self.policy_of(view)
         foresee(view.ref, OPERATION, run.id, policy, run.trigger, self.state)
-        format_ = lineaged(self.format_for(view.ref), policy, self.state)
-        adoption = format_.check_adoption(view.ref, paths)
+        format_ = self.format_for(view.ref)
+        writer = format_.writer(RunGuard.of(run.id, owner, policy, self.journal))
+        adoption = format_.loads().check_adoption(view.ref, paths)
         self._refuse_wrong_bounds(view, paths, format_.write_properties(view.ref), run.id)
         # Only now: a path that cannot be adopted does not become one of the load's.
         if not self.loads.claim(load, run.id, paths):
@@ -110,7 +111,7 @@ class Adopting:
         summary = _summary(run, load, adoption, view, policy)
         detail = {"load": load.id, "paths": list(paths), "snapshot_id": view.current_snapshot_id}
         self.journal.step(run.id, owner, DeletingStep.ADOPTING, detail, clock.now())
-        snapshot_id = format_.commit_adoption(view.ref, adoption, summary)
+        snapshot_id = writer.commit_adoption(view.ref, adoption, summary)
         self.journal.step(run.id, owner, DeletingStep.ADOPTED, {"snapshot_id": snapshot_id}, clock.now())
         self.loads.end(replace(load, run_id=run.id), LoadState.ADOPTED, clock.now())
         return Outcome(RunState.DONE, "", _counters(adoption), (snapshot_id,))
@@ -192,7 +193,7 @@ class Adopting:
         format_ = self.format_for(table)
         view = format_.view(table)
         # Someone may have made some of them part of the table in another way: those are nobody's to trash.
-        live = set(format_.live_among(table, load.paths)) if load.paths else set()
+        live = set(format_.loads().live_among(table, load.paths)) if load.paths else set()
         self._trash(load, [path for path in load.paths if path not in live], view)
         # A crash before this line leaves a verdict that counts for nothing, and an open load.
         if not self.loads.end(load, LoadState.FAILED, now):
@@ -242,7 +243,7 @@ class Adopting:
         if not begun:
             return Settled(RunState.FAILED, "it had not begun to commit")
         load = self.loads.get(str(run.plan["load"]))  # None: it ended long ago, and is forgotten
-        snapshot_id = format_.find_adoption(table, str(run.plan["load"]))
+        snapshot_id = format_.loads().find_adoption(table, str(run.plan["load"]))
         if snapshot_id is not None:
             if load is not None:
                 self.loads.end(load, LoadState.ADOPTED, clock.now())

@@ -81,7 +81,7 @@ def _attempt(prepared: Prepared, context: RunContext, attempt: int, groups: list
     keys = {key: summary[key] for key in ("lineage.run_id", "lineage.group")}
     context.step(StepName.COMMITTING, {"groups": groups, "outputs": [], "summary": keys})
     ids = [each.partition_id for each in expire_partitions.drops(plan)]
-    dropped = context.format.drop_partitions(view.ref, found, ids, summary)
+    dropped = context.writer.drop_partitions(view.ref, found, ids, summary)
     context.step(StepName.COMMITTED, {"groups": groups, "snapshot_id": dropped.snapshot_id})
     return dropped
 

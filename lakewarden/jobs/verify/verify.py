@@ -94,7 +94,7 @@ class Verifier:
 
     def _gather(self, view: TableView, snapshot: Snapshot, replaced: Replaced) -> Evidence:
         stored, what = stored_digest(snapshot), f"verify {view.ref} snapshot {snapshot.id}"
-        parts, trouble = parts_to_read(replaced, self.format.unfit(view), stored is not None)
+        parts, trouble = parts_to_read(replaced, self.format.rewrites().unfit(view), stored is not None)
         looked = self._look(view, parts, what)
         added, all_rows = looked.total(UNTOUCHED, STRUCK), looked.total(UNTOUCHED, WHOLE)
         written = None if stored is None or all_rows is None else all_rows.rows
@@ -110,7 +110,11 @@ class Verifier:
         store = Store(self.format.write_properties(view.ref))
         schema = writers_schema(files[0].path, store) if files else ""
         older = replace(view, schema_json=schema)
-        if not schema or field_ids(schema) == field_ids(view.schema_json) or self.format.unfit(older):
+        if (
+            not schema
+            or field_ids(schema) == field_ids(view.schema_json)
+            or self.format.rewrites().unfit(older)
+        ):
             return None
         again = {name: parts[name] for name in (UNTOUCHED, WHOLE)}
         seen = self._look(older, again, f"{what} again, in the schema its files were written with")
@@ -133,7 +137,7 @@ class Verifier:
         return gathered(list(parts), list(zip((name for name, _ in tasks), results, strict=True)))
 
     def _tasks(self, view: TableView, parts: Mapping[str, Files]) -> list[tuple[str, RewriteTask]]:
-        schema, io = self.format.arrow_schema(view), self.format.write_properties(view.ref)
+        schema, io = self.format.rewrites().arrow_schema(view), self.format.write_properties(view.ref)
         means = Means(schema, io, self.task_memory, parallelism(self.spark))
         return [(name, task) for name, files in parts.items() for task in tasks_for(view, files, means)]
 

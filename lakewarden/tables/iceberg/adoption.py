@@ -82,3 +82,19 @@ def _live(
         raise catalog_error(error, f"the metadata of {table}") from error
     named = {normal(each) for each in namesakes}
     return [path for path in paths if normal(path) in named]
+
+
+class IcebergLoads:
+    """Every promise of LoadSupport."""
+
+    def __init__(self, catalogs: Catalogs) -> None:
+        self._catalogs = catalogs
+
+    def check_adoption(self, table: TableRef, paths: Sequence[str]) -> Adoption:
+        return check_adoption(self._catalogs, table, paths)
+
+    def find_adoption(self, table: TableRef, load_id: str) -> int | None:
+        return find_adoption(self._catalogs, table, load_id)
+
+    def live_among(self, table: TableRef, paths: Sequence[str]) -> list[str]:
+        return live_among(self._catalogs, table, paths)

@@ -44,9 +44,6 @@ class IcebergCold:
     def find(self, view: TableView, catalog: str) -> ColdHome | None:
         return find(self._catalogs, view, catalog)
 
-    def make(self, view: TableView, catalog: str) -> ColdHome:
-        return make(self._catalogs, view, catalog)
-
     def closure(self, view: TableView, snapshot_ids: Collection[int]) -> pa.Table:
         return self._reach(view).closure(snapshot_ids)
 
@@ -78,14 +75,6 @@ class IcebergCold:
 
     def rehome(self, view: TableView, home: ColdHome) -> Callable[[str], str]:
         return rehome(view, home)
-
-    def register(
-        self, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Sequence[Ref]
-    ) -> None:
-        register(self._catalogs, view, home, snapshot_ids, tags)
-
-    def release(self, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
-        release(self._catalogs, view, home, snapshot_ids)
 
 
 def _of_kind(files: pa.Table, kind: str) -> pa.Table:

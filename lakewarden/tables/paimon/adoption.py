@@ -123,3 +123,27 @@ def _refuse_table(view: TableView) -> None:
         reason=reason,
         hint=f"nothing was changed; let Paimon write the rows: `INSERT INTO {view.ref.short} SELECT … FROM parquet.`…``",
     )
+
+
+class PaimonLoads:
+    """Every promise of LoadSupport."""
+
+    def __init__(
+        self,
+        catalogs: Catalogs,
+        view: Callable[[TableRef], TableView],
+        reach: Callable[[TableView], Reach],
+        find: Callable[[TableRef, Mapping[str, str]], int | None],
+    ) -> None:
+        self._catalogs, self._view, self._reach, self._find = catalogs, view, reach, find
+
+    def check_adoption(self, table: TableRef, paths: Sequence[str]) -> Adoption:
+        view = self._view(table)
+        return check_adoption(self._catalogs, view, self._reach(view), paths)
+
+    def find_adoption(self, table: TableRef, load_id: str) -> int | None:
+        return self._find(table, {"lineage.load": load_id})
+
+    def live_among(self, table: TableRef, paths: Sequence[str]) -> list[str]:
+        view = self._view(table)
+        return live_among(view, self._reach(view), paths)

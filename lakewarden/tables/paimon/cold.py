@@ -28,7 +28,7 @@ from lakewarden.model.location import Location, join
 from lakewarden.model.table import COLD_SOURCE, COLD_SOURCE_UUID, Ref, TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.tables.cold import refuse_other, rehome
-from lakewarden.tables.interface import ColdHome, Copying
+from lakewarden.tables.interface import ColdHome, CommitGuard, Copying
 from lakewarden.tables.jvm import JavaError, java_reason
 from lakewarden.tables.paimon.catalog import Catalogs
 from lakewarden.tables.paimon.commit_lock import Held
@@ -90,28 +90,12 @@ class PaimonCold:
     locked: Callable[[TableView], AbstractContextManager[Held]]
 
     def find(self, view: TableView, catalog: str) -> ColdHome | None:
-        cold = self._cold(view, catalog)
+        cold = self.cold(view, catalog)
         if cold is None:
             return None
         others = _others(view, cold)
         there = frozenset(each.id for each in cold.snapshots if each.id not in others)
         return ColdHome(cold.ref, cold.location.rstrip("/"), there, cold.io)
-
-    def make(self, view: TableView, catalog: str) -> ColdHome:
-        cold = self._cold(view, catalog)
-        if cold is None:
-            first = self._schema(view, f"{view.location.rstrip('/')}/schema/schema-0")
-            self.catalogs.make(_named(view, catalog), json.dumps(first))
-        elif others := _others(view, cold):
-            raise Refused(
-                action="hand off to",
-                target=cold.ref,
-                reason=f"it has another snapshot {min(others)} than {view.ref}, which was rolled back since",
-                hint="name another catalog for what comes now: policy key handoff_catalog",
-            )
-        home = self.find(view, catalog)
-        assert home is not None, "it was made a moment ago"
-        return home
 
     def closure(self, view: TableView, snapshot_ids: Collection[int]) -> pa.Table:
         return self.reach(view).closure(snapshot_ids)
@@ -148,54 +132,7 @@ class PaimonCold:
     def rehome(self, view: TableView, home: ColdHome) -> Callable[[str], str]:
         return rehome(view, home)
 
-    def register(
-        self, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Sequence[Ref]
-    ) -> None:
-        known, cold = past(view.handle.metadata.roots), self.view(home.ref)
-        wanted = {each: _snapshot(known[each]) for each in snapshot_ids}
-        there = {each.id: each.content for each in _roots(cold)}
-        named = {each.name: each.content for each in cold.handle.metadata.roots if each.kind == "tag"}
-        made = [
-            *self._schemas(view),
-            (_KEEPER, {"nextSnapshot": 0}),
-            # What goes with a snapshot comes before it: a run that is repeated looks for snapshots alone.
-            *tag_files(tags, wanted, named),
-            *((_file(id_), gap) for id_, gap in gaps(there | wanted)),
-        ]
-        replaced = self._filled(cold) | {
-            _tag(each.name): named[each.name] for each in tags if each.name in named
-        }
-        with self.locked(cold) as lock:
-            self._check_same(view, wanted)
-            lock.check()
-            self._put(home, made, replaced)
-            self._put(home, [(_file(id_), wanted[id_]) for id_ in sorted(wanted)], replaced)
-        now = self.find(view, home.ref.catalog)
-        if now is None or not now.snapshots.issuperset(snapshot_ids):
-            raise CommitUnknown(table=home.ref, reason="they were written, and it does not show all of them")
-
-    def release(self, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
-        raise Refused(
-            action="release",
-            target=f"snapshot {min(snapshot_ids)} of {home.ref}",
-            reason=self.stays_because,
-            hint="unset cold_retention_hours for it",
-        )
-
-    def _put(
-        self,
-        home: ColdHome,
-        made: Sequence[tuple[str, Mapping[str, Any]]],
-        replaced: Mapping[str, Mapping[str, Any]],
-    ) -> None:
-        """`replaced` are files that are there and give way to others of their name; all else that is there stays."""
-        told = [(path, json.dumps(each), replaced.get(path, each) != each) for path, each in made]
-        try:
-            self.catalogs.cold.put(self.catalogs.load(home.ref), json.dumps(told))
-        except JavaError as error:
-            raise CommitUnknown(table=home.ref, reason=java_reason(error)) from error
-
-    def _cold(self, view: TableView, catalog: str) -> TableView | None:
+    def cold(self, view: TableView, catalog: str) -> TableView | None:
         there = self.catalogs.names()
         if catalog not in there:
             reason = f"no Paimon catalog {catalog} is configured; configured: {', '.join(there)}"
@@ -215,9 +152,82 @@ class PaimonCold:
         refuse_other(ref, view, cold.properties.get(COLD_SOURCE_UUID))
         return cold
 
+
+class PaimonColdWriter:
+    """Every promise of ColdWriter."""
+
+    def __init__(self, guard: CommitGuard, tier: PaimonCold) -> None:
+        self._guard, self._tier = guard, tier
+
+    def make(self, view: TableView, catalog: str) -> ColdHome:
+        self._guard.check(_named(view, catalog), None)
+        cold = self._tier.cold(view, catalog)
+        if cold is None:
+            first = self._schema(view, f"{view.location.rstrip('/')}/schema/schema-0")
+            self._tier.catalogs.make(_named(view, catalog), json.dumps(first))
+        elif others := _others(view, cold):
+            raise Refused(
+                action="hand off to",
+                target=cold.ref,
+                reason=f"it has another snapshot {min(others)} than {view.ref}, which was rolled back since",
+                hint="name another catalog for what comes now: policy key handoff_catalog",
+            )
+        home = self._tier.find(view, catalog)
+        assert home is not None, "it was made a moment ago"
+        return home
+
+    def register(
+        self, view: TableView, home: ColdHome, snapshot_ids: Collection[int], tags: Sequence[Ref]
+    ) -> None:
+        self._guard.check(home.ref, None)
+        known, cold = past(view.handle.metadata.roots), self._tier.view(home.ref)
+        wanted = {each: _snapshot(known[each]) for each in snapshot_ids}
+        there = {each.id: each.content for each in _roots(cold)}
+        named = {each.name: each.content for each in cold.handle.metadata.roots if each.kind == "tag"}
+        made = [
+            *self._schemas(view),
+            (_KEEPER, {"nextSnapshot": 0}),
+            # What goes with a snapshot comes before it: a run that is repeated looks for snapshots alone.
+            *tag_files(tags, wanted, named),
+            *((_file(id_), gap) for id_, gap in gaps(there | wanted)),
+        ]
+        replaced = self._filled(cold) | {
+            _tag(each.name): named[each.name] for each in tags if each.name in named
+        }
+        with self._tier.locked(cold) as lock:
+            self._check_same(view, wanted)
+            lock.check()
+            self._put(home, made, replaced)
+            self._put(home, [(_file(id_), wanted[id_]) for id_ in sorted(wanted)], replaced)
+        now = self._tier.find(view, home.ref.catalog)
+        if now is None or not now.snapshots.issuperset(snapshot_ids):
+            raise CommitUnknown(table=home.ref, reason="they were written, and it does not show all of them")
+
+    def release(self, view: TableView, home: ColdHome, snapshot_ids: Collection[int]) -> None:
+        self._guard.check(home.ref, None)
+        raise Refused(
+            action="release",
+            target=f"snapshot {min(snapshot_ids)} of {home.ref}",
+            reason=self._tier.stays_because,
+            hint="unset cold_retention_hours for it",
+        )
+
+    def _put(
+        self,
+        home: ColdHome,
+        made: Sequence[tuple[str, Mapping[str, Any]]],
+        replaced: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        """`replaced` are files that are there and give way to others of their name; all else that is there stays."""
+        told = [(path, json.dumps(each), replaced.get(path, each) != each) for path, each in made]
+        try:
+            self._tier.catalogs.cold.put(self._tier.catalogs.load(home.ref), json.dumps(told))
+        except JavaError as error:
+            raise CommitUnknown(table=home.ref, reason=java_reason(error)) from error
+
     def _check_same(self, view: TableView, wanted: Mapping[int, Mapping[str, Any]]) -> None:
         """Others may expire what was copied, and its copy is as good; but what was rolled back is none of the table's past."""
-        now = self.view(view.ref)
+        now = self._tier.view(view.ref)
         newest = -1 if now.current_snapshot_id is None else now.current_snapshot_id
         changed = [each.id for each in _roots(now) if each.content != wanted.get(each.id, each.content)]
         if now.uuid != view.uuid or changed or newest < max(wanted):
@@ -227,7 +237,7 @@ class PaimonCold:
         """What stands in for snapshots, by path below the table's folder."""
         known = {each.file for each in _roots(cold)}
         return {
-            f"snapshot/{name}": json.loads(self.store(cold.ref.catalog).read(path))
+            f"snapshot/{name}": json.loads(self._tier.store(cold.ref.catalog).read(path))
             for name, path in _metadata_files(cold, "snapshot")
             if path not in known
         }
@@ -238,7 +248,7 @@ class PaimonCold:
 
     def _schema(self, view: TableView, path: str) -> Mapping[str, Any]:
         """As the live table has it, but that nothing leaves, and that it says whose it is."""
-        schema = json.loads(self.store(view.ref.catalog).read(path))
+        schema = json.loads(self._tier.store(view.ref.catalog).read(path))
         kept = {key: value for key, value in schema["options"].items() if not key.startswith(_NOT_THERE)}
         marks = {COLD_SOURCE: str(view.ref), COLD_SOURCE_UUID: view.uuid}
         return {**schema, "options": {**kept, **_FOR_EVER, **marks}}

@@ -6,8 +6,6 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,49 +13,41 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewarden.errors import PolicyError, UsageError
-from lakewarden.model.actions import RewriteGroup
 from lakewarden.model.files import FileSet, Manifest
 from lakewarden.model.location import normal
 from lakewarden.model.table import Counters, TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.tables.interface import (
-    Adoption,
-    BucketEngine,
     ColdTier,
-    Dropped,
-    Incorporate,
-    OutputFile,
+    CommitGuard,
+    LoadSupport,
     PartitionSet,
     Replaced,
-    Rewrite,
+    RewriteSupport,
+    TableWriter,
 )
 from lakewarden.tables.jvm import JavaError
 from lakewarden.tables.manifest_cache import ReachCache
 from lakewarden.tables.metadata_cache import Remembered
 from lakewarden.tables.metadata_walk import Survey
-from lakewarden.tables.paimon import adoption, partitions, refs
+from lakewarden.tables.paimon import partitions
+from lakewarden.tables.paimon.adoption import PaimonLoads
 from lakewarden.tables.paimon.catalog import Catalogs
 from lakewarden.tables.paimon.cold import PaimonCold
 from lakewarden.tables.paimon.commit_lock import Guard, Held
 from lakewarden.tables.paimon.errors import catalog_error
-from lakewarden.tables.paimon.expire import Leaving, expire
 from lakewarden.tables.paimon.files import read_files
 from lakewarden.tables.paimon.history import read_replaced
 from lakewarden.tables.paimon.manifest_reader import Decoder, PaimonReader
-from lakewarden.tables.paimon.manifests import fold, manifests
+from lakewarden.tables.paimon.manifests import manifests
 from lakewarden.tables.paimon.metadata import Files, Known, read_metadata
 from lakewarden.tables.paimon.metadata_walk import survey
-from lakewarden.tables.paimon.primary_key import Keyed
 from lakewarden.tables.paimon.reachability import Reach
-from lakewarden.tables.paimon.rewrite import (
-    commit_rewrite,
-    output_locations,
-    prepare_rewrite,
-    rewrite_natively,
-)
+from lakewarden.tables.paimon.rewrite_support import PaimonRewrites
 from lakewarden.tables.paimon.roots import Existing
-from lakewarden.tables.paimon.schema import StoredSchemas, left_alone, parquet_properties
+from lakewarden.tables.paimon.schema import StoredSchemas
 from lakewarden.tables.paimon.view import view_of
+from lakewarden.tables.paimon.writer import PaimonWriter, Ways
 from lakewarden.tables.reachability import Reached
 
 
@@ -145,17 +135,6 @@ class Paimon:
 
         return existing
 
-    def expire(
-        self,
-        view: TableView,
-        snapshot_ids: Sequence[int],
-        refs: Mapping[str, int],
-        changelogs: Collection[int] = (),
-    ) -> None:
-        with self._locked(view) as lock:
-            leaving = Leaving(sorted(snapshot_ids), refs, sorted(changelogs))
-            expire(self._catalogs, view, leaving, lambda: self.view(view.ref), lock)
-
     def _locked(self, view: TableView) -> AbstractContextManager[Held]:
         """Nobody else of ours changes the table meanwhile. What is to be changed is read again under it."""
         return self._guard(view.ref, normal(view.location))
@@ -163,28 +142,8 @@ class Paimon:
     def write_properties(self, table: TableRef) -> Mapping[str, str]:
         return self._catalogs.io(table.catalog)
 
-    def create_tag(self, table: TableRef, name: str, snapshot_id: int, until: datetime | None) -> None:
-        with self._locked(self.view(table)) as lock:
-            refs.create_tag(self._catalogs, self.view(table), name, snapshot_id, until, lock)
-
-    def retain_tag(self, table: TableRef, name: str, until: datetime | None) -> None:
-        with self._locked(self.view(table)) as lock:
-            refs.retain_tag(self._catalogs, self.view(table), name, until, lock)
-
-    def drop_tag(self, table: TableRef, name: str) -> None:
-        with self._locked(self.view(table)) as lock:
-            refs.drop_tag(self._catalogs, self.view(table), name, lock)
-
     def partitions(self, view: TableView, where: str | None = None) -> PartitionSet:
         return partitions.read_partitions(self._catalogs, view, where)
-
-    def drop_partitions(
-        self, table: TableRef, found: PartitionSet, ids: Sequence[int], summary: Mapping[str, str]
-    ) -> Dropped:
-        lock = self._locked(self.view(table))
-        return partitions.drop_partitions(
-            self._catalogs, table, found, ids, summary, partial(self.find_commit, table), lock
-        )
 
     def find_commit(self, table: TableRef, summary: Mapping[str, str]) -> int | None:
         """The snapshot whose properties carry all these values."""
@@ -210,15 +169,6 @@ class Paimon:
     def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:
         return manifests(self._catalogs, self.view(table), snapshot_id)
 
-    def rewrite_manifests(
-        self, table: TableRef, spec_id: int, target_bytes: int, summary: Mapping[str, str]
-    ) -> int | None:
-        lock = self._locked(self.view(table))
-        return fold(self._catalogs, table, target_bytes, summary, partial(self.find_commit, table), lock)
-
-    def bucket_engine(self) -> BucketEngine:
-        return Keyed(self._catalogs, self.find_commit, self._locked, self._cache.parent / "classes")
-
     def files(
         self, table: TableRef, snapshot_id: int, where: str | None, bounds_of: Sequence[str] = ()
     ) -> FileSet:
@@ -227,61 +177,10 @@ class Paimon:
             raise PolicyError(key="rewrite_where", reason=reason)
         return read_files(self._catalogs, table, snapshot_id)
 
-    def clustering(
-        self, table: TableRef, files: FileSet, columns: Sequence[str]
-    ) -> Mapping[int, Mapping[str, float]]:
-        """Not told: then a partition is ordered when enough of it is new."""
-        return {}
-
-    def clustering_of_outputs(
-        self, table: TableRef, files: FileSet, paths: Sequence[str], columns: Sequence[str]
-    ) -> Mapping[str, float]:
-        return {}
-
-    def dangling(self, table: TableRef, files: FileSet, branch: str) -> list[str]:
-        """A deletion vector leaves with its data file."""
-        return []
-
-    def retain(self, files: FileSet, paths: Sequence[str]) -> None:
-        files.handle.retain(json.dumps(list(paths)))
-
-    def left_alone(self, view: TableView) -> str | None:
-        return left_alone(view)
-
-    def unfit(self, view: TableView) -> str | None:
-        return self._schemas.unfit(view)
-
-    def parquet_properties(self, view: TableView) -> Mapping[str, str]:
-        return parquet_properties(view.properties)
-
-    def arrow_schema(self, view: TableView) -> bytes:
-        return bytes(self._schemas.arrow(view).serialize())
-
-    def output_locations(
-        self, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
-    ) -> list[str]:
-        return output_locations(self._catalogs, table, files, names)
-
-    def prepare_rewrite(self, rewrite: Rewrite) -> None:
-        prepare_rewrite(self._catalogs, rewrite)
-
-    def commit_rewrite(self, rewrite: Rewrite, incorporate: Incorporate | None = None) -> int | None:
-        """Deletes that arrive are not taken in: the commit is lost, and the group written anew with them applied."""
-        lock = self._locked(self.view(rewrite.table))
-        return commit_rewrite(self._catalogs, rewrite, partial(self.find_commit, rewrite.table), lock)
-
-    def rewrite_natively(
-        self,
-        table: TableRef,
-        files: FileSet,
-        group: RewriteGroup,
-        strategy: str,
-        columns: Sequence[str],
-        target_bytes: int,
-    ) -> list[OutputFile]:
-        return rewrite_natively(self._catalogs, table, files, group, target_bytes)
-
     def cold_tier(self) -> ColdTier:
+        return self._cold()
+
+    def _cold(self) -> PaimonCold:
         return PaimonCold(self._catalogs, self.view, self._reach, self._reader, self._store, self._locked)
 
     def additions(self, view: TableView, snapshot_id: int | None, name: str = "") -> pa.Table:
@@ -293,30 +192,12 @@ class Paimon:
     def replaced(self, table: TableRef, snapshot_id: int) -> Replaced:
         return read_replaced(self._catalogs, self.view(table), snapshot_id)
 
-    def merge_deletes(
-        self, table: TableRef, where: str | None, min_files: int, summary: Mapping[str, str]
-    ) -> int | None:
-        """There are no position-delete files: a data file has one deletion vector at most."""
-        return None
+    def rewrites(self) -> RewriteSupport:
+        return PaimonRewrites(self._catalogs, self._schemas, self._cache.parent / "classes")
 
-    def check_adoption(self, table: TableRef, paths: Sequence[str]) -> Adoption:
-        view = self.view(table)
-        return adoption.check_adoption(self._catalogs, view, self._reach(view), paths)
+    def loads(self) -> LoadSupport:
+        return PaimonLoads(self._catalogs, self.view, self._reach, self.find_commit)
 
-    def commit_adoption(self, table: TableRef, adopting: Adoption, summary: Mapping[str, str]) -> int:
-        return adoption.commit_adoption(
-            self._catalogs,
-            table,
-            adopting,
-            summary,
-            lambda: self._reach(self.view(table)),
-            partial(self.find_commit, table),
-            self._locked(self.view(table)),
-        )
-
-    def find_adoption(self, table: TableRef, load_id: str) -> int | None:
-        return self.find_commit(table, {"lineage.load": load_id})
-
-    def live_among(self, table: TableRef, paths: Sequence[str]) -> list[str]:
-        view = self.view(table)
-        return adoption.live_among(view, self._reach(view), paths)
+    def writer(self, guard: CommitGuard) -> TableWriter:
+        ways = Ways(self._catalogs, self.view, self._reach, self.find_commit, self._locked)
+        return PaimonWriter(guard, ways, self._cold())

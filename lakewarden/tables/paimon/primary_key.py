@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from lakewarden.model.table_name import TableRef
 from lakewarden.tables.interface import Buckets, Merged
 from lakewarden.tables.jvm import JavaError, bridge, java_reason, shipped
 from lakewarden.tables.paimon.catalog import Catalogs
-from lakewarden.tables.paimon.commit import commit, new_identifier
+from lakewarden.tables.paimon.commit import Find, commit, new_identifier
 from lakewarden.tables.paimon.commit_lock import Held
 from lakewarden.tables.paimon.errors import catalog_error
 
@@ -27,19 +26,10 @@ _MODES = ("HASH_FIXED", "HASH_DYNAMIC")
 
 
 class Keyed:
-    """`find` finds a commit by its lineage, `locked` is the table's lock, `cache` keeps what is shipped to executors."""
+    """`cache` keeps what is shipped to executors."""
 
-    def __init__(
-        self,
-        catalogs: Catalogs,
-        find: Callable[[TableRef, Mapping[str, str]], int | None],
-        locked: Callable[[TableView], AbstractContextManager[Held]],
-        cache: Path,
-    ) -> None:
-        self._catalogs = catalogs
-        self._find = find
-        self._locked = locked
-        self._cache = cache
+    def __init__(self, catalogs: Catalogs, cache: Path) -> None:
+        self._catalogs, self._cache = catalogs, cache
 
     def buckets(self, view: TableView, snapshot_id: int) -> Buckets:
         helper = self._helper()
@@ -79,21 +69,28 @@ class Keyed:
             messages if len(messages) else None,
         )
 
-    def commit(self, view: TableView, merged: Merged, summary: Mapping[str, str]) -> int:
-        """Refused by Paimon where one of the files that leave is gone: somebody else merged it, or dropped its partition."""
-        committer = self._catalogs.commit
-
-        def attempt() -> int:
-            with self._catalogs.committing(view.ref) as table:
-                told = json.dumps(dict(summary))
-                return int(committer.commit(table, merged.handle, told, new_identifier()))
-
-        return commit(view.ref, summary, attempt, partial(self._find, view.ref), self._locked(view))
-
     def _helper(self) -> Any:
         spark = self._catalogs.spark
         task = shipped(spark, _HERE / "PaimonBucketTask.java", "lakewarden.PaimonBucketTask", self._cache)
         return bridge(spark, _HERE / "PaimonKeyed.java", "lakewarden.PaimonKeyed", beside=task)
+
+
+def commit_merge(
+    catalogs: Catalogs,
+    table: TableRef,
+    merged: Merged,
+    summary: Mapping[str, str],
+    find: Find,
+    lock: AbstractContextManager[Held],
+) -> int:
+    """Refused by Paimon where one of the files that leave is gone: somebody else merged it, or dropped its partition."""
+
+    def attempt() -> int:
+        with catalogs.committing(table) as loaded:
+            told = json.dumps(dict(summary))
+            return int(catalogs.commit.commit(loaded, merged.handle, told, new_identifier()))
+
+    return commit(table, summary, attempt, find, lock)
 
 
 def _java_list(context: Any, values: Sequence[str]) -> Any:
