@@ -9,6 +9,8 @@ from io import StringIO
 import pytest
 from rich.console import Console, RenderableType
 
+from lakewarden.cli.demo import DemoReport, Picture, Proof
+from lakewarden.cli.doctor import Check, DoctorReport
 from lakewarden.cli.progress import Bar, Lines, progress_on
 from lakewarden.errors import PolicyError
 from lakewarden.jobs.compact import plan as compact
@@ -17,8 +19,6 @@ from lakewarden.model.plan import Plan
 from lakewarden.model.progress import Silent
 from lakewarden.model.run import Owner, Run, RunState, Trigger
 from lakewarden.model.table import Ref, Snapshot
-from lakewarden.report.demo import DemoReport, Picture, Proof
-from lakewarden.report.doctor import Check, DoctorReport
 from lakewarden.report.plan import PlanReport
 from lakewarden.report.run import PassReport, result
 from lakewarden.report.table import Due, TableReport, TableRow, TablesReport
