@@ -207,14 +207,14 @@ def test_a_bar_survives_notes_and_late_advances() -> None:
 @pytest.mark.parametrize(
     ("counters", "told"),
     [
-        ({"bytes_trashed": 0, "files_trashed_unsized": 15}, "15 files trashed, size not known"),
-        ({"bytes_trashed": 0}, "15 files trashed, size not known"),
+        ({"bytes_trashed": 0, "files_trashed_unsized": 15}, "15 files trashed, size unknown"),
+        ({"bytes_trashed": 0}, "15 files trashed, size unknown"),
         (
             {"bytes_trashed": 9_600, "files_trashed_unsized": 13},
-            "15 files trashed, 9.6 KB without 13 whose size is not known",
+            "15 files trashed, 9.6 KB (size of 13 files unknown)",
         ),
         ({"bytes_trashed": 9_600, "files_trashed_unsized": 0}, "15 files trashed, 9.6 KB"),
-        ({"snapshots_released": 2}, "15 files trashed, size not known"),
+        ({"snapshots_released": 2}, "15 files trashed, size unknown"),
     ],
 )
 def test_a_run_does_not_tell_a_size_that_nobody_knows(counters: dict[str, int], told: str) -> None:
