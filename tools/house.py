@@ -1,4 +1,4 @@
-"""`python -m tools.house [--json] [--tree FOLDER] [--no-walks]` measures the shape of the code.
+"""`python -m tools.house [--json] [--tree FOLDER] [--no-walks] [--walk NAME]` measures the shape of the code.
 
 The first part reads the source of `lakewarden/`: modules, lines, functions, folders, classes, forwarders. The second part
 (`tools/walks.py`) runs five walks on tiny tables and counts the calls between files. `--tree` measures another checkout, for
@@ -252,8 +252,10 @@ def _listed(sizes: Mapping[str, int]) -> str:
 def _walk_text(walk: Mapping[str, Any]) -> str:
     if "error" in walk:
         return f"not measured: {walk['error']}"
-    hops, files = len(walk["hops"]), len(walk["files"])
-    return f"{hops} hops, {walk['leaves']} of them to leaves, {walk['back']} back into a file seen before; {files} files"
+    return (
+        f"{walk['hops']} hops over {walk['files']} files, {walk['back']} of them back into a file seen before; "
+        f"{walk['steps']} steps over {walk['step_files']} files"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -265,17 +267,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--tree", type=Path, default=ROOT, help="the checkout to measure; this one by default"
     )
     parser.add_argument("--no-walks", action="store_true", help="only read the source; do not start Spark")
+    parser.add_argument("--walk", metavar="NAME", help="only this walk, as `compact` or `table page`")
     options = parser.parse_args(arguments)
     tree = options.tree.resolve()
     measured = shape(tree)
     if not options.no_walks:
-        # The walks import lakewarden and tests from the measured checkout, and Spark's Python workers do so too.
+        # The walks import lakewarden and tests from the measured checkout. So do Spark's Python workers: they look in the
+        # current folder first, then in PYTHONPATH.
+        os.chdir(tree)
         sys.path.insert(0, str(tree))
         os.environ["PYTHONPATH"] = str(tree)
         sys.path.append(str(ROOT))
         from tools.walks import measure
 
-        measured["walks"] = measure(tree)
+        measured["walks"] = measure(tree, options.walk)
     print(json.dumps(measured, indent=2) if options.json else text(measured))
     return 0
 

@@ -2,8 +2,9 @@
 
 A hop is a call from one function of lakewarden into a function of another file. Each pair (caller, callee) counts once. Code
 of libraries between the two is skipped, and a thread continues the call that started it. A hop leads back when the walk has
-been in the callee's file before. A hop leads to a leaf when the callee calls no other function of lakewarden: a value, a
-clock, a query. Python code that Spark runs in its own processes is not seen.
+been in the callee's file before. A step is a hop to a function that calls another function of lakewarden, and that is no
+special method: the rest are leaves, as a value, the clock or a query. Python code that Spark runs in its own processes is not
+seen.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Recorder:
                 thread.__dict__["_started_by"] = recorder.chain(sys._getframe(1))
             start(thread)
 
-        threading.Thread.start = remembering  # type: ignore[method-assign]
+        threading.Thread.start = remembering  # type: ignore[assignment, method-assign]
         threading.setprofile(self.profile)
 
     @contextmanager
@@ -131,16 +132,26 @@ class Recorder:
         return Place(str(path.relative_to(self.package)), _COMPREHENSION.sub("", code.co_qualname))
 
     def result(self) -> dict[str, Any]:
+        steps = {hop: back for hop, back in self.hops.items() if self._is_step(hop[1])}
         return {
-            "hops": [f"{a.file}:{a.name} -> {b.file}:{b.name}" for a, b in self.hops],
-            "leaves": sum(callee not in self.calling for _, callee in self.hops),
-            "files": sorted(self.files),
+            "hops": len(self.hops),
+            "files": len(self.files),
             "back": sum(self.hops.values()),
+            "steps": len(steps),
+            "step_files": len({place.file for hop in steps for place in hop}),
+            "calls": [
+                f"{'step' if hop in steps else 'leaf'} {hop[0].file}:{hop[0].name} -> {hop[1].file}:{hop[1].name}"
+                for hop in self.hops
+            ],
         }
 
+    def _is_step(self, callee: Place) -> bool:
+        """Not a leaf, and not a special method: what a reader of the walk opens next."""
+        return callee in self.calling and not callee.name.rsplit(".", 1)[-1].startswith("__")
 
-def measure(tree: Path) -> dict[str, Any]:
-    """Each walk by its name. One that cannot run in this checkout says why instead."""
+
+def measure(tree: Path, only: str | None = None) -> dict[str, Any]:
+    """Each walk by its name, or only this one. One that cannot run in this checkout says why instead."""
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     support = importlib.import_module("tests.support.spark")
     recorder = Recorder(tree / "lakewarden")
@@ -148,7 +159,7 @@ def measure(tree: Path) -> dict[str, Any]:
     session = support.shared_session()
     measured = {}
     try:
-        for name, walk in WALKS.items():
+        for name, walk in WALKS.items() if only is None else [(only, WALKS[only])]:
             with tempfile.TemporaryDirectory(prefix="house-") as folder, ExitStack() as stack:
                 try:
                     walk(session.newSession(), Path(folder), recorder, stack)
@@ -158,7 +169,7 @@ def measure(tree: Path) -> dict[str, Any]:
                 ) as error:  # an older checkout has other names: the other walks are still measured
                     measured[name] = {"error": f"{type(error).__name__}: {error}"}
     finally:
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
         session.stop()
     return measured
 

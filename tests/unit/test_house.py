@@ -101,8 +101,10 @@ def test_a_hop_is_a_call_into_another_file(tmp_path: Path, monkeypatch: pytest.M
     with recorder.recording():
         one.start()
     assert recorder.result() == {
-        "hops": ["one.py:start -> two.py:middle", "two.py:middle -> one.py:end"],
-        "leaves": 1,
-        "files": ["one.py", "two.py"],
+        "hops": 2,
+        "files": 2,
         "back": 1,
+        "steps": 1,
+        "step_files": 2,
+        "calls": ["step one.py:start -> two.py:middle", "leaf two.py:middle -> one.py:end"],
     }
