@@ -33,9 +33,9 @@ def known_size(total: float, files: int, unsized: int | None = None) -> str:
     unknown = (0 if total else files) if unsized is None else unsized
     if not unknown:
         return size(total)
-    return (
-        "size not known" if unknown >= files else f"{size(total)} without {unknown:,} whose size is not known"
-    )
+    if unknown >= files:
+        return "size unknown"
+    return f"{size(total)} (size of {unknown:,} {'file' if unknown == 1 else 'files'} unknown)"
 
 
 def exact_size(count: int) -> str:

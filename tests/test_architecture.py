@@ -134,6 +134,25 @@ def test_reports_are_used_by_what_shows_them_only() -> None:
     assert {part(module) for module in users} <= {"cli", "console", "report"}
 
 
+def test_a_report_of_one_command_stands_beside_it() -> None:
+    """In report/ is only what the console shows too, or several commands."""
+    for report in (each for each in modules() if part(each) == "report" and each.count(".") == 2):
+        users = {each for each in modules() if report in set(imports(each)) | sources(each)} - {report}
+        commands = {each for each in users if part(each) == "cli"}
+        assert len(commands) > 1 or any(part(each) in ("console", "report") for each in users), (
+            f"only {', '.join(commands)} uses {report}: put it there"
+        )
+
+
+def sources(module: str) -> set[str]:
+    """Modules that it imports names from."""
+    return {target.rpartition(".")[0] for target in imports(module)}
+
+
+def test_the_command_line_has_at_most_25_modules() -> None:
+    assert len(list((PACKAGE / "cli").glob("*.py"))) <= 25
+
+
 # Parts of rewrite/ that run in the driver. Everything else there is a kernel.
 OF_THE_DRIVER = {
     f"lakewarden.rewrite.{name}"

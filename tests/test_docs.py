@@ -181,12 +181,12 @@ def plans() -> Iterator[Plan]:
 
 
 def documents() -> Iterator[dict[str, Any]]:
+    from lakewarden.cli.checks import AdoptReport, FsckReport
+    from lakewarden.cli.demo import DemoReport, Picture, Proof
+    from lakewarden.cli.doctor import Check, DoctorReport
+    from lakewarden.cli.migrate import MigrateReport
     from lakewarden.jobs.fsck.adopt_folder import Claim
     from lakewarden.jobs.fsck.findings import Checkup, Fault, Finding, Looked, Severity
-    from lakewarden.report.demo import DemoReport, Picture, Proof
-    from lakewarden.report.doctor import Check, DoctorReport
-    from lakewarden.report.fsck import AdoptReport, FsckReport
-    from lakewarden.report.migrate import MigrateReport
     from lakewarden.report.plan import PlanReport
     from lakewarden.report.policy import PolicyReport
     from lakewarden.report.run import PassReport, RunReport, RunsReport
@@ -238,11 +238,11 @@ def documents() -> Iterator[dict[str, Any]]:
 
 
 def tiering() -> Iterator[dict[str, Any]]:
+    from lakewarden.cli.tiers import RecallReport
     from lakewarden.jobs.cold.cost import TableCost, hand_off_cost, tier_cost
     from lakewarden.jobs.cold.locate import DEEP, Asked, Whereabouts
     from lakewarden.jobs.cold.recall import Recall
     from lakewarden.report.cost import CostReport
-    from lakewarden.report.recall import RecallReport
     from lakewarden.report.where import WhereReport
 
     found = Whereabouts(Asked(snapshot_id=2), DEEP, TABLE, 2, MOMENT, "archived", MOMENT)
@@ -256,12 +256,12 @@ def tiering() -> Iterator[dict[str, Any]]:
 def watching() -> Iterator[dict[str, Any]]:
     from datetime import timedelta
 
+    from lakewarden.cli.health import FleetHealth, TableHealthReport, WhatIfReport
     from lakewarden.config.serving import HealthConfig
     from lakewarden.health import table_details as portrait
     from lakewarden.health.look import Sweep
     from lakewarden.health.score import judge
     from lakewarden.health.what_if import replay
-    from lakewarden.report.health import FleetHealth, TableHealthReport, WhatIfReport
     from lakewarden.state.health import Numbers, Point, TableHealth, Warned
 
     health = TableHealth(str(TABLE), "u", MOMENT, "v", 90, 1.0, Numbers())
@@ -288,8 +288,8 @@ def watching() -> Iterator[dict[str, Any]]:
 
 
 def over_http() -> Iterator[dict[str, Any]]:
+    from lakewarden.cli.servers import ConsoleReport
     from lakewarden.console.server import Listening
-    from lakewarden.report.console import ConsoleReport
     from lakewarden.state.audit_log import OperatorAction
     from lakewarden.state.health import Numbers, TableHealth, Warned
     from lakewarden.state.leases import Lease
@@ -314,9 +314,9 @@ def over_http() -> Iterator[dict[str, Any]]:
 def holding() -> Iterator[dict[str, Any]]:
     from datetime import timedelta
 
+    from lakewarden.cli.servers import GatewayReport
     from lakewarden.gateway.server import Listening
     from lakewarden.model.hold import Hold, HoldKind
-    from lakewarden.report.gateway import GatewayReport
     from lakewarden.report.holds import (
         HeartbeatsReport,
         HoldsReport,

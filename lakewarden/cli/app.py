@@ -1,4 +1,4 @@
-"""`lakewarden [--config FILE] COMMAND`: the program and its commands, in the order the help lists them."""
+"""`lakewarden [--config FILE] COMMAND`: the program, and its commands in the groups that the help shows."""
 
 from __future__ import annotations
 
@@ -11,33 +11,50 @@ from typer.core import TyperGroup
 
 from lakewarden.cli import (
     audit,
-    console,
-    cost,
+    checks,
     demo,
     doctor,
-    fsck,
-    gateway,
     health,
     holds,
     migrate,
-    plan,
     policy,
-    recall,
     run,
     runs,
+    schedule,
+    servers,
     stage,
     tables,
+    tiers,
     trash,
-    verify,
-    where,
     worker,
 )
-from lakewarden.cli import schedule as upkeep
 from lakewarden.cli.invocation import VARIABLE, invocation
 from lakewarden.cli.screen import Interrupted
 
+# Every command stands in one group. Order of groups and commands: what a newcomer needs first.
+GROUPS = {
+    "Start": ("demo", "doctor"),
+    "Look at tables": ("tables", "show", "health", "what-if", "cost", "fsck", "verify"),
+    "Do the work": ("plan", "run", "maintain", "policy"),
+    "Hold what must stay": ("holds", "pin", "unpin", "pins", "tag", "untag", "heartbeat", "stage"),
+    "Delete and restore": ("trash", "restore", "receipts"),
+    "See the past": ("runs", "run-show", "history", "audit", "where", "recall"),
+    "Serve and schedule": (
+        "worker", "schedule", "requests", "suspend", "resume", "cancel", "console", "gateway", "migrate",
+    ),
+}  # fmt: skip
+
 
 class Commands(TyperGroup):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        for panel, names in GROUPS.items():
+            for name in names:
+                self.commands[name].rich_help_panel = panel  # type: ignore[attr-defined]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for names in GROUPS.values() for name in names]
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -86,23 +103,18 @@ for family in (
     demo,
     tables,
     health,
-    plan,
     run,
-    verify,
-    fsck,
+    checks,
     policy,
     holds,
     stage,
     trash,
     runs,
     audit,
-    where,
-    recall,
-    cost,
+    tiers,
     worker,
-    upkeep,
-    console,
-    gateway,
+    schedule,
+    servers,
     migrate,
     doctor,
 ):

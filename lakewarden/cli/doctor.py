@@ -11,16 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.text import Text
 
 from lakewarden.cli.invocation import Invocation, invocation
 from lakewarden.cli.options import JsonFlag
 from lakewarden.cli.screen import Screen
 from lakewarden.errors import LakewardenError
+from lakewarden.report import look
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from lakewarden.client import Lakewarden
     from lakewarden.config.schema import CatalogConfig, Config
-    from lakewarden.report.doctor import Check
+
 
 OLDEST_PYTHON = (3, 11)
 
@@ -36,8 +40,6 @@ def doctor(ctx: typer.Context, as_json: JsonFlag = False) -> int:
 
     Example: `lakewarden doctor`
     """
-    from lakewarden.report.doctor import DoctorReport
-
     screen, examination = Screen(as_json), Examination(invocation(ctx))
     checks = []
     with examination:
@@ -81,8 +83,6 @@ class Examination:
             yield from _proof(self.config.catalogs[name]) if self.config else ()
 
     def _check(self, name: str, look: Callable[[], str], needs: tuple[str, ...] = ()) -> Check:
-        from lakewarden.report.doctor import Check
-
         missing = [each for each in needs if each in self.failed]
         if missing:
             self.failed.add(name)
@@ -167,7 +167,6 @@ class Examination:
 
 def _writers(catalog: CatalogConfig) -> Iterator[Check]:
     """Nothing is wrong with such a catalog while one program writes; who has several must hear of it."""
-    from lakewarden.report.doctor import Check
     from lakewarden.tables.paimon.commit_lock import commit_risk
 
     risk = commit_risk(catalog.properties) if catalog.format == "paimon" else ""
@@ -181,7 +180,6 @@ def _writers(catalog: CatalogConfig) -> Iterator[Check]:
 
 def _proof(catalog: CatalogConfig) -> Iterator[Check]:
     """What "no table names this file" rests on, as far as this catalog goes."""
-    from lakewarden.report.doctor import Check
 
     name = f"completeness of {catalog.name}"
     if not catalog.complete:
@@ -224,3 +222,48 @@ def _try_writing(state: Any) -> None:
 
     with state.write() as connection:
         connection.execute(delete(seen_tables).where(false()))
+
+
+_STYLES = {"ok": "bold green", "fail": "bold red", "skipped": "dim"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`state` is ok, fail or skipped (something it needs failed); `found` is what was seen, `advice` what to do."""
+
+    name: str
+    state: str
+    found: str
+    advice: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "state": self.state, "found": self.found, "advice": self.advice}
+
+    def render(self) -> RenderableType:
+        rows: list[tuple[str | Text, ...]] = [
+            (Text(f"{self.state:7}", style=_STYLES[self.state]), f"{self.name:18}", self.found)
+        ]
+        if self.advice:
+            rows.append(("", "", Text(f"→ {self.advice}", style="yellow")))
+        return look.lines(rows, look.left(3), indent=0)
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorReport:
+    checks: tuple[Check, ...]
+
+    @property
+    def healthy(self) -> bool:
+        return all(check.state != "fail" for check in self.checks)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"healthy": self.healthy, "checks": [check.to_dict() for check in self.checks]}
+
+    def render(self, width: int) -> RenderableType:
+        return look.stack(*(check.render() for check in self.checks), self.verdict())
+
+    def verdict(self) -> Text:
+        failed = [check.name for check in self.checks if check.state == "fail"]
+        if not failed:
+            return Text("everything is ready", style="bold green")
+        return Text(f"not ready: {', '.join(failed)}", style="bold red")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from lakewarden.cli.invocation import invocation
 from lakewarden.cli.options import JsonFlag
 from lakewarden.cli.screen import Screen
+
+if TYPE_CHECKING:
+    from lakewarden.state.database import Migrated
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +38,6 @@ def migrate(
     Example: `lakewarden migrate`
     """
     from lakewarden import clock
-    from lakewarden.report.migrate import MigrateReport
     from lakewarden.state.database import migrate as upgrade
     from lakewarden.state.generation import Generations
 
@@ -44,3 +48,27 @@ def migrate(
         started = Generations(lakewarden.state).restored(clock.now()) if restored else None
     screen.show(MigrateReport(done, started))
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class MigrateReport:
+    done: Migrated
+    started_again: int | None = None  # verdicts whose grace started again, where that was asked for
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "database": self.done.database,
+            "before": self.done.before,
+            "after": self.done.after,
+            "changed": self.done.before != self.done.after,
+            "graces_started_again": self.started_again,
+        }
+
+    def render(self, width: int) -> Text:
+        done = self.done
+        told = f"{done.database}: schema {done.before or 'none'} → {done.after}"
+        if done.before == done.after:
+            told = f"{done.database} has schema {done.after} already: nothing to do"
+        if self.started_again is not None:
+            told += f"\nthe grace of every trashed file starts again now ({self.started_again:,} verdicts)"
+        return Text(told)

@@ -1,4 +1,4 @@
-"""`lakewarden run` and `lakewarden maintain`: do it now."""
+"""`lakewarden plan`, `lakewarden run` and `lakewarden maintain`: what would be done; do it now."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakewarden import clock
 from lakewarden.cli import options
 from lakewarden.cli.invocation import invocation
 from lakewarden.cli.options import (
@@ -19,16 +20,44 @@ from lakewarden.cli.options import (
     TriggerOption,
 )
 from lakewarden.cli.screen import Interrupted, Screen
+from lakewarden.errors import NoWorker
 
 if TYPE_CHECKING:
     from lakewarden.client import Lakewarden
-    from lakewarden.model.run import Trigger
+    from lakewarden.model.progress import Progress
+    from lakewarden.model.run import Run, Trigger
     from lakewarden.model.table_name import TableRef
+    from lakewarden.state.requests import Request
 
 
 def register(app: typer.Typer) -> None:
+    app.command("plan")(plan)
     app.command("run")(run)
     app.command("maintain")(maintain)
+
+
+def plan(
+    ctx: typer.Context,
+    job: JobName,
+    table: TableName,
+    sets: Settings = None,
+    branch: Branch = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Say what a job would do to a table now, and what it would leave alone and why.
+
+    Never changes anything: not the table, not the journal.
+
+    Example: `lakewarden plan compact lake.db.events --set rewrite_min_input_files=2`
+    """
+    from lakewarden.report.plan import PlanReport
+
+    screen, call = Screen(as_json), invocation(ctx)
+    ref, settings = options.table_ref(table), options.settings(sets, branch)
+    with call.open(screen, spark=True) as lakewarden, screen.waiting(f"planning {job} {ref}"):
+        made = lakewarden.plan(job, ref, settings)
+    screen.show(PlanReport(made, call.command("run", job, str(ref), settings=settings)))
+    return 0
 
 
 def run(
@@ -77,8 +106,8 @@ def maintain(
 
     Example: `lakewarden maintain lake.db.events`
     """
+    from lakewarden.cli.schedule import RequestReport
     from lakewarden.report.run import PassReport
-    from lakewarden.report.upkeep import RequestReport
 
     screen, ref = Screen(as_json), options.table_ref(table)
     why = options.trigger(trigger, operator, ticket)
@@ -99,7 +128,6 @@ def maintain(
 
 
 def _by_the_worker(screen: Screen, lakewarden: Lakewarden, ref: TableRef, why: Trigger) -> int:
-    from lakewarden.cli.asking import follow, runs_of
     from lakewarden.errors import LakewardenError
     from lakewarden.report.run import PassReport
     from lakewarden.state.requests import RequestState
@@ -116,3 +144,66 @@ def _by_the_worker(screen: Screen, lakewarden: Lakewarden, ref: TableRef, why: T
     report = PassReport(str(ref), runs_of(lakewarden, ended))
     screen.show(report)
     return report.exit_code or int(failed)
+
+
+POLL_SECONDS = 0.5
+_LEASES = 3  # a standby takes over within one
+
+
+def follow(lakewarden: Lakewarden, request: Request, progress: Progress) -> Request:
+    """Until it is done or failed; who leaves earlier leaves the request filed. NoWorker where nobody leads for too long."""
+    shown, led_at = _Shown(progress), clock.monotonic()
+    patience = _LEASES * lakewarden.config.worker.lease_seconds
+    while not request.ended:
+        shown.tell(lakewarden, request)
+        leader = lakewarden.leader()
+        if leader is not None and leader.live:
+            led_at = clock.monotonic()
+        elif clock.monotonic() - led_at > patience:
+            shown.end()
+            raise NoWorker(request=request.id, seconds=int(patience), table=request.table)
+        clock.sleep(POLL_SECONDS)
+        request = lakewarden.request_by_id(request.id)
+    shown.end()
+    return request
+
+
+def runs_of(lakewarden: Lakewarden, request: Request) -> tuple[Run, ...]:
+    return tuple(lakewarden.run_by_id(each)[0] for each in request.run_ids)
+
+
+class _Shown:
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._what, self._done, self._said = progress, "", 0, ""
+
+    def tell(self, lakewarden: Lakewarden, request: Request) -> None:
+        self._note(_waits(lakewarden, request))
+        for run in lakewarden.runs(request.table, 5):
+            moment = lakewarden.progress_of(run.id) if run.ended_at is None else None
+            if moment is None:
+                continue
+            if moment.what != self._what:
+                self.end()
+                self._progress.begin(moment.what, moment.total_bytes)
+                self._what, self._done = moment.what, 0
+            self._progress.advance(max(0, moment.done_bytes - self._done))
+            self._done = max(self._done, moment.done_bytes)
+
+    def _note(self, text: str) -> None:
+        if text != self._said:
+            self._progress.note(text)
+        self._said = text
+
+    def end(self) -> None:
+        if self._what:
+            self._progress.end()
+        self._what = ""
+
+
+def _waits(lakewarden: Lakewarden, request: Request) -> str:
+    leader = lakewarden.leader()
+    if leader is None or not leader.live:
+        return f"request {request.id} waits: no worker leads at the moment"
+    if request.claimed_at is None:
+        return f"request {request.id} is filed, {leader.holder} leads"
+    return f"request {request.id} is being done by {leader.holder}"

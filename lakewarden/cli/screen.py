@@ -17,7 +17,7 @@ from lakewarden.errors import LakewardenError
 
 if TYPE_CHECKING:
     from lakewarden.model.progress import Progress
-    from lakewarden.report.seam import Report
+    from lakewarden.report.interface import Report
 
 # Into a file or a pipe a line is not cut at the width of a terminal that is not there.
 _PIPE_WIDTH = 200

@@ -93,7 +93,7 @@ class DownstreamReport:
         facts: list[tuple[str, str | Text]] = [
             (
                 "snapshot",
-                str(found.start.snapshot_id) if found.entry else f"{found.start.snapshot_id}, not known",
+                str(found.start.snapshot_id) if found.entry else f"{found.start.snapshot_id}, unknown",
             ),
             ("read", f"{counted(found.snapshots, 'snapshot')} of {counted(found.tables, 'table')}"),
             ("made from it", _radius(found)),
@@ -152,7 +152,7 @@ def mermaid(found: Downstream) -> str:
 
 def _labels(found: Downstream) -> list[tuple[Node, str]]:
     known = {each.node: each.entry.operation for each in found.affected}
-    known = {found.start: found.entry.operation if found.entry else "not known", **known}
+    known = {found.start: found.entry.operation if found.entry else "unknown", **known}
     return [(node, f"{node} {operation}") for node, operation in known.items()]
 
 
@@ -308,7 +308,7 @@ def _commits(commits: Sequence[Commit]) -> RenderableType:
     rows = [
         (
             str(each.node.snapshot_id),
-            moment(each.entry.snapshot.committed_at) if each.entry else "not known any more",
+            moment(each.entry.snapshot.committed_at) if each.entry else "no longer known",
             each.entry.operation if each.entry else _NOT_TOLD,
             _told(each, "writer.id"),
             _told(each, "writer.commit_hash")[:12],

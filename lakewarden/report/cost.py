@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from lakewarden.formatting import counted, number, size
-from lakewarden.jobs.cold.cost import TableCost
 from lakewarden.report import look
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from lakewarden.jobs.cold.cost import TableCost
 
 _HEADINGS = (
     "tier",

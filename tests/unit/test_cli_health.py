@@ -12,8 +12,8 @@ import pytest
 
 from lakewarden import Lakewarden, clock
 from lakewarden.cli import main
+from lakewarden.cli.health import sparkline
 from lakewarden.health.table_details import DueLine, Portrait, SnapshotLine
-from lakewarden.report.health import sparkline
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.tables import SeenTables
 from tests.support.lineage import view_of

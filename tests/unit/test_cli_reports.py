@@ -9,6 +9,8 @@ from io import StringIO
 import pytest
 from rich.console import Console, RenderableType
 
+from lakewarden.cli.demo import DemoReport, Picture, Proof
+from lakewarden.cli.doctor import Check, DoctorReport
 from lakewarden.cli.progress import Bar, Lines, progress_on
 from lakewarden.errors import PolicyError
 from lakewarden.jobs.compact import plan as compact
@@ -17,8 +19,6 @@ from lakewarden.model.plan import Plan
 from lakewarden.model.progress import Silent
 from lakewarden.model.run import Owner, Run, RunState, Trigger
 from lakewarden.model.table import Ref, Snapshot
-from lakewarden.report.demo import DemoReport, Picture, Proof
-from lakewarden.report.doctor import Check, DoctorReport
 from lakewarden.report.plan import PlanReport
 from lakewarden.report.run import PassReport, result
 from lakewarden.report.table import Due, TableReport, TableRow, TablesReport
@@ -207,14 +207,14 @@ def test_a_bar_survives_notes_and_late_advances() -> None:
 @pytest.mark.parametrize(
     ("counters", "told"),
     [
-        ({"bytes_trashed": 0, "files_trashed_unsized": 15}, "15 files trashed, size not known"),
-        ({"bytes_trashed": 0}, "15 files trashed, size not known"),
+        ({"bytes_trashed": 0, "files_trashed_unsized": 15}, "15 files trashed, size unknown"),
+        ({"bytes_trashed": 0}, "15 files trashed, size unknown"),
         (
             {"bytes_trashed": 9_600, "files_trashed_unsized": 13},
-            "15 files trashed, 9.6 KB without 13 whose size is not known",
+            "15 files trashed, 9.6 KB (size of 13 files unknown)",
         ),
         ({"bytes_trashed": 9_600, "files_trashed_unsized": 0}, "15 files trashed, 9.6 KB"),
-        ({"snapshots_released": 2}, "15 files trashed, size not known"),
+        ({"snapshots_released": 2}, "15 files trashed, size unknown"),
     ],
 )
 def test_a_run_does_not_tell_a_size_that_nobody_knows(counters: dict[str, int], told: str) -> None:

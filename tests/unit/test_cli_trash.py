@@ -202,5 +202,5 @@ def test_a_renamed_table_keeps_what_was_trashed(lake: Lakewarden) -> None:
 
 def test_a_size_that_nobody_knows_is_told_as_that(shell: Shell, lake: Lakewarden) -> None:
     trash(lake, "v1", "/t/metadata/snap-1.avro", size=None)
-    assert "0 B" not in (said := shell("trash", NAME)[1]) and "size not known" in said
-    assert "1 file, size not known" in shell("restore", NAME, "--all")[1]
+    assert "0 B" not in (said := shell("trash", NAME)[1]) and "size unknown" in said
+    assert "1 file, size unknown" in shell("restore", NAME, "--all")[1]

@@ -130,7 +130,7 @@ def test_maintain_waits_for_the_worker_that_leads(lake: Lakewarden, shell: Shell
 def test_maintain_does_not_wait_for_a_worker_that_is_gone(
     lake: Lakewarden, shell: Shell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lakewarden.cli.asking._LEASES", 0.1)
+    monkeypatch.setattr("lakewarden.cli.run._LEASES", 0.1)
     assert Leases(lake.state).take(current_owner(), timedelta(seconds=1)) is not None
     assert main(["maintain", NAME]) == 11
     told = capsys.readouterr().err
@@ -146,7 +146,7 @@ def test_who_stops_waiting_hears_that_the_request_stays(
         raise KeyboardInterrupt
 
     assert Leases(lake.state).take(current_owner(), timedelta(seconds=60)) is not None
-    monkeypatch.setattr("lakewarden.cli.asking.clock.sleep", leave)
+    monkeypatch.setattr("lakewarden.cli.run.clock.sleep", leave)
     assert main(["maintain", NAME]) == 130
     assert "stays filed" in capsys.readouterr().err
     assert lake.requests(TABLE)[0].state is RequestState.PENDING

@@ -13,7 +13,7 @@ import pytest
 from typer.main import get_command
 
 from lakewarden.cli import DEBUG, main
-from lakewarden.cli.app import app
+from lakewarden.cli.app import GROUPS, app
 from lakewarden.cli.options import TriggerType, complete_key, complete_setting
 from lakewarden.lineage.summary import TRIGGER_TYPES
 from lakewarden.policy.keys import KEYS
@@ -73,6 +73,22 @@ def test_every_help_says_what_it_never_does_and_has_an_example(
     assert "Never" in shown
     assert f"Example: lakewarden {command}" in shown
     assert "--json" in shown
+
+
+def test_every_command_stands_in_one_group() -> None:
+    assert sorted(name for names in GROUPS.values() for name in names) == COMMANDS
+
+
+def test_help_shows_the_commands_in_their_groups(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(["--help"]) == 0
+    lines = [line.strip("│╭╮─ ") for line in capsys.readouterr().out.splitlines()]
+    panels = lines[lines.index("Start") :]
+    heads = [word for line in panels if (word := line.split("  ")[0]) in GROUPS or word in COMMANDS]
+    assert heads == [word for group, names in GROUPS.items() for word in (group, *names)]
+    assert "Commands" not in lines
 
 
 def test_no_command_is_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,17 +241,18 @@ def test_the_shell_completes_keys_and_choices() -> None:
     assert [name for name, _ in complete_key("manifest_t")] == ["manifest_target_bytes"]
 
 
-def test_the_shell_completes_jobs() -> None:
+@pytest.mark.parametrize(("typed", "jobs"), [("re", ["rewrite-manifests"]), ("pu", ["purge"])])
+def test_the_shell_completes_jobs(typed: str, jobs: list[str]) -> None:
     environment = {
         **os.environ,
         "_LAKEWARDEN_COMPLETE": "complete_bash",
-        "COMP_WORDS": "lakewarden plan re",
+        "COMP_WORDS": f"lakewarden plan {typed}",
         "COMP_CWORD": "2",
     }
     asked = subprocess.run(
         [sys.executable, "-m", "lakewarden.cli"], env=environment, capture_output=True, text=True, check=False
     )
-    assert asked.stdout.split() == ["rewrite-manifests", "purge"]
+    assert asked.stdout.split() == jobs
 
 
 HEAVY = ("pyspark", "pyarrow", "pyiceberg", "polars", "numpy", "alembic")

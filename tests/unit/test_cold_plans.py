@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakewarden.cli.tiers import RecallReport
 from lakewarden.deletion.holds import Holds
 from lakewarden.errors import LakewardenError, UsageError
 from lakewarden.jobs.cold import retention as cold_retention
@@ -23,7 +24,6 @@ from lakewarden.model.progress import Silent
 from lakewarden.model.table import Counters, Ref, Snapshot, TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Layers, Policy, resolve
-from lakewarden.report.recall import RecallReport
 from lakewarden.state.cold import ColdFile
 from lakewarden.storage.archive import Archive, Stored
 from lakewarden.tables.iceberg.cold import without

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
+from lakewarden.cli.checks import FsckReport
 from lakewarden.jobs.fsck.findings import NAMED, Checkup, Fault, Finding, Looked, Severity, ordered
 from lakewarden.jobs.fsck.history import (
     check_history,
@@ -32,7 +33,6 @@ from lakewarden.jobs.fsck.manifests import (
 from lakewarden.jobs.fsck.presence import Presence
 from lakewarden.model.location import hashes
 from lakewarden.model.table import Ref, Snapshot, TableView
-from lakewarden.report.fsck import FsckReport
 from lakewarden.state.holds import Pin
 from lakewarden.state.trash_batches import FileState, TrashedFile, Verdict, VerdictState
 from lakewarden.storage.objects import LISTING

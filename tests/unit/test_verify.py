@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from lakewarden.cli.checks import VerifyReport
 from lakewarden.errors import UsageError
 from lakewarden.jobs.verify.parts import (
     REMOVED,
@@ -33,7 +34,6 @@ from lakewarden.jobs.verify.result import Evidence, Side, Verdict, Verification,
 from lakewarden.jobs.verify.verify import chosen, field_ids, gathered
 from lakewarden.model.files import DeleteFile as TableDelete
 from lakewarden.model.table import Snapshot
-from lakewarden.report.verify import VerifyReport
 from lakewarden.rewrite.deletes.delete_files import DeleteFile
 from lakewarden.rewrite.digest import Digest, digest
 from lakewarden.rewrite.interface import Trouble

@@ -114,7 +114,7 @@ def test_moments_are_told_in_utc() -> None:
 
 
 def test_a_sum_of_sizes_that_nobody_knows_is_not_told_as_nothing() -> None:
-    assert known_size(0, 15) == known_size(0, 15, 15) == "size not known"
-    assert known_size(1_500_000, 20, 15) == "1.5 MB without 15 whose size is not known"
+    assert known_size(0, 15) == known_size(0, 15, 15) == "size unknown"
+    assert known_size(1_500_000, 20, 15) == "1.5 MB (size of 15 files unknown)"
     assert known_size(1_500_000, 20) == known_size(1_500_000, 20, 0) == "1.5 MB"
     assert known_size(0, 0) == known_size(0, 3, 0) == "0 B", "no file, and files that are empty"

@@ -119,7 +119,7 @@ def _table(name: str, under: str) -> Box:
 def downstream_graph(found: Downstream) -> Markup:
     """The nearest snapshots; the table beside it has all."""
     start = found.start
-    known = found.entry.operation if found.entry else "not known"
+    known = found.entry.operation if found.entry else "unknown"
     boxes = [Box(str(start), start.table, f"{start.snapshot_id} {known}", _to(start.table), "here")]
     boxes += [
         Box(

@@ -1,0 +1,304 @@
+"""`lakewarden verify` and `lakewarden fsck`: prove a past compaction again; check that a table is whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from lakewarden.cli.invocation import invocation
+from lakewarden.cli.options import JsonFlag, Operator, TableName, table_ref
+from lakewarden.cli.screen import Screen
+from lakewarden.errors import UsageError
+from lakewarden.formatting import counted, duration, moment, number, size
+from lakewarden.jobs.fsck.findings import Checkup, Finding, Severity
+from lakewarden.lineage.summary import origin
+from lakewarden.report import look
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from lakewarden.jobs.fsck.adopt_folder import Claim
+    from lakewarden.jobs.verify.result import Side, Verification
+
+
+def register(app: typer.Typer) -> None:
+    app.command("verify")(verify)
+    app.command("fsck")(fsck)
+
+
+def verify(
+    ctx: typer.Context,
+    table: TableName,
+    snapshot: Annotated[
+        int, typer.Argument(metavar="SNAPSHOT", help="The id of a snapshot that rewrote data files.")
+    ],
+    as_json: JsonFlag = False,
+) -> int:
+    """Prove a past compaction again, anyone's: the files it added hold the rows of the files it removed.
+
+    Never changes anything; it reads both sides in full, deletes applied, while the removed files still exist. The exit code is
+    0 when proven, 1 when rows differ, 3 when it cannot be told because files are gone or cannot be read.
+
+    Example: `lakewarden verify lake.db.events 5781947118336215154`
+    """
+    screen, ref = Screen(as_json), table_ref(table)
+    with invocation(ctx).open(screen, spark=True) as lakewarden:
+        done = lakewarden.verify(ref, snapshot, screen.progress())
+    screen.show(VerifyReport(done))
+    return done.state.exit_code
+
+
+NEXT = {
+    "differs": "keep the old snapshots: expire nothing on this table, and read it as it was before this snapshot",
+    "cannot-tell": "this says nothing against the rows; verify a compaction before its inputs expire",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    done: Verification
+
+    def to_dict(self) -> dict[str, Any]:
+        done, snapshot = self.done, self.done.snapshot
+        return {
+            "table": str(done.table),
+            "snapshot_id": snapshot.id,
+            "parent_id": snapshot.parent_id,
+            "committed_at": snapshot.committed_at.isoformat(),
+            "operation": snapshot.operation,
+            "origin": origin(snapshot),
+            "state": str(done.state),
+            "reason": done.reason,
+            "file": done.file or None,
+            "removed": _side(done.removed),
+            "added": _side(done.added),
+            "stored_digest": done.stored_digest,
+            "stored_agrees": done.stored_agrees,
+            "seconds": done.seconds,
+            "next": NEXT.get(done.state, ""),
+        }
+
+    def render(self, width: int) -> RenderableType:
+        done = self.done
+        return look.stack(
+            Text.assemble(look.title("verify", str(done.table)), "  ", look.state(done.state)),
+            look.facts(self._facts()),
+        )
+
+    def _facts(self) -> list[tuple[str, str | Text]]:
+        done, snapshot = self.done, self.done.snapshot
+        rows: list[tuple[str, str | Text]] = [
+            ("snapshot", f"{snapshot.id}, committed {moment(snapshot.committed_at)}"),
+            ("operation", snapshot.operation),
+            ("writer", origin(snapshot)),
+            ("removed", _words(done.removed)),
+            ("added", _words(done.added)),
+            ("digest", _digests(done)),
+            ("verdict", Text(done.reason, style=look.STATE_STYLES[done.state])),
+            ("took", duration(done.seconds)),
+        ]
+        if done.state in NEXT:
+            rows.append(("next", NEXT[done.state]))
+        return rows
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "files": side.files,
+        "bytes": side.bytes,
+        "rows": side.rows,
+        "deleted": side.deleted,
+        "digest": side.digest,
+    }
+
+
+def _words(side: Side) -> str:
+    files = f"{counted(side.files, 'file')}, {size(side.bytes)}"
+    if side.rows is None or side.deleted is None:
+        return f"{files}, not read"
+    deleted = f", {counted(side.deleted, 'deleted row')} left out" if side.deleted else ""
+    return f"{files}, {counted(side.rows, 'row')}{deleted}"
+
+
+def _digests(done: Verification) -> str:
+    """Once where all agree, else each with whose it is."""
+    found = {"removed": done.removed.digest, "added": done.added.digest}
+    known = {name: digest for name, digest in found.items() if digest is not None}
+    if len(known) == 2 and len(set(known.values())) == 1:
+        text = f"{done.added.digest} on both sides"
+    else:
+        text = ", ".join(f"{digest} {name}" for name, digest in known.items()) or "not computed"
+    return f"{text}; {_stored(done)}"
+
+
+def _stored(done: Verification) -> str:
+    if done.stored_digest is None:
+        proof = done.snapshot.summary.get("lineage.proof")
+        return "the commit stored none" + (f", it was proven by {proof} then" if proof else "")
+    words = {True: "agrees", False: "does not agree", None: "was not compared"}
+    return f"the one stored by the commit {words[done.stored_agrees]}"
+
+
+def fsck(
+    ctx: typer.Context,
+    table: TableName,
+    deep: Annotated[
+        bool,
+        typer.Option(
+            "--deep",
+            metavar="",
+            help="Also decode every page of every Parquet file of the current snapshot, and count its rows.",
+        ),
+    ] = False,
+    adopt_folder: Annotated[
+        bool,
+        typer.Option(
+            "--adopt-folder",
+            metavar="",
+            help="Instead, show the metadata files that stop sweep and purge; with --yes mark them for deletion.",
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", metavar="", help="With --adopt-folder: mark it for deletion.")
+    ] = False,
+    operator: Operator = None,
+    as_json: JsonFlag = False,
+) -> int:
+    """Check that everything the table names is there and whole: metadata, manifests, data files, deletes, statistics.
+
+    Never changes anything, except with --adopt-folder --yes. It does not stop at the first error: it names each one and how to repair it. The exit code is 0 when
+    nothing is wrong, 3 when there is an error or a warning.
+
+    Example: `lakewarden fsck lake.db.events --deep`
+    """
+    from lakewarden.working import current_user
+
+    screen, ref = Screen(as_json), table_ref(table)
+    if yes and not adopt_folder:
+        raise UsageError(
+            reason="cannot use --yes: it needs --adopt-folder", hint="add --adopt-folder, or leave out --yes"
+        )
+    if adopt_folder:
+        with invocation(ctx).open(screen, spark=True) as lakewarden:
+            claim = lakewarden.adopt_folder(ref, operator=operator or current_user(), confirm=yes)
+        screen.show(AdoptReport(claim))
+        return 0
+    with invocation(ctx).open(screen, spark=True) as lakewarden:
+        done = lakewarden.fsck(ref, deep=deep, progress=screen.progress())
+    screen.show(FsckReport(done))
+    return done.exit_code
+
+
+_STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "dim"}
+# So many of a finding's files are shown; `--json` has a hundred.
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FsckReport:
+    done: Checkup
+
+    def to_dict(self) -> dict[str, Any]:
+        done, looked = self.done, self.done.looked
+        return {
+            "table": str(done.table),
+            "made_at": done.made_at.isoformat(),
+            "snapshot_id": done.snapshot_id,
+            "metadata": done.metadata_location,
+            "healthy": done.healthy,
+            "errors": len(done.of(Severity.ERROR)),
+            "warnings": len(done.of(Severity.WARNING)),
+            "notes": len(done.of(Severity.NOTE)),
+            "findings": [_finding(each) for each in done.findings],
+            "looked_at": {
+                "snapshots": looked.snapshots,
+                "manifests": looked.manifests,
+                "files": looked.files,
+                "listed": looked.listed,
+                "footers": looked.footers,
+            },
+            "deep": done.deep,
+            "seconds": done.seconds,
+        }
+
+    def render(self, width: int) -> RenderableType:
+        done = self.done
+        parts: list[RenderableType] = [
+            Text.assemble(look.title("fsck", str(done.table)), "  ", _verdict(done))
+        ]
+        for each in done.findings:
+            parts += [Text(), *_told(each)]
+        return look.stack(*parts, Text(), look.dim(_looked_at(done)))
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptReport:
+    """What is, or would be, claimed with a table's folder."""
+
+    claim: Claim
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.claim.to_dict()
+
+    def render(self, width: int) -> RenderableType:
+        claim = self.claim
+        parts: list[RenderableType] = [look.title("adopt folder", str(claim.table)), Text()]
+        parts += [Text(f"{each.path}  uuid {each.uuid or 'unknown'}") for each in claim.files]
+        return look.stack(*parts, Text(), look.dim(self._told()))
+
+    def _told(self) -> str:
+        claim, files = self.claim, counted(len(self.claim.files), "metadata file")
+        if not claim.files:
+            return "nothing to claim in the table's own metadata folders"
+        if claim.verdict is None:
+            return f"{files} can be adopted; nothing was changed. If no catalog uses these files, add --yes: it marks them for deletion"
+        return (
+            f"{files} marked for deletion by {claim.operator}: sweep and purge work again; purge deletes the files after orphan_grace_hours. "
+            f"`lakewarden restore '{claim.table}' --run {claim.verdict}` takes it back"
+        )
+
+
+def _verdict(done: Checkup) -> Text:
+    if done.healthy:
+        return Text("nothing is wrong", style="bold green")
+    errors, warnings = len(done.of(Severity.ERROR)), len(done.of(Severity.WARNING))
+    said = [counted(errors, "error")] if errors else []
+    said += [counted(warnings, "warning")] if warnings else []
+    return Text(", ".join(said), style=_STYLES[Severity.ERROR if errors else Severity.WARNING])
+
+
+def _told(finding: Finding) -> list[RenderableType]:
+    title = Text.assemble("  ", (str(finding.severity), _STYLES[finding.severity]), "  ", str(finding.kind))
+    rows: list[tuple[str, str | Text]] = [("what", finding.what)]
+    shown = finding.paths[:_SHOWN]
+    rows += [("file" if place == 0 else "", path) for place, path in enumerate(shown)]
+    more = finding.count - len(shown)
+    if shown and more > 0:
+        rows.append(("", look.dim(f"… {number(more)} more; --json names a hundred")))
+    rows.append(("repair", finding.repair))
+    return [title, look.facts(rows, indent=4)]
+
+
+def _looked_at(done: Checkup) -> str:
+    looked = done.looked
+    footers = f", {counted(looked.footers, 'data or delete file')} decoded" if done.deep else ""
+    return (
+        f"  looked at {counted(looked.snapshots, 'snapshot')}, {counted(looked.manifests, 'manifest')}, "
+        f"{counted(looked.files, 'file')} they name{footers}, and {counted(looked.listed, 'file')} in the table's folders, "
+        f"in {duration(done.seconds)}; nothing was changed"
+    )
+
+
+def _finding(each: Finding) -> dict[str, Any]:
+    return {
+        "kind": str(each.kind),
+        "severity": str(each.severity),
+        "what": each.what,
+        "repair": each.repair,
+        "count": each.count,
+        "paths": list(each.paths),
+        "snapshot_ids": list(each.snapshot_ids),
+    }
