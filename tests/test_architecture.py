@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -411,3 +413,50 @@ def test_functions_stay_short() -> None:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or 0) - node.lineno
                 assert lines <= 61, f"{module}.{node.name} has {lines} lines: it does more than one thing"
+
+
+# Loaded by another library, because Lakewarden uses a part of it that needs them: no module of the package imports these.
+LOADED_BY_ANOTHER = {
+    "arro3-core": "obstore, for listings as Arrow",
+    "httptools": "uvicorn, whose httptools protocol the servers extend",
+    "python-multipart": "starlette, for forms",
+}
+
+
+def distribution(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_every_declared_dependency_is_imported() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    named = (re.match(r"[A-Za-z0-9._-]+", each) for each in project["dependencies"])
+    declared = {distribution(each[0]) for each in named if each}
+    nodes = [node for module in modules() for node in ast.walk(tree_of(module))]
+    sources = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    sources += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    packages = packages_distributions()
+    imported = {distribution(each) for name in sources for each in packages.get(name.split(".")[0], ())}
+    assert declared - imported == set(LOADED_BY_ANOTHER)
+
+
+def test_what_is_declared_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    pinned = {
+        distribution(line.split("==")[0])
+        for line in (ROOT / "requirements/pinned.txt").read_text("utf-8").splitlines()
+        if "==" in line
+    }
+    named = (re.match(r"[A-Za-z0-9._-]+", each) for each in project["dependencies"])
+    assert {distribution(each[0]) for each in named if each} <= pinned
+
+
+@pytest.mark.parametrize("module", modules())
+def test_no_module_of_another_library_is_replaced(module: str) -> None:
+    written = [
+        ast.unparse(node)
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.ctx, ast.Store | ast.Del)
+        and dotted(node.value) == "sys.modules"
+    ]
+    assert not written, f"{module} changes {written}"

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from lakewarden.cli import docs
-from lakewarden.config.schema import Config
-from lakewarden.config.settings import SETTINGS
+from lakewarden.config.schema import SETTINGS, Config
 from lakewarden.errors import UsageError
 from lakewarden.model.actions import (
     AgeFiles,
@@ -257,7 +256,7 @@ def watching() -> Iterator[dict[str, Any]]:
     from datetime import timedelta
 
     from lakewarden.cli.health import FleetHealth, TableHealthReport, WhatIfReport
-    from lakewarden.config.serving import HealthConfig
+    from lakewarden.config.schema import HealthConfig
     from lakewarden.health import table_details as portrait
     from lakewarden.health.look import Sweep
     from lakewarden.health.score import judge

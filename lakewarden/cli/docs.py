@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import lakewarden
-from lakewarden.config.settings import SETTINGS, Setting
+from lakewarden.config.schema import SETTINGS, Setting
 from lakewarden.errors import LakewardenError, UsageError
 from lakewarden.model.run import RunState
 from lakewarden.policy.keys import KEYS, Key

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from lakewarden.client import Lakewarden
-from lakewarden.config.serving import ConsoleConfig
+from lakewarden.config.schema import ConsoleConfig
 from lakewarden.console.answers import API, Answered, Denied, answer, on_error
 from lakewarden.console.api import api_router
 from lakewarden.console.auth import Auth, check
@@ -104,7 +103,8 @@ def _add_probes(app: FastAPI, warden: Lakewarden, metrics: Callable[[], bytes]) 
 
 def with_address(settings: ConsoleConfig, host: str | None, port: int | None) -> ConsoleConfig:
     """The settings with another address, where the call names one."""
-    return replace(settings, host=host or settings.host, port=settings.port if port is None else port)
+    address = {"host": host or settings.host, "port": settings.port if port is None else port}
+    return settings.model_copy(update=address)
 
 
 async def _on_http(request: Request, error: Exception) -> Response:

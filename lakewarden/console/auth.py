@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.requests import Request
 
 from lakewarden import clock
-from lakewarden.config.serving import ConsoleConfig, Token
+from lakewarden.config.schema import ConsoleConfig, Token
 from lakewarden.console.answers import API, Denied
 from lakewarden.errors import ConfigError
 

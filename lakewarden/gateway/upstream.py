@@ -7,10 +7,8 @@ that was idle is looked at before it is used, and from the first byte on an erro
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import ssl
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -34,10 +32,6 @@ _IDLE_SECONDS = 4
 _CONNECTIONS = 500
 # The transport says so right before the first byte of a request goes out.
 _SENDING = "http11.send_request_headers.started"
-
-# The transport looks for this optional module at every request, on the whole path; told once that it is not there, it stops.
-if importlib.util.find_spec("sniffio") is None:
-    sys.modules["sniffio"] = None  # type: ignore[assignment]
 
 # Nothing of the request was sent: the connection was never there.
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)

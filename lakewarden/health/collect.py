@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from lakewarden import clock
-from lakewarden.config.schema import PolicyConfig
-from lakewarden.config.serving import HealthConfig
+from lakewarden.config.schema import HealthConfig, PolicyConfig
 from lakewarden.deletion.holds import Holds, gather
 from lakewarden.errors import LakewardenError
 from lakewarden.health import warnings

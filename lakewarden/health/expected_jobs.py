@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from lakewarden.config.schema import Config
-from lakewarden.config.serving import NEVER
+from lakewarden.config.types import NEVER
 from lakewarden.errors import PolicyError
 from lakewarden.model.run import Job
 from lakewarden.model.table_name import TableRef

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakewarden.config.serving import HealthConfig
+from lakewarden.config.schema import HealthConfig
 from lakewarden.state.health import Numbers
 
 BEST = 100

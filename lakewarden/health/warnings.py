@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from lakewarden.config.serving import HealthConfig
+from lakewarden.config.schema import HealthConfig
 from lakewarden.formatting import size
 from lakewarden.health.score import Trouble
 from lakewarden.state.health import HealthRecords, Numbers, Warned

@@ -22,8 +22,8 @@ from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
 from urllib.request import Request, urlopen
 
 from lakewarden import clock
-from lakewarden.config.load import DAYS, WINDOW
 from lakewarden.config.schema import BudgetsConfig
+from lakewarden.config.types import DAYS, WINDOW
 from lakewarden.model.run import Trigger
 from lakewarden.redact import redact_text, redact_url
 

@@ -19,9 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakewarden.config.schema import PolicyConfig
 from lakewarden.errors import PolicyError
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.checks import check, disagreements
@@ -30,6 +29,9 @@ from lakewarden.policy.options import from_options
 from lakewarden.policy.origin import Ignored, Layer, Origin, Value
 from lakewarden.policy.patterns import matches
 from lakewarden.policy.values import PolicyValue, show
+
+if TYPE_CHECKING:
+    from lakewarden.config.schema import PolicyConfig  # pydantic, which resolving a policy does not need
 
 PROPERTY_PREFIX = "lakewarden."
 TRUST = "trust_table_properties"

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from lakewarden import clock
 from lakewarden.client import Lakewarden
-from lakewarden.config.serving import WorkerConfig
+from lakewarden.config.schema import WorkerConfig
 from lakewarden.errors import (
     Busy,
     LakewardenError,

@@ -13,8 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from lakewarden.config.schema import BudgetsConfig
-from lakewarden.config.serving import ScheduleConfig, WorkerConfig
+from lakewarden.config.schema import BudgetsConfig, ScheduleConfig, WorkerConfig
 from lakewarden.formatting import duration
 from lakewarden.jobs.quiet_windows import Windows
 from lakewarden.model.run import Job

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from lakewarden.config.schema import Config
-from lakewarden.config.serving import WorkerConfig
+from lakewarden.config.schema import Config, WorkerConfig
 from lakewarden.errors import PolicyError
 from lakewarden.model.run import Job, RunState
 from lakewarden.model.table_name import TableRef

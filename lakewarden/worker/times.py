@@ -8,7 +8,8 @@ from functools import lru_cache
 
 from cronsim import CronSim
 
-from lakewarden.config.serving import CONTINUOUS, NEVER, ScheduleConfig
+from lakewarden.config.schema import ScheduleConfig
+from lakewarden.config.types import CONTINUOUS, NEVER
 from lakewarden.model.run import Job
 
 INTERVAL = "interval"

@@ -12,7 +12,6 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,8 +24,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import event
 
 from lakewarden import Lakewarden, clock
-from lakewarden.config.schema import PolicyConfig
-from lakewarden.config.serving import NEVER, ScheduleConfig
+from lakewarden.config.schema import PolicyConfig, ScheduleConfig
+from lakewarden.config.types import NEVER
 from lakewarden.health.metrics import METRICS, Exposition, StateMetrics
 from lakewarden.model.run import Job, Owner, RunState, Trigger
 from lakewarden.state.audit_log import Rejections
@@ -348,13 +347,13 @@ def test_only_jobs_that_are_asked_for_can_be_late_and_one_that_never_ended_well_
         assert ((EVENTS, "compact") in told()) == (key == "snapshot_expiry_enabled")
         Policies(lw.state).unset(EVENTS, [key])
         assert (EVENTS, "expire") in told()
-    patterns = (("*.never", {"snapshot_expiry_enabled": False}),)
-    by_pattern = told(StateMetrics(lw.state, replace(lw.config, policy=PolicyConfig(patterns=patterns))))
+    policy = PolicyConfig(tables=[{"pattern": "*.never", "snapshot_expiry_enabled": False}])
+    by_pattern = told(StateMetrics(lw.state, lw.config.model_copy(update={"policy": policy})))
     assert (never, "compact") in by_pattern and (never, "expire") not in by_pattern
     assert (EVENTS, "expire") in by_pattern
-    cron = replace(
-        lw.config, schedule=ScheduleConfig("cron", times={"compact": "0 3 * * *", "expire": NEVER})
-    )
+    nothing = {name.replace("-", "_"): NEVER for name in ScheduleConfig().times}
+    compacting = ScheduleConfig(mode="cron", **{**nothing, "compact": "0 3 * * *"})
+    cron = lw.config.model_copy(update={"schedule": compacting})
     assert {job for table, job in told(StateMetrics(lw.state, cron)) if table == never} == {"compact"}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,7 +58,9 @@ def test_compacts(lab: Lab, s3_bucket: Bucket) -> None:
 
 def test_details_of_its_history_are_kept_beside_it(lab: Lab, s3_bucket: Bucket) -> None:
     config = lab.lw.config
-    lab.lw.config = replace(config, lineage=replace(config.lineage, history="table"))
+    lab.lw.config = config.model_copy(
+        update={"lineage": config.lineage.model_copy(update={"history": "table"})}
+    )
     table = lab.messy(files=4, rows=5, days=1)
     before = {each.id: each.summary for each in lab.lw.view(table).snapshots}
     for kept in (2, 1):  # the second fold takes the first one's detail in, and its file away

@@ -12,8 +12,7 @@ import pytest
 from sqlalchemy import Table, event, func, select
 
 from lakewarden import clock
-from lakewarden.config.schema import PolicyConfig
-from lakewarden.config.serving import HealthConfig
+from lakewarden.config.schema import HealthConfig, PolicyConfig
 from lakewarden.health.collect import Collector
 from lakewarden.jobs.loads.adopt import JOB, Adopting
 from lakewarden.jobs.run_context import DeletingStep

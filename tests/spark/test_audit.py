@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,7 +118,9 @@ def test_the_past_of_a_paimon_table(paimon: PaimonLab, tmp_path: Path, kept: str
         paimon.maker.write(paimon.load(table), number, 1, "2024-01-01", False)
     before = paimon.lw.view(table).snapshots
     config = paimon.lw.config
-    paimon.lw.config = replace(config, lineage=replace(config.lineage, history=kept))
+    paimon.lw.config = config.model_copy(
+        update={"lineage": config.lineage.model_copy(update={"history": kept})}
+    )
     assert paimon.lw.run("expire", table, AT_ONCE).state is RunState.DONE
     assert paimon.lw.run("compact-history", table, AT_ONCE).state is RunState.DONE
     for path in paimon.folder(table).rglob("*"):

@@ -12,7 +12,7 @@ import pytest
 
 from lakewarden import Lakewarden, clock
 from lakewarden.cli import main
-from lakewarden.config.serving import WorkerConfig
+from lakewarden.config.schema import WorkerConfig
 from lakewarden.console.pages.dues import Outlooks
 from lakewarden.console.pages.fleet import Wish, fleet
 from lakewarden.errors import Busy, NoSuchTable, Refused, Stopped, Unreachable, UsageError

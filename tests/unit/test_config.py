@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from lakewarden.config.schema import SETTINGS, BudgetsConfig, Config, redact, redact_url
+from lakewarden.config.schema import SETTINGS, BudgetsConfig, Config
 from lakewarden.errors import ConfigError
+from lakewarden.redact import redact, redact_url
 
 FILE = """
 [state]
@@ -171,6 +172,31 @@ def test_a_reference_is_filled_and_hidden(tmp_path: Path) -> None:
     assert "http://rest" in repr(config)
 
 
+@pytest.mark.parametrize(
+    ("section", "name", "value"),
+    [
+        ("state", "url", "${TEAM}"),
+        ("budgets", "backoff_url", "${TEAM}"),
+        ("paths", "aliases", ["${TEAM} = /a"]),
+        ("console", "read_tokens", ["${TEAM}"]),
+    ],
+)
+def test_a_message_shows_the_reference_and_not_its_value(section: str, name: str, value: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Config.from_dict({section: {name: value}}, {"TEAM": "sesame"})
+    assert caught.value.message.startswith(f"read {section}.")
+    assert "sesame" not in caught.value.message
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
+
+
+def test_fields_that_are_no_settings_cannot_be_set() -> None:
+    for section, name in (("console", "unset"), ("spark", "hidden")):
+        with pytest.raises(ConfigError, match="no such setting"):
+            Config.from_dict({section: {name: ["x"]}})
+    catalog = Config.from_dict({"catalogs": {"a": {"format": "paimon", "hidden": "x", "name": "b"}}})
+    assert catalog.catalogs["a"].properties == {"hidden": "x", "name": "b"}
+
+
 def test_a_missing_reference_names_file_key_and_variable(tmp_path: Path) -> None:
     error = refused('[catalogs.lake]\ns3.secret-access-key = "${NOPE}"', tmp_path)
     assert "catalogs.lake.s3.secret-access-key" in error.message
@@ -322,9 +348,18 @@ def test_passwords_in_addresses_are_masked(url: str, shown: str) -> None:
     assert redact_url(url) == shown
 
 
-def test_loading_settings_needs_nothing_heavy() -> None:
-    heavy = ("pydantic", "alembic", "pyspark", "pyarrow")
-    script = f"import sys, lakewarden.policy.resolve; print([m for m in {heavy} if m in sys.modules])"
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        ("import lakewarden.policy.resolve", ("pydantic", "alembic", "pyspark", "pyarrow")),
+        (
+            "from lakewarden.config.schema import Config; Config.from_dict({})",
+            ("alembic", "pyspark", "pyarrow", "fastapi"),
+        ),
+    ],
+)
+def test_loading_settings_needs_nothing_heavy(code: str, heavy: tuple[str, ...]) -> None:
+    script = f"import sys; {code}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

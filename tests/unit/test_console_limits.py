@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from lakewarden import clock
-from lakewarden.config.serving import Token
+from lakewarden.config.schema import Token
 from lakewarden.console import auth, limits
 from lakewarden.console.answers import Denied, status_of
 from lakewarden.console.auth import Identity, Sessions, Tokens, check_form, from_here, is_local

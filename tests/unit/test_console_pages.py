@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakewarden import Lakewarden, clock
-from lakewarden.config.serving import ScheduleConfig
+from lakewarden.config.schema import ScheduleConfig
 from lakewarden.console import reads
 from lakewarden.console.pages.audit import Asked, audit_page
 from lakewarden.console.pages.dues import Outlooks, job_dues

@@ -16,8 +16,7 @@ import yaml
 
 from lakewarden import Lakewarden
 from lakewarden.cli import main
-from lakewarden.config.schema import SETTINGS, Config
-from lakewarden.config.serving import ConsoleConfig, WorkerConfig
+from lakewarden.config.schema import SETTINGS, Config, ConsoleConfig, WorkerConfig
 from lakewarden.console.server import ConsoleServer
 from lakewarden.spark.jars import GROUPS
 from lakewarden.worker.daemon import ABORT_SECONDS, CHORE_SECONDS

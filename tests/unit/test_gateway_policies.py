@@ -83,10 +83,10 @@ def test_what_a_table_that_is_not_there_would_say_is_not_remembered() -> None:
 def test_what_the_operator_said_is_settled() -> None:
     config = PolicyConfig(
         file={"protected_tags": ["a"], "snapshot_min_retained": 3},
-        patterns=(
-            ("lake.db.*", {"snapshot_expiry_reserved": True}),
-            ("lake.other.*", {"lineage_required_keys": []}),
-        ),
+        tables=[
+            {"pattern": "lake.db.*", "snapshot_expiry_reserved": True},
+            {"pattern": "lake.other.*", "lineage_required_keys": []},
+        ],
     )
     found = asyncio.run(policies({"lineage_allowed_operations": ["append"]}, config).once(TABLE, {}))
     assert found.settled == {"protected_tags", "snapshot_expiry_reserved", "lineage_allowed_operations"}

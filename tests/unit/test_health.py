@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakewarden.config.serving import HealthConfig
+from lakewarden.config.schema import HealthConfig
 from lakewarden.console.pages.advice import ADVICE, advice
 from lakewarden.health import warnings
 from lakewarden.health.score import Trouble, debt, judge

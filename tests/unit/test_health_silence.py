@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from lakewarden import clock
-from lakewarden.config.schema import PolicyConfig
-from lakewarden.config.serving import HealthConfig
+from lakewarden.config.schema import HealthConfig, PolicyConfig
 from lakewarden.health import collect
 from lakewarden.health.collect import Collector
 from lakewarden.model.table_name import TableRef

@@ -39,9 +39,9 @@ TABLE = TableRef("pm", ("db",), "events")
 )
 def test_catalogs_without_a_lock_are_known(at_risk: bool, properties: dict[str, str]) -> None:
     assert bool(commit_risk(properties)) is at_risk
-    told = list(_writers(CatalogConfig("pm", "paimon", properties)))
+    told = list(_writers(CatalogConfig(name="pm", format="paimon", properties=properties)))
     assert [each.name for each in told] == (["writers of pm"] if at_risk else [])
-    assert not list(_writers(CatalogConfig("lake", "iceberg", properties)))
+    assert not list(_writers(CatalogConfig(name="lake", format="iceberg", properties=properties)))
 
 
 def test_a_lost_lock_stops_the_commit_before_it_begins() -> None:
@@ -81,9 +81,11 @@ def test_a_commit_whose_lock_did_not_last_is_believed_only_if_the_table_shows_it
 
 
 def test_the_doctor_says_what_the_proof_of_every_table_rests_on() -> None:
-    (folder,) = _proof(CatalogConfig("lake", "iceberg", {"type": "hadoop"}))
+    (folder,) = _proof(CatalogConfig(name="lake", format="iceberg", properties={"type": "hadoop"}))
     assert "every folder of the warehouse" in folder.found and "complete = false" in folder.advice
-    (rest,) = _proof(CatalogConfig("lake", "iceberg", {"type": "rest"}))
+    (rest,) = _proof(CatalogConfig(name="lake", format="iceberg", properties={"type": "rest"}))
     assert "to this principal" in rest.found
-    (less,) = _proof(CatalogConfig("lake", "iceberg", {"type": "rest"}, complete=False))
+    (less,) = _proof(
+        CatalogConfig(name="lake", format="iceberg", properties={"type": "rest"}, complete=False)
+    )
     assert "nothing outside a table's own folders is deleted" in less.found

@@ -230,7 +230,7 @@ def test_configured_layers_reach_the_policy_and_are_checked_early() -> None:
     assert policy.explain("snapshot_min_retained") == "snapshot_min_retained=9 (namespace lake.db.*)"
     assert policy.explain("rewrite_min_input_files") == "rewrite_min_input_files=3 (environment)"
     with pytest.raises(PolicyError, match=r"namespace never\.\*"):
-        validate(PolicyConfig(patterns=(("never.*", {"rewrite_brunch": "x"}),)))
+        validate(PolicyConfig(tables=[{"pattern": "never.*", "rewrite_brunch": "x"}]))
     with pytest.raises(PolicyError, match=r"rewrite_brunch: no such key \(\[policy\] of lake.toml\)"):
         validate(PolicyConfig(file={"rewrite_brunch": "x"}), Path("lake.toml"))
 

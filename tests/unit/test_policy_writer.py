@@ -198,9 +198,9 @@ def test_what_is_trusted_is_read_from_the_file_and_checked_early() -> None:
     assert resolve(TABLE, layers)["snapshot_retention_hours"] == 1
     assert config.to_dict()["policy"]["trust_table_properties"] == values["policy"]["trust_table_properties"]
     with pytest.raises(PolicyError, match="trust_table_properties"):
-        validate(PolicyConfig(trusted=(("lake.*", ("snapshot_retention",)),)))
+        validate(PolicyConfig(trust_table_properties=[{"pattern": "lake.*", "keys": ["snapshot_retention"]}]))
     with pytest.raises(PolicyError, match="one call only"):
-        validate(PolicyConfig(trusted=(("lake.*", ("partition_list",)),)))
+        validate(PolicyConfig(trust_table_properties=[{"pattern": "lake.*", "keys": ["partition_list"]}]))
     for wrong in (
         "lake.*",
         [{"pattern": "lake.*"}],

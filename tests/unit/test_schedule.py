@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakewarden.config.schema import BudgetsConfig
-from lakewarden.config.serving import ScheduleConfig, WorkerConfig
+from lakewarden.config.schema import BudgetsConfig, ScheduleConfig, WorkerConfig
 from lakewarden.model.run import Job
 from lakewarden.state.schedule import PASS, Standing, Suspension
 from lakewarden.worker.schedule import Book, Charge, Decision, Due, Rules, Waiting, Why, backoff, decide
@@ -21,7 +20,7 @@ NOW = datetime(2026, 11, 17, 12, 0, 0, tzinfo=UTC)  # a Tuesday
 LONG_AGO = NOW - timedelta(days=60)
 HOUR = timedelta(hours=1)
 PLAIN = tuple(job for job in Job if job not in (Job.EXPIRE_PARTITIONS, Job.HANDOFF, Job.SWEEP))
-CRON, HOURLY = Rules(ScheduleConfig("cron")), Rules()
+CRON, HOURLY = Rules(ScheduleConfig(mode="cron")), Rules()
 Slots = Mapping[str, Mapping[str, Standing]]
 
 
@@ -185,7 +184,7 @@ def test_where_the_policy_hands_off_snapshots_expire_right_after_it() -> None:
 
 
 def test_never_is_never() -> None:
-    rules = Rules(ScheduleConfig("cron", times={"expire": "never"}))
+    rules = Rules(ScheduleConfig(mode="cron", expire="never"))
     found = one(charge(jobs=(Job.EXPIRE,)), Book(), rules)
     assert isinstance(found, Waiting) and found.why is Why.OFF
 
@@ -226,7 +225,7 @@ def worlds(draw: st.DrawFn) -> tuple[list[Charge], Book, Rules]:
     mode = draw(st.sampled_from(["interval", "cron"]))
     windows = draw(st.sampled_from([(), ("11:00-13:00",)]))
     budgets = BudgetsConfig(pause_compaction=windows, pause_expiry=windows)
-    return charges, Book(slots, suspended, debts, at_work), Rules(ScheduleConfig(mode), budgets=budgets)
+    return charges, Book(slots, suspended, debts, at_work), Rules(ScheduleConfig(mode=mode), budgets=budgets)
 
 
 def sorted_jobs(jobs: list[Job]) -> list[Job]:
@@ -259,7 +258,7 @@ class World:
 
     def __init__(self, debts: list[float], interval: int, turn: int, failing: set[int]) -> None:
         self.debts = dict(zip(NAMES, debts, strict=True))
-        self.rules = Rules(ScheduleConfig("interval", interval))
+        self.rules = Rules(ScheduleConfig(mode="interval", interval_seconds=interval))
         self.turn, self.failing, self.now = timedelta(seconds=turn), failing, NOW
         self.slots: dict[str, dict[str, Standing]] = {}
         self.history: list[tuple[str, datetime, Decision]] = []

@@ -17,8 +17,7 @@ import pytest
 
 from lakewarden import Lakewarden, clock
 from lakewarden.cli.worker import company
-from lakewarden.config.schema import BudgetsConfig
-from lakewarden.config.serving import ScheduleConfig
+from lakewarden.config.schema import BudgetsConfig, ScheduleConfig
 from lakewarden.errors import NoSuchTable, NotSetUp, Unreachable
 from lakewarden.jobs.cancel import Stop
 from lakewarden.model.run import Job, Owner, Run, RunState, Trigger
@@ -92,7 +91,9 @@ def test_a_request_that_a_short_outage_left_is_done_by_the_same_leader(lw: Lakew
 @pytest.mark.parametrize("places", [1, 2])
 def test_requests_without_end_leave_a_place_to_who_is_due(lw: Lakewarden, places: int) -> None:
     """Pipelines that ask again after each load, and a table that has been due for two days."""
-    lw.config = replace(lw.config, worker=replace(lw.config.worker, parallel_tables=places))
+    lw.config = lw.config.model_copy(
+        update={"worker": lw.config.worker.model_copy(update={"parallel_tables": places})}
+    )
     pipelines, turns = ("lake.db.a", "lake.db.b"), list[str]()
 
     def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
@@ -246,7 +247,9 @@ def test_a_turn_that_ended_while_the_database_was_away_is_no_failure_of_its_tabl
     lw: Lakewarden, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The same process leads again, and knows that it ended; one that was killed in the middle counts."""
-    lw.config = replace(lw.config, worker=replace(lw.config.worker, lease_seconds=3))
+    lw.config = lw.config.model_copy(
+        update={"worker": lw.config.worker.model_copy(update={"lease_seconds": 3})}
+    )
     begun, away, failures = threading.Event(), threading.Event(), list[int]()
     real = State._translated
 
@@ -315,8 +318,10 @@ def wait_is_over(lw: Lakewarden, table: str) -> None:
 
 
 def crash_safe(lw: Lakewarden, max_failures: int) -> None:
-    lw.config = replace(
-        lw.config, worker=replace(lw.config.worker, retry_seconds=600, max_failures=max_failures)
+    lw.config = lw.config.model_copy(
+        update={
+            "worker": lw.config.worker.model_copy(update={"retry_seconds": 600, "max_failures": max_failures})
+        }
     )
 
 
@@ -390,7 +395,9 @@ def test_a_worker_that_is_gone_once_after_a_night_without_the_catalog_suspends_n
 
 
 def test_who_has_a_turn_beside_a_table_that_kills_the_worker_is_not_blamed_for_it(lw: Lakewarden) -> None:
-    lw.config = replace(lw.config, worker=replace(lw.config.worker, parallel_tables=2))
+    lw.config = lw.config.model_copy(
+        update={"worker": lw.config.worker.model_copy(update={"parallel_tables": 2})}
+    )
     crash_safe(lw, max_failures=4)
     other, now = "lake.db.other", clock.now()
     since = now - timedelta(days=2)
@@ -441,7 +448,7 @@ def turned(
 def test_a_window_that_begins_in_the_middle_of_a_turn_keeps_the_rest_of_it_out(
     lw: Lakewarden, staged: bool
 ) -> None:
-    lw.config = replace(lw.config, budgets=BudgetsConfig(pause_expiry=("Mon-Fri 09:00-17:00",)))
+    lw.config = lw.config.model_copy(update={"budgets": BudgetsConfig(pause_expiry=("Mon-Fri 09:00-17:00",))})
     jobs = (Job.COMPACT, Job.REWRITE_MANIFESTS, Job.EXPIRE, Job.PURGE)
     began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)  # a Tuesday
     ended, ran = turned(lw, Turn(NAME, jobs), began, Job.COMPACT, staged=staged)
@@ -459,7 +466,7 @@ def test_a_window_that_begins_in_the_middle_of_a_turn_keeps_the_rest_of_it_out(
 
 
 def test_a_window_that_begins_during_a_purge_keeps_that_of_the_cold_table_out(lw: Lakewarden) -> None:
-    lw.config = replace(lw.config, budgets=BudgetsConfig(pause_expiry=("09:00-17:00",)))
+    lw.config = lw.config.model_copy(update={"budgets": BudgetsConfig(pause_expiry=("09:00-17:00",))})
     began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)
     ended, ran = turned(lw, Turn(NAME, (Job.PURGE,)), began, Job.PURGE, "lake.db.cold")
     assert ran == [f"purge {NAME}"]
@@ -472,7 +479,7 @@ def test_a_window_that_begins_during_a_purge_keeps_that_of_the_cold_table_out(lw
 @pytest.mark.parametrize("state", [RunState.NOTHING_TO_DO, RunState.PARTIAL])
 def test_a_compaction_that_a_window_cut_short_is_owed(lw: Lakewarden, state: RunState) -> None:
     """While it planned, or in the middle: it ends as one that had nothing, or not all, to do."""
-    lw.config = replace(lw.config, budgets=BudgetsConfig(pause_compaction=("09:00-17:00",)))
+    lw.config = lw.config.model_copy(update={"budgets": BudgetsConfig(pause_compaction=("09:00-17:00",))})
     began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)
     for hour, owed in ((8, True), (5, False)):
         ended, _ = turned(lw, Turn(NAME, (Job.COMPACT,)), began.replace(hour=hour), Job.COMPACT, state=state)
@@ -484,7 +491,9 @@ def test_a_window_that_begins_in_the_middle_keeps_compaction_owed_and_nothing_ou
     lw: Lakewarden,
 ) -> None:
     windows = ("09:00-17:00",)
-    lw.config = replace(lw.config, budgets=BudgetsConfig(pause_compaction=windows, pause_expiry=windows))
+    lw.config = lw.config.model_copy(
+        update={"budgets": BudgetsConfig(pause_compaction=windows, pause_expiry=windows)}
+    )
     began = datetime(2026, 3, 3, 8, 59, tzinfo=UTC)
     jobs = (Job.EXPIRE_PARTITIONS, Job.COMPACT, Job.REWRITE_MANIFESTS, Job.EXPIRE, Job.PURGE)
     ended, ran = turned(lw, Turn(NAME, jobs), began, Job.EXPIRE_PARTITIONS)

@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from lakewarden.client import Lakewarden
-from lakewarden.config.serving import CONTINUOUS, NEVER, ScheduleConfig
+from lakewarden.config.schema import ScheduleConfig
+from lakewarden.config.types import CONTINUOUS, NEVER
 from lakewarden.model.run import Job
 from lakewarden.policy.asked import jobs_by
 from lakewarden.policy.resolve import Policy

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from lakewarden.config.serving import HealthConfig
+from lakewarden.config.schema import HealthConfig
 from lakewarden.console.charts import Box, Line, Mark, graph, line_chart, timeline
 from lakewarden.console.pages.table import TablePage, kind_of
 from lakewarden.formatting import counted, moment, number, size

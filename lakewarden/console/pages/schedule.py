@@ -11,8 +11,8 @@ from typing import Any
 from cronsim import CronSim
 
 from lakewarden.client import Lakewarden
-from lakewarden.config.schema import BudgetsConfig
-from lakewarden.config.serving import CONTINUOUS, NEVER, ScheduleConfig
+from lakewarden.config.schema import BudgetsConfig, ScheduleConfig
+from lakewarden.config.types import CONTINUOUS, NEVER
 from lakewarden.console.charts import Span, Tick
 from lakewarden.console.pages.dues import Due, dues
 from lakewarden.jobs.quiet_windows import Windows
