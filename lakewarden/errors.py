@@ -3,8 +3,8 @@
     LakewardenError                 1    something failed
     ├── UsageError                  2    the call itself is wrong; nothing was done
     │   ├── ConfigError             2    a setting is missing or wrong
-    │   ├── PolicyError             2    a policy key or value is wrong
-    │   └── Unreachable             2    a catalog, store or database the settings name does not answer
+    │   └── PolicyError             2    a policy key or value is wrong
+    ├── Unreachable                 2    a catalog, store or database the settings name does not answer
     ├── NoSuchTable                10    no catalog has that table
     ├── Busy                       11    another run of this job holds the table
     ├── RunTaken                   11    the run ended, or another process drives it now
@@ -25,6 +25,7 @@ The docstring of a class is its message, filled from the keyword arguments; `hin
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any, ClassVar
 
 
@@ -184,11 +185,29 @@ class CommitUnknown(LakewardenError):
     hint = "nothing was removed; the next run reads the table and settles it"
 
 
-class Unreachable(UsageError):
+class Outage(StrEnum):
+    """Which part of the surroundings does not answer."""
+
+    STATE = "state-database"
+    CATALOG = "catalog"
+    STORE = "store"
+
+
+class Unreachable(LakewardenError):
     """reach {what}: {reason}"""
 
+    exit_code = 2
     retry = True
     hint = "check that it is up and that the address and credentials in the configuration are right: `lakewarden doctor`"
+
+    def __init__(
+        self, *, what: str, reason: str, kind: Outage = Outage.STORE, hint: str | None = None
+    ) -> None:
+        super().__init__(hint=hint, what=what, reason=reason)
+        self.kind = kind
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "kind": str(self.kind)}
 
 
 class Stopped(LakewardenError):

@@ -6,7 +6,7 @@ import ast
 import inspect
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -333,6 +333,168 @@ def test_java_compares_no_spellings() -> None:
     for source in sorted(PACKAGE.rglob("*.java")):
         found = [line.strip() for line in source.read_text("utf-8").splitlines() if by_hand.search(line)]
         assert not found, f"{source.name}: {found}"
+
+
+# What people read. Attributes of these names, and locals made of them, decide nothing.
+PROSE = frozenset({"reason", "text", "message", "kept", "note", "sentence", "trouble", "engine_reason"})
+ASKS_A_TEXT = frozenset(
+    {"startswith", "endswith", "find", "index", "count", "replace", "partition", "rpartition"}
+    | {"removeprefix", "removesuffix", "search", "match", "fullmatch"}
+)
+TWO_WORDS = re.compile(r"[A-Za-z]\w* \w*[A-Za-z]")
+# Sentences that others write, matched where they have no class or code of their own; and texts that are no reasons.
+NOT_OUR_PROSE = {
+    "lakewarden.cli": {"Value error, ", "No such option: --config"},  # Typer and pydantic
+    "lakewarden.spark.jars": {"SERVER ERROR"},  # Ivy
+    "lakewarden.spark.session": {  # py4j
+        "KeyboardInterrupt while sending command.",
+        "Exception while sending command.",
+    },
+    "lakewarden.spark.tasks": {"Traceback (most recent call last):", "_DIED"},  # Python, Spark
+    "lakewarden.state.database": {"not a database"},  # SQLite
+    "lakewarden.tables.iceberg.commit": {"_CAME_FIRST"},  # Iceberg
+    "lakewarden.tables.iceberg.partitions": {"_GONE"},  # Iceberg
+    "lakewarden.tables.paimon.errors": {"Status Code: 400"},  # the AWS client in Paimon's jar
+    "lakewarden.rewrite.read.footer": {"_OTHER_SHAPES", "_STORE"},  # Arrow
+    "lakewarden.health.build_details": {" NOT NULL", "NOT NULL"},  # how Paimon writes a type
+    "lakewarden.config.load": {"list of"},  # a setting's type
+    "lakewarden.console.pages.render": {" in the future"},  # shortens a text, decides nothing
+    "lakewarden.jobs.fsck.manifests": {"manifest list"},  # a kind
+    "lakewarden.tables.metadata_walk": {"manifest list"},
+}
+
+
+def texts_of(node: ast.AST | None) -> list[str]:
+    """The literal texts of an expression that is nothing but those: one, several, or with values between."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return [text]
+        case ast.Tuple(elts=parts) | ast.Set(elts=parts) | ast.List(elts=parts) | ast.JoinedStr(values=parts):
+            return [text for each in parts for text in texts_of(each)]
+        case ast.Call(func=ast.Attribute(attr="compile") | ast.Name(id="frozenset"), args=[first, *_]):
+            return texts_of(first)
+        case _:
+            return []
+
+
+@cache
+def own_constants(module: str) -> dict[str, list[str]]:
+    """Texts by the name of the module's constant that holds them."""
+    found: dict[str, list[str]] = {}
+    for node in tree_of(module).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if texts_of(value):
+                found[name] = texts_of(value)
+            case ast.AnnAssign(target=ast.Name(id=name), value=value) if texts_of(value):
+                found[name] = texts_of(value)
+    return found
+
+
+def constants_of(module: str) -> dict[str, list[str]]:
+    """The same with those it imports."""
+    found = dict(own_constants(module))
+    for node in tree_of(module).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lakewarden."):
+            source = str(node.module)
+            told = own_constants(source) if path_of(source).exists() else {}
+            found |= {each.asname or each.name: told[each.name] for each in node.names if each.name in told}
+    return found
+
+
+def is_prose(node: ast.AST, locals_: Iterable[str] = ()) -> bool:
+    """Whether an expression is made of what people read: `line.kept.lower()`, or a local that was."""
+    names = set(locals_)
+    match node:
+        case ast.Attribute(attr=name):
+            return name in PROSE
+        case ast.Name(id=name):
+            return name in names
+        case ast.Call(func=ast.Attribute(attr="lower" | "strip" | "casefold" | "split", value=inner)):
+            return is_prose(inner, names)
+        case ast.Call(func=ast.Name(id="str"), args=[inner]):
+            return is_prose(inner, names)
+        case _:
+            return False
+
+
+def prose_locals(function: ast.AST) -> set[str]:
+    return {
+        target.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and is_prose(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def asked_texts(tree: ast.AST) -> Iterator[tuple[list[ast.expr], list[ast.expr]]]:
+    """Everything that looks into a text or compares one: what is looked into, and what it is held against."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                if any(isinstance(each, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for each in ops):
+                    yield [left, *others], [left, *others]
+            case ast.Call(func=ast.Attribute(attr=name, value=value), args=args) if name in ASKS_A_TEXT:
+                yield [value, *args], [value, *args]
+            case ast.Match(subject=subject, cases=cases):
+                found = [each for case in cases for each in ast.walk(case.pattern)]
+                yield [subject], [each.value for each in found if isinstance(each, ast.MatchValue)]
+
+
+def decisions_on_prose(tree: ast.AST, constants: Mapping[str, list[str]]) -> set[str]:
+    """Literals or constants that a sentence is searched for, or that are sentences and compared with something."""
+    found: set[str] = set()
+    functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for scope in [tree, *functions]:
+        locals_ = set() if scope is tree else prose_locals(scope)
+        for looked_into, against in asked_texts(scope):
+            sentence = any(is_prose(each, locals_) for each in looked_into)
+            for each in against:
+                name = each.id if isinstance(each, ast.Name) else ""
+                for text in texts_of(each) or constants.get(name, []):
+                    if text and (sentence or TWO_WORDS.search(text)):
+                        found.add(name or text)
+    return found
+
+
+@pytest.mark.parametrize("module", modules())
+def test_no_decision_is_made_on_prose(module: str) -> None:
+    """`Reason.kind`, the class of an error or a field decides. A sentence may be rewritten at any time."""
+    if module == "lakewarden.policy.filters":
+        return  # the texts there are tokens
+    found = decisions_on_prose(tree_of(module), constants_of(module)) - NOT_OUR_PROSE.get(module, set())
+    assert not found, f"{module} looks for {found} in a text: give the reason a kind, and ask that"
+
+
+def test_the_exceptions_about_prose_are_needed() -> None:
+    for module, texts in NOT_OUR_PROSE.items():
+        assert texts <= decisions_on_prose(tree_of(module), constants_of(module)), module
+
+
+def test_the_rule_about_prose_bites() -> None:
+    for code in (
+        'line.kept.startswith("inside the window")',
+        'any(word in error.message for word in WORDS) or "tag" in line.kept.lower()',
+        'error.parts["what"].startswith("the state database")',
+        'closed(now).replace("nothing starts", setting)',
+        'why == "switched off"',
+        "each.reason in _SETTLED",
+        'def f(line):\n    words = line.kept.lower()\n    return "min_retained" in words',
+        'match run.reason:\n    case "cancelled":\n        pass',
+    ):
+        assert decisions_on_prose(ast.parse(code), {"_SETTLED": ["done"]}), code
+    for code in ('path.startswith("s3:")', 'reason.kind == "tag"', 'state == "done"', 'reason == ""'):
+        assert not decisions_on_prose(ast.parse(code), {}), code
+
+
+def test_pages_decide_nothing_on_prose() -> None:
+    looks_into = re.compile(
+        rf"\.({'|'.join(sorted(PROSE))})\s*(\.(startswith|endswith|find|replace)\(|(==|!=|in)\s)"
+        rf"|\"\s*in\s+[\w.]+\.({'|'.join(sorted(PROSE))})\b|startswith\(\"\w+ \w"
+    )
+    for page in sorted(PACKAGE.rglob("*.html")):
+        found = [each[0] for each in looks_into.finditer(page.read_text("utf-8"))]
+        assert not found, f"{page.name}: {found}"
 
 
 def test_permits_are_made_in_one_place() -> None:

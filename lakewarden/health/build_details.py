@@ -31,6 +31,7 @@ from lakewarden.lineage.summary import origin, told_number
 from lakewarden.model.files import Manifest
 from lakewarden.model.hold import Hold
 from lakewarden.model.plan import Plan
+from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job
 from lakewarden.model.table import Snapshot, SortField, TableView
 from lakewarden.policy.resolve import Policy
@@ -39,8 +40,6 @@ from lakewarden.state.health import Numbers
 
 MOST_BYTES = 100_000
 _MAIN = "main"
-_MAX_AGE = "history.expire.max-snapshot-age-ms"
-_WINDOW = ("inside the window", _MAX_AGE)  # how the planner's reasons begin
 _INPUTS = 500  # characters: a commit may name any number
 _FAR = timedelta(days=365 * 1000)
 
@@ -54,7 +53,7 @@ class Sitting:
     holds: Holds
     files: FileNumbers
     manifests: Sequence[Manifest]
-    kept: Mapping[int, str]  # why each snapshot that stays does
+    kept: Mapping[int, Reason]  # why each snapshot that stays does
     costs: Mapping[Hold, int | None]
     now: datetime
 
@@ -121,8 +120,8 @@ def _snapshots(sitting: Sitting) -> Iterator[SnapshotLine]:
     ends = _window(sitting)
     later = expire.reasons(view, sitting.policy, sitting.holds, sitting.now + _FAR) if ends else {}
     for each in newest[: lines.SNAPSHOTS]:
-        kept = sitting.kept.get(each.id, "")
-        in_window = kept.startswith(_WINDOW) and each.id not in later
+        kept = sitting.kept.get(each.id)
+        in_window = kept is not None and kept.kind is ReasonKind.WINDOW and each.id not in later
         yield SnapshotLine(
             id=each.id,
             at=each.committed_at,
@@ -130,7 +129,8 @@ def _snapshots(sitting: Sitting) -> Iterator[SnapshotLine]:
             origin=short(origin(each)),
             run_id=each.summary.get("lineage.run_id", ""),
             current=each.id == view.current_snapshot_id,
-            kept=short(kept),
+            kept="" if kept is None else short(kept.text),
+            kept_kind="" if kept is None else str(kept.kind),
             expires_at=each.committed_at + ends if in_window else None,
             inputs=each.summary.get(INPUTS, "")[:_INPUTS],
             **_changes(each),
@@ -222,12 +222,12 @@ def _planned(job: Job, plan: Any) -> DueLine:
         made: Plan = plan()
     except LakewardenError as error:  # the page says why it cannot be planned
         return DueLine(job, False, short(error.message), exact=True, error=True)
-    return DueLine(job, not made.empty, short(made.reason), exact=True)
+    return DueLine(job, not made.empty, short(made.reason), exact=True, off=made.off)
 
 
 def _switched(job: Job, policy: Policy, key: str, due: bool, told: str) -> DueLine:
     if not policy.bool(key):
-        return DueLine(job, False, f"switched off: {policy.explain(key)}")
+        return DueLine(job, False, f"switched off: {policy.explain(key)}", off=True)
     return DueLine(job, due, told)
 
 

@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLine:
-    """One commit. `kept` is why it stays, empty where the next expire run drops it; `expires_at` is when its window ends,
+    """One commit. `kept` is why it stays, empty where the next expire run drops it, and `kept_kind` the kind of that reason,
+    a `ReasonKind`, by which code decides. `expires_at` is when its window ends,
     None where only an event frees it (a tag that goes, a commit after it) or nothing keeps it any more."""
 
     id: int
@@ -35,6 +36,7 @@ class SnapshotLine:
     removed_bytes: int = 0
     current: bool = False
     kept: str = ""
+    kept_kind: str = ""
     expires_at: datetime | None = None
     inputs: str = ""  # what it was made from, as its summary says: `input.snapshot_ids`
 
@@ -76,6 +78,7 @@ class DueLine:
     reason: str
     exact: bool = False
     error: bool = False
+    off: bool = False  # the policy switches the job off
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from lakewarden.lineage.detail import month_of
 from lakewarden.lineage.history import Folded, History
 from lakewarden.model.actions import FoldHistory
 from lakewarden.model.plan import Bounds, Plan, count_skipped
+from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job, Run, RunState
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
@@ -60,17 +61,21 @@ def plan(
         reason="",
     )
     if not policy.bool("history_compaction_enabled"):
-        return replace(empty, reason=f"switched off: {policy.explain('history_compaction_enabled')}")
+        return replace(
+            empty, reason=f"switched off: {policy.explain('history_compaction_enabled')}", off=True
+        )
     live = {each.id for each in view.snapshots}
     window = policy.explain("snapshot_retention_hours")
     since = now - policy.hours("snapshot_retention_hours")
     months: dict[str, list[int]] = defaultdict(list)
+    live_still = Reason(ReasonKind.STILL_LIVE, "the table still has its snapshot")
+    young = Reason(ReasonKind.WINDOW, f"inside the active window: {window}")
     skipped = []
     for id_, at in archived.items():
         if id_ in live:
-            skipped.append(("entry", 1, 0, "the table still has its snapshot"))
+            skipped.append(("entry", 1, 0, live_still))
         elif at >= since:
-            skipped.append(("entry", 1, 0, f"inside the active window: {window}"))
+            skipped.append(("entry", 1, 0, young))
         else:
             months[month_of(at)].append(id_)
     why = f"older than {window}"

@@ -15,6 +15,7 @@ from lakewarden.lineage.summary import Lineage
 from lakewarden.model.actions import ManifestRewrite
 from lakewarden.model.files import Manifest
 from lakewarden.model.plan import Bounds, Plan, count_skipped
+from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job, RunState
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
@@ -34,10 +35,11 @@ def plan(view: TableView, manifests: Sequence[Manifest], policy: Policy, now: da
         target_bytes=policy.int("manifest_target_bytes"),
     )
     if not policy.bool("manifest_rewrite_enabled"):
-        return replace(empty, reason=f"switched off: {policy.explain('manifest_rewrite_enabled')}")
+        return replace(empty, reason=f"switched off: {policy.explain('manifest_rewrite_enabled')}", off=True)
     least = policy.explain("manifest_rewrite_min_manifests")
     if len(manifests) < policy.int("manifest_rewrite_min_manifests"):
-        few = ("manifest", len(manifests), sum(each.bytes for each in manifests), f"too few: {least}")
+        too_few = Reason(ReasonKind.TOO_FEW, f"too few: {least}")
+        few = ("manifest", len(manifests), sum(each.bytes for each in manifests), too_few)
         return replace(
             empty, reason=f"the table has {len(manifests)} manifests: {least}", skipped=count_skipped([few])
         )
@@ -53,7 +55,7 @@ def plan(view: TableView, manifests: Sequence[Manifest], policy: Policy, now: da
             )
         else:
             reason = f"folding would not halve them: {policy.explain('manifest_target_bytes')}"
-            skipped.append(("manifest", len(members), total, reason))
+            skipped.append(("manifest", len(members), total, Reason(ReasonKind.NO_GAIN, reason)))
     return replace(empty, actions=tuple(actions), skipped=count_skipped(skipped), reason=_summary(actions))
 
 

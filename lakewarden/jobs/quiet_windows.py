@@ -24,6 +24,7 @@ from urllib.request import Request, urlopen
 from lakewarden import clock
 from lakewarden.config.schema import BudgetsConfig
 from lakewarden.config.types import DAYS, WINDOW
+from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Trigger
 from lakewarden.redact import redact_text, redact_url
 
@@ -86,25 +87,27 @@ def _days(first: str | None, last: str | None) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """When nothing new may start. Without windows it is always open."""
+    """When nothing new may start. Without windows it is always open. `setting` of `[budgets]` is where they come from."""
 
     windows: tuple[Window, ...] = ()
+    setting: str = "pause_compaction"
 
     @classmethod
-    def parse(cls, texts: Iterable[str]) -> Self:
-        return cls(tuple(Window.parse(text) for text in texts))
+    def parse(cls, texts: Iterable[str], setting: str = "pause_compaction") -> Self:
+        return cls(tuple(Window.parse(text) for text in texts), setting)
 
     @classmethod
     def for_run(cls, budgets: BudgetsConfig, trigger: Trigger) -> Self:
         """Those this run has to obey."""
         return cls.parse(budgets.pause_compaction if trigger.type == "schedule" else ())
 
-    def closed(self, now: datetime) -> str:
-        """Why nothing may start now; empty when it may."""
+    def closed(self, now: datetime) -> Reason | None:
+        """Why nothing may start now; None when it may."""
         for window in self.windows:
             if window.closes_until(now) is not None:
-                return f"paused {window.text} UTC ([budgets] pause_compaction)"
-        return ""
+                told = f"paused {window.text} UTC ([budgets] {self.setting})"
+                return Reason(ReasonKind.QUIET_WINDOW, told)
+        return None
 
     def opens_at(self, now: datetime) -> datetime | None:
         """When something may start: now, or the end of the windows that follow on each other. None is never."""
@@ -119,8 +122,8 @@ class Windows:
     def check(self, now: datetime) -> None:
         """Nothing, or Paused."""
         reason = self.closed(now)
-        if reason:
-            raise Paused(reason)
+        if reason is not None:
+            raise Paused(reason.text)
 
 
 class NoAnswer(Exception):

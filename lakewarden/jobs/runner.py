@@ -15,7 +15,7 @@ import pyarrow as pa
 from lakewarden import clock
 from lakewarden.config.schema import BudgetsConfig
 from lakewarden.deletion.foreign_metadata import refuse_foreign
-from lakewarden.errors import Busy, LakewardenError, Refused, Stopped, Unreachable, UsageError
+from lakewarden.errors import Busy, LakewardenError, Refused, Stopped, UsageError
 from lakewarden.jobs import history as compact_history
 from lakewarden.jobs import manifests
 from lakewarden.jobs.cancel import Stop
@@ -178,7 +178,7 @@ class Runner:
             self._journal_unplanned(RunState.REFUSED, job, run_id, view, policy, owner, trigger, error)
             raise
         except Exception as error:
-            if isinstance(error, (UsageError, Stopped)) and not isinstance(error, Unreachable):
+            if isinstance(error, (UsageError, Stopped)):
                 raise  # nothing about the table: who asked is told, and that is all there is to it
             with suppress(Busy):  # then it is the other run that the journal tells of
                 self._journal_unplanned(RunState.FAILED, job, run_id, view, policy, owner, trigger, error)
@@ -361,8 +361,8 @@ def _do(prepared: Prepared, context: RunContext, grounds: Grounds) -> Outcome:
     if plan.job is Job.REWRITE_MANIFESTS:
         return manifests.execute(plan, prepared.view, context)
     paused = Windows.for_run(context.budgets, context.trigger).closed(clock.now())
-    if paused:
-        return Outcome(RunState.NOTHING_TO_DO, paused)
+    if paused is not None:
+        return Outcome(RunState.NOTHING_TO_DO, paused.text)
     if plan.merges():
         return merging.execute(plan, prepared.view, prepared.policy, context)
     if prepared.files is None:

@@ -41,6 +41,7 @@ class Violation:
     key: str
     value: str | None
     rule: str
+    required: bool = False  # of every commit, whatever it does
 
     def __str__(self) -> str:
         found = "is missing" if self.value is None else f"is {_short(self.value)!r}"
@@ -49,7 +50,7 @@ class Violation:
     @property
     def of_every_commit(self) -> bool:
         """The key is missing, and no matter what the commit does: who reads of many commits need not be told why each time."""
-        return self.rule == REQUIRED and self.value is None
+        return self.required and self.value is None
 
     def to_dict(self) -> dict[str, str | None]:
         return {
@@ -91,7 +92,7 @@ def _texts(summary: Mapping[str, str]) -> tuple[Mapping[str, str], list[Violatio
 def _missing(summary: Mapping[str, str], requirements: Requirements) -> Iterator[Violation]:
     for key in requirements.keys:
         if not _told(summary, key):
-            yield Violation(key, summary.get(key), REQUIRED)
+            yield Violation(key, summary.get(key), REQUIRED, required=True)
 
 
 def _operation(summary: Mapping[str, str], requirements: Requirements) -> Iterator[Violation]:

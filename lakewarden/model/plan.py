@@ -11,8 +11,9 @@ from datetime import datetime
 from typing import Any, overload
 
 from lakewarden.model.actions import Action, MergeBuckets, RewriteGroup
+from lakewarden.model.reason import Reason
 from lakewarden.model.run import Job
-from lakewarden.model.skipped import Skipped, Trashed
+from lakewarden.model.skipped import Skipped, SkippedRow, Trashed
 from lakewarden.model.table_name import TableRef
 
 
@@ -87,6 +88,7 @@ class Plan:
     bounds: Bounds
     policy_hash: str
     reason: str
+    off: bool = False  # the policy switches the job off
     actions: tuple[Action, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     trash: Sequence[Trashed] = ()
@@ -126,20 +128,16 @@ class Plan:
                 "expected": self.cost_after.to_dict() if self.cost_after else None,
             },
             "actions": [action.to_dict() for action in self.actions],
-            "skipped": [_skipped(each) for each in self.skipped],
+            "skipped": [each.to_dict() for each in self.skipped],
             "trash": [
                 {"path": d.path, "size": d.size, "reason": d.reason} for d in (self.trash if trash else ())
             ],
         }
 
 
-def _skipped(each: Skipped) -> dict[str, Any]:
-    return {"what": each.what, "count": each.count, "bytes": each.bytes, "reason": each.reason}
-
-
-def count_skipped(skipped: Sequence[tuple[str, int, int, str]]) -> tuple[Skipped, ...]:
+def count_skipped(skipped: Sequence[SkippedRow]) -> tuple[Skipped, ...]:
     """Alike reasons added up, in the order they were first met."""
-    totals: dict[tuple[str, str], tuple[int, int]] = {}
+    totals: dict[tuple[str, Reason], tuple[int, int]] = {}
     for what, count, size, reason in skipped:
         had_count, had_size = totals.get((what, reason), (0, 0))
         totals[what, reason] = (had_count + count, had_size + size)

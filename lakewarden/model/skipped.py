@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:  # the nouns stay light to import: commands that touch no table never load Arrow
-    pass
+from lakewarden.model.reason import Reason, ReasonKind
+
+# What, how many, their bytes, and why: what planners collect before alike ones are added up.
+SkippedRow = tuple[str, int, int, Reason]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,28 @@ class Skipped:
     what: str
     count: int
     bytes: int
-    reason: str
+    why: Reason
+
+    @property
+    def kind(self) -> ReasonKind:
+        return self.why.kind
+
+    @property
+    def reason(self) -> str:
+        """For people. Code looks at `kind`."""
+        return self.why.text
+
+    def row(self) -> SkippedRow:
+        return self.what, self.count, self.bytes, self.why
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "what": self.what,
+            "count": self.count,
+            "bytes": self.bytes,
+            "kind": str(self.kind),
+            "reason": self.reason,
+        }
 
 
 @dataclass(frozen=True, slots=True)

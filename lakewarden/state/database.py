@@ -43,7 +43,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from lakewarden import clock
-from lakewarden.errors import ConfigError, NotSetUp, StateTooNew, Unreachable
+from lakewarden.errors import ConfigError, NotSetUp, Outage, StateTooNew, Unreachable
 from lakewarden.redact import redact_url
 from lakewarden.state.schema import HEAD, REVISIONS, VERSION_TABLE, UtcTime
 
@@ -141,10 +141,14 @@ class State:
         except DBAPIError as error:
             if not _is_outage(error):
                 raise
-            raise Unreachable(what=f"the state database {self.name}", reason=_reason(error)) from None
+            raise Unreachable(
+                what=f"the state database {self.name}", reason=_reason(error), kind=Outage.STATE
+            ) from None
         except PoolTimeout:
             reason = f"each of {_MOST_CONNECTIONS} connections is in use"
-            raise Unreachable(what=f"the state database {self.name}", reason=reason) from None
+            raise Unreachable(
+                what=f"the state database {self.name}", reason=reason, kind=Outage.STATE
+            ) from None
 
 
 def now_of(connection: Connection) -> datetime:
@@ -328,7 +332,9 @@ def _use_wal(state: State) -> None:
             except sqlite3.OperationalError as error:
                 # SQLite does not wait here: two that change a new file at once could wait for each other forever.
                 if "locked" not in str(error) or clock.monotonic() > give_up:
-                    raise Unreachable(what=f"the state database {state.name}", reason=str(error)) from None
+                    raise Unreachable(
+                        what=f"the state database {state.name}", reason=str(error), kind=Outage.STATE
+                    ) from None
                 clock.sleep(0.02)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakewarden.errors import Refused, Unreachable
+from lakewarden.errors import Outage, Refused, Unreachable
 from lakewarden.model.table_name import TableRef
 
 
@@ -22,5 +22,6 @@ def no_warehouse(catalog: str, folder: str) -> Unreachable:
     return Unreachable(
         what=f"catalog {catalog}",
         reason=f"its warehouse {folder} is not there",
+        kind=Outage.CATALOG,
         hint=f"check that {folder} is mounted, and `warehouse` of catalog {catalog}; where the lake is new, make the folder",
     )

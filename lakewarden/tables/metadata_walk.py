@@ -49,11 +49,15 @@ class Lost:
     what: str
 
 
+CopyKind = Literal["", "tag", "branch", "changelog", "gap"]
+
+
 @dataclass(frozen=True, slots=True)
 class Root:
     """What can be read as a whole: a snapshot of the table's own history, or one that something else has a copy of.
 
-    `copy` says whose copy it is (`tag audit`); empty for the history itself. `adds_up`: entries of its manifests add files and
+    `copy` says whose copy it is (`tag audit`), and `copy_kind` of which kind: `tag`, `branch`, `changelog` or `gap`; both are
+    empty for the history itself. `adds_up`: entries of its manifests add files and
     delete them, and live is what they add up to; where they do not, every file that is named is live. `records` is how many
     rows the snapshot says it has, None where it does not say or nothing is known to compare it with.
     """
@@ -63,6 +67,7 @@ class Root:
     copy: str = ""
     adds_up: bool = False
     records: int | None = None
+    copy_kind: CopyKind = ""
 
 
 @dataclass(frozen=True, slots=True)

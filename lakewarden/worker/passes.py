@@ -13,6 +13,7 @@ from lakewarden.errors import (
     Busy,
     LakewardenError,
     NoSuchTable,
+    Outage,
     RunTaken,
     Stopped,
     Unreachable,
@@ -83,10 +84,7 @@ class Ended:
     @property
     def _asked_in_vain(self) -> bool:
         """A request for what its policy switches off, or what is not there: the table has not failed."""
-        wrong = isinstance(self.trouble, UsageError | NoSuchTable) and not isinstance(
-            self.trouble, Unreachable
-        )
-        return self.turn.request is not None and wrong
+        return self.turn.request is not None and isinstance(self.trouble, UsageError | NoSuchTable)
 
     @property
     def waits(self) -> bool:
@@ -271,9 +269,7 @@ def _interrupted(each: JobEnded) -> bool:
 
 def _outside(error: Exception | None) -> bool:
     """Another run is at the table, or the state database is away: nothing the table can be blamed for."""
-    away = isinstance(error, Unreachable) and str(error.parts.get("what", "")).startswith(
-        "the state database"
-    )
+    away = isinstance(error, Unreachable) and error.kind is Outage.STATE
     return away or isinstance(error, Busy)
 
 

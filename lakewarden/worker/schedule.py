@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from lakewarden.config.schema import BudgetsConfig, ScheduleConfig, WorkerConfig
 from lakewarden.formatting import duration
 from lakewarden.jobs.quiet_windows import Windows
+from lakewarden.model.reason import Reason
 from lakewarden.model.run import Job
 from lakewarden.state.schedule import PASS, Standing, Suspension
 from lakewarden.worker.times import INTERVAL, Times, times_of
@@ -173,16 +174,16 @@ def backoff(failures: int, config: WorkerConfig) -> timedelta:
 
 @dataclass(frozen=True, slots=True)
 class _Closed:
-    """Quiet windows as of this moment: why nothing starts, and when that is over."""
+    """Quiet windows as of this moment: why nothing starts, and when that is over (None is never)."""
 
-    reason: str
+    reason: Reason
     opens_at: datetime | None
 
     @classmethod
-    def by(cls, texts: Sequence[str], setting: str, now: datetime) -> _Closed:
-        windows = Windows.parse(texts)
-        reason = windows.closed(now).replace("pause_compaction", setting)
-        return cls(reason, windows.opens_at(now) if reason else None)
+    def by(cls, texts: Sequence[str], setting: str, now: datetime) -> _Closed | None:
+        windows = Windows.parse(texts, setting)
+        reason = windows.closed(now)
+        return None if reason is None else cls(reason, windows.opens_at(now))
 
 
 def _closed(budgets: BudgetsConfig, now: datetime) -> dict[Job, _Closed]:
@@ -190,15 +191,15 @@ def _closed(budgets: BudgetsConfig, now: datetime) -> dict[Job, _Closed]:
     compacting = _Closed.by(budgets.pause_compaction, "pause_compaction", now)
     expiring = _Closed.by(budgets.pause_expiry, "pause_expiry", now)
     return {
-        **(dict.fromkeys(COMPACTING, compacting) if compacting.reason else {}),
-        **(dict.fromkeys(EXPIRING, expiring) if expiring.reason else {}),
+        **(dict.fromkeys(COMPACTING, compacting) if compacting else {}),
+        **(dict.fromkeys(EXPIRING, expiring) if expiring else {}),
     }
 
 
 def kept_out(job: Job, budgets: BudgetsConfig, now: datetime) -> str:
     """Why a quiet window keeps the job from starting; empty where none does. For a turn that may have begun hours ago."""
     found = _closed(budgets, now).get(job)
-    return "" if found is None else found.reason
+    return "" if found is None else found.reason.text
 
 
 _Line = tuple[Job, str, Times, _Closed | None]
@@ -322,7 +323,7 @@ def _paused(charge: Charge, owed: Sequence[_Slot], debt: float) -> Waiting:
     windows = [each.closed for each in owed if each.closed is not None]
     opens = [each.opens_at for each in windows if each.opens_at is not None]
     jobs = tuple(each.job for each in owed)
-    return Waiting(charge.table, Why.WINDOW, windows[0].reason, min(opens, default=None), jobs, debt)
+    return Waiting(charge.table, Why.WINDOW, windows[0].reason.text, min(opens, default=None), jobs, debt)
 
 
 def _later(charge: Charge, jobs: Sequence[_Slot], debt: float, reach: timedelta) -> Waiting:

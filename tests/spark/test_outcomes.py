@@ -13,7 +13,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from lakewarden import clock
-from lakewarden.errors import Busy, Unreachable, UsageError
+from lakewarden.errors import Busy, Outage, Unreachable, UsageError
 from lakewarden.model.location import normal
 from lakewarden.model.run import Owner, RunState, Trigger
 from lakewarden.model.table_name import TableRef
@@ -445,6 +445,25 @@ def _others_expire(lab: Lab, table: str) -> None:
         f"call {lab.catalog}.system.expire_snapshots("
         f"table => '{name}', older_than => current_timestamp(), retain_last => 1)"
     )
+
+
+def test_an_outage_while_planning_is_journaled_as_a_failed_run(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no mistake of the call: the table's history shows that the job did not run, and why."""
+    table = lab.messy(files=4, days=1)
+
+    def away(*_: Any) -> Any:
+        raise Unreachable(what="catalog lake", reason="connection refused", kind=Outage.CATALOG)
+
+    with monkeypatch.context() as broken, pytest.raises(Unreachable):
+        broken.setattr(Iceberg, "files", away)
+        lab.lw.run("compact", table)
+    (run,) = lab.lw.runs(table)
+    assert (run.state, run.reason) == (RunState.FAILED, "reach catalog lake: connection refused")
+    with pytest.raises(UsageError):
+        lab.lw.run("compact", table, {"rewrite_branch": "nowhere"})
+    assert len(lab.lw.runs(table)) == 1, "a call that is wrong is nothing about the table"
 
 
 def _unreadable(*_: Any) -> Any:

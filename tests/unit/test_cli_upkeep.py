@@ -15,7 +15,7 @@ from lakewarden.cli import main
 from lakewarden.config.schema import WorkerConfig
 from lakewarden.console.pages.dues import Outlooks
 from lakewarden.console.pages.fleet import Wish, fleet
-from lakewarden.errors import Busy, NoSuchTable, Refused, Stopped, Unreachable, UsageError
+from lakewarden.errors import Busy, NoSuchTable, Outage, Refused, Stopped, Unreachable, UsageError
 from lakewarden.health.expected_jobs import Duties
 from lakewarden.model.run import Job, Owner, Run, RunState, Trigger
 from lakewarden.model.table import COLD_SOURCE, COLD_SOURCE_UUID
@@ -278,11 +278,13 @@ def test_nobody_is_blamed_for_another_run_or_a_database_that_is_away() -> None:
     waits = ended(JobEnded(Job.COMPACT, NOW, None, busy))
     found = stands(waits, failures=1)
     assert found[PASS].failures == 1 and found["compact"].retry_at == waits.at + timedelta(seconds=60)
-    away = Unreachable(what="the state database x", reason="no")
+    away = Unreachable(what="the state database x", reason="no", kind=Outage.STATE)
     assert stands(ended(trouble=away), failures=1)[PASS].failures == 1
     assert answer(ended(trouble=away)) is None
     store = Unreachable(what="s3://bucket", reason="no")
     assert stands(ended(trouble=store), failures=1)[PASS].failures == 2
+    named = Unreachable(what="the state database bucket of the lake", reason="no")
+    assert stands(ended(trouble=named), failures=1)[PASS].failures == 2, "its kind counts, not its name"
     assert suspension(waits, 5, CONFIG) is None
 
 

@@ -21,6 +21,7 @@ from lakewarden.jobs.cold.table import NOT_KNOWN, Cold
 from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.model.prices import PRICES
 from lakewarden.model.progress import Silent
+from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.table import Counters, Ref, Snapshot, TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Layers, Policy, resolve
@@ -78,7 +79,8 @@ def test_what_is_there_does_not_age_again() -> None:
     assert found.action is not None
     assert [each.path for each in found.files] == ["/t/a", "/t/b", "/t/d"]
     assert (found.action.files, found.action.bytes, found.action.unread_bytes) == (3, 30, 10)
-    assert ("cold file", 1, 10, "it is in DEEP_ARCHIVE already") in found.skipped
+    done = Reason(ReasonKind.SETTLED, "it is in DEEP_ARCHIVE already")
+    assert ("cold file", 1, 10, done) in found.skipped
     after = [copy(each.cold_path[-1], "DEEP_ARCHIVE") for each in copies]
     assert ageing.plan(after, 3, [], told, PRICES, NOW).action is None, "planned again, nothing is left"
 
@@ -92,12 +94,12 @@ def test_why_a_cold_snapshot_stays() -> None:
     pin = Hold(HoldKind.PIN, "p", "ana", snapshot_id=2)
     over, skipped = cold_retention.plan(have, view(TABLE, [4]), Holds((pin,)), told, NOW)
     assert over == [1]
-    reasons = [reason for _, _, _, reason in skipped]
+    reasons = [reason.text for _, _, _, reason in skipped]
     assert reasons[0] == "pinned by ana" and "audit-1 is protected" in reasons[1]
     assert (
         "itself still has it" in reasons[2]
         and "cold_retention_hours" in reasons[3]
-        and reasons[4] == NOT_KNOWN
+        and reasons[4] == NOT_KNOWN.text
     )
 
 

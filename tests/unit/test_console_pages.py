@@ -250,17 +250,32 @@ def test_holds_of_all_tables_are_found_by_word_and_kind(warden: Lakewarden) -> N
 
 
 @pytest.mark.parametrize(
-    ("kept", "kind"),
+    ("kept", "why", "kind"),
     [
-        ("", "goes"),
-        ("pinned by bi until 14:05", "held"),
-        ("tag audit", "held"),
-        ("snapshot_min_retained=5 (default)", "least"),
-        ("inside the window (snapshot_retention_hours=720, default)", "window"),
+        ("", "", "goes"),
+        ("pinned by bi until 14:05", "pin", "held"),
+        ("tag audit", "tag", "held"),
+        ("Flink job job-7 restarts from it", "stream", "held"),
+        ("history of branch audit", "history", "held"),
+        ("after snapshot 7, which stays: tag audit", "after-held", "held"),
+        ("after snapshot 7, which stays: inside the window", "after-kept", "window"),
+        ("the current snapshot", "current", "window"),
+        ("snapshot_min_retained=5 (default)", "min-retained", "least"),
+        ("inside the window (snapshot_retention_hours=720, default)", "window", "window"),
     ],
 )
-def test_a_snapshot_has_the_colour_of_why_it_stays(kept: str, kind: str) -> None:
-    assert kind_of(SnapshotLine(1, NOW, "append", "", kept=kept)) == kind
+def test_a_snapshot_has_the_colour_of_why_it_stays(kept: str, why: str, kind: str) -> None:
+    assert kind_of(SnapshotLine(1, NOW, "append", "", kept=kept, kept_kind=why)) == kind
+
+
+def test_words_of_a_reason_do_not_colour_a_snapshot() -> None:
+    """`staging` has "tag" in it, and so has a pattern or a table that a policy names."""
+    for kept, why, kind in (
+        ("inside the window: snapshot_retention_hours=24 (table lake.staging.events)", "window", "window"),
+        ("snapshot_min_retained=2 (pattern lake.staging.*)", "min-retained", "least"),
+        ("history.expire.max-snapshot-age-ms of the table", "window", "window"),
+    ):
+        assert kind_of(SnapshotLine(1, NOW, "append", "", kept=kept, kept_kind=why)) == kind
 
 
 def test_actions_of_a_journal_are_told_in_a_line() -> None:

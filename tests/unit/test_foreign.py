@@ -50,7 +50,7 @@ def test_a_file_that_is_older_than_the_table_is_not_its_orphan(name: str) -> Non
     before = judged((path, CREATED - timedelta(seconds=1)))
     found = without_foreign(before, MINE, [], Places(), lambda: CREATED)
     assert left(found) == [] and found.fates[Fate.EARLIER] == (1, 1) and found.fates[Fate.ORPHAN] == (0, 0)
-    assert "own_places=/lake/t" in found.why[Fate.EARLIER]
+    assert "own_places=/lake/t" in found.why[Fate.EARLIER].text
     assert left(without_foreign(before, MINE, [], Places(confirmed=("/lake",)), lambda: CREATED)) == [path]
     assert left(without_foreign(judged((path, CREATED)), MINE, [], Places(), lambda: CREATED)) == [path]
 
@@ -129,4 +129,4 @@ def test_a_folder_that_another_tables_writer_names_is_left_alone_and_no_other() 
     own, theirs = "/lake/t/data/a.parquet", "/lake/t/data/inner/b.parquet"
     found = without_foreign(judged((own, NOW), (theirs, NOW)), MINE, [evil], Places(), lambda: CREATED)
     assert left(found) == [own] and found.fates[Fate.SHARED] == (1, 1)
-    assert "lake.db.evil by write.data.path" in found.why[Fate.SHARED]
+    assert "lake.db.evil by write.data.path" in found.why[Fate.SHARED].text

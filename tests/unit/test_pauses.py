@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from lakewarden.config.schema import BudgetsConfig
 from lakewarden.jobs.quiet_windows import BackOff, NoAnswer, Paused, Windows, highest
+from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Trigger
 
 # 2026-11-16 is a Monday.
@@ -57,11 +58,19 @@ def test_windows(window: str, closed: list[str], open_: list[str]) -> None:
     assert [each for each in open_ if windows.closed(at(each))] == []
 
 
+def paused(text: str) -> Reason:
+    return Reason(ReasonKind.QUIET_WINDOW, text)
+
+
 def test_the_reason_names_the_window_and_the_setting() -> None:
-    windows = Windows.parse(["22:00-06:00", "Mon-Fri  09:00-17:00"])
-    assert windows.closed(at("mon 10:00")) == "paused Mon–Fri 09:00–17:00 UTC ([budgets] pause_compaction)"
-    assert windows.closed(at("mon 23:00")) == "paused 22:00–06:00 UTC ([budgets] pause_compaction)"
-    assert windows.closed(at("sat 10:00")) == ""
+    texts = ["22:00-06:00", "Mon-Fri  09:00-17:00"]
+    windows = Windows.parse(texts)
+    inside = "paused Mon–Fri 09:00–17:00 UTC ([budgets] pause_compaction)"
+    assert windows.closed(at("mon 10:00")) == paused(inside)
+    assert windows.closed(at("mon 23:00")) == paused("paused 22:00–06:00 UTC ([budgets] pause_compaction)")
+    expiry = Windows.parse(texts, "pause_expiry")
+    assert expiry.closed(at("mon 23:00")) == paused("paused 22:00–06:00 UTC ([budgets] pause_expiry)")
+    assert windows.closed(at("sat 10:00")) is None
     windows.check(at("sat 10:00"))
     with pytest.raises(Paused, match="paused 22:00–06:00 UTC"):
         windows.check(at("mon 23:00"))
@@ -90,7 +99,7 @@ texts = st.tuples(days, times, times).filter(lambda t: t[1] != t[2]).map(lambda 
 def test_it_is_closed_until_it_opens_and_open_then(windows: list[str], now: datetime) -> None:
     found = Windows.parse(windows)
     opens = found.opens_at(now)
-    assert (opens == now) == (found.closed(now) == "")
+    assert (opens == now) == (found.closed(now) is None)
     if opens is None:
         return
     assert not found.closed(opens)

@@ -18,7 +18,7 @@ import pytest
 from lakewarden import Lakewarden, clock
 from lakewarden.cli.worker import company
 from lakewarden.config.schema import BudgetsConfig, ScheduleConfig
-from lakewarden.errors import NoSuchTable, NotSetUp, Unreachable
+from lakewarden.errors import NoSuchTable, NotSetUp, Outage, Unreachable
 from lakewarden.jobs.cancel import Stop
 from lakewarden.model.run import Job, Owner, Run, RunState, Trigger
 from lakewarden.model.table_name import TableRef
@@ -40,7 +40,7 @@ from tests.support.ports import answers, free_port, wait_until
 from tests.support.workers import QUICK, running, slot, working
 
 NAME = "lake.db.events"
-AWAY = Unreachable(what="the state database x", reason="connection refused")
+AWAY = Unreachable(what="the state database x", reason="connection refused", kind=Outage.STATE)
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ from lakewarden.health.table_details import Portrait, SnapshotLine
 from lakewarden.health.warnings import Kind
 from lakewarden.jobs.cold.cost import price_of
 from lakewarden.model.prices import GIB
+from lakewarden.model.reason import HELD, ReasonKind
 from lakewarden.model.run import Run
 from lakewarden.policy.resolve import Policy
 from lakewarden.report.holds import PinsReport
@@ -190,10 +191,6 @@ def kind_of(line: SnapshotLine) -> str:
     """The colour of a snapshot on the timeline: why it stays."""
     if not line.kept:
         return "goes"
-    words = line.kept.lower()
-    if any(
-        word in words
-        for word in ("pin", "tag", "branch", "hold", "held", "consumer", "restarts from", "newest commit")
-    ):
+    if line.kept_kind in HELD:
         return "held"
-    return "least" if "min_retained" in words else "window"
+    return "least" if line.kept_kind == ReasonKind.MIN_RETAINED else "window"

@@ -28,7 +28,6 @@ from lakewarden.model.actions import AgeFiles, HandOff, ReleaseSnapshots
 from lakewarden.model.plan import ManyTrashed, Plan, count_skipped
 from lakewarden.model.prices import ARCHIVED
 from lakewarden.model.run import Run, RunState
-from lakewarden.model.skipped import Skipped
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Policy
@@ -74,7 +73,7 @@ def _check(policy: Policy) -> None:
 
 
 def _together(plan: Plan, releasing: Releasing, aged: Ageing) -> Plan:
-    skipped = [*map(_row, plan.skipped), *releasing.skipped, *aged.skipped]
+    skipped = [*(each.row() for each in plan.skipped), *releasing.skipped, *aged.skipped]
     new = [each for each in (releasing.action, aged.action) if each is not None]
     told = [plan.reason]
     if releasing.action:
@@ -88,10 +87,6 @@ def _together(plan: Plan, releasing: Releasing, aged: Ageing) -> Plan:
         reason="; ".join(told),
         trash=() if releasing.files is None else ManyTrashed(releasing.files, cold_retention.CAUSE),
     )
-
-
-def _row(each: Skipped) -> tuple[str, int, int, str]:
-    return each.what, each.count, each.bytes, each.reason
 
 
 def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:

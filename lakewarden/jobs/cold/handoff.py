@@ -28,6 +28,7 @@ from lakewarden.jobs.recovery import IN_FLIGHT, Settled
 from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext
 from lakewarden.model.actions import HandOff
 from lakewarden.model.plan import Bounds, Plan, count_skipped
+from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job, Run, RunState
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
@@ -45,7 +46,7 @@ def prepare(
     )
     if not policy.bool("handoff_enabled"):
         why = f"switched off: {policy.explain('handoff_enabled')}"
-        return Prepared(replace(empty, reason=why), view, policy)
+        return Prepared(replace(empty, reason=why, off=True), view, policy)
     expire.check(view, now)
     wanted = expire.plan(
         view, policy, gather(view, grounds.state, now, policy.hours("snapshot_restart_hours")), now
@@ -55,13 +56,10 @@ def prepare(
     home = tier.find(view, policy.text("handoff_catalog"))
     there = home.snapshots if home else frozenset()
     left = tuple(each for each in ids if each not in there)
+    done = Reason(ReasonKind.SETTLED, "handed off already")
     skipped = count_skipped(
-        [("snapshot", 1, 0, "handed off already") for each in ids if each in there]
-        + [
-            (each.what, each.count, each.bytes, each.reason)
-            for each in wanted.skipped
-            if each.what == "snapshot"
-        ]
+        [("snapshot", 1, 0, done) for each in ids if each in there]
+        + [each.row() for each in wanted.skipped if each.what == "snapshot"]
     )
     if not left:
         why = f"all {len(ids):,} snapshots that may expire are handed off" if ids else "no snapshot expires"

@@ -37,6 +37,8 @@ from lakewarden.jobs.run_context import ColdStep, DeletingStep, RunContext
 from lakewarden.model.actions import ReleaseSnapshots
 from lakewarden.model.hold import HoldKind
 from lakewarden.model.prices import ARCHIVED
+from lakewarden.model.reason import Reason, ReasonKind
+from lakewarden.model.skipped import SkippedRow
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.cold import ColdFiles, ColdSnapshots
@@ -58,7 +60,7 @@ class Releasing:
 
     action: ReleaseSnapshots | None = None
     files: pa.Table | None = None
-    skipped: tuple[tuple[str, int, int, str], ...] = ()
+    skipped: tuple[SkippedRow, ...] = ()
 
     @property
     def snapshot_ids(self) -> tuple[int, ...]:
@@ -70,7 +72,7 @@ def prepare(grounds: Grounds, cold: Cold, live: TableView, policy: Policy, now: 
         return Releasing()
     if cold.tier.stays_because:
         why = f"{cold.tier.stays_because}, whatever is asked for: {policy.explain(_KEY)}"
-        return Releasing(skipped=((_SNAPSHOT, len(cold.view.snapshots), 0, why),))
+        return Releasing(skipped=((_SNAPSHOT, len(cold.view.snapshots), 0, Reason(ReasonKind.UNFIT, why)),))
     over, skipped = plan(cold, live, gather(cold.view, grounds.state, now), policy, now)
     if not over:
         return Releasing(skipped=tuple(skipped))
@@ -84,10 +86,10 @@ def prepare(grounds: Grounds, cold: Cold, live: TableView, policy: Policy, now: 
 
 def plan(
     cold: Cold, live: TableView, holds: Holds, policy: Policy, now: datetime
-) -> tuple[list[int], list[tuple[str, int, int, str]]]:
+) -> tuple[list[int], list[SkippedRow]]:
     """Snapshots that leave, and why each other one stays. Pure."""
     over: list[int] = []
-    skipped: list[tuple[str, int, int, str]] = []
+    skipped: list[SkippedRow] = []
     wait, held = policy.hours(_KEY), holds.snapshots()
     patterns = policy.columns("protected_tags")
     until = holds.complete_from(policy.hours("delete_grace_hours"))
@@ -96,19 +98,20 @@ def plan(
         pins = [hold for hold in held.get(each.id, ()) if hold.kind is HoldKind.PIN]
         tags = [ref.name for ref in cold.view.refs if ref.kind == "tag" and ref.snapshot_id == each.id]
         kept = [name for name in tags if any(fnmatchcase(name, pattern) for pattern in patterns)]
-        why = ""
+        why: Reason | None = None
         if at is None:
             why = NOT_KNOWN
         elif at + wait > now:
-            why = f"kept in the colder tier: {policy.explain(_KEY)}"
+            why = Reason(ReasonKind.WINDOW, f"kept in the colder tier: {policy.explain(_KEY)}")
         elif live.snapshot(each.id) is not None:
-            why = "the table itself still has it, and would hand it off again"
+            again = "the table itself still has it, and would hand it off again"
+            why = Reason(ReasonKind.STILL_LIVE, again)
         elif until is not None and until > now:
             why = waits_for_pins(until)
         elif pins:
-            why = f"pinned by {pins[0].holder}"
+            why = Reason(ReasonKind.PIN, f"pinned by {pins[0].holder}")
         elif kept:
-            why = f"tag {kept[0]} is protected (protected_tags)"
+            why = Reason(ReasonKind.TAG, f"tag {kept[0]} is protected (protected_tags)")
         if why:
             skipped.append((_SNAPSHOT, 1, 0, why))
         else:

@@ -11,12 +11,13 @@ import pyarrow.compute as pc
 
 from lakewarden.jobs.cold.cost import Lying
 from lakewarden.jobs.deps import Grounds
+from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.cold import ColdFile, ColdSnapshots
 from lakewarden.tables.interface import ColdHome, ColdTier, TableFormat
 
-NOT_KNOWN = "when it was handed off is not known"
+NOT_KNOWN = Reason(ReasonKind.NOT_KNOWN, "when it was handed off is not known")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ from lakewarden.jobs.deps import Grounds
 from lakewarden.jobs.run_context import ColdStep, RunContext
 from lakewarden.model.actions import AgeFiles
 from lakewarden.model.prices import Price
+from lakewarden.model.reason import Reason, ReasonKind
+from lakewarden.model.skipped import SkippedRow
 from lakewarden.policy.resolve import Policy
 from lakewarden.rewrite.copy.copy import CopyTask, measure
 from lakewarden.state.cold import ColdFile, ColdFiles
@@ -38,8 +40,6 @@ _WAIT, _CLASS = "handoff_retention_hours", "handoff_deep_storage_class"
 # Written down at a time: what a stop may cost to ask the store for again.
 _PORTION = 1_000
 
-Skipped = list[tuple[str, int, int, str]]
-
 
 @dataclass(frozen=True, slots=True)
 class Ageing:
@@ -47,7 +47,7 @@ class Ageing:
 
     action: AgeFiles | None = None
     files: tuple[ColdFile, ...] = ()
-    skipped: tuple[tuple[str, int, int, str], ...] = ()
+    skipped: tuple[SkippedRow, ...] = ()
 
 
 def prepare(
@@ -60,7 +60,7 @@ def prepare(
     stay = [each.id for each in cold.view.snapshots if each.id not in leaving]
     if not on_s3(cold.home.location):
         why = f"its store has no storage classes, so nothing ages: {cold.home.location}"
-        return Ageing(skipped=((_SNAPSHOT, len(stay), 0, why),))
+        return Ageing(skipped=((_SNAPSHOT, len(stay), 0, Reason(ReasonKind.UNFIT, why)),))
     old, skipped = due(stay, cold.handed, wait, now, policy.explain(_WAIT))
     if not old:
         return Ageing(skipped=tuple(skipped))
@@ -69,27 +69,30 @@ def prepare(
     mine = mine.filter(pc.is_in(mine["path"], value_set=every["path"].combine_chunks()))
     shared = every.num_rows - mine.num_rows
     bytes_ = (pc.sum(every["size"]).as_py() or 0) - (pc.sum(mine["size"]).as_py() or 0)
-    skipped.append((_FILE, shared, bytes_, "a younger cold snapshot needs it too"))
+    needed = Reason(ReasonKind.SHARED, "a younger cold snapshot needs it too")
+    skipped.append((_FILE, shared, bytes_, needed))
     records = ColdFiles(grounds.state).copies(table_uuid, mine["path"].to_pylist())
     unknown = mine.num_rows - len(records)
-    skipped.append((_FILE, unknown, 0, "what was copied there is not in the state database"))
+    lost = Reason(ReasonKind.NOT_KNOWN, "what was copied there is not in the state database")
+    skipped.append((_FILE, unknown, 0, lost))
     return plan([*records.values()], len(old), skipped, policy, grounds.prices, now)
 
 
 def due(
     snapshot_ids: Sequence[int], handed: Mapping[int, datetime], wait: timedelta, now: datetime, told: str
-) -> tuple[list[int], Skipped]:
+) -> tuple[list[int], list[SkippedRow]]:
     """Those that were handed off so long ago, and why the others were not. Pure."""
     unknown = [each for each in snapshot_ids if each not in handed]
     old = [each for each in snapshot_ids if each in handed and handed[each] + wait <= now]
     young = len(snapshot_ids) - len(unknown) - len(old)
-    return old, [(_SNAPSHOT, len(unknown), 0, NOT_KNOWN), (_SNAPSHOT, young, 0, f"not so old: {told}")]
+    too_young = Reason(ReasonKind.YOUNG, f"not so old: {told}")
+    return old, [(_SNAPSHOT, len(unknown), 0, NOT_KNOWN), (_SNAPSHOT, young, 0, too_young)]
 
 
 def plan(
     copies: Sequence[ColdFile],
     snapshots: int,
-    skipped: Skipped,
+    skipped: list[SkippedRow],
     policy: Policy,
     prices: Mapping[str, Price],
     now: datetime,
@@ -97,7 +100,8 @@ def plan(
     """What of these goes. Pure."""
     deep = policy.text(_CLASS)
     there = [each for each in copies if each.storage_class == deep]
-    skipped = [*skipped, (_FILE, len(there), sum(each.size for each in there), f"it is in {deep} already")]
+    done = Reason(ReasonKind.SETTLED, f"it is in {deep} already")
+    skipped = [*skipped, (_FILE, len(there), sum(each.size for each in there), done)]
     goes = tuple(each for each in copies if each.storage_class != deep)
     if not goes:
         return Ageing(skipped=tuple(skipped))

@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 from lakewarden.model.actions import Bin, RewriteGroup, Source
 from lakewarden.model.files import DeleteFile, Partition
 from lakewarden.model.location import S3, scheme_of
+from lakewarden.model.reason import Reason, ReasonKind
+from lakewarden.model.skipped import SkippedRow
 from lakewarden.model.table import TableView
 from lakewarden.policy.origin import Layer
 from lakewarden.policy.resolve import Policy
@@ -32,7 +34,6 @@ _COLUMNS = (
 _SETTLED = re.compile(r"[/-]lakewarden-[^/]*-t(\d+)-(?:c([0-9a-f]{8})-)?[^/]*$")
 # What the kernel's storage layer reaches; files elsewhere (HDFS, say) are left to the format's own writer.
 KERNEL_STORES = frozenset({"file", *S3, "gs", "abfs", "abfss"})
-SkippedRow = tuple[str, int, int, str]
 
 
 def output_name(run_id: str, group: int, index: int, target_bytes: int, clustering: str = "") -> str:
@@ -148,15 +149,15 @@ def named_twice(table: pa.Table) -> tuple[pa.ChunkedArray, list[SkippedRow]]:
         f"named twice by the table's metadata, such as {min(twice.to_pylist())}: `lakewarden fsck` tells more"
     )
     mask = pc.is_in(paths, twice)
-    return mask, [skip(table, mask, reason)]
+    return mask, [skip(table, mask, Reason(ReasonKind.NAMED_TWICE, reason))]
 
 
-def skip(table: pa.Table, mask: pa.ChunkedArray, reason: str) -> SkippedRow:
+def skip(table: pa.Table, mask: pa.ChunkedArray, reason: Reason) -> SkippedRow:
     count = pc.sum(mask).as_py() or 0
     return ("file", count, pc.sum(table["bytes"].filter(mask)).as_py() or 0, reason)
 
 
-def skip_all(members: Iterable[Candidate], reason: str) -> SkippedRow:
+def skip_all(members: Iterable[Candidate], reason: Reason) -> SkippedRow:
     sizes = [each.bytes for each in members]
     return ("file", len(sizes), sum(sizes), reason)
 
@@ -281,5 +282,6 @@ def within_run_limit(
     return groups, []
 
 
-def limit_reason(policy: Policy) -> str:
-    return f"left for the next run: {policy.explain('rewrite_max_bytes_per_run')}"
+def limit_reason(policy: Policy) -> Reason:
+    told = f"left for the next run: {policy.explain('rewrite_max_bytes_per_run')}"
+    return Reason(ReasonKind.LIMIT, told)

@@ -13,13 +13,16 @@ from datetime import datetime
 from itertools import groupby
 
 from lakewarden.errors import PolicyError
-from lakewarden.jobs.compact.binpack import SkippedRow, limit_reason, unit_bound
+from lakewarden.jobs.compact.binpack import limit_reason, unit_bound
 from lakewarden.jobs.compact.cluster import CURVES
+from lakewarden.jobs.compact.partition_age import no_period
 from lakewarden.jobs.run_context import Prepared
 from lakewarden.model.actions import MergeBuckets
 from lakewarden.model.files import Bucket
 from lakewarden.model.plan import Bounds, Plan, count_skipped
+from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job
+from lakewarden.model.skipped import SkippedRow
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.tables.interface import Buckets, TableFormat
@@ -61,14 +64,14 @@ def plan(view: TableView, found: Buckets | None, policy: Policy, now: datetime) 
     """Which buckets are merged, how far, and why every other one is left alone."""
     empty = _empty(Job.COMPACT, view, policy, now)
     if not policy.bool("rewrite_enabled"):
-        return replace(empty, reason=f"switched off: {policy.explain('rewrite_enabled')}")
+        return replace(empty, reason=f"switched off: {policy.explain('rewrite_enabled')}", off=True)
     if found is None:
         return replace(empty, reason="the table has no snapshot yet")
     skipped: list[SkippedRow] = []
     chosen: list[_Choice] = []
     for bucket in found.buckets:
         choice = _choose(bucket, found, policy)
-        if isinstance(choice, str):
+        if isinstance(choice, Reason):
             skipped.append(("bucket", 1, bucket.bytes, choice))
         else:
             chosen.append(choice)
@@ -80,7 +83,7 @@ def plan(view: TableView, found: Buckets | None, policy: Policy, now: datetime) 
         actions=tuple(replace(each, number=number) for number, each in enumerate(kept)),
         skipped=count_skipped(skipped),
         reason=_summary(kept),
-        cut_short=limit_reason(policy) if deferred else "",
+        cut_short=limit_reason(policy).text if deferred else "",
     )
 
 
@@ -104,14 +107,14 @@ class _Choice:
     reason: str
 
 
-def _choose(bucket: Bucket, found: Buckets, policy: Policy) -> _Choice | str:
+def _choose(bucket: Bucket, found: Buckets, policy: Policy) -> _Choice | Reason:
     """How a bucket is merged and why, or why it is not."""
     if found.unfit:
-        return found.unfit
+        return Reason(ReasonKind.UNFIT, found.unfit)
     if bucket.number < 0:
-        return "its rows have no bucket yet: Paimon's writers assign it"
+        return Reason(ReasonKind.UNFIT, "its rows have no bucket yet: Paimon's writers assign it")
     if policy.maybe_hours("rewrite_sealed_after_hours") is not None:
-        return f"has no time partition to seal: {policy.explain('rewrite_sealed_after_hours')}"
+        return no_period(policy)
     if bucket.runs >= max(2, policy.int("rewrite_min_input_files")):
         reason = f"many sorted runs: {policy.explain('rewrite_min_input_files')}"
         return _Choice(bucket, _is_full(bucket, policy), reason)
@@ -120,8 +123,8 @@ def _choose(bucket: Bucket, found: Buckets, policy: Policy) -> _Choice | str:
             bucket, _is_full(bucket, policy), "readers see new rows of this table only once they are merged"
         )
     if bucket.runs < 2:
-        return "one sorted run: nothing to merge"
-    return f"few sorted runs: {policy.explain('rewrite_min_input_files')}"
+        return Reason(ReasonKind.SETTLED, "one sorted run: nothing to merge")
+    return Reason(ReasonKind.TOO_FEW, f"few sorted runs: {policy.explain('rewrite_min_input_files')}")
 
 
 def _is_full(bucket: Bucket, policy: Policy) -> bool:

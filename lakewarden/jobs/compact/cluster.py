@@ -14,7 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from lakewarden.jobs.compact.binpack import Candidate, Settled, SkippedRow, outputs_for, skip_all
+from lakewarden.jobs.compact.binpack import Candidate, Settled, outputs_for, skip_all
+from lakewarden.model.reason import Reason, ReasonKind
+from lakewarden.model.skipped import SkippedRow
 from lakewarden.model.table import SortField, SortOrder, TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.rewrite.order.sort_keys import Ordering, SortKey
@@ -144,17 +146,20 @@ def choose_members(
     in_order = Settled(view, target, chosen.tag)
     fresh = [each for each in members if not in_order(each)]
     ordered = [each for each in members if in_order(each)]
+    done = Reason(ReasonKind.SETTLED, f"already ordered by {_by(chosen)}")
     if not fresh:
-        return [], [skip_all(ordered, f"already ordered by {_by(chosen)}")]
+        return [], [skip_all(ordered, done)]
     new, total = sum(each.bytes for each in fresh), sum(each.bytes for each in members)
     if len(fresh) < policy.int("rewrite_min_input_files") and new < target:
         reason = f"too few new files in the partition: {policy.explain('rewrite_min_input_files')}"
-        return [], [skip_all(fresh, reason), skip_all(ordered, f"already ordered by {_by(chosen)}")]
+        return [], [skip_all(fresh, Reason(ReasonKind.TOO_FEW, reason)), skip_all(ordered, done)]
     if _well_clustered(chosen, members, shares, policy):
-        return [], [skip_all(members, "already well clustered, and the files are large enough")]
+        well = Reason(ReasonKind.NO_GAIN, "already well clustered, and the files are large enough")
+        return [], [skip_all(members, well)]
     if new >= _REORDER_ALL * total:
         return members, []
-    return fresh, [skip_all(ordered, f"already ordered by {_by(chosen)}, and little has come since")]
+    little = f"already ordered by {_by(chosen)}, and little has come since"
+    return fresh, [skip_all(ordered, Reason(ReasonKind.SETTLED, little))]
 
 
 def _by(chosen: Clustering) -> str:

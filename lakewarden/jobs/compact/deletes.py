@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from lakewarden.jobs.compact.binpack import (
     Candidate,
-    SkippedRow,
     candidates,
     carries_deletes,
     clustering_of,
@@ -35,7 +34,9 @@ from lakewarden.jobs.compact.plan import Work, default_engine, empty_plan, finis
 from lakewarden.model.actions import Bin, DropDeletes, MergeDeletes, RewriteGroup
 from lakewarden.model.files import DeleteFile, FileSet, Partition
 from lakewarden.model.plan import Plan
+from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job
+from lakewarden.model.skipped import SkippedRow
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 
@@ -56,14 +57,15 @@ def plan(
     empty = empty_plan(Job.COMPACT_DELETES, view, policy, now, chosen)
     empty = replace(empty, strategy="binpack", columns=())
     if not policy.bool("delete_compaction_enabled"):
-        return replace(empty, reason=f"switched off: {policy.explain('delete_compaction_enabled')}")
+        return replace(empty, reason=f"switched off: {policy.explain('delete_compaction_enabled')}", off=True)
     if files is None:
         return replace(empty, reason="the table has no snapshot yet")
     work = Work(view, files, policy, chosen, default_engine(view, policy, unfit), {}, now)
     table = files.files
     twice, skipped = named_twice(table)
     carries = pc.and_not(carries_deletes(table), twice)
-    skipped.append(skip(table, pc.invert(pc.or_(carries, twice)), "carries no deletes"))
+    without = Reason(ReasonKind.NO_DELETES, "carries no deletes")
+    skipped.append(skip(table, pc.invert(pc.or_(carries, twice)), without))
     groups: list[RewriteGroup] = []
     light: list[Candidate] = []
     counting = _Deleted(files)
@@ -110,7 +112,7 @@ def _plan_partition(
         f"few deletes: {work.policy.explain('delete_compaction_min_deletes')}, "
         f"{work.policy.explain('delete_compaction_ratio')}"
     )
-    skipped = [skip_all(light, few)] if light else []
+    skipped = [skip_all(light, Reason(ReasonKind.TOO_FEW, few))] if light else []
     return _groups(work, partition, heavy), skipped, light
 
 

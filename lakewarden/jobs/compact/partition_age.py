@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from lakewarden.model.files import KeyKind, Partition
+from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.table import PartitionSpec, TableView
 from lakewarden.policy.periods import counted_end
 from lakewarden.policy.resolve import Policy
@@ -15,18 +16,25 @@ from lakewarden.policy.resolve import Policy
 _PERIODS = (KeyKind.YEAR, KeyKind.MONTH, KeyKind.DAY, KeyKind.HOUR)
 
 
-def sealed(view: TableView, partition: Partition, policy: Policy, now: datetime) -> str:
-    """Empty when the partition may be worked on, else the reason it is still open."""
+def sealed(view: TableView, partition: Partition, policy: Policy, now: datetime) -> Reason | None:
+    """None when the partition may be worked on, else the reason it is still open."""
     wait = policy.maybe_hours("rewrite_sealed_after_hours")
     if wait is None:
-        return ""
+        return None
     spec = next(each for each in view.specs if each.id == partition.spec_id)
     end = period_end(spec, partition.values, _types(view))
     if end is None:
-        return f"has no time partition to seal: {policy.explain('rewrite_sealed_after_hours')}"
+        return no_period(policy)
     if now < end + wait:
-        return f"the partition is still open: {policy.explain('rewrite_sealed_after_hours')}"
-    return ""
+        still = f"the partition is still open: {policy.explain('rewrite_sealed_after_hours')}"
+        return Reason(ReasonKind.OPEN_PARTITION, still)
+    return None
+
+
+def no_period(policy: Policy) -> Reason:
+    """A partition that names no time never ends, so it is never worked on while the policy waits for ends."""
+    told = f"has no time partition to seal: {policy.explain('rewrite_sealed_after_hours')}"
+    return Reason(ReasonKind.OPEN_PARTITION, told)
 
 
 def _types(view: TableView) -> dict[int, Any]:

@@ -22,7 +22,6 @@ from lakewarden.errors import PolicyError
 from lakewarden.jobs.compact.binpack import (
     Candidate,
     Settled,
-    SkippedRow,
     candidates,
     carries_deletes,
     engine_for,
@@ -52,7 +51,9 @@ from lakewarden.jobs.compact.read_cost import Shares, cost_after, cost_before
 from lakewarden.model.actions import Bin, RewriteGroup
 from lakewarden.model.files import FileSet, Partition
 from lakewarden.model.plan import Bounds, Plan, count_skipped
+from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job
+from lakewarden.model.skipped import SkippedRow
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.rewrite.write.encoding import row_group_bytes
@@ -87,7 +88,7 @@ def plan(
     chosen = clustering(view, policy)
     empty = empty_plan(Job.COMPACT, view, policy, now, chosen)
     if not policy.bool("rewrite_enabled"):
-        return replace(empty, reason=f"switched off: {policy.explain('rewrite_enabled')}")
+        return replace(empty, reason=f"switched off: {policy.explain('rewrite_enabled')}", off=True)
     if files is None:
         return replace(empty, reason="the table has no snapshot yet")
     if unfit and chosen.ordering is not None and view.format == "paimon":
@@ -134,7 +135,7 @@ def finish_plan(
         actions=tuple(replace(group, number=number) for number, group in enumerate(kept)),
         skipped=count_skipped(skipped),
         reason=summary(kept),
-        cut_short=limit_reason(work.policy) if deferred else "",
+        cut_short=limit_reason(work.policy).text if deferred else "",
         cost_before=before,
         cost_after=cost_after(before, work.files, kept, group_bytes, work.shares),
     )
@@ -142,7 +143,7 @@ def finish_plan(
 
 def leave_alone(job: Job, view: TableView, policy: Policy, reason: str, now: datetime) -> Plan:
     """A plan for a table whose files only its format's own compaction may touch."""
-    skipped = () if view.current_snapshot_id is None else (("table", 1, 0, reason),)
+    skipped = () if view.current_snapshot_id is None else (("table", 1, 0, Reason(ReasonKind.UNFIT, reason)),)
     empty = empty_plan(job, view, policy, now, clustering(view, policy))
     return replace(empty, reason=f"left alone: {reason}", skipped=count_skipped(skipped))
 
@@ -211,8 +212,12 @@ def _candidates(work: Work) -> tuple[list[Candidate], list[SkippedRow]]:
     carries = pc.and_not(carries_deletes(table), twice)
     empty = pc.and_not(pc.equal(table["records"], 0), pc.or_(carries, twice))
     skipped += [
-        skip(table, empty, "has no rows"),
-        skip(table, carries, "carries deletes, which compact does not apply"),
+        skip(table, empty, Reason(ReasonKind.EMPTY, "has no rows")),
+        skip(
+            table,
+            carries,
+            Reason(ReasonKind.HAS_DELETES, "carries deletes, which compact does not apply"),
+        ),
     ]
     rest = pc.invert(pc.or_(twice, pc.or_(carries, empty)))
     if work.chosen.ordering is not None:
@@ -228,8 +233,8 @@ def _candidates(work: Work) -> tuple[list[Candidate], list[SkippedRow]]:
     return candidates(table, wanted), skipped
 
 
-def _right_sized(policy: Policy) -> str:
-    return f"large enough: {policy.explain(_small_key(policy))}"
+def _right_sized(policy: Policy) -> Reason:
+    return Reason(ReasonKind.LARGE_ENOUGH, f"large enough: {policy.explain(_small_key(policy))}")
 
 
 def _small_key(policy: Policy) -> str:
@@ -285,7 +290,8 @@ def _pack_partition(
         made, lone = _merge(chosen, target)
         merged, skipped = merged + made, skipped + left
         if lone:
-            skipped.append(skip_all(lone, "alone in its output: rewriting it would change nothing"))
+            why = "alone in its output: rewriting it would change nothing"
+            skipped.append(skip_all(lone, Reason(ReasonKind.NO_GAIN, why)))
     bins = [piece for each in oversize for piece in split(each, target)] + merged
     by_path = {each.path: each for each in members}
     groups = [
@@ -304,7 +310,8 @@ def _cluster_partition(
 ) -> tuple[list[RewriteGroup], list[SkippedRow]]:
     policy, shares = work.policy, work.shares.get(partition.id, {})
     if work.files.ordered:
-        return [], [skip_all(members, "rows of a bucket keep the order they came in")]
+        why = Reason(ReasonKind.UNFIT, "rows of a bucket keep the order they came in")
+        return [], [skip_all(members, why)]
     chosen, skipped = (
         (members, []) if moving else choose_members(work.view, work.chosen, members, shares, policy)
     )
@@ -356,12 +363,12 @@ def _enough(
     if len(fresh) < policy.int("rewrite_min_input_files"):
         reason = f"too few small files in the partition: {policy.explain('rewrite_min_input_files')}"
         resting = [each for each in small if settled(each)]
-        return [], [skip_all(fresh, reason), skip_all(resting, "already compacted to this target")]
+        done = Reason(ReasonKind.SETTLED, "already compacted to this target")
+        return [], [skip_all(fresh, Reason(ReasonKind.TOO_FEW, reason)), skip_all(resting, done)]
     # The new ones have to be worth it by themselves: outputs that came out tiny would make the next run pay, and so on.
     if not (_pays(fresh, target) and _pays(small, target)):
-        return [], [
-            skip_all(small, f"merging would not make fewer files: {policy.explain('rewrite_target_bytes')}")
-        ]
+        reason = f"merging would not make fewer files: {policy.explain('rewrite_target_bytes')}"
+        return [], [skip_all(small, Reason(ReasonKind.NO_GAIN, reason))]
     return small, []
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.table import Snapshot, TableView
 
 _OVER = "older than the table's changelog.time-retained, or more than its changelog.num-retained.max"
@@ -21,7 +22,7 @@ class Outlived:
 
     gone: tuple[int, ...] = ()
     stay: tuple[int, ...] = ()
-    kept: str = ""
+    kept: Reason | None = None  # None where none stays
     why: str = _OVER
 
 
@@ -36,24 +37,24 @@ def outlived_changelogs(view: TableView, expiring: Sequence[Snapshot], now: date
     if not made_at:
         return Outlived()
     ids = sorted(made_at)
+    few = f"changelog.num-retained.min={changelogs.at_least} of the table"
+    limit = "left for the next run: snapshot.expire.limit of the table"
     # Each keeps its changelog and all after it. Of several that keep the same one, the first is told.
     bounds = [
         *(
-            (ref.snapshot_id, f"consumer {ref.name} reads on from it")
+            (ref.snapshot_id, Reason(ReasonKind.CONSUMER, f"consumer {ref.name} reads on from it"))
             for ref in view.refs
             if ref.kind == "consumer"
         ),
-        (newest - changelogs.at_least + 1, f"changelog.num-retained.min={changelogs.at_least} of the table"),
-        (ids[0] + changelogs.at_once, "left for the next run: snapshot.expire.limit of the table"),
-        (ids[-1], "the newest changelog"),
+        (newest - changelogs.at_least + 1, Reason(ReasonKind.MIN_RETAINED, few)),
+        (ids[0] + changelogs.at_once, Reason(ReasonKind.LIMIT, limit)),
+        (ids[-1], Reason(ReasonKind.CURRENT, "the newest changelog")),
     ]
     end, kept = min(bounds, key=lambda bound: bound[0])
     first = max(newest - changelogs.at_most + 1, ids[0])
     young = [each for each in ids if first <= each <= end and made_at[each] >= now - changelogs.retention]
     if young:
-        end, kept = (
-            young[0],
-            f"inside the window: changelog.time-retained={changelogs.retention} of the table",
-        )
+        window = f"inside the window: changelog.time-retained={changelogs.retention} of the table"
+        end, kept = young[0], Reason(ReasonKind.WINDOW, window)
     stay = tuple(each for each in ids if each >= end)
     return Outlived(tuple(each for each in ids if each < end), stay, kept)

@@ -19,6 +19,7 @@ from lakewarden.jobs.expire.changelogs import Outlived, outlived_changelogs
 from lakewarden.model.actions import ExpireChangelogs, ExpireRefs, ExpireSnapshots
 from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.model.plan import Bounds, Plan, count_skipped
+from lakewarden.model.reason import HELD, Reason, ReasonKind
 from lakewarden.model.run import Job
 from lakewarden.model.table import Ref, Snapshot, TableView
 from lakewarden.policy.options import REF_AGE
@@ -131,10 +132,10 @@ def plan(
         reason="",
     )
     if not policy.bool("snapshot_expiry_enabled"):
-        return replace(empty, reason=f"switched off: {policy.explain('snapshot_expiry_enabled')}")
+        return replace(empty, reason=f"switched off: {policy.explain('snapshot_expiry_enabled')}", off=True)
     until = holds.complete_from(policy.hours("delete_grace_hours"))
     if until is not None and until > now:
-        return replace(empty, reason=waits_for_pins(until))
+        return replace(empty, reason=waits_for_pins(until).text)
     refs, outlived = _split_refs(view, policy, holds, now)
     kept = _reasons(view, refs, policy, holds, now, handed_off)
     waiting: list[Ref] = []
@@ -148,7 +149,7 @@ def plan(
     limit = policy.maybe_int("snapshot_expire_limit")
     chosen, rest = free[:limit], free[len(free[:limit]) :]
     left = policy.explain("snapshot_expire_limit")
-    kept |= {each.id: f"left for the next run: {left}" for each in rest}
+    kept |= dict.fromkeys((each.id for each in rest), _left_over(left))
     actions: list[ExpireRefs | ExpireSnapshots | ExpireChangelogs] = []
     if outlived:
         actions.append(ExpireRefs(tuple(ref.name for ref in outlived), _why_dropped(outlived, policy)))
@@ -166,7 +167,7 @@ def plan(
         skipped=count_skipped(
             [
                 *(("snapshot", 1, 0, kept[each.id]) for each in view.snapshots if each.id in kept),
-                *(("changelog", 1, 0, changelogs.kept) for _ in changelogs.stay),
+                *(("changelog", 1, 0, changelogs.kept) for _ in changelogs.stay if changelogs.kept),
                 *(("tag", 1, 0, _waits(policy)) for _ in waiting),
             ]
         ),
@@ -175,20 +176,25 @@ def plan(
     )
 
 
+def _left_over(limit: str) -> Reason:
+    return Reason(ReasonKind.LIMIT, f"left for the next run: {limit}")
+
+
 def _why_dropped(outlived: Sequence[Ref], policy: Policy) -> str:
     own = all(ref.max_age_ms is not None or ref.ends_at is not None for ref in outlived)
     other = "" if own else f", or than {policy.explain('snapshot_ref_retention_hours')}"
     return f"older than the ref's own retention{other}"
 
 
-def waits_for_pins(until: datetime) -> str:
-    return (
+def waits_for_pins(until: datetime) -> Reason:
+    return Reason(
+        ReasonKind.STATE_RESTORED,
         f"waits until {until:%Y-%m-%d %H:%M} UTC (delete_grace_hours): the state database was restored from a backup, "
-        "and pins made since that backup have to be made again"
+        "and pins made since that backup have to be made again",
     )
 
 
-def reasons(view: TableView, policy: Policy, holds: Holds, now: datetime) -> dict[int, str]:
+def reasons(view: TableView, policy: Policy, holds: Holds, now: datetime) -> dict[int, Reason]:
     """Why each snapshot that stays does; one that is not among them is free to expire, whether or not expiry is on."""
     refs, _ = _split_refs(view, policy, holds, now)
     return _reasons(view, refs, policy, holds, now, None)
@@ -201,7 +207,7 @@ def _reasons(
     holds: Holds,
     now: datetime,
     handed_off: Collection[int] | None,
-) -> dict[int, str]:
+) -> dict[int, Reason]:
     kept = _kept(view, refs, policy, holds, now)
     if handed_off is not None:
         waits = _waits(policy)
@@ -209,8 +215,11 @@ def _reasons(
     return _behind_the_first_kept(view, kept) if view.in_order else kept
 
 
-def _waits(policy: Policy) -> str:
-    return f"waits for its hand-off to the colder tier: {policy.explain('handoff_enabled')}"
+def _waits(policy: Policy) -> Reason:
+    return Reason(
+        ReasonKind.HANDOFF,
+        f"waits for its hand-off to the colder tier: {policy.explain('handoff_enabled')}",
+    )
 
 
 def refs_to_drop(made: Plan, view: TableView) -> dict[str, int]:
@@ -232,19 +241,25 @@ def changelogs_to_drop(made: Plan) -> tuple[int, ...]:
 
 def _kept(
     view: TableView, refs: Sequence[Ref], policy: Policy, holds: Holds, now: datetime
-) -> dict[int, str]:
+) -> dict[int, Reason]:
     """The first reason to stay that each snapshot has. The later ones of this function win, so it is told backwards."""
-    kept: dict[int, str] = {}
+    kept: dict[int, Reason] = {}
     kept |= _not_asked_for(view, policy)
-    kept |= dict.fromkeys(_newest_of_main(view, policy), policy.explain("snapshot_min_retained"))
+    few = Reason(ReasonKind.MIN_RETAINED, policy.explain("snapshot_min_retained"))
+    kept |= dict.fromkeys(_newest_of_main(view, policy), few)
     for ref in refs:
-        kept |= dict.fromkeys(_history_of(view, ref, now), f"history of {ref.kind} {ref.name}")
+        past = Reason(ReasonKind.HISTORY, f"history of {ref.kind} {ref.name}")
+        kept |= dict.fromkeys(_history_of(view, ref, now), past)
     kept |= _in_window(view, policy, now)
     kept |= {snapshot: why for snapshot, each in holds.snapshots().items() if (why := _held(each, snapshot))}
-    kept |= {_named_by(ref, view): f"{ref.kind} {ref.name}" for ref in refs if not ref.has_copy}
+    kept |= {_named_by(ref, view): _by_ref(ref) for ref in refs if not ref.has_copy}
     if view.current_snapshot_id is not None:
-        kept[view.current_snapshot_id] = "the current snapshot"
+        kept[view.current_snapshot_id] = Reason(ReasonKind.CURRENT, "the current snapshot")
     return kept
+
+
+def _by_ref(ref: Ref) -> Reason:
+    return Reason(ReasonKind(ref.kind), f"{ref.kind} {ref.name}")
 
 
 def _named_by(ref: Ref, view: TableView) -> int:
@@ -253,12 +268,13 @@ def _named_by(ref: Ref, view: TableView) -> int:
     return max(ref.snapshot_id, oldest) if ref.kind == "consumer" else ref.snapshot_id
 
 
-def _behind_the_first_kept(view: TableView, kept: dict[int, str]) -> dict[int, str]:
+def _behind_the_first_kept(view: TableView, kept: dict[int, Reason]) -> dict[int, Reason]:
     """Where snapshots leave from the oldest on, the first that stays keeps all after it."""
     first = min((each.id for each in view.snapshots if each.id in kept), default=None)
     if first is None:
         return kept
-    why = f"after snapshot {first}, which stays: {kept[first]}"
+    kind = ReasonKind.AFTER_HELD if kept[first].kind in HELD else ReasonKind.AFTER_KEPT
+    why = Reason(kind, f"after snapshot {first}, which stays: {kept[first].text}")
     return {each.id: kept.get(each.id, why) for each in view.snapshots if each.id >= first}
 
 
@@ -291,26 +307,24 @@ def _outlived(ref: Ref, age: timedelta, default: timedelta | None) -> bool:
     return age.total_seconds() * 1000 > ref.max_age_ms
 
 
-def _not_asked_for(view: TableView, policy: Policy) -> dict[int, str]:
+def _not_asked_for(view: TableView, policy: Policy) -> dict[int, Reason]:
     asked = policy.ids("snapshot_ids")
     if not asked:
         return {}
-    return {each.id: "not asked for: snapshot_ids" for each in view.snapshots if each.id not in asked}
+    why = Reason(ReasonKind.NOT_ASKED, "not asked for: snapshot_ids")
+    return {each.id: why for each in view.snapshots if each.id not in asked}
 
 
-def _in_window(view: TableView, policy: Policy, now: datetime) -> dict[int, str]:
+def _in_window(view: TableView, policy: Policy, now: datetime) -> dict[int, Reason]:
     """Inside the window. Who names snapshots for one call means them, however young they are."""
     if policy.ids("snapshot_ids"):
         return {}
     since = now - policy.hours("snapshot_retention_hours")
-    why = f"inside the window: {policy.explain('snapshot_retention_hours')}"
+    why = Reason(ReasonKind.WINDOW, f"inside the window: {policy.explain('snapshot_retention_hours')}")
+    own = Reason(ReasonKind.WINDOW, f"{_MAX_AGE} of the table")
     few = _at_most(view, policy)
     asked = own_window(view)
-    kept = {
-        each.id: f"{_MAX_AGE} of the table"
-        for each in view.snapshots
-        if asked and now - each.committed_at < asked
-    }
+    kept = {each.id: own for each in view.snapshots if asked and now - each.committed_at < asked}
     return kept | {each.id: why for each in few if each.committed_at > since}
 
 
@@ -361,20 +375,20 @@ def _ancestry(view: TableView, head: int | None) -> Iterator[Snapshot]:
         head = by_id[head].parent_id
 
 
-def _held(holds: Sequence[Hold], snapshot_id: int) -> str:
+def _held(holds: Sequence[Hold], snapshot_id: int) -> Reason | None:
     """By whom a snapshot is held; refs are judged apart, because they may have outlived their own retention."""
     for hold in holds:
         if hold.kind is HoldKind.PIN:
             until = f" until {hold.until:%Y-%m-%d %H:%M} UTC" if hold.until else ""
-            return f"pinned by {hold.holder}{until}"
+            return Reason(ReasonKind.PIN, f"pinned by {hold.holder}{until}")
         if hold.kind is HoldKind.STREAM:
             does = (
                 "restarts from it"
                 if hold.snapshot_id == snapshot_id
                 else "finds its newest commit through it"
             )
-            return f"{hold.holder} {hold.name} {does}"
-    return ""
+            return Reason(ReasonKind.STREAM, f"{hold.holder} {hold.name} {does}")
+    return None
 
 
 def _number(snapshot: Snapshot) -> tuple[datetime, int]:

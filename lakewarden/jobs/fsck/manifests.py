@@ -194,7 +194,7 @@ def _check_consumers(evidence: Evidence) -> Iterator[Finding]:
     if cold_source(evidence.view.properties):
         return
     roots = evidence.survey.lists.roots
-    ids = {root.snapshot_id for root in roots if not root.copy or root.copy.startswith("changelog ")}
+    ids = {root.snapshot_id for root in roots if not root.copy or root.copy_kind == "changelog"}
     for ref in evidence.view.refs:
         if ref.kind == "consumer" and ids and ref.snapshot_id not in ids and ref.snapshot_id < max(ids):
             what = f"consumer {ref.name} reads snapshot {ref.snapshot_id} next, which the table does not have any more: it cannot go on"
@@ -328,7 +328,7 @@ def _about_files(
 def _repair_files(view: TableView, roots: Sequence[Root]) -> str:
     ids = {each.snapshot_id for each in roots if not each.copy}
     on_branch = any(ref.kind == "branch" and ref.snapshot_id in ids and not ref.has_copy for ref in view.refs)
-    if on_branch or view.current_snapshot_id in ids or any(each.copy.startswith("branch ") for each in roots):
+    if on_branch or view.current_snapshot_id in ids or any(each.copy_kind == "branch" for each in roots):
         return f"{BACKUP}; if it is lost, so are its rows: {drop_files(view)}"
     return f"{BACKUP}; or {expire_or_drop(view, roots)}"
 

@@ -30,7 +30,7 @@ def drop_files(view: TableView) -> str:
 def expire_or_drop(view: TableView, roots: Sequence[Root]) -> str:
     """How everything that needs a lost file leaves the table, where the current snapshot does not need it."""
     ids = [each.snapshot_id for each in roots if not each.copy]
-    copies = list(dict.fromkeys(each.copy for each in roots if each.copy.startswith("tag ")))
+    copies = list(dict.fromkeys(each.copy for each in roots if each.copy_kind == "tag"))
     if not ids and not copies:
         return f"let it be until {roots[0].copy} expires" if roots else "let it be"
     if any(ref.snapshot_id in ids and not ref.has_copy for ref in view.refs if ref.kind != "consumer"):

@@ -14,7 +14,9 @@ from lakewarden.errors import PolicyError, Refused
 from lakewarden.model.actions import DropPartition
 from lakewarden.model.files import KeyKind, LivePartition, PartitionKey
 from lakewarden.model.plan import Bounds, Plan, count_skipped
+from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job
+from lakewarden.model.skipped import SkippedRow
 from lakewarden.model.table import TableView
 from lakewarden.policy.periods import (
     Formatter,
@@ -37,11 +39,12 @@ _TIMES = (KeyKind.YEAR, KeyKind.MONTH, KeyKind.DAY, KeyKind.HOUR, KeyKind.MOMENT
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What becomes of one partition: `goes` because of `reason`, or stays because of it."""
+    """What becomes of one partition: `goes` because of `reason`, or stays because of it; `kind` is why it stays."""
 
     partition: LivePartition
     goes: bool
     reason: str
+    kind: ReasonKind
     at: datetime | None = None
     named: bool = False  # told by name and not only counted, because its time cannot be read
 
@@ -72,12 +75,13 @@ def plan(view: TableView, found: PartitionSet | None, policy: Policy, now: datet
         reason="",
     )
     if found is None:
-        return replace(empty, reason=switched_off(policy))
+        return replace(empty, reason=switched_off(policy), off=True)
     if not found.partitions:
         return replace(empty, reason="the table is empty")
     if not any(each.keys for each in found.partitions):
-        whole = [("partition", 1, each.bytes, "the table is not partitioned") for each in found.partitions]
-        return replace(empty, reason="the table is not partitioned", skipped=count_skipped(whole))
+        why = Reason(ReasonKind.NOT_PARTITIONED, "the table is not partitioned")
+        whole = [("partition", 1, each.bytes, why) for each in found.partitions]
+        return replace(empty, reason=why.text, skipped=count_skipped(whole))
     judge = _judge(view, found, policy, now)
     judged = [judge(each) for each in found.partitions]
     going = sorted((each for each in judged if each.goes), key=_oldest_first)
@@ -85,13 +89,14 @@ def plan(view: TableView, found: PartitionSet | None, policy: Policy, now: datet
     limit = policy.maybe_int("partition_expire_limit")
     chosen, rest = going[:limit], going[len(going[:limit]) :]
     left = policy.explain("partition_expire_limit")
+    later = Reason(ReasonKind.LIMIT, f"left for the next run: {left}")
     return replace(
         empty,
         actions=tuple(_action(each) for each in chosen),
         skipped=count_skipped(
             [
                 *_skipped(each for each in judged if not each.goes),
-                *(("partition", 1, each.partition.bytes, f"left for the next run: {left}") for each in rest),
+                *(("partition", 1, each.partition.bytes, later) for each in rest),
             ]
         ),
         reason=_summary(chosen, found, policy),
@@ -141,8 +146,8 @@ def _by_list(found: PartitionSet, policy: Policy) -> Judge:
     def judge(each: LivePartition) -> _Judged:
         names = _names(each)
         if any(item <= names for item in wanted):
-            return _Judged(each, True, "asked for by partition_list (call)")
-        return _Judged(each, False, "not in partition_list (call)")
+            return _Judged(each, True, "asked for by partition_list (call)", ReasonKind.NOT_ASKED)
+        return _Judged(each, False, "not in partition_list (call)", ReasonKind.NOT_ASKED)
 
     return judge
 
@@ -164,9 +169,8 @@ def _by_filter(found: PartitionSet, policy: Policy) -> Judge:
 
     def judge(each: LivePartition) -> _Judged:
         goes = each.id in matching
-        return _Judged(
-            each, goes, f"{'matches' if goes else 'does not match'} {policy.explain('partition_where')}"
-        )
+        told = f"{'matches' if goes else 'does not match'} {policy.explain('partition_where')}"
+        return _Judged(each, goes, told, ReasonKind.NOT_ASKED)
 
     return judge
 
@@ -176,9 +180,10 @@ def _by_change(policy: Policy, now: datetime) -> Judge:
 
     def judge(each: LivePartition) -> _Judged:
         if each.changed_at is None:
-            return _Judged(each, False, "when it last changed is not known")
+            return _Judged(each, False, "when it last changed is not known", ReasonKind.NOT_KNOWN)
         goes = each.changed_at <= now - ttl
-        return _Judged(each, goes, f"{'unchanged for' if goes else 'changed within'} {told}", each.changed_at)
+        words = f"{'unchanged for' if goes else 'changed within'} {told}"
+        return _Judged(each, goes, words, ReasonKind.YOUNG, each.changed_at)
 
     return judge
 
@@ -189,14 +194,16 @@ def _by_value(view: TableView, found: PartitionSet, policy: Policy, now: datetim
 
     def judge(each: LivePartition) -> _Judged:
         if not each.keys:
-            return _Judged(each, False, "written before the table was partitioned")
+            return _Judged(
+                each, False, "written before the table was partitioned", ReasonKind.NOT_PARTITIONED
+            )
         try:
             end = end_of(each)
         except NoTime as error:
-            return _Judged(each, False, str(error), named=True)
+            return _Judged(each, False, str(error), ReasonKind.NOT_KNOWN, named=True)
         goes = end <= now - ttl
         words = "its time has been over for" if goes else "its time has not been over for"
-        return _Judged(each, goes, f"{words} {told}", end)
+        return _Judged(each, goes, f"{words} {told}", ReasonKind.YOUNG, end)
 
     return judge
 
@@ -286,19 +293,19 @@ def _action(each: _Judged) -> DropPartition:
     )
 
 
-def _skipped(judged: Iterable[_Judged]) -> list[tuple[str, int, int, str]]:
+def _skipped(judged: Iterable[_Judged]) -> list[SkippedRow]:
     """Alike ones are counted together; of those whose time cannot be read the first few are named."""
-    rows: list[tuple[str, int, int, str]] = []
+    rows: list[SkippedRow] = []
     unread: dict[str, list[LivePartition]] = {}
     for each in judged:
         if each.named:
             unread.setdefault(each.reason, []).append(each.partition)
         else:
-            rows.append(("partition", 1, each.partition.bytes, each.reason))
+            rows.append(("partition", 1, each.partition.bytes, Reason(each.kind, each.reason)))
     for reason, partitions in unread.items():
         names = ", ".join(each.path for each in partitions[:_SHOWN])
         more = f" and {len(partitions) - _SHOWN:,} more" if len(partitions) > _SHOWN else ""
-        told = f"its time cannot be read, {reason}: {names}{more}"
+        told = Reason(ReasonKind.NOT_KNOWN, f"its time cannot be read, {reason}: {names}{more}")
         rows.append(("partition", len(partitions), sum(each.bytes for each in partitions), told))
     return rows
 

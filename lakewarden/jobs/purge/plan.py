@@ -18,7 +18,9 @@ from lakewarden.jobs.purge.execute import Purger, pin_on_what_is_gone, refuse_sh
 from lakewarden.jobs.run_context import Outcome, Prepared, RunContext
 from lakewarden.model.actions import EraseFiles
 from lakewarden.model.plan import Bounds, Plan, count_skipped
+from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job
+from lakewarden.model.skipped import SkippedRow
 from lakewarden.model.table import TableView
 from lakewarden.policy.graces import due_at, grace_key
 from lakewarden.policy.resolve import Policy
@@ -30,7 +32,7 @@ from lakewarden.tables.interface import TableFormat
 # Older than any writer: asks which holds cover a path whatever its age.
 _OLD = datetime.min.replace(tzinfo=UTC)
 
-Held = Mapping[str, Sequence[tuple[str, Tally]]]
+Held = Mapping[str, Sequence[tuple[Reason, Tally]]]
 
 
 def prepare(
@@ -82,7 +84,7 @@ def plan(
 ) -> Plan:
     """Files of verdicts whose grace is over and that nothing holds; every other trashed file is skipped, with its reason."""
     actions: list[EraseFiles] = []
-    skipped: list[tuple[str, int, int, str]] = []
+    skipped: list[SkippedRow] = []
     for each in standings:
         if not each.live.files:
             continue
@@ -116,22 +118,24 @@ def _why_not(
     holds: Holds,
     now: datetime,
     handed_off: Collection[int] | None,
-) -> str:
-    """Why none of a verdict's files may go now; empty where they may."""
+) -> Reason | None:
+    """Why none of a verdict's files may go now; None where they may."""
     due = due_at(verdict, policy)
     if verdict.state is not VerdictState.ACTIVE or due is None:
-        return f"the run that marked them, {verdict.id}, has not ended"
+        return Reason(ReasonKind.RUN_NOT_ENDED, f"the run that marked them, {verdict.id}, has not ended")
     if handed_off is not None and verdict.cause == EXPIRE:
         waiting = [each for each in verdict.detail.get("snapshot_ids", ()) if each not in handed_off]
         if waiting:
-            return f"snapshot {waiting[0]} is not in the colder tier: {policy.explain('handoff_enabled')}"
+            why = f"snapshot {waiting[0]} is not in the colder tier: {policy.explain('handoff_enabled')}"
+            return Reason(ReasonKind.HANDOFF, why)
     if due > now:
         grace = policy.explain(grace_key(verdict.cause))
-        return f"in the trash until {due:%Y-%m-%d %H:%M} UTC: {grace}"
+        return Reason(ReasonKind.GRACE, f"in the trash until {due:%Y-%m-%d %H:%M} UTC: {grace}")
     hold = pin_on_what_is_gone(view, verdict, holds)
-    return (
-        f"pinned by {hold.holder}: snapshot {hold.snapshot_id}, which the table no longer has" if hold else ""
-    )
+    if hold is None:
+        return None
+    lost = f"pinned by {hold.holder}: snapshot {hold.snapshot_id}, which the table no longer has"
+    return Reason(ReasonKind.PIN, lost)
 
 
 def _why(verdict: Verdict, policy: Policy) -> str:
@@ -141,7 +145,7 @@ def _why(verdict: Verdict, policy: Policy) -> str:
     )
 
 
-def _summary(actions: Sequence[EraseFiles], skipped: Sequence[tuple[str, int, int, str]]) -> str:
+def _summary(actions: Sequence[EraseFiles], skipped: Sequence[SkippedRow]) -> str:
     waiting = sum(count for _, count, _, _ in skipped)
     if not actions:
         return f"none of {waiting:,} trashed files may go yet" if waiting else "no file is in the trash"
@@ -166,13 +170,13 @@ def _held(
     """By verdict, what writers and loads hold by path. Holds that go by a file's age show when the files are looked at."""
     if not any(hold.paths or hold.prefixes for hold in holds.holds):
         return {}
-    found: dict[str, dict[str, Tally]] = {}
+    found: dict[str, dict[Reason, Tally]] = {}
     for page in files.due(view.uuid, _graces(standings, policy), now):
         columns = (page.column(name).to_pylist() for name in ("verdict", "path", "size"))
         for verdict, path, size in zip(*columns, strict=True):
             hold = holds.covering(path, _OLD)
             if hold is not None:
                 reasons = found.setdefault(verdict, {})
-                reason = f"held by {hold.kind} {hold.name}"
+                reason = Reason(ReasonKind(hold.kind.value), f"held by {hold.kind} {hold.name}")
                 reasons[reason] = reasons.get(reason, Tally()) + Tally(1, size or 0)
     return {verdict: tuple(reasons.items()) for verdict, reasons in found.items()}

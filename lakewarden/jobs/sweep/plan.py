@@ -21,6 +21,7 @@ from lakewarden.model.actions import TrashFiles
 from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.model.location import Location, hashes
 from lakewarden.model.plan import Bounds, ManyTrashed, Plan, count_skipped
+from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
@@ -72,13 +73,14 @@ class Judged:
     listed: int
     fates: Mapping[Fate, tuple[int, int]]
     orphans: pa.Table
-    why: Mapping[Fate, str] = field(default_factory=dict)
+    why: Mapping[Fate, Reason] = field(default_factory=dict)
 
     def skip(self, those: Any, fate: Fate, why: str) -> Judged:
         """With another fate for some of the orphans: `those` has a boolean for each."""
         left, skipped = self.orphans.filter(pc.invert(those)), self.orphans.filter(those)
         fates = {**self.fates, Fate.ORPHAN: _count(left), fate: _count(skipped)}
-        return replace(self, fates=fates, orphans=left, why={**self.why, fate: why})
+        told = Reason(_WHY[fate].kind, why)
+        return replace(self, fates=fates, orphans=left, why={**self.why, fate: told})
 
 
 def _count(files: pa.Table) -> tuple[int, int]:
@@ -164,17 +166,18 @@ def _is_hidden(place: Location, roots: Sequence[Location]) -> bool:
     return any(_HIDDEN.match(part) for part in below.split("/"))
 
 
+_NAMED = Reason(ReasonKind.NAMED, "named by the table's metadata")
 _WHY = {
-    Fate.RESTORED: "someone restored it",
-    Fate.TRASHED: "in the trash already: waits for purge",
-    Fate.HIDDEN: "hidden: its name begins with a dot or an underscore",
-    Fate.FOREIGN: "foreign: not a file a table's writer leaves behind",
-    Fate.EARLIER: "older than the table",
-    Fate.SHARED: "another table's writer names the folder",
-    Fate.DOUBTFUL: "another table may name the file by another path",
-    Fate.ACTIVE: "active: a writer may be at it",
-    Fate.STAGED: "staged: a load waits to be adopted",
-    Fate.STREAM: "a streaming writer of the table's history may still commit it",
+    Fate.RESTORED: Reason(ReasonKind.RESTORED, "someone restored it"),
+    Fate.TRASHED: Reason(ReasonKind.TRASHED, "in the trash already: waits for purge"),
+    Fate.HIDDEN: Reason(ReasonKind.HIDDEN, "hidden: its name begins with a dot or an underscore"),
+    Fate.FOREIGN: Reason(ReasonKind.FOREIGN, "foreign: not a file a table's writer leaves behind"),
+    Fate.EARLIER: Reason(ReasonKind.OLDER_THAN_TABLE, "older than the table"),
+    Fate.SHARED: Reason(ReasonKind.OTHER_TABLE, "another table's writer names the folder"),
+    Fate.DOUBTFUL: Reason(ReasonKind.OTHER_TABLE, "another table may name the file by another path"),
+    Fate.ACTIVE: Reason(ReasonKind.WRITER, "active: a writer may be at it"),
+    Fate.STAGED: Reason(ReasonKind.LOAD, "staged: a load waits to be adopted"),
+    Fate.STREAM: Reason(ReasonKind.STREAM, "a streaming writer of the table's history may still commit it"),
 }
 
 
@@ -190,7 +193,11 @@ def plan(
     `not_own` are places that the table's writer names, by what names them; they were not looked at.
     """
     check_share(view, policy, judged)
-    why = {**_WHY, Fate.YOUNG: f"young: {policy.explain('orphan_grace_hours')}", **judged.why}
+    why = {
+        **_WHY,
+        Fate.YOUNG: Reason(ReasonKind.YOUNG, f"young: {policy.explain('orphan_grace_hours')}"),
+        **judged.why,
+    }
     skipped = [
         ("file", count, size, why[fate])
         for fate, (count, size) in judged.fates.items()
@@ -211,7 +218,7 @@ def plan(
         actions=actions,
         skipped=count_skipped(
             [
-                ("file", *judged.fates[Fate.NAMED], "named by the table's metadata"),
+                ("file", *judged.fates[Fate.NAMED], _NAMED),
                 *skipped,
                 *(("place", 1, 0, _not_looked_at(view, *each)) for each in (not_own or {}).items()),
             ]
@@ -220,10 +227,11 @@ def plan(
     return replace(made, trash=ManyTrashed(found.select(["path", "size"]), REASON)) if actions else made
 
 
-def _not_looked_at(view: TableView, name: str, place: str) -> str:
-    return (
+def _not_looked_at(view: TableView, name: str, place: str) -> Reason:
+    return Reason(
+        ReasonKind.NOT_OWN,
         f"{place} is named by {name}, which whoever writes the table can set; "
-        f"if it is the table's own: `lakewarden policy '{view.ref}' --set own_places={place}` (also list the places that own_places has now: a new list replaces it)"
+        f"if it is the table's own: `lakewarden policy '{view.ref}' --set own_places={place}` (also list the places that own_places has now: a new list replaces it)",
     )
 
 

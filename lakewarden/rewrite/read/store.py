@@ -24,15 +24,12 @@ GONE = "no such file"
 class MissingSource(Exception):
     """A file the table names is not there, or cannot be read."""
 
-    def __init__(self, path: str, reason: str = GONE) -> None:
+    def __init__(self, path: str, reason: str | None = None) -> None:
+        """Without a reason: the store answered that there is no such file. Otherwise it could not be read."""
         super().__init__(path, reason)
         self.path = path
-        self.reason = reason
-
-    @property
-    def gone(self) -> bool:
-        """Whether the store answered that there is no such file; otherwise it could not be read."""
-        return self.reason == GONE
+        self.gone = reason is None
+        self.reason = GONE if reason is None else reason
 
     def __str__(self) -> str:
         return f"read {self.path}: {self.reason}"

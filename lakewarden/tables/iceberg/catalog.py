@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from lakewarden.errors import LakewardenError, NoSuchTable, Unreachable
+from lakewarden.errors import LakewardenError, NoSuchTable, Outage, Unreachable
 from lakewarden.model.location import normal
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
@@ -162,4 +162,4 @@ def catalog_error(error: BaseException, what: str) -> LakewardenError:
             reason=f"read {what}: {java_reason(error)}",
             hint="nothing was changed; `lakewarden fsck TABLE` tells which snapshots need what is missing, and how to repair it",
         )
-    return Unreachable(what=what, reason=java_reason(error))
+    return Unreachable(what=what, reason=java_reason(error), kind=Outage.CATALOG)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from lakewarden.errors import LakewardenError, Unreachable
+from lakewarden.errors import LakewardenError, Outage, Unreachable
 from lakewarden.model.location import S3, local_path, scheme_of
 from lakewarden.tables.errors import no_warehouse
 from lakewarden.tables.jvm import is_java, java_causes, java_reason
@@ -19,7 +19,7 @@ _METASTORES = "`metastore` is filesystem (the default), jdbc, rest or hive"
 
 def catalog_error(error: BaseException, what: str) -> LakewardenError:
     """A Java failure while a catalog or its files were asked, in a user's words."""
-    return Unreachable(what=what, reason=_reason(error), hint=_hint_from_s3(error))
+    return Unreachable(what=what, reason=_reason(error), kind=Outage.CATALOG, hint=_hint_from_s3(error))
 
 
 def cannot_open(error: BaseException, catalog: str, properties: Mapping[str, str]) -> LakewardenError:
@@ -27,7 +27,7 @@ def cannot_open(error: BaseException, catalog: str, properties: Mapping[str, str
     where = address(properties)
     what = f"catalog {catalog} ({where})" if where else f"catalog {catalog}"
     hint = _hint_from_classes(error, properties) or _hint_from_s3(error)
-    return Unreachable(what=what, reason=_reason(error), hint=hint)
+    return Unreachable(what=what, reason=_reason(error), kind=Outage.CATALOG, hint=hint)
 
 
 def refuse_missing_folder(catalog: str, properties: Mapping[str, str]) -> None:

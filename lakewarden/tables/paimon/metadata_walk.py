@@ -21,6 +21,7 @@ from lakewarden.tables.metadata_walk import (
     DATA,
     VECTOR,
     Broken,
+    CopyKind,
     Files,
     Lost,
     Manifests,
@@ -93,13 +94,26 @@ def _parts(metadata: Metadata, named: Sequence[Named]) -> Iterator[_Part]:
     history = {each.file for each in newest_run(metadata.roots)}
     for kept, told in zip(metadata.roots, named, strict=True):
         if told.merged:
-            copy = "" if kept.file in history else _label(kept)
+            own = kept.file in history
+            kind: CopyKind = "" if own else _kind(kept)
+            copy = "" if own else _label(kept)
             records = kept.content.get("totalRecordCount")
             rows = None if records is None else int(records)
-            yield _Part(Root(kept.id, told.merged, copy, adds_up=True, records=rows), told.index)
+            yield _Part(
+                Root(kept.id, told.merged, copy, adds_up=True, records=rows, copy_kind=kind), told.index
+            )
         if told.changelog or told.changes:
-            copy = f"changelog {kept.id}" if kept.branch == MAIN and kept.kind != "tag" else _label(kept)
-            yield _Part(Root(kept.id, (*told.changes, *told.changelog), copy), changelog=told.changelog)
+            kind, copy = _kind(kept), _label(kept)
+            if kept.branch == MAIN and kept.kind != "tag":
+                kind, copy = "changelog", f"changelog {kept.id}"
+            root = Root(kept.id, (*told.changes, *told.changelog), copy, copy_kind=kind)
+            yield _Part(root, changelog=told.changelog)
+
+
+def _kind(kept: Kept) -> CopyKind:
+    if kept.kind == "tag":
+        return "tag"
+    return "branch" if kept.branch != MAIN else "gap"
 
 
 def _label(kept: Kept) -> str:
