@@ -1,7 +1,9 @@
-"""One file copied to another store, in pieces, and read back: what is told of it is what the store has.
+"""Copies one file to another store, in pieces, and reads it back: the result describes the file that the store
+really has.
 
-Runs in Spark's workers. A copy that is there already and equal is left alone. So is any other file of that name: copies get
-their name when they are whole, so it is none that was cut short, and a snapshot of the colder tier may need it.
+Runs in Spark's workers. An equal copy that already exists stays as it is. So does any other file of that name:
+a copy gets its name only when it is complete, so the file is no interrupted copy, and a snapshot of the colder
+tier may need it.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from lakewarden.rewrite.read.store import MissingSource, Store
 from lakewarden.storage.s3_copy import copy_within, on_s3, upload, within
 
 PIECE = 8 << 20
-# Processors of today compute it at 2 GB/s, twice as fast as any other of the standard library that is not a mere sum.
+# Current processors compute it at 2 GB/s, twice as fast as any other real checksum of the standard library.
 _CHECKSUM = hashlib.sha256
 OTHER = "another file lies there, and is left alone"
-# As `known`: what no file is, so that nothing is written.
+# A value for `known` that no file matches, so that nothing is written.
 NEVER = (-1, "")
 CHANGED = "it is no longer the file that was copied"
 _TROUBLE = (MissingSource, Stray, OSError, ValueError, pa.ArrowException, BotoCoreError, ClientError)
@@ -33,9 +35,11 @@ _TROUBLE = (MissingSource, Stray, OSError, ValueError, pa.ArrowException, BotoCo
 
 @dataclass(frozen=True, slots=True)
 class CopyTask:
-    """`rehome` is of files that name others inside: the table's folder, and the copy's. Without it bytes stay as they are.
+    """`rehome` is set for files that name other files: the table's folder and the copy's. Without it the bytes
+    stay as they are.
 
-    `known` is what the copy was when it was made: one that has become something else is written again, if it will be that.
+    `known` is what the copy was when it was made: a copy that has changed since is written again, if the result
+    equals `known`.
     """
 
     source: str
@@ -44,7 +48,7 @@ class CopyTask:
     target_io: Mapping[str, str]
     pace: Pace | None = None
     rehome: tuple[str, str] | None = None
-    storage_class: str | None = None  # on S3
+    storage_class: str | None = None  # S3 only
     known: tuple[int, str] | None = None
 
 
@@ -56,11 +60,11 @@ class Copied:
     checksum: str
     written: bool
     trouble: str = ""
-    storage_class: str | None = None  # that was asked for, on S3
+    storage_class: str | None = None  # requested, S3 only
 
 
 def copy(task: CopyTask) -> Copied:
-    """What went wrong is told, not raised: the other files of the batch are not its concern."""
+    """Copy the file. Failures are returned, not raised, so that the other files of the batch are still copied."""
     throttle = Throttle(task.pace)
     source, target = Store(task.source_io, throttle), Store(task.target_io, throttle)
     try:
@@ -87,7 +91,7 @@ def _copied(task: CopyTask, source: Store, target: Store, made: IO[bytes] | None
     else:
         pieces = _pieces(source, task.source) if made is None else _parts(made)
         wanted = _streamed(pieces, target, task)
-    # Read back, and not from this machine's memory: what was handed to a store is not yet what it has.
+    # Read the copy back from the store, not from this machine's memory: the store may not have all that was sent.
     target.forget(task.target)
     found = _measured(target, task.target)
     if found != wanted:
@@ -99,7 +103,7 @@ def _copied(task: CopyTask, source: Store, target: Store, made: IO[bytes] | None
 
 
 def measure(task: CopyTask) -> Copied:
-    """The copy as it is now."""
+    """The current size and checksum of the copy."""
     throttle = Throttle(task.pace)
     store = Store(task.target_io, throttle)
     try:
@@ -112,7 +116,7 @@ def measure(task: CopyTask) -> Copied:
 
 
 def placed(source: str, target: str, content: bytes, io: Mapping[str, str]) -> Copied:
-    """The same for metadata that was made anew from a file. What is there and says the same in other bytes is left as it is."""
+    """Store metadata that was rewritten from a file. An existing file with the same records in other bytes stays as it is."""
     store = Store(io)
     had = _content(store, target)
     if had is not None:
@@ -143,14 +147,14 @@ def _content(store: Store, path: str) -> bytes | None:
 
 
 def _same(task: CopyTask, target: Store, made: IO[bytes] | None) -> bool:
-    """Where nobody knows what the copy was, as after a loss of the records, one that deletes the same rows will do."""
+    """Whether the copy equals the source. If the record of the copy is lost, a file that deletes the same rows is enough."""
     if made is None or task.known is not None or not task.target.endswith(".parquet"):
         return False
     return same_deletes(target, task.target, made)
 
 
 def _streamed(pieces: Iterator[Any], target: Store, task: CopyTask) -> tuple[int, str]:
-    """Never more than two pieces in memory, however large the file. The size and checksum of what was read."""
+    """Stream the pieces to the target, with at most two in memory, however large the file. Returns size and checksum."""
     size, found = 0, _CHECKSUM()
 
     def passing() -> Iterator[Any]:
@@ -162,7 +166,7 @@ def _streamed(pieces: Iterator[Any], target: Store, task: CopyTask) -> tuple[int
             target.throttle.wrote(len(piece))
 
     if on_s3(task.target):
-        # pyarrow would leave what it has of a file whose source breaks off, under the file's name.
+        # pyarrow would leave a partial file under the file's name if reading the source fails.
         upload(passing(), task.target, task.target_io, task.storage_class)
     else:
         target.put(task.target, passing())

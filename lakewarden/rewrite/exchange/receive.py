@@ -16,7 +16,7 @@ from lakewarden.rewrite.write.output import Output, held_limit
 
 
 def collect(exchange: Exchange, output: int, records: Iterable[Record]) -> tuple[Rewritten, list[Told]]:
-    """One file of every row that was sent to this output, in order, and what the spreading tasks told."""
+    """One file with every row that was sent to this output, in order, and the reports of the sending tasks."""
     started = time.process_time()
     pa.set_cpu_count(1)
     reading = Reading(exchange.task)
@@ -54,7 +54,7 @@ def _batches(held: Held, number: int, schema: pa.Schema) -> Iterator[pa.RecordBa
 
 
 def _as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Dictionaries that were left behind made anew."""
+    """Build again the dictionaries that were not sent."""
     columns = [
         column if column.type.equals(field.type) else column.dictionary_encode()
         for column, field in zip(batch.columns, schema, strict=True)
