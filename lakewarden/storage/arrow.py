@@ -1,4 +1,4 @@
-"""HDFS, and whatever else pyarrow can open, one request after the other."""
+"""Access to HDFS and to every other store that pyarrow can open, one request at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHUNK = 1000
 
 
 class ArrowFiles:
-    """One file system, where a path's name begins after its authority."""
+    """One file system. A path's name begins after its authority."""
 
     def __init__(self, where: Any, authority: str) -> None:
         self._where, self._authority = where, authority
@@ -72,7 +72,7 @@ class ArrowFiles:
         return 0
 
     def _still_there(self, path: str, error: OSError) -> str | None:
-        """HDFS says of a missing file only that it could not be deleted."""
+        """Check whether the file still exists: for a missing file, HDFS only says that it could not be deleted."""
         try:
             gone = self._where.get_file_info(_name(path)).type is fs.FileType.NotFound
         except OSError:
