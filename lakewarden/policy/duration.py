@@ -1,4 +1,4 @@
-"""How long something lasts, and when something was, as people write it."""
+"""Parses durations and points in time as people write them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from lakewarden import clock
 from lakewarden.errors import UsageError
 from lakewarden.policy.values import Kind, Unreadable, read
 
-# Longer than any table lives, and short enough that no calendar ends before it does.
+# Longer than any table exists, and short enough to stay inside every calendar.
 _LONGEST = timedelta(days=36_500)
 _YEAR = re.compile(r"[0-9]{4}")
 
 
 def duration(value: str | timedelta | None, what: str) -> timedelta | None:
-    """`2h`, `30m`, `7d`, or a timedelta; None is for ever."""
+    """`2h`, `30m`, `7d`, or a timedelta; None means forever."""
     if value is None:
         return None
     try:
@@ -37,7 +37,7 @@ def _read(text: str) -> timedelta:
 
 
 def moment(told: str | datetime | None, name: str) -> datetime | None:
-    """In UTC: a moment as ISO 8601 (UTC where it names no zone), a year, or how long ago: `2024-03-01T12:00`, `2024`, `90d`."""
+    """A time in UTC from ISO 8601 (UTC without a zone), a year, or an age: `2024-03-01T12:00`, `2024`, `90d`."""
     if told is None:
         return None
     try:
@@ -47,7 +47,7 @@ def moment(told: str | datetime | None, name: str) -> datetime | None:
         Unreadable,
         ValueError,
         OverflowError,
-    ):  # the last: in UTC it would be before the first year, or after the last
+    ):  # OverflowError: in UTC it would be before the first year, or after the last
         raise UsageError(
             reason=f"read {name} {str(told)!r}: it is no moment",
             hint="write it as 2024, 2024-03-01, 2024-03-01T12:00 (UTC), or how long ago with its unit: 90d, 12h",
@@ -60,7 +60,7 @@ def _moment(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        # A number alone may be meant as anything: hours, days, seconds since 1970.
+        # A number alone could mean hours, days, or seconds since 1970.
         if text[-1:].isdigit():
             raise
     ago = _read(text)

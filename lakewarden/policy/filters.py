@@ -1,9 +1,9 @@
-"""Filters that people write, read by us: comparisons of columns with literals, and nothing that an engine would have to run.
+"""Parses the filters that people write: comparisons of columns with literals, and nothing that an engine would have to run.
 
     day >= date '2026-01-01' and (region in ('eu', 'us') or not name like 'test-%')
 
-Function calls, arithmetic, subqueries and comparisons of two columns are refused, each by the word that is too much. So a
-filter cannot make a driver work, whoever wrote it; its length, depth and number of terms are bounded too.
+Function calls, arithmetic, subqueries and comparisons of two columns are refused; the message names the unsupported word.
+So no filter can overload a driver. Its length, depth and number of terms are limited too.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ ALLOWED = (
 
 
 class WrongFilter(ValueError):
-    """A filter that is not one of ours; its text says which word is too much and what is allowed."""
+    """A filter that this parser does not accept; its text names the unsupported word and what is allowed."""
 
 
 class Of(StrEnum):
-    """What kind of literal was written."""
+    """The kind of a literal."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -117,7 +117,9 @@ def parse(text: str) -> Filter:
 
 
 def check(text: str) -> None:
-    """UsageError for a filter that cannot be read. It is about the text alone: which columns there are is the table's to say."""
+    """Raises UsageError for a filter that cannot be parsed. Checks only the text: whether its columns exist
+    depends on the table.
+    """
     try:
         parse(text)
     except WrongFilter as error:

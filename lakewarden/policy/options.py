@@ -1,6 +1,7 @@
-"""What a table's native options ask for, in the words of the policy. Every layer of ours wins over them.
+"""Translates a table's native options to policy keys. Every layer of ours overrides them.
 
-They are Paimon's, and the one of Iceberg that lets something go; its others only keep more, and expire asks for them itself.
+They are Paimon's options, and the one Iceberg option that drops something; Iceberg's others only keep more, and
+expire reads them itself.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _KEYS = {
     "partition.expiration-max-num": "partition_expire_limit",
 }
 _DURATIONS = ("snapshot.time-retained", "partition.expiration-time")
-# A shorter time than the policy knows becomes the shortest one: nothing goes before the table would have it go.
+# A time shorter than the policy allows becomes the shortest allowed one: nothing is dropped earlier than the table says.
 _LEAST = {"partition.expiration-time": 1.0, REF_AGE: 1 / 60}
 _MILLIS_OF_AN_HOUR = 3_600_000
 _MANY_HOURS = 24 * 365 * 1000
@@ -52,7 +53,7 @@ def from_options(properties: Mapping[str, str]) -> Iterator[tuple[str, str, obje
 
 
 def _ref_age(found: str) -> Iterator[tuple[str, str, object]]:
-    """Longer than a policy can say is never. One that cannot be read says nothing: expire refuses it by its name."""
+    """An age longer than the policy can express means never. An unreadable one is ignored here: expire refuses it by name."""
     if not found.isdecimal() or not found.isascii() or not int(found):
         return
     hours = max(int(found) / _MILLIS_OF_AN_HOUR, _LEAST[REF_AGE])

@@ -1,4 +1,4 @@
-"""How one policy value is read, whatever it was written in: TOML, JSON, an environment variable, a table property, `--set k=v`."""
+"""Reads and prints one policy value, from TOML, JSON, an environment variable, a table property or `--set k=v`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PolicyValue = bool | int | float | str | tuple[str, ...] | tuple[int, ...] | Non
 
 
 class Kind(StrEnum):
-    """What a key's value is; the values are the words the docs and messages use."""
+    """The type of a key's value; the enum values are the words of the docs and messages."""
 
     BOOL = "true or false"
     COUNT = "whole number"
@@ -52,7 +52,7 @@ _SORT_TERM = re.compile(r"(`[^`]+`|[^\s`]+)(\s+(asc|desc))?(\s+nulls\s+(first|la
 
 
 class Unreadable(ValueError):
-    """A value of the wrong form; the key turns it into a message with what is allowed."""
+    """A value of the wrong form; the key turns it into a message with the allowed values."""
 
 
 def read(kind: Kind, found: object) -> PolicyValue:
@@ -61,7 +61,7 @@ def read(kind: Kind, found: object) -> PolicyValue:
 
 
 def is_none(found: object) -> bool:
-    """`none` switches an optional key off again; TOML and table properties have no null."""
+    """`none` unsets an optional key; TOML and table properties have no null."""
     return found is None or (isinstance(found, str) and found.strip().lower() == "none")
 
 
@@ -77,7 +77,7 @@ def show(value: PolicyValue) -> str:
 
 
 def _show_list(items: Sequence[str | int]) -> str:
-    """Separated by commas where that reads back to the same names, else as JSON."""
+    """Separated by commas if that reads back to the same names, else as JSON."""
     text = ", ".join(map(str, items))
     misread = text.startswith("[") or is_none(text) or any("," in str(each) for each in items)
     return json.dumps(list(items)) if misread else text
@@ -174,7 +174,7 @@ def _spec(found: object) -> int | str:
 
 
 def _items(found: object) -> Sequence[object]:
-    """A list as it is; text as a JSON list (for names with commas) or separated by commas."""
+    """A list unchanged; text as a JSON list (for names with commas) or separated by commas."""
     if isinstance(found, list | tuple):
         return found
     if isinstance(found, int) and not isinstance(found, bool):
@@ -204,7 +204,7 @@ def _sort(found: object) -> tuple[str, ...]:
 
 
 def _ids(found: object) -> tuple[int, ...]:
-    # An empty list is refused: read as "not set" it would mean every snapshot past the window.
+    # An empty list is refused: read as "not set", it would mean every snapshot past the window.
     ids = tuple(_count(each) for each in _items(found))
     if not ids:
         raise Unreadable
