@@ -1,12 +1,13 @@
-"""The questions of an audit, asked of history entries. Pure: entries in, answers out.
+"""Answers the questions of an audit from history entries. Pure: entries in, answers out.
 
-What a commit was made from is its `input.snapshot_ids`, separated by commas:
+A commit's `input.snapshot_ids` name the snapshots it was made from, separated by commas:
 
     lake.db.events@123     snapshot 123 of that table, in whichever catalog and format
     123                    snapshot 123 of the same table, if it ever had one; else of the one other table that has it
 
-The second form is meant for a commit's own table. An id that this table never had is looked for in the others only where ids
-are too large to be counted, as Iceberg's random ones are: snapshot 7 of one Paimon table is not snapshot 7 of the next.
+The second form is meant for a commit's own table. An id that this table never had is searched in other tables
+only if it is too large to be a counter, like Iceberg's random ids: snapshot 7 of one Paimon table is not
+snapshot 7 of another.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ INPUTS = "input.snapshot_ids"
 MANIFESTS = "manifests"
 # Paimon counts its snapshots from one; an id above this is a random one.
 _RANDOM = 1 << 32
-# Ids of both formats are whole numbers that fit 64 bits, and Python would read much more as a number.
+# Ids of both formats are whole numbers of at most 64 bits. Python would accept many other texts as numbers.
 _ID = re.compile("[0-9]{1,19}")
 
 
@@ -45,7 +46,7 @@ class Node:
 
 
 def inputs_of(text: str | None) -> tuple[list[tuple[str | None, int]], list[str]]:
-    """Table (None: the commit's own) and id of every input; and what could not be read as one."""
+    """The table (None: the commit's own) and id of every input, and the texts that are no valid input."""
     found: list[tuple[str | None, int]] = []
     unreadable: list[str] = []
     for part in (each.strip() for each in (text or "").split(",")):
@@ -64,7 +65,7 @@ def inputs_of(text: str | None) -> tuple[list[tuple[str | None, int]], list[str]
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """A snapshot that was made from the one in question: `depth` steps away, the last of them from `via`."""
+    """A snapshot made from the start snapshot, `depth` steps away; the last step came from `via`."""
 
     node: Node
     depth: int
@@ -77,10 +78,11 @@ class Affected:
 
 @dataclass(frozen=True, slots=True)
 class Downstream:
-    """Everything made from one snapshot, the nearest first. `edges` are all steps between those, several ways included.
+    """Everything made from one snapshot, the nearest first. `edges` are all steps between these snapshots,
+    including several ways.
 
-    `unreadable` are inputs that name no snapshot, each with the commit that has it; `unread` are tables that could not be
-    read, with the reason: what is downstream there is not known.
+    `unreadable` are inputs that name no snapshot, each with its commit; `unread` are tables that could not be
+    read, with the reason: the snapshots made there are unknown.
     """
 
     start: Node
@@ -119,12 +121,13 @@ def downstream(
     carried: bool = False,
     names: Mapping[str, str] = MappingProxyType({}),
 ) -> Downstream:
-    """Every snapshot that was made from `start`, at any remove. Each is told once, by one of its shortest ways.
+    """Every snapshot that was made from `start`, at any distance. Each is listed once, with one of its shortest
+    ways.
 
-    `names`: what a table was called, or is called elsewhere, to the name its entries and `start` have.
+    `names`: maps a table's earlier names, or its names elsewhere, to the name in its entries and in `start`.
 
-    `carried`: what was made from a later snapshot of the same table counts too, because that one still held the rows,
-    unless something had removed them by then. The answer is then too large rather than too small.
+    `carried`: also include snapshots made from a later snapshot of the same table, because that one still held
+    the rows, unless something had removed them by then. The answer is then too large rather than too small.
     """
     known = {Node(each.table, each.snapshot.id): each for each in entries}
     children, unreadable = _children(known, names)
@@ -157,7 +160,9 @@ def downstream(
 
 
 class _Later:
-    """What was made from later snapshots of a table. Each is handed out once: a search by distance meets it first by its shortest way."""
+    """Snapshots made from later snapshots of a table. Each is returned once: a search by distance reaches it
+    first by its shortest way.
+    """
 
     def __init__(self, known: Mapping[Node, Entry], children: Mapping[Node, Sequence[Node]]) -> None:
         self._known = known
@@ -188,7 +193,7 @@ def _order(entry: Entry) -> _Order:
 def _children(
     known: Mapping[Node, Entry], names: Mapping[str, str]
 ) -> tuple[dict[Node, list[Node]], tuple[tuple[Node, str], ...]]:
-    """What was made from each snapshot directly."""
+    """The snapshots made directly from each snapshot."""
     owners: dict[int, list[str]] = defaultdict(list)
     for node in known:
         owners[node.snapshot_id].append(node.table)
@@ -218,10 +223,12 @@ def _resolve(own: str, named: str | None, id_: int, owners: Mapping[int, Sequenc
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit that brought data in. `entry` None: neither the table nor its history knows the snapshot any more.
+    """A commit that brought data in. `entry` None: neither the table nor its history knows the snapshot any
+    more.
 
-    `files`, `rows` and `bytes` are what of it the question is about; None where that is not known. `how` is by what it was
-    found: `manifests`, which name the data's files, or `input.snapshot_ids`, by which a rewrite only says what it read.
+    `files`, `rows` and `bytes` count the commit's data that the question is about; None if unknown. `how` says
+    how the commit was found: by `manifests`, which name the data's files, or by `input.snapshot_ids`, with
+    which a rewrite only says what it read.
     """
 
     node: Node
@@ -233,7 +240,7 @@ class Commit:
 
     @property
     def only_read(self) -> bool:
-        """The data was there in this snapshot: it came with this commit, or with any before it."""
+        """Whether the data was already in this snapshot: it came with this commit, or with an earlier one."""
         return self.how == INPUTS
 
     def to_dict(self) -> dict[str, Any]:
@@ -253,8 +260,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """When data came in, and by whom. `commits` wrote the files that hold it now; `origins` are the commits it first came with,
-    where the former are rewrites, or the snapshots those read (`only_read`). `removed_by` took a file away again."""
+    """When data came in, and who wrote it. `commits` wrote the files that hold it now. If these are rewrites,
+    `origins` are the commits that first brought it, or the snapshots that the rewrites read (`only_read`).
+    `removed_by` removed a file later.
+    """
 
     table: str
     question: str
@@ -273,14 +282,14 @@ class Ingested:
 
 
 def rewrites(entry: Entry | None) -> bool:
-    """Whether the commit only wrote anew what was there: then its data came in earlier."""
+    """Whether the commit only rewrote existing data: then its data came in earlier."""
     if entry is None:
         return False
     return entry.operation == "compaction" or entry.snapshot.operation in ("replace", "compact")
 
 
 def recorded_origins(entry: Entry, known: Mapping[int, Entry]) -> list[Commit]:
-    """What a commit says it was made from; `known` are entries of its own table."""
+    """The snapshots that a commit names as its inputs; `known` are entries of its own table."""
     found, _ = inputs_of(entry.told(INPUTS))
     return [
         Commit(
@@ -320,14 +329,16 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A commit without the lineage that the table's policy asks for."""
+    """A commit without the lineage that the table's policy requires."""
 
     entry: Entry
     violations: tuple[Violation, ...]
 
     @property
     def told(self) -> str:
-        """`missing: writer.id, lineage.operation`: that rule is told once of all commits. What depends on the commit, in full."""
+        """`missing: writer.id, lineage.operation`: missing keys are shown only by name, rules that depend on
+        the commit in full.
+        """
         missing = [each.key for each in self.violations if each.of_every_commit]
         others = [str(each) for each in self.violations if not each.of_every_commit]
         return "; ".join([*([f"missing: {', '.join(missing)}"] if missing else []), *others])
@@ -338,9 +349,9 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """`commits` is how many were looked at; `rejected` are those that never became commits.
+    """`commits` is the number of commits checked; `rejected` are those that never became commits.
 
-    `asked` are the policy's values that say what a commit must have, each with who said so.
+    `asked` are the policy values that require lineage, each with its origin.
     """
 
     table: str
@@ -365,5 +376,5 @@ def gaps(entries: Iterable[Entry], asked: Requirements) -> tuple[Gap, ...]:
 
 
 def _as_committed(entry: Entry) -> dict[str, str]:
-    """The summary with the format's own operation, as the hook sees it at the commit."""
+    """The summary with the format's own operation, as the commit hook sees it."""
     return {**entry.snapshot.summary, "operation": entry.snapshot.operation}
