@@ -1,4 +1,4 @@
-"""The gateway as an ASGI application: commits go through the door, everything else passes as it is."""
+"""The gateway as an ASGI application: commits are judged, all other requests pass unchanged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BODILESS = (204, 304)
 
 
 class Gateway:
-    """`closing` lets go of what the parts hold, when the server has answered its last request."""
+    """`closing` releases the resources of the parts after the server has answered its last request."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Gateway:
         elif scope["type"] == "http":
             await self._answer(scope, receive, send)
 
-    # ------------------------------------------------------------ the time it runs
+    # ------------------------------------------------------------ start and stop
 
     async def _live(self, receive: Receive, send: Send) -> None:
         flushing: asyncio.Task[None] | None = None
@@ -116,7 +116,7 @@ class Gateway:
     async def _own(self, path: bytes) -> Answer:
         if path == METRICS:
             return answers.text(self.counts.shown(), "text/plain; version=0.0.4; charset=utf-8")
-        # Up even without its state: what only reads goes on.
+        # Up even without its state database: read requests still work.
         state = "up" if await self._facts.answers() else "down"
         return answers.document({"status": "up", "state": state, **self._about})
 
@@ -136,10 +136,10 @@ class Gateway:
                     return await self._pass(method, target, headers, receive, send)
                 finally:
                     if found.kind is Kind.TABLES:
-                        self._policies.forget()  # a table of that name may be another one now
+                        self._policies.forget()  # another table may have that name now
 
     async def _pass(self, method: str, target: bytes, headers: Headers, receive: Receive, send: Send) -> int:
-        """Bytes in, bytes out. Once the answer has begun, an end that comes too early is one for the client too."""
+        """Stream the request and the answer. If the catalog's answer ends too early, the client's answer ends too."""
         sent = forwarded(headers)
         body = self._bodies.parts(receive) if _has_body(headers) else None
         try:
@@ -199,7 +199,7 @@ def _of_answer(response: httpx.Response) -> Headers:
     headers = returned(response.headers.raw)
     if response.status_code not in _BODILESS:
         return headers
-    # The length of what would have been sent; servers take it for a promise.
+    # The length of the body that would have been sent; servers expect exactly that body.
     return [each for each in headers if each[0] != b"content-length"]
 
 
@@ -211,7 +211,9 @@ def _failed(error: httpx.HTTPError) -> Answer:
 
 
 def without_address(answer: Answer) -> Answer:
-    """The configuration answer without `uri`; an error as it is. One that cannot be read could have an address in it."""
+    """The configuration answer without `uri`; an error unchanged. An unreadable answer is refused, because it
+    could hold an address.
+    """
     if not 200 <= answer.status < 300:
         return answer
     try:

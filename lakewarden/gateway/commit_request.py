@@ -1,7 +1,7 @@
-"""What a commit would change, read from its body. Pure.
+"""Reads what a commit would change from its body. Pure.
 
-Read strictly: the same bytes are forwarded, and a body that another parser could read differently (a key twice, another
-encoding, something after the end) would be judged as one commit and carried out as another.
+Parses strictly: the same bytes are forwarded, and a body that another parser could read differently (a key
+twice, another encoding, data after the end) would be judged as one commit and executed as another.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lakewarden.gateway.routes import Kind, Route, Unreadable, plain_name
 from lakewarden.model.table_name import joined
 from lakewarden.policy.resolve import PROPERTY_PREFIX
 
-# As Iceberg's specification lists them. One that is not here may do anything, so it does not pass.
+# The updates in Iceberg's specification. An unknown update may do anything, so it is refused.
 KNOWN = frozenset(
     [
         "assign-uuid",
@@ -45,18 +45,18 @@ KNOWN = frozenset(
         "enable-row-lineage",
     ]
 )
-# As sent, and unpacked. A commit says what changes, never what the table holds: removing half a million snapshots fits.
+# As sent, and decompressed. A commit states only changes, never the table's content: removing half a million snapshots fits.
 MAX_BYTES = 16 << 20
-# Objects and lists, each of which takes far more memory than the bytes that write it.
+# Objects and lists: each takes far more memory than its bytes.
 _MOST_PARTS = 250_000
 _NAME_LETTERS = 1000
-# How long tags are kept that do not say it themselves.
+# The property for the age of tags that set none themselves.
 REF_AGE = "history.expire.max-ref-age-ms"
 
 
 @dataclass(frozen=True, slots=True)
 class RefChange:
-    """A tag or branch that is set, or (with no kind and no snapshot) dropped."""
+    """A tag or branch that is set, or (without kind and snapshot) dropped."""
 
     name: str
     kind: str | None = None
@@ -66,7 +66,7 @@ class RefChange:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One table's part of a commit, as far as it is judged."""
+    """One table's part of a commit, with the fields that are judged."""
 
     namespace: tuple[str, ...]
     table: str
@@ -78,7 +78,7 @@ class Change:
     properties: Mapping[str, str] | None = None
     unset: frozenset[str] = frozenset()
     uuids: frozenset[str] = frozenset()
-    updates: int = 0  # how many it makes, judged or not
+    updates: int = 0  # the number of updates, judged or not
 
     @property
     def judged(self) -> bool:
@@ -86,7 +86,7 @@ class Change:
 
     @property
     def ruling(self) -> frozenset[str]:
-        """The properties it sets or takes away that say how the table is kept."""
+        """The properties among its changes that say how the table is kept."""
         named = (*(self.properties or {}), *self.unset)
         return frozenset(each for each in named if each.startswith(PROPERTY_PREFIX) or each == REF_AGE)
 
@@ -95,19 +95,19 @@ class Change:
         return not (self.summaries or self.removed or self.refs or self.uuids)
 
     def afterwards(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """The table's properties as it would leave them."""
+        """The table's properties after the commit."""
         kept = {name: each for name, each in properties.items() if name not in self.unset}
         return kept | dict(self.properties or {})
 
     @property
     def takes_turn(self) -> bool:
-        """Whether it removes snapshots, or names one that was there before: these two must not pass each other."""
+        """Whether it removes snapshots or names an existing one: such commits must not overtake each other."""
         named = (ref.snapshot_id for ref in self.refs if ref.kind is not None)
         return bool(self.removed) or any(each not in self.added for each in named)
 
 
 def read(body: bytes, route: Route, encoding: str = "", charset: str = "") -> tuple[Change, ...]:
-    """Every table the commit would change. Unreadable where it cannot be told for certain."""
+    """Every table that the commit would change. Unreadable if that is not certain."""
     if charset and charset.lower() not in ("utf-8", "utf8"):
         raise Unreadable(f"the body is {charset}, not UTF-8")
     document = _object(_parsed(_plain(body, encoding)), "the body")
@@ -164,10 +164,10 @@ def _no_number(text: str) -> None:
 
 
 def _same(document: Mapping[str, Any], route: Route) -> tuple[tuple[str, ...], str]:
-    """The table of the path; a body that names another one is for nobody to guess."""
+    """The table in the path. A body that names another table is refused."""
     if document.get("identifier") is not None:
         namespace, name = _identifier(document)
-        # Some clients write their own name of the catalog first.
+        # Some clients put their own name of the catalog first.
         if name != route.table or namespace[-len(route.namespace) :] != route.namespace:
             told, meant = joined((*namespace, name)), joined((*route.namespace, route.table))
             raise Unreadable(f"the body is about {told}, the path about {meant}")
@@ -225,7 +225,7 @@ def _ref(action: str, update: Mapping[str, Any]) -> RefChange:
 def _properties(
     acting: Sequence[tuple[str, Mapping[str, Any]]],
 ) -> tuple[dict[str, str] | None, frozenset[str]]:
-    """What is set and what is taken away in the end; None where no property changes."""
+    """The properties that are set and removed in the end; None if no property changes."""
     changed, found, unset = False, dict[str, str](), set[str]()
     for action, update in acting:
         if action == "set-properties":
@@ -243,7 +243,7 @@ def _properties(
 
 
 def _either(update: Mapping[str, Any], name: str, older: str) -> Any:
-    """As the specification names it, or as older clients do."""
+    """The value under the specification's name, or under the name that older clients use."""
     if name in update and older in update and update[name] != update[older]:
         raise Unreadable(f"an update says one thing as {name} and another as {older}")
     return update.get(name, update.get(older))
