@@ -1,4 +1,4 @@
-"""Paints a table's portrait from what was read of it. Pure, and bounded: nobody's table makes a page that does not load."""
+"""Builds a table's details for its page from what was read of the table. Pure and limited in size, so that every page loads."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ MOST_BYTES = 100_000
 _MAIN = "main"
 _MAX_AGE = "history.expire.max-snapshot-age-ms"
 _WINDOW = ("inside the window", _MAX_AGE)  # how the planner's reasons begin
-_INPUTS = 500  # characters: a commit may name any number
+_INPUTS = 500  # characters: a commit may name any number of inputs
 _FAR = timedelta(days=365 * 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Sitting:
-    """What was read of one table in one look."""
+    """Everything that one look read of a table."""
 
     view: TableView
     policy: Policy
     holds: Holds
     files: FileNumbers
     manifests: Sequence[Manifest]
-    kept: Mapping[int, str]  # why each snapshot that stays does
+    kept: Mapping[int, str]  # why each remaining snapshot is kept
     costs: Mapping[Hold, int | None]
     now: datetime
 
@@ -94,14 +94,16 @@ def paint(sitting: Sitting, numbers: Numbers) -> Portrait:
 
 
 def with_score(made: Portrait, score: Score, numbers: Numbers) -> Portrait:
-    """The same with what changes with the state database alone: the parts of its score, and what there is to purge."""
+    """The same details with the values that depend only on the state database: the parts of its score, and the
+    files to purge.
+    """
     parts = tuple(PartLine(each.name, each.weight, each.cost, short(each.sentence)) for each in score.parts)
     due = tuple(_purge(numbers) if each.job == Job.PURGE else each for each in made.due)
     return replace(made, score_parts=parts, debt_reason=score.debt.sentence, due=due)
 
 
 def _bounded(made: Portrait) -> Portrait:
-    """What is most of a large one is its snapshots: half of them go, the older ones, until it fits."""
+    """Limit the size: most of a large portrait is its snapshots, so the older half of them is dropped until it fits."""
     while len(json.dumps(made.to_dict())) > MOST_BYTES and (made.snapshots or made.columns):
         made = replace(
             made,
@@ -115,7 +117,7 @@ def _bounded(made: Portrait) -> Portrait:
 
 
 def _snapshots(sitting: Sitting) -> Iterator[SnapshotLine]:
-    """The newest first. A moment at which a window ends is told only where nothing else would keep the snapshot then."""
+    """The newest first. The end of a window is shown only if nothing else keeps the snapshot after it."""
     view = sitting.view
     newest = sorted(view.snapshots, key=lambda each: (each.committed_at, each.sequence_number), reverse=True)
     ends = _window(sitting)
@@ -152,7 +154,7 @@ _SUMMARY = {
 
 
 def _changes(snapshot: Snapshot) -> dict[str, Any]:
-    """As its summary tells; Paimon tells only by how many rows the table grew."""
+    """The changes from its summary; Paimon states only by how many rows the table grew."""
     told = {name: told_number(snapshot.summary, key) for name, key in _SUMMARY.items()}
     grew = told_number(snapshot.summary, "delta-records")
     return told | ({"added_rows": grew} if grew > 0 else {"removed_rows": -grew} if grew < 0 else {})
@@ -186,7 +188,7 @@ def _holds(sitting: Sitting) -> tuple[HoldLine, ...]:
 
 
 def _due(sitting: Sitting, numbers: Numbers) -> Iterator[DueLine]:
-    """In the order of a pass. Expire and rewrite-manifests are planned, the others are told from numbers."""
+    """In the order of a pass. Expire and rewrite-manifests are planned, the others are estimated from numbers."""
     policy, files = sitting.policy, sitting.files
     yield _switched(Job.EXPIRE_PARTITIONS, policy, "partition_expiry_enabled", True, "looks for old partitions in every pass")  # fmt: skip
     told = f"{files.struck:,} data files carry {policy.int('delete_compaction_min_deletes')} or more delete files"
@@ -220,7 +222,7 @@ def _expire(sitting: Sitting) -> Plan:
 def _planned(job: Job, plan: Any) -> DueLine:
     try:
         made: Plan = plan()
-    except LakewardenError as error:  # the page says why it cannot be planned
+    except LakewardenError as error:  # the page shows why it cannot be planned
         return DueLine(job, False, short(error.message), exact=True, error=True)
     return DueLine(job, not made.empty, short(made.reason), exact=True)
 
@@ -250,7 +252,7 @@ def _columns(schema: Mapping[str, Any]) -> tuple[ColumnLine, ...]:
 
 
 def _type(told: Any) -> str:
-    """Nested types as Spark writes them; Paimon's are words already."""
+    """Nested types in Spark's form; Paimon's are text already."""
     if not isinstance(told, Mapping):
         return str(told).removesuffix(" NOT NULL")
     match told.get("type"):
@@ -261,7 +263,7 @@ def _type(told: Any) -> str:
         case "struct":
             fields = (f"{each['name']}: {_type(each['type'])}" for each in told["fields"])
             return f"struct<{', '.join(fields)}>"
-        case other:  # Paimon's nested ones
+        case other:  # Paimon's nested types
             return str(other).lower()
 
 

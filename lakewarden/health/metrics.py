@@ -1,4 +1,6 @@
-"""/metrics: what the state database knows, in Prometheus' words. Every metric is a row of one table; docs/metrics.md is made from it."""
+"""Serves /metrics: the state database's numbers in Prometheus' format. Every metric is one row of a table;
+docs/metrics.md is made from it.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,9 @@ from lakewarden.state.leases import Lease, Leases
 from lakewarden.state.rejections import Rejections
 from lakewarden.version import build
 
-# Nobody says of a table that no worker looks after whether it is still there: it is told for so long after its last run.
+# A table without a worker may or may not still exist: it is shown for this long after its last run.
 _REMEMBERED = timedelta(days=30)
-# Two that ask at once, and a page beside them, read the database once.
+# Two requests at once, and a page beside them, read the database once.
 _SECONDS = 5.0
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
@@ -34,7 +36,7 @@ Samples = Iterable[tuple[tuple[str, ...], float]]
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """One metric, as the docs print it. A counter's name is told with its `_total`."""
+    """One metric, as the docs print it. A counter's name includes `_total`."""
 
     name: str
     kind: str
@@ -116,7 +118,7 @@ _BUDGETS = ("max_tasks", "read_mb_per_s", "write_mb_per_s", "requests_per_s", "d
 
 
 class Exposition:
-    """The text that is served, made anew when it is a few seconds old."""
+    """The text that is served, rebuilt when it is a few seconds old."""
 
     def __init__(self, state: State, config: Config, seconds: float = _SECONDS) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
@@ -134,7 +136,7 @@ class Exposition:
 
 
 class StateMetrics:
-    """A collector of prometheus-client that asks the state database, a few questions for all tables together."""
+    """A collector for prometheus-client that queries the state database, with a few queries for all tables together."""
 
     def __init__(self, state: State, config: Config) -> None:
         self._state, self._config = state, config
@@ -142,11 +144,11 @@ class StateMetrics:
         self._totals, self._duties = Totals(state), Duties(state, config)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing is asked when the collector is registered."""
+        """Empty: registering the collector runs no queries."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric of `METRICS`, in that order; those without a value for now have their name and help."""
+        """Every metric of `METRICS`, in that order; those without a current value have their name and help."""
         found = self._samples()
         for each in METRICS:
             yield (
@@ -181,7 +183,7 @@ class StateMetrics:
         }
 
     def _counters(self, there: _There) -> dict[str, Samples]:
-        """A table that is known counts from 0 on: a rate needs a number to begin with. One that is gone is told no longer."""
+        """A known table counts from 0 on, because a rate needs a first number. A removed table is no longer shown."""
         rejected: dict[str, float] = {}
         heard = dict(self._totals.last_run)
         for each in Rejections(self._state).list():
@@ -206,7 +208,7 @@ class StateMetrics:
         }
 
     def _last_success(self, there: _There) -> Samples:
-        """Of every job that a table is owed. One that never ended well counts from when a worker first saw the table."""
+        """For every expected job of a table. A job that never succeeded counts from when a worker first saw the table."""
         succeeded: dict[str, dict[str, datetime]] = {}
         for (table, job), ended in self._totals.last_success.items():
             succeeded.setdefault(table, {})[job] = ended
@@ -239,7 +241,9 @@ class StateMetrics:
 
 @dataclass(frozen=True, slots=True)
 class _There:
-    """Which tables there are, as far as the database knows: those that were looked at, and those a worker has seen, with since when."""
+    """The tables that exist as far as the database knows: those with a look, and those a worker has seen, with
+    the first time.
+    """
 
     looked_at: set[str]
     seen: Mapping[str, datetime | None]
