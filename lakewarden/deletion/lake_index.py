@@ -106,9 +106,8 @@ class Neighbours:
                 # Another tool may have expired a snapshot during the reading: then the current table does not need it.
                 if attempt == _ATTEMPTS:
                     raise
-                if (
-                    self.view.in_order
-                ):  # while files are dropped, the snapshot that names them exists for a moment
+                if self.view.in_order:
+                    # While files are dropped, the snapshot that names them exists for a moment.
                     clock.sleep(WAITS[attempt])
                 self._since = clock.now()
                 continue
@@ -130,9 +129,8 @@ class Neighbours:
             others = [each for each in found if each.ref != own.ref]
             if last or not any(each.uuid == own.uuid and not is_same(own, each) for each in others):
                 return own, others
-            self._since = (
-                clock.now()
-            )  # one of the two tables may have been read before a commit, the other after it
+            # One of the two tables may have been read before a commit, the other after it.
+            self._since = clock.now()
         raise AssertionError("the last attempt returns or raises")
 
     @property

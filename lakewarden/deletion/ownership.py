@@ -178,9 +178,8 @@ def _check_apart(action: str, view: TableView, other: TableView, places: Places,
 def _overlaps(
     mine: Mapping[str, str], other: TableView, places: Places, disk: Disk
 ) -> Iterator[tuple[str, str]]:
-    """Places that both tables use. Only the places where the other table's own files are count. Counting every
-    folder that its writer names could stop all deletion in the lake: see `shared`. Files that it names are in
-    every proof, wherever they are.
+    """Places that both tables use. Of the other table, only its home place counts: counting every folder that its
+    writer names could stop all deletion in the lake (see `shared`). Files that it names are in every proof.
     """
     home = places.home(other)
     there = Location.of(home)

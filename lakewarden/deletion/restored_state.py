@@ -16,9 +16,8 @@ from lakewarden.redact import redact_text
 from lakewarden.state.database import State
 from lakewarden.state.generation import Generation, Generations
 
-if (
-    TYPE_CHECKING
-):  # needs Arrow, but calls that only ask the database must load it only when they touch a table's folder
+# Needs Arrow: calls that only ask the database load it only when they touch a table\'s folder.
+if TYPE_CHECKING:
     from lakewarden.storage.objects import Objects
 
 log = logging.getLogger(__name__)
@@ -46,7 +45,9 @@ def confirm_state(action: str, view: TableView, state: State) -> Generation:
 
 
 def leave_witness(view: TableView, generation: Generation) -> None:
-    """Written before the first file is deleted: it exposes a database that forgets this deletion, or a restore that was requested before it."""
+    """Write the generation before the first file is deleted. It exposes a database that forgets this deletion or an
+    earlier request to keep files.
+    """
     from lakewarden.storage.objects import Objects
 
     Objects(view.io).write(_witness(view), generation.to_json())

@@ -220,9 +220,7 @@ class Door:
             return answers.unavailable(
                 f"the catalog cannot be reached, nothing was sent to it: {_words(error)}"
             )
-        except (
-            Exception
-        ) as error:  # whatever the error is, the commit was sent: only "unknown" is a correct answer
+        except Exception as error:  # whatever it is, the commit was sent: only "unknown" is a correct answer
             return answers.unknown(
                 f"the catalog did not say whether the commit happened ({_words(error)}); look at the table before trying again"
             )

@@ -227,9 +227,7 @@ class Collector:
         """None if the table is left for a later sweep, because looking at it is slow or keeps failing."""
         name, started = str(ref), clock.monotonic()
         before = known.health.get(name)
-        if (
-            ref.catalog in known.silent
-        ):  # asking it for each of its tables would delay all other tables each time
+        if ref.catalog in known.silent:  # asking for each table would delay all others each time
             return self._failed(
                 ref, before, f"its catalog cannot be listed: {known.silent[ref.catalog]}", known
             )

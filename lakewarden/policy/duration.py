@@ -43,11 +43,7 @@ def moment(told: str | datetime | None, name: str) -> datetime | None:
     try:
         found = told if isinstance(told, datetime) else _moment(told.strip())
         return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
-    except (
-        Unreadable,
-        ValueError,
-        OverflowError,
-    ):  # OverflowError: in UTC it would be before the first year, or after the last
+    except (Unreadable, ValueError, OverflowError):  # the last: in UTC it is outside the calendar
         raise UsageError(
             reason=f"read {name} {str(told)!r}: it is no moment",
             hint="write it as 2024, 2024-03-01, 2024-03-01T12:00 (UTC), or how long ago with its unit: 90d, 12h",

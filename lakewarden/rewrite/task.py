@@ -208,9 +208,8 @@ class Reading:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Every row of every slice that is not deleted, in order, in the output's form."""
         row_bytes = self.row_bytes
-        eraser = (
-            self.eraser
-        )  # made before the first handle is in use: it may read keys through the same handle
+        # Made before the first handle is in use: it may read keys through the same handle.
+        eraser = self.eraser
         for number, source in enumerate(self.sources):
             rows = 0
             batch_rows = max(1, min(BATCH_ROWS, int(self.task.memory_budget / 8 / row_bytes)))

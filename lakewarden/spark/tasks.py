@@ -72,7 +72,7 @@ def light_worker() -> Iterator[None]:
 
 @cache
 def _set_aside_what_stays() -> None:
-    """Once in a worker's life."""
+    """Exclude all existing objects from garbage collection, once in a worker's life."""
     gc.collect()
     gc.freeze()
 

@@ -19,8 +19,8 @@ from lakewarden.rewrite.order.row_sort import Among, Integers, Rows, Words, orde
 from lakewarden.rewrite.order.sort_keys import SortKey, as_bytes, from_bytes, joined, key_column
 from lakewarden.rewrite.order.sort_planes import compact, indices_of, is_binary, planes, take_rows
 
-# 4096 buckets per column are far fewer than the rows of a page, and their limits stay a few kilobytes. With
-# four columns there are 1024: place and row number then still fit one word, and are sorted at once.
+# With 4096 buckets per column, a bucket is far smaller than a page of rows, and the limits stay a few kilobytes.
+# With four columns there are 1024: place and row number then still fit one word, and are sorted at once.
 _MOST_BITS = 12
 _ALL_COLUMNS_BITS = 40
 _LONGEST_LIMIT = 256

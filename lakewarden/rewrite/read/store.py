@@ -69,7 +69,7 @@ class Store:
         except (
             OSError,
             pa.ArrowInvalid,
-        ) as error:  # ValueError for a name that pyarrow cannot express, such as one with `//`
+        ) as error:  # the latter for a name pyarrow cannot express, such as one with `//`
             raise MissingSource(path, str(error)) from error
 
     def create(self, path: str) -> pa.NativeFile:
