@@ -51,8 +51,8 @@ def metadata_folders(view: TableView, places: Places) -> list[str]:
     """
     named = view.properties.get("write.metadata.path")
     folders = [parent(view.metadata_location), join(view.location, "metadata")]
-    found = {Location.of(each): each for each in (*folders, *([named] if named else []))}
-    return [each for each in found.values() if places.is_own(view, each)]
+    by_place = {Location.of(each): each for each in (*folders, *([named] if named else []))}
+    return [each for each in by_place.values() if places.is_own(view, each)]
 
 
 class KnownStrays:
@@ -113,8 +113,8 @@ def foreign_metadata(objects: Objects, view: TableView) -> list[MetadataFile]:
         for format_, (folder, _) in MARKS.items()
         if format_ != view.format
     ]
-    found = _read_all(folders, lambda folder: _first_foreign(objects, folder))
-    return [each for each in found if each is not None]
+    files = _read_all(folders, lambda folder: _first_foreign(objects, folder))
+    return [each for each in files if each is not None]
 
 
 def _first_foreign(objects: Objects, folder: str) -> MetadataFile | None:
@@ -142,14 +142,14 @@ def strays_in_metadata_folders(
     objects: Objects, view: TableView, places: Places, known: KnownStrays | None = None
 ) -> list[MetadataFile]:
     """Metadata files beside the table's own that its log does not name, and files of other formats, each with its owner."""
-    found = {
+    stamps = {
         path: stamp
         for folder in metadata_folders(view, places)
         for batch in objects.list(folder)
         for path, stamp in zip(batch["path"].to_pylist(), batch["stamp"].to_pylist(), strict=True)
         if ".metadata.json" in path
     }
-    return foreign_metadata(objects, view) + read_strays(objects, view, found, known)
+    return foreign_metadata(objects, view) + read_strays(objects, view, stamps, known)
 
 
 def read_strays(
@@ -157,17 +157,17 @@ def read_strays(
 ) -> list[MetadataFile]:
     """Of these paths (each with its stamp), the metadata files that the table's log does not name, each with its owner."""
     own = {Location.of(each) for each in (view.metadata_location, *view.metadata_log)}
-    wanted = {Location.of(path): path for path in stamps if _METADATA.search(path)}
-    strays = [path for place, path in wanted.items() if place not in own]
+    by_place = {Location.of(path): path for path in stamps if _METADATA.search(path)}
+    strays = [path for place, path in by_place.items() if place not in own]
     other = (_of_another_format(path) for path in stamps if Location.of(path) not in own)
     before = {} if known is None else known.of(view.uuid)
-    told = [before[path, stamps[path]] for path in strays if (path, stamps[path]) in before]
+    cached = [before[path, stamps[path]] for path in strays if (path, stamps[path]) in before]
     unread = [path for path in strays if (path, stamps[path]) not in before]
     read = [each for each in _read_all(unread, lambda path: whose(path, objects.read)) if each]
     if known is not None:
-        found = {(each.path, stamps[each.path]): each for each in (*told, *read)}
-        known.keep(view.uuid, {key: each for key, each in found.items() if key[1]})
-    return [*(each for each in other if each), *told, *read]
+        by_stamp = {(each.path, stamps[each.path]): each for each in (*cached, *read)}
+        known.keep(view.uuid, {key: each for key, each in by_stamp.items() if key[1]})
+    return [*(each for each in other if each), *cached, *read]
 
 
 def unclaimed(state: State, view: TableView, strays: Sequence[MetadataFile]) -> list[MetadataFile]:
@@ -194,32 +194,32 @@ def settled(
     writer was faster. A commit that succeeded is an ancestor of the table as `look` reads it. With `whole`,
     files older than the log are judged too, by the logs of earlier metadata files.
     """
-    left = _written(objects, strays)
+    remaining = _written(objects, strays)
     for wait in _WAITS:
-        left = _without_ancestors(objects, view, left, whole=whole)
-        under_way = forks(view, left)
+        remaining = _without_ancestors(objects, view, remaining, whole=whole)
+        under_way = forks(view, remaining)
         if not under_way:
-            return left
+            return remaining
         clock.sleep(wait)
         view = look()
-        there = objects.stat([each.path for each in under_way])
-        gone = {each.path for each, stat in zip(under_way, there, strict=True) if stat is None}
-        left = [each for each in left if each.path not in gone]
-    dead = {each.path for each in forks(view, left) if _is_dead(objects, view, each)}
-    return [each for each in left if each.path not in dead]
+        stats = objects.stat([each.path for each in under_way])
+        gone = {each.path for each, stat in zip(under_way, stats, strict=True) if stat is None}
+        remaining = [each for each in remaining if each.path not in gone]
+    dead = {each.path for each in forks(view, remaining) if _is_dead(objects, view, each)}
+    return [each for each in remaining if each.path not in dead]
 
 
 def _written(objects: Objects, strays: Sequence[MetadataFile]) -> list[MetadataFile]:
     """Read files with incomplete content again: on a disk, a commit that is in progress shows half of its file."""
-    found = list(strays)
+    files = list(strays)
     for wait in _WAITS:
-        half = [each for each in found if each.uuid is None and each.format == "iceberg"]
+        half = [each for each in files if each.uuid is None and each.format == "iceberg"]
         if not half:
             break
         clock.sleep(wait)
         again = [whose(each.path, objects.read) for each in half]
-        found = [*(each for each in found if each not in half), *(each for each in again if each)]
-    return found
+        files = [*(each for each in files if each not in half), *(each for each in again if each)]
+    return files
 
 
 def _without_ancestors(
@@ -250,13 +250,13 @@ def _without_ancestors(
     ]
 
 
-def _written_since(found: MetadataFile, since: int) -> bool:
-    return found.updated_ms is None or found.updated_ms >= since
+def _written_since(file: MetadataFile, since: int) -> bool:
+    return file.updated_ms is None or file.updated_ms >= since
 
 
-def _may_be_before(found: MetadataFile, since: int) -> bool:
+def _may_be_before(file: MetadataFile, since: int) -> bool:
     """Whether a log older than the one that begins at `since` may name the file. The clocks of two writers may differ."""
-    return found.updated_ms is None or found.updated_ms < since + _SKEW_MS
+    return file.updated_ms is None or file.updated_ms < since + _SKEW_MS
 
 
 def _log_of(objects: Objects, view: TableView, path: str) -> list[tuple[str, int]]:
@@ -274,7 +274,7 @@ def _log_of(objects: Objects, view: TableView, path: str) -> list[tuple[str, int
         return []
 
 
-def _is_dead(objects: Objects, view: TableView, found: MetadataFile) -> bool:
+def _is_dead(objects: Objects, view: TableView, file: MetadataFile) -> bool:
     """Whether a commit that lost a race left this metadata file: no table needs anything that only this file
     names.
 
@@ -284,7 +284,7 @@ def _is_dead(objects: Objects, view: TableView, found: MetadataFile) -> bool:
     added nothing lost a race if the table's own next state was written within minutes of it.
     """
     try:
-        document = _document(objects.read(found.path, 0, None))
+        document = _document(objects.read(file.path, 0, None))
     except FileNotFoundError:
         return True
     lists = _lists(document)
@@ -296,7 +296,7 @@ def _is_dead(objects: Objects, view: TableView, found: MetadataFile) -> bool:
     # A retried commit kept its snapshot's id and wrote another manifest list.
     own = {id_: place for id_, place in lists.items() if _place_of(id_, place) not in known}
     if not own:
-        at = found.updated_ms
+        at = file.updated_ms
         return winner_ms is not None and at is not None and abs(at - winner_ms) < _RACE_MS
     if document.get("current-snapshot-id") not in own:
         return False
@@ -328,16 +328,16 @@ def _states_around(
     if before is None:
         return set(), None
     first = [Location.of(each) for each in states].index(before)
-    found: set[tuple[object, Location]] = set()
+    places: set[tuple[object, Location]] = set()
     winner_ms: int | None = None
     for number, path in enumerate(states[first : first + _SOON]):
         with suppress(FileNotFoundError):
             state = _document(objects.read(path, 0, None))
-            found |= {_place_of(id_, place) for id_, place in (_lists(state) or {}).items()}
+            places |= {_place_of(id_, place) for id_, place in (_lists(state) or {}).items()}
             at = state.get("last-updated-ms")
             if number == 1 and isinstance(at, int):
                 winner_ms = at
-    return found, winner_ms
+    return places, winner_ms
 
 
 def _place_of(snapshot: object, manifest_list: str | None) -> tuple[object, Location]:

@@ -45,12 +45,12 @@ class Holds:
 
     def snapshots(self) -> Mapping[int, tuple[Hold, ...]]:
         """The holds on each snapshot."""
-        found: dict[int, tuple[Hold, ...]] = {}
+        holds: dict[int, tuple[Hold, ...]] = {}
         for hold in self.holds:
             for each in (hold.snapshot_id, *hold.chain):
                 if each is not None:
-                    found[each] = (*found.get(each, ()), hold)
-        return found
+                    holds[each] = (*holds.get(each, ()), hold)
+        return holds
 
     def covering(self, path: str, modified: datetime | None) -> Hold | None:
         """The writer or load that may still need this file. A file of unknown age may belong to any writer."""

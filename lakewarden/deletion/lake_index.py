@@ -124,9 +124,9 @@ class Neighbours:
             self._round = max(self._round, clock.monotonic() - began)
             if not whole:
                 continue
-            found = [each.view for each in self._readings.values() if each.view is not None]
-            own = self._own(found)
-            others = [each for each in found if each.ref != own.ref]
+            views = [each.view for each in self._readings.values() if each.view is not None]
+            own = self._own(views)
+            others = [each for each in views if each.ref != own.ref]
             if last or not any(each.uuid == own.uuid and not is_same(own, each) for each in others):
                 return own, others
             # One of the two tables may have been read before a commit, the other after it.
@@ -136,8 +136,8 @@ class Neighbours:
     @property
     def others(self) -> list[TableView]:
         """All other tables, as of their last reading."""
-        found = (each.view for each in self._readings.values())
-        return [each for each in found if each is not None and each.ref != self.view.ref]
+        views = (each.view for each in self._readings.values())
+        return [each for each in views if each is not None and each.ref != self.view.ref]
 
     def _read_at(self) -> dict[str, datetime]:
         """When each table was read, and when each catalog was listed."""
@@ -216,8 +216,8 @@ class Neighbours:
                 return None
             raise
 
-    def _own(self, found: Sequence[TableView]) -> TableView:
-        own = next(each for each in found if each.ref == self.view.ref)
+    def _own(self, views: Sequence[TableView]) -> TableView:
+        own = next(each for each in views if each.ref == self.view.ref)
         if own.uuid != self.view.uuid:
             raise Refused(
                 action=self.action,

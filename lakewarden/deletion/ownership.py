@@ -138,10 +138,10 @@ def history(view: TableView) -> History:
     return History((view.metadata_location, *view.metadata_log))
 
 
-def _is_ahead(view: TableView, found: MetadataFile) -> bool:
+def _is_ahead(view: TableView, file: MetadataFile) -> bool:
     """Whether the file is newer than the current one, by time or by sequence number: the clocks of two writers differ."""
-    later = found.updated_ms is None or found.updated_ms > view.updated_ms
-    return later or found.sequence_number > view.sequence_number
+    later = file.updated_ms is None or file.updated_ms > view.updated_ms
+    return later or file.sequence_number > view.sequence_number
 
 
 def is_same(one: TableView, other: TableView) -> bool:
@@ -182,12 +182,12 @@ def _overlaps(
     writer names could stop all deletion in the lake (see `shared`). Files that it names are in every proof.
     """
     home = places.home(other)
-    there = Location.of(home)
+    home_place = Location.of(home)
     if places.inherits(other) and not any(inside(other.location, each) for each in (home, *mine.values())):
         return  # a new table took the name of an old one: it has another location
     for name, place in mine.items():
         names = places.aliases.covering(place)
-        if any(each.may_overlap(there) for each in names) or disk.overlap(place, home):
+        if any(each.may_overlap(home_place) for each in names) or disk.overlap(place, home):
             yield f"{place} ({name})", f"{home} (location)"
 
 
@@ -197,7 +197,7 @@ def shared(view: TableView, others: Sequence[TableView], places: Places) -> dict
 
     No file in them is known to be an orphan of this table.
     """
-    disk, own, found = Disk(strict=False), places.own(view).values(), dict[str, str]()
+    disk, own, named = Disk(strict=False), places.own(view).values(), dict[str, str]()
     for other in others:
         if other.uuid == view.uuid or _publishes(view, other):
             continue
@@ -208,8 +208,8 @@ def shared(view: TableView, others: Sequence[TableView], places: Places) -> dict
             for each in own:
                 folder = _part(each, place, places.aliases, disk)
                 if folder is not None:
-                    found.setdefault(folder, f"{other.ref} by {name}")
-    return found
+                    named.setdefault(folder, f"{other.ref} by {name}")
+    return named
 
 
 def _part(own: str, place: str, aliases: Aliases, disk: Disk) -> str | None:
@@ -219,25 +219,25 @@ def _part(own: str, place: str, aliases: Aliases, disk: Disk) -> str | None:
     spelled = next((each for each in aliases.spellings(place) if inside(each, own)), None)
     if spelled is not None:
         return spelled
-    there = Location.of(place)
-    may = any(there.may_be_inside(each) for each in aliases.covering(own)) or disk.lies_in(place, own)
+    other_place = Location.of(place)
+    may = any(other_place.may_be_inside(each) for each in aliases.covering(own)) or disk.lies_in(place, own)
     return own if may else None
 
 
-def _check_own(action: str, view: TableView, found: MetadataFile) -> None:
-    if not _lies_in(view, found.path):
+def _check_own(action: str, view: TableView, file: MetadataFile) -> None:
+    if not _lies_in(view, file.path):
         return
-    if found.format != view.format and not _is_published(view, found):
-        raise _foreign(action, view, found)
-    if found.uuid == view.uuid or found.format != view.format:
+    if file.format != view.format and not _is_published(view, file):
+        raise _foreign(action, view, file)
+    if file.uuid == view.uuid or file.format != view.format:
         return
-    if found.uuid is not None:
-        reason = f"{found.path} is the metadata of another table (uuid {found.uuid}, at {found.location or 'an unknown location'}); this one is {view.uuid} at {view.location}"
-    elif found.location is not None and same(found.location, view.location):
+    if file.uuid is not None:
+        reason = f"{file.path} is the metadata of another table (uuid {file.uuid}, at {file.location or 'an unknown location'}); this one is {view.uuid} at {view.location}"
+    elif file.location is not None and same(file.location, view.location):
         return  # format version 1 did not require a uuid; the location is this table's
     else:
-        where = found.location or "no location"
-        reason = f"{found.path} names {where} and no uuid, so whose it is cannot be told; this table is {view.uuid} at {view.location}"
+        where = file.location or "no location"
+        reason = f"{file.path} names {where} and no uuid, so whose it is cannot be told; this table is {view.uuid} at {view.location}"
     raise Refused(
         action=action,
         target=view.ref,
@@ -254,34 +254,34 @@ def _publishes(view: TableView, other: TableView) -> bool:
     return _is_published(view, MetadataFile(other.metadata_location, None, other.location, other.format))
 
 
-def _is_published(view: TableView, found: MetadataFile) -> bool:
+def _is_published(view: TableView, file: MetadataFile) -> bool:
     """Whether the Iceberg metadata in a Paimon table's folder is what the table itself publishes for Iceberg readers."""
     asked = view.format == "paimon" and view.properties.get(PUBLISHES, "disabled") != "disabled"
-    here = found.location is not None and same(found.location, view.location)
-    return asked and found.format == "iceberg" and here
+    here = file.location is not None and same(file.location, view.location)
+    return asked and file.format == "iceberg" and here
 
 
 def _adopt(view: TableView) -> str:
     return f"`lakewarden fsck '{view.ref}' --adopt-folder` lists these files; with `--yes` it marks them for deletion"
 
 
-def _foreign(action: str, view: TableView, found: MetadataFile) -> Refused:
-    tool, own = TOOLS[found.format], TOOLS[view.format]
-    if found.format == "iceberg":
+def _foreign(action: str, view: TableView, file: MetadataFile) -> Refused:
+    tool, own = TOOLS[file.format], TOOLS[view.format]
+    if file.format == "iceberg":
         return Refused(
             action=action,
             target=view.ref,
-            reason=f"{found.path} is metadata of an {tool} table in the folder of this {own} table, which publishes none "
+            reason=f"{file.path} is metadata of an {tool} table in the folder of this {own} table, which publishes none "
             f"({PUBLISHES} is {view.properties.get(PUBLISHES, 'not set')}): another table may need files here",
             hint=f"if that table is still used, move it to a folder of its own; if this table published it earlier, {_adopt(view)}",
         )
     return Refused(
         action=action,
         target=view.ref,
-        reason=f"{found.path} is metadata of {tool}: the folder is a table of {tool}, which may need every file in it, "
+        reason=f"{file.path} is metadata of {tool}: the folder is a table of {tool}, which may need every file in it, "
         f"and {own} only shows it",
         hint=f"look after it with {tool}"
-        + (" (configure its Paimon catalog)" if found.format == "paimon" else "")
+        + (" (configure its Paimon catalog)" if file.format == "paimon" else "")
         + f"; if {tool} no longer uses the folder, move its metadata out of it, then run again",
     )
 

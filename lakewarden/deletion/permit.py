@@ -102,8 +102,8 @@ def ask_table(
             target=f"{len(paths)} outputs of {table}",
             reason=f"they were written for table {uuid}, and the name leads to {view.uuid} now",
         )
-    found = metadata.reached(view).names(list(paths))
-    named = tuple(path for path, is_named in zip(paths, found, strict=True) if is_named)
+    answers = metadata.reached(view).names(list(paths))
+    named = tuple(path for path, is_named in zip(paths, answers, strict=True) if is_named)
     return Unnamed(frozenset(paths) - frozenset(named), asked_at + GOOD_SECONDS, _KEY), named
 
 

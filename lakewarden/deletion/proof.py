@@ -54,10 +54,10 @@ class Proof:
     def _holds(self, numbers: Any) -> Any:
         import numpy as np
 
-        found = np.zeros(len(numbers), dtype=bool)
+        needed = np.zeros(len(numbers), dtype=bool)
         for each in self.reached:
-            found |= contains(each.numbers, numbers)
-        return found
+            needed |= contains(each.numbers, numbers)
+        return needed
 
     def named_by(self, path: str) -> str | None:
         """The first table that needs this file."""

@@ -32,16 +32,16 @@ def confirm_state(action: str, view: TableView, state: State) -> Generation:
     from lakewarden.storage.objects import Objects
 
     seen = _read(Objects(view.io), _witness(view))
-    found = Generations(state).confirm(seen, clock.now())
-    if found.restored:
+    confirmed = Generations(state).confirm(seen, clock.now())
+    if confirmed.restored:
         raise Refused(
             action=action,
             target=view.ref,
-            reason=f"the state database was restored from a backup or another server took over: {found.restored}",
+            reason=f"the state database was restored from a backup or another server took over: {confirmed.restored}",
             hint="nothing was changed, and the grace of every trashed file starts again now: restore and pin again what "
             "must stay; see docs/operations.md, Backup",
         )
-    return found.generation
+    return confirmed.generation
 
 
 def leave_witness(view: TableView, generation: Generation) -> None:
@@ -84,13 +84,13 @@ def _looked_back(objects: Objects, path: str, state: State) -> bool:
     except Exception as error:  # a store fails in many ways, and none of them is a reason not to keep a file
         _log_silence(path, error)
         return False
-    found = Generations(state).confirm(seen, clock.now())
-    if found.restored:
+    confirmed = Generations(state).confirm(seen, clock.now())
+    if confirmed.restored:
         log.warning(
             "the state database was restored from a backup or another server took over: %s; every grace starts again",
-            found.restored,
+            confirmed.restored,
         )
-    return seen is None or found.generation.witness(seen) is not None
+    return seen is None or confirmed.generation.witness(seen) is not None
 
 
 def _noted(objects: Objects, path: str, reached: Generation) -> None:
@@ -103,11 +103,11 @@ def _noted(objects: Objects, path: str, reached: Generation) -> None:
 
 
 def _log_silence(path: str, error: Exception) -> None:
-    told = error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
+    reason = error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
     log.warning(
         "%s cannot be read or written, so a restored state database may not be noticed: after a restore run `lakewarden migrate --restored` (%s)",
         path,
-        redact_text(told),
+        redact_text(reason),
     )
 
 

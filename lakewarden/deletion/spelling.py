@@ -102,8 +102,8 @@ class Spellings:
         these paths, and one path must not stop the deletion of all other files.
         """
         files, tables = _Paths.of(candidates.to_pylist()), list(others)
-        found = self._linked_to(files)
-        return {**self._called_like(files, tables), **self._in_one_folder(files, tables)} | found
+        doubts = self._linked_to(files)
+        return {**self._called_like(files, tables), **self._in_one_folder(files, tables)} | doubts
 
     def _named(self) -> Iterator[_Paths]:
         return (_Paths(each, normals(each)) for each in self._read())
@@ -135,14 +135,14 @@ class Spellings:
             return {}
         every = np.unique(np.concatenate([each.outside.names for each in tables]))
         left = candidates.where(contains(every, candidates.names()))
-        names, found = left.names(), dict[str, str]()
+        names, doubts = left.names(), dict[str, str]()
         for table in tables if len(left) else ():
             mine = left.where(contains(table.outside.names, names))
             for root, those in _by_root(mine, self._linked_roots) if len(mine) else ():
                 for candidate, other in self._alike(table.outside, those, root):
                     reason = f"{table.table} names {other}, which may be the same file"
-                    found.setdefault(candidate, self._settled_by(reason, *self._lines(candidate, other)))
-        return found
+                    doubts.setdefault(candidate, self._settled_by(reason, *self._lines(candidate, other)))
+        return doubts
 
     def _in_one_folder(self, candidates: _Paths, others: Iterable[Reached]) -> dict[str, str]:
         """Files in a folder of this machine that another table uses under another path. Checked are files that
@@ -227,12 +227,12 @@ class Spellings:
         `day=01`, gives the files behind it a second name there.
         """
         elsewhere = [path for root in self._roots for path in root.elsewhere.folders]
-        found: dict[tuple[int, int], list[str]] = {}
+        folders: dict[tuple[int, int], list[str]] = {}
         for each in dict.fromkeys([*elsewhere, *self._folders]):
             identity = self._disk.identity(each)
             if identity is not None:
-                found.setdefault(identity, []).append(each)
-        return found
+                folders.setdefault(identity, []).append(each)
+        return folders
 
     def _check_one_of(self, asked: Iterable[str]) -> None:
         """Refuses if a folder with files to delete is one that the metadata names under another spelling."""
@@ -407,11 +407,11 @@ class _Elsewhere:
         import numpy as np
 
         names, by_name = candidates.names(), candidates.known_by_name(root.path if root else None)
-        found = contains(self.files.names, names)
-        if (found & ~by_name).any():
+        is_named = contains(self.files.names, names)
+        if (is_named & ~by_name).any():
             ends = np.unique(_and(self.files.names, self.folders.names()[self.files.places]))
-            found &= by_name | contains(ends, _and(names, candidates.names_of_folders()))
-        for place in np.flatnonzero(found).tolist():
+            is_named &= by_name | contains(ends, _and(names, candidates.names_of_folders()))
+        for place in np.flatnonzero(is_named).tolist():
             candidate = candidates.written[place].as_py()
             first, last = (
                 np.searchsorted(self.files.names, names[place], side) for side in ("left", "right")
@@ -452,8 +452,8 @@ def _strangers(paths: _Paths, home: str, aliases: Aliases) -> dict[str, None]:
         ),
     ]
     asked = paths.where(~paths.may_be_in(known)) if known else paths
-    found = asked.written.take(one_of_each_store(asked.plain)).to_pylist()
-    return {each: None for each in found if not Location.of(each).may_share_store(place)}
+    examples = asked.written.take(one_of_each_store(asked.plain)).to_pylist()
+    return {each: None for each in examples if not Location.of(each).may_share_store(place)}
 
 
 def _store(path: str) -> str:

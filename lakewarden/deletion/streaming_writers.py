@@ -95,7 +95,7 @@ def held_in(
     A writer that has not committed for longer than `within` holds nothing. If a chain is already broken, the
     newest commit is still held: a person may roll back to it.
     """
-    found: dict[tuple[Writer, int], tuple[Progress, Snapshot, dict[int, None]]] = {}
+    newest_commits: dict[tuple[Writer, int], tuple[Progress, Snapshot, dict[int, None]]] = {}
     by_id = {each.id: each for each in snapshots}
     for head in dict.fromkeys(heads):
         seen: set[Writer] = set()
@@ -105,7 +105,7 @@ def held_in(
             for each in progress(format_, snapshot.summary):
                 if each.writer not in seen:
                     seen.add(each.writer)
-                    place = found.setdefault((each.writer, head), (each, snapshot, {}))
+                    place = newest_commits.setdefault((each.writer, head), (each, snapshot, {}))
                     place[2].update(passed)
             passed[head] = None
             head = snapshot.parent_id
@@ -114,8 +114,8 @@ def held_in(
         for each in progress(format_, snapshot.summary):
             if each.writer not in newest:
                 newest.add(each.writer)
-                found.setdefault((each.writer, snapshot.id), (each, snapshot, {}))
-    for each, snapshot, chain in found.values():
+                newest_commits.setdefault((each.writer, snapshot.id), (each, snapshot, {}))
+    for each, snapshot, chain in newest_commits.values():
         until = snapshot.committed_at + (min(within, _AFTER_ITS_END) if each.ended else within)
         if until > now:
             holder = f"{each.writer.engine} {each.writer.part}".rstrip()

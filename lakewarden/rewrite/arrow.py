@@ -66,9 +66,9 @@ class ArrowEngine:
         written = []
         for group in order.groups:
             asked = tasks[group.number]
-            found = [None if looks_too_large(task) else next(results) for task in asked]
+            outcomes = [None if looks_too_large(task) else next(results) for task in asked]
             # An ordered group is one bin. If it does not fit one task's memory, several tasks share it.
-            alone = [each for each in found if isinstance(each, Rewritten | Trouble)]
+            alone = [each for each in outcomes if isinstance(each, Rewritten | Trouble)]
             fits = len(alone) == len(asked)
             done = alone if fits else self._shuffled(order, asked[0])
             self._meter.fetch(sum(each.fetched for each in done if isinstance(each, Rewritten)))

@@ -103,10 +103,10 @@ class Digest:
 
     @classmethod
     def parse(cls, text: str) -> Digest:
-        found = re.fullmatch(r"rows-v1:(\d+):([0-9a-f]{16})([0-9a-f]{16})", text, re.ASCII)
-        if found is None:
+        match = re.fullmatch(r"rows-v1:(\d+):([0-9a-f]{16})([0-9a-f]{16})", text, re.ASCII)
+        if match is None:
             raise ValueError(f"read row digest {text!r}: expected rows-v1:<rows>:<32 hexadecimal digits>")
-        return cls(int(found[1]), int(found[2], 16), int(found[3], 16))
+        return cls(int(match[1]), int(match[2], 16), int(match[3], 16))
 
 
 def digest(batch: pa.RecordBatch | pa.Table, leave_out: frozenset[int] = frozenset()) -> Digest:
@@ -452,12 +452,12 @@ def _sequence_sums(laid_out: Words, position: int) -> Words:
 def _windows(data: Octets, at: NDArray[np.int64], width: int) -> Words:
     """`width` bytes from each place on, as words; the places ascend. Past the end of the data are zeros."""
     inside = int(np.searchsorted(at, len(data) - width, side="right"))
-    found = [_sliding(data, width)[at[:inside]]] if inside else []
+    pieces = [_sliding(data, width)[at[:inside]]] if inside else []
     if inside < len(at):
         start = int(at[inside])
         rest = np.concatenate([data[start:], np.zeros(width, np.uint8)])
-        found.append(_sliding(rest, width)[at[inside:] - start])
-    return (found[0] if len(found) == 1 else np.concatenate(found)).view(np.uint64)
+        pieces.append(_sliding(rest, width)[at[inside:] - start])
+    return (pieces[0] if len(pieces) == 1 else np.concatenate(pieces)).view(np.uint64)
 
 
 def _sliding(data: Octets, width: int) -> NDArray[np.void]:

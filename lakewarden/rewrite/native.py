@@ -53,10 +53,10 @@ class NativeEngine:
         )
 
 
-def _rows_differ(group: RewriteGroup, found: int, writer: str) -> Trouble | None:
+def _rows_differ(group: RewriteGroup, actual: int, writer: str) -> Trouble | None:
     """Trouble if the row count changed: then it is no rewrite, whichever engine wrote it. Deletes may remove
     rows, never add.
     """
-    if found == group.rows or (group.deletes() and found < group.rows):
+    if actual == group.rows or (group.deletes() and actual < group.rows):
         return None
-    return Trouble(False, "", f"expected {group.rows} rows, {writer}'s own writer gave {found}")
+    return Trouble(False, "", f"expected {group.rows} rows, {writer}'s own writer gave {actual}")

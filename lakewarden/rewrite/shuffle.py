@@ -103,16 +103,16 @@ class _Job:
         def gather(item: tuple[int, list[Record]], pace: Pace | None) -> Collected | Exception:
             return _collect(exchange.paced(pace), *item)
 
-        told: list[Told] = []
+        reports: list[Told] = []
         arrived: list[list[Record]] = [[] for _ in exchange.task.outputs]
         for sent in self._run(spread, parts, "spreading"):
             for number, blob in sent:
                 if number == TELL:
-                    told.append(Told.of(blob))
+                    reports.append(Told.of(blob))
                 else:
                     arrived[exchange.output_of(number)].append((number, blob))
         written = [each for each, _ in self._run(gather, list(enumerate(arrived)), "collecting")]
-        return [(each, [] if place else told) for place, each in enumerate(written)]
+        return [(each, [] if place else reports) for place, each in enumerate(written)]
 
     def through_shuffle(self, exchange: Exchange, parts: list[tuple[Slice, ...]]) -> list[Collected]:
         """Exchange through Spark's shuffle, keyed by range. Under a limit, all of it counts as one task."""
@@ -215,12 +215,12 @@ def _collect(exchange: Exchange, output: int, records: Iterable[Record]) -> Coll
         return error
 
 
-def _checked(found: Sequence[Found | Exception]) -> list[Found]:
+def _checked(results: Sequence[Found | Exception]) -> list[Found]:
     """The results of the tasks. Raises the first exception among them."""
-    for each in found:
+    for each in results:
         if isinstance(each, Exception):
             raise each
-    return [each for each in found if not isinstance(each, Exception)]
+    return [each for each in results if not isinstance(each, Exception)]
 
 
 def _attempt(exchange: Exchange) -> Exchange:
@@ -231,8 +231,8 @@ def _attempt(exchange: Exchange) -> Exchange:
 
 def _proven(task: RewriteTask, sampling: Told, results: list[Collected]) -> list[Rewritten]:
     """Check that the outputs have as many rows as were sent, and that as many were sent as the sources have."""
-    told = [sampling, *(each for _, list_ in results for each in list_)]
-    read, sent, erased = proof(told)
+    reports = [sampling, *(each for _, list_ in results for each in list_)]
+    read, sent, erased = proof(reports)
     written = sum(each.rows for each, _ in results)
     if sent + erased != task.rows:
         raise RowsDiffer(task.outputs[0], task.rows, sent + erased)
@@ -244,10 +244,10 @@ def _proven(task: RewriteTask, sampling: Told, results: list[Collected]) -> list
         read=read if task.digest else None,
         erased=erased,
         bytes_read=task.stored_bytes,
-        cpu_seconds=first.cpu_seconds + sum(each.cpu_seconds for each in told),
-        waited=first.waited + sum(each.waited for each in told),
-        fetched=sum(each.fetched for each in told),
-        peak_rss=max(first.peak_rss, *(each.peak_rss for each in told)),
+        cpu_seconds=first.cpu_seconds + sum(each.cpu_seconds for each in reports),
+        waited=first.waited + sum(each.waited for each in reports),
+        fetched=sum(each.fetched for each in reports),
+        peak_rss=max(first.peak_rss, *(each.peak_rss for each in reports)),
     )
     # The sources' digest is on the first result; the others add nothing to it.
     return [first, *(replace(each, read=_nothing(task)) for each in rest)]

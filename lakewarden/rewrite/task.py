@@ -193,16 +193,16 @@ class Reading:
 
     def keys(self, number: int, keys: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Only these columns of a source, plain, each batch with the position of its first row."""
-        source, wanted = self.sources[number], ids_of(keys)
-        kept = [column for column in source.way.source if field_id(column) in wanted]
+        source, ids = self.sources[number], ids_of(keys)
+        kept = [column for column in source.way.source if field_id(column) in ids]
         # From format version 3 on, a dropped column may have had a default, which the newest schema no longer states.
-        dropped = wanted - ids_of(self.target)
+        dropped = ids - ids_of(self.target)
         unknown = self.defaults | (dropped if self.task.row_lineage else frozenset())
         try:
             way = projection(pa.schema(kept), keys, unknown)
         except Unfit as unfit:
             raise Unfit(unfit.reason, source.slice.path) from unfit
-        for position, batch in read_batches(source, self.store, keys, BATCH_ROWS, self.throttle, wanted):
+        for position, batch in read_batches(source, self.store, keys, BATCH_ROWS, self.throttle, ids):
             yield position, pa.RecordBatch.from_arrays(way.apply(batch, keys), schema=keys)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -273,8 +273,8 @@ class Reading:
         known: Entries | None = None,
     ) -> Digest:
         """The digest of values in their places, including the row lineage."""
-        found = digest_in_place(rows, place, leave_out, known)
-        return found if lineage is None else found + replace(digest_in_place(lineage, place), rows=0)
+        values = digest_in_place(rows, place, leave_out, known)
+        return values if lineage is None else values + replace(digest_in_place(lineage, place), rows=0)
 
     def _output_batch(
         self, source: Source, batch: pa.RecordBatch, lineage: pa.RecordBatch | None
@@ -304,14 +304,14 @@ class Reading:
 
     def parts(self) -> tuple[Part, ...]:
         """Where each slice's rows are in one output that keeps their order; complete after all batches have passed."""
-        found, first = [], 0
+        result, first = [], 0
         for number, piece in enumerate(self.task.slices):
             erased = self.eraser.erased(number) if self.eraser and piece.deletes else None
             if erased is not None:
                 erased = erased[(erased >= piece.from_row) & (erased < piece.to_row)]
-            found.append(Part(piece, first, erased))
+            result.append(Part(piece, first, erased))
             first += piece.wanted - (0 if erased is None else len(erased))
-        return tuple(found)
+        return tuple(result)
 
 
 def _lineage(row_id: pa.Array, updated: pa.Array, piece: Slice, position: int) -> list[pa.Array]:

@@ -61,13 +61,13 @@ def look(task: RewriteTask) -> Seen:
 
 def _open(task: RewriteTask) -> tuple[Reading, tuple[Miscounted, ...]]:
     """Open the files. A file with a wrong row count is read as it is: its content says more than the difference."""
-    found: list[Miscounted] = []
+    miscounted: list[Miscounted] = []
     while True:
         try:
-            return Reading(task), tuple(found)
+            return Reading(task), tuple(miscounted)
         except RowsDiffer as differs:
-            found.append(Miscounted(differs.path, differs.expected, differs.found))
-            task = replace(task, slices=tuple(_recounted(piece, found[-1]) for piece in task.slices))
+            miscounted.append(Miscounted(differs.path, differs.expected, differs.found))
+            task = replace(task, slices=tuple(_recounted(piece, miscounted[-1]) for piece in task.slices))
 
 
 def _recounted(piece: Slice, odd: Miscounted) -> Slice:

@@ -65,8 +65,8 @@ PINNED = (
 
 def pinned(groups: Iterable[Group]) -> tuple[Jar, ...]:
     """The jars of these groups, in the table's order."""
-    wanted = set(groups)
-    return tuple(jar for jar in PINNED if jar.group in wanted)
+    names = set(groups)
+    return tuple(jar for jar in PINNED if jar.group in names)
 
 
 def default_cache(environ: Mapping[str, str]) -> Path:
@@ -79,13 +79,13 @@ def default_cache(environ: Mapping[str, str]) -> Path:
 def ensure_jars(groups: Iterable[Group], cache_dir: Path | None = None) -> list[Path]:
     """The jars of these groups as files in the cache. Downloads missing ones. Complete, or raises NotSetUp."""
     cache = cache_dir or default_cache(os.environ)
-    wanted = pinned(groups)
-    if missing_from(wanted, cache):
+    jars = pinned(groups)
+    if missing_from(jars, cache):
         cache.mkdir(parents=True, exist_ok=True)
         with _locked(cache / ".lock"):
             # Another process may have downloaded them while this one waited for the lock.
-            _fetch(missing_from(wanted, cache), cache)
-    return [cache / jar.file_name for jar in wanted]
+            _fetch(missing_from(jars, cache), cache)
+    return [cache / jar.file_name for jar in jars]
 
 
 def missing_from(jars: Iterable[Jar], cache: Path) -> list[Jar]:
@@ -147,7 +147,7 @@ class _Ivy:
         maven = self.jvm.org.apache.spark.util.MavenUtils
         quiet = self.jvm.java.io.PrintStream(str(self.log))
         try:
-            found = maven.resolveMavenCoordinates(
+            report = maven.resolveMavenCoordinates(
                 jar.coordinate,
                 self._settings(quiet),
                 self.jvm.scala.Option.empty(),
@@ -158,7 +158,7 @@ class _Ivy:
             )
         except Py4JJavaError as error:
             raise _unavailable(jar, self.scratch.parent, self._reason(error)) from None
-        return Path(found.head())
+        return Path(report.head())
 
     def _settings(self, quiet: Any) -> Any:
         maven, option = self.jvm.org.apache.spark.util.MavenUtils, self.jvm.scala.Option

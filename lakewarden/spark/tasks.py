@@ -64,7 +64,9 @@ def light_worker() -> Iterator[None]:
     try:
         yield
     finally:
-        archives = [path for path, found in sys.path_importer_cache.items() if isinstance(found, zipimporter)]
+        archives = [
+            path for path, importer in sys.path_importer_cache.items() if isinstance(importer, zipimporter)
+        ]
         for path in archives:
             del sys.path_importer_cache[path]
         _set_aside_what_stays()
@@ -109,9 +111,9 @@ def task_reason(error: BaseException) -> str:
                 "the Python worker died while it read these files: a damaged footer can end Arrow's process, and so can too "
                 "little memory; `lakewarden fsck TABLE --deep` names every damaged file"
             )
-        _, found, trace = message.partition("Traceback (most recent call last):")
+        _, separator, trace = message.partition("Traceback (most recent call last):")
         lines = [line for line in trace.splitlines() if line and not line.startswith((" ", "\t"))]
-        if found and lines:
+        if separator and lines:
             return redact_text(lines[0])
     return java_reason(error)
 
@@ -153,9 +155,9 @@ def _accumulator(context: Any, meter: Meter) -> Any:
     """
     at_rest: list[Any] = context.__dict__.setdefault(_AT_REST, [])
     with _ONE_AT_A_TIME:  # PySpark numbers its accumulators without a lock: two may get one number, and then one receives nothing
-        found = at_rest.pop() if at_rest else context.accumulator(0)
-    weakref.finalize(meter, at_rest.append, found)
-    return found
+        accumulator = at_rest.pop() if at_rest else context.accumulator(0)
+    weakref.finalize(meter, at_rest.append, accumulator)
+    return accumulator
 
 
 @contextmanager

@@ -85,14 +85,14 @@ class Archive:
     def _head(self, path: str) -> Stored | None:
         _, bucket, key = split_url(path)
         try:
-            found = self._client.head_object(Bucket=bucket, Key=key)
+            head = self._client.head_object(Bucket=bucket, Key=key)
         except ClientError as error:
             if code(error) in _MISSING:
                 return None
             raise unreachable(bucket, error) from error
         except BotoCoreError as error:
             raise unreachable(bucket, error) from error
-        return _stored(path, found)
+        return _stored(path, head)
 
     def _moved(self, path: str, size: int, storage_class: str) -> Moved:
         before = self._head(path)
@@ -113,9 +113,9 @@ class Archive:
 
     def _asked(self, path: str, days: int, speed: str) -> bool:
         _, bucket, key = split_url(path)
-        wanted = {"Days": days, "GlacierJobParameters": {"Tier": speed}}
+        request = {"Days": days, "GlacierJobParameters": {"Tier": speed}}
         try:
-            self._client.restore_object(Bucket=bucket, Key=key, RestoreRequest=wanted)
+            self._client.restore_object(Bucket=bucket, Key=key, RestoreRequest=request)
         except ClientError as error:
             if code(error) == "RestoreAlreadyInProgress":
                 return False
@@ -125,17 +125,17 @@ class Archive:
         return True
 
 
-def _stored(path: str, found: Mapping[str, Any]) -> Stored:
-    told = str(found.get("Restore", ""))
-    until = _EXPIRY.search(told)
+def _stored(path: str, head: Mapping[str, Any]) -> Stored:
+    restore = str(head.get("Restore", ""))
+    until = _EXPIRY.search(restore)
     return Stored(
         path,
-        int(found["ContentLength"]),
-        stamp(found),
-        str(found.get("StorageClass") or STANDARD),
-        'ongoing-request="true"' in told,
+        int(head["ContentLength"]),
+        stamp(head),
+        str(head.get("StorageClass") or STANDARD),
+        'ongoing-request="true"' in restore,
         parsedate_to_datetime(until[1]) if until else None,
-        str(found.get("ServerSideEncryption", "")).startswith("aws:kms"),
+        str(head.get("ServerSideEncryption", "")).startswith("aws:kms"),
     )
 
 
@@ -145,8 +145,8 @@ def _checked(before: Stored, after: Stored | None, storage_class: str) -> Moved:
         return Moved(before.path, trouble="it is gone after it was moved")
     if after.storage_class != storage_class:
         return Moved(before.path, trouble=f"the store left it in {after.storage_class}")
-    told = not (before.sealed or after.sealed or "-" in before.etag or "-" in after.etag)
-    if after.size != before.size or (told and after.etag != before.etag):
+    comparable = not (before.sealed or after.sealed or "-" in before.etag or "-" in after.etag)
+    if after.size != before.size or (comparable and after.etag != before.etag):
         return Moved(before.path, trouble="it is not what it was before it was moved")
     return Moved(before.path, after.etag, written=True)
 

@@ -25,10 +25,10 @@ class ArrowFiles:
         top = folder.rstrip("/")
         name = _name(top)
         try:
-            found = self._where.get_file_info(fs.FileSelector(name, allow_not_found=True, recursive=True))
+            infos = self._where.get_file_info(fs.FileSelector(name, allow_not_found=True, recursive=True))
         except OSError as error:
             raise self._unreachable(error) from error
-        files = [each for each in found if each.is_file]
+        files = [each for each in infos if each.is_file]
         for start in range(0, len(files), CHUNK):
             yield _batch(top, name, files[start : start + CHUNK])
 
@@ -87,8 +87,8 @@ def _name(path: str) -> str:
     return f"/{split_url(path)[2]}"
 
 
-def _stat(found: Any) -> Stat:
-    return Stat(found.size, modified_at(found.mtime_ns), str(found.mtime_ns))
+def _stat(info: Any) -> Stat:
+    return Stat(info.size, modified_at(info.mtime_ns), str(info.mtime_ns))
 
 
 def _batch(top: str, name: str, files: Sequence[Any]) -> pa.RecordBatch:

@@ -27,17 +27,17 @@ class LocalFiles:
     """Any path without a scheme, or with `file:`."""
 
     def list(self, folder: str) -> Iterator[pa.RecordBatch]:
-        found = _Rows()
+        rows = _Rows()
         try:
             for path, entry in _walk(folder if folder.endswith("/") else f"{folder}/"):
-                found.add(path, entry)
-                if len(found.paths) >= BATCH:
-                    yield found.batch()
-                    found = _Rows()
+                rows.add(path, entry)
+                if len(rows.paths) >= BATCH:
+                    yield rows.batch()
+                    rows = _Rows()
         except OSError as error:
             raise Unreachable(what=folder, reason=_reason(error)) from error
-        if found.paths:
-            yield found.batch()
+        if rows.paths:
+            yield rows.batch()
 
     def stat(self, paths: Sequence[str]) -> Stats:
         return [_stat(path) for path in paths]
@@ -48,14 +48,14 @@ class LocalFiles:
         changed: list[int | None] = []
         for path in paths:
             try:
-                found = os.stat(_plain(path))
+                info = os.stat(_plain(path))
             except _GONE:
-                found = None
+                info = None
             except OSError as error:
                 raise Unreachable(what=path, reason=_reason(error)) from error
-            there = found is not None and not modes.S_ISDIR(found.st_mode)
-            sizes.append(found.st_size if found and there else None)
-            changed.append(found.st_mtime_ns if found and there else None)
+            exists = info is not None and not modes.S_ISDIR(info.st_mode)
+            sizes.append(info.st_size if info and exists else None)
+            changed.append(info.st_mtime_ns if info and exists else None)
         nanos = pa.array(changed, pa.int64())
         modified = pc.divide(nanos, 1000).cast(LOOKED.field("modified").type)
         return pa.Table.from_arrays(
@@ -92,9 +92,9 @@ class LocalFiles:
     def remove_empty_folders(self, folders: Iterable[str], root: str) -> int:
         # Compare real paths: a symlink inside the root may lead out of it.
         top = os.path.realpath(_plain(root))
-        wanted = {os.path.realpath(_plain(each)) for each in folders}
+        real = {os.path.realpath(_plain(each)) for each in folders}
         # The deepest first, so that each folder is checked after the folders inside it.
-        return sum(_remove_upwards(each, top) for each in sorted(wanted, key=len, reverse=True))
+        return sum(_remove_upwards(each, top) for each in sorted(real, key=len, reverse=True))
 
 
 def _plain(path: str) -> str:

@@ -32,19 +32,19 @@ class Objects:
 
     def stat(self, paths: Sequence[str]) -> Stats:
         """In order; None for a missing file. Any other failure raises."""
-        found: dict[str, Stat | None] = {}
+        stats: dict[str, Stat | None] = {}
         for own in _by_place(paths):
-            found.update(zip(own, self._store(own[0]).stat(own), strict=True))
-        return [found[path] for path in paths]
+            stats.update(zip(own, self._store(own[0]).stat(own), strict=True))
+        return [stats[path] for path in paths]
 
     def look(self, paths: Sequence[str]) -> pa.Table:
         """The same as columns: size, modified, stamp; null for a missing file. For very many files, where objects cost more."""
         if all(is_local(path) for path in paths):
             return self._local.look(paths)
-        found = self.stat(paths)
+        stats = self.stat(paths)
         return pa.table(
             {
-                name: pa.array([None if each is None else getattr(each, name) for each in found], kind)
+                name: pa.array([None if each is None else getattr(each, name) for each in stats], kind)
                 for name, kind in zip(LOOKED.names, LOOKED.types, strict=True)
             }
         )

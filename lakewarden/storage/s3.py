@@ -38,10 +38,10 @@ class S3Files:
 
     def stat(self, paths: Sequence[str]) -> Stats:
         keys = [split_url(path)[2] for path in paths]
-        found = Lookup(self._client, self._bucket).run(tuple(dict.fromkeys(keys)))
-        if not found and keys:
+        stats = Lookup(self._client, self._bucket).run(tuple(dict.fromkeys(keys)))
+        if not stats and keys:
             self._see_bucket()
-        return [found.get(key) for key in keys]
+        return [stats.get(key) for key in keys]
 
     def delete(self, paths: Sequence[str]) -> dict[str, str]:
         keys = {path: split_url(path)[2] for path in paths}

@@ -48,7 +48,7 @@ def copy_object(
     with _upload(client, bucket, key, asked) as (upload, parts):
         for number, start in enumerate(range(0, size, _PART), 1):
             span = f"bytes={start}-{min(start + _PART, size) - 1}"
-            found = client.upload_part_copy(
+            answer = client.upload_part_copy(
                 Bucket=bucket,
                 Key=key,
                 UploadId=upload,
@@ -57,7 +57,7 @@ def copy_object(
                 CopySourceRange=span,
                 **only,
             )
-            parts.append({"PartNumber": number, "ETag": found["CopyPartResult"]["ETag"]})
+            parts.append({"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]})
 
 
 def upload(pieces: Iterator[Any], target: str, io: Mapping[str, str], storage_class: str | None) -> None:
@@ -73,10 +73,10 @@ def upload(pieces: Iterator[Any], target: str, io: Mapping[str, str], storage_cl
     with _upload(client, bucket, key, asked) as (upload_id, parts):
         number, piece = 1, first
         while piece is not None:
-            found = client.upload_part(
+            answer = client.upload_part(
                 Bucket=bucket, Key=key, UploadId=upload_id, PartNumber=number, Body=bytes(piece)
             )
-            parts.append({"PartNumber": number, "ETag": found["ETag"]})
+            parts.append({"PartNumber": number, "ETag": answer["ETag"]})
             number, piece, second = number + 1, second, next(pieces, None) if second is not None else None
 
 

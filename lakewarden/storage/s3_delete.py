@@ -120,10 +120,10 @@ def _failures(keys: Sequence[str], answer: Mapping[str, Any]) -> dict[str, Failu
     return {key: failure for key, failure in failed.items() if failure}
 
 
-def _refusal(told: Mapping[str, Any] | None) -> Failure | None:
-    if told is None:
+def _refusal(answer: Mapping[str, Any] | None) -> Failure | None:
+    if answer is None:
         return Failure("the store's answer does not mention it", again=True, alone=True)
-    name, message = told.get("Code", "refused"), told.get("Message", "")
+    name, message = answer.get("Code", "refused"), answer.get("Message", "")
     if name in _MISSING:
         return None
     return Failure(f"{name}: {message}" if message else name, again=name in _BUSY)

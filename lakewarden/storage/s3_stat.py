@@ -59,17 +59,17 @@ class Lookup:
     def _walk(self, keys: Sequence[str]) -> dict[str, Stat]:
         """Page by page along these keys, which are sorted and in one folder, while the pages show enough of them."""
         prefix = commonprefix(keys)  # noqa: RUF071 by character, as S3 takes it: the fewer others a page shows
-        found, at = dict[str, Stat](), 0
+        stats, at = dict[str, Stat](), 0
         while len(keys) - at >= WORTH_A_PAGE:
             # To begin right after a key without its last character is to begin before that key.
             answer = self._page(prefix, keys[at][:-1])
             rows = _rows(prefix, answer)
             shown = {key: _stat(rows[key]) for key in keys[at:] if key in rows}
-            found |= shown
+            stats |= shown
             if not answer.get("IsTruncated") or len(shown) < WORTH_A_PAGE:
                 break
             at = max(at + WORTH_A_PAGE, bisect_right(keys, max(rows)))
-        return found
+        return stats
 
     def _page(self, prefix: str, after: str) -> Mapping[str, Any]:
         try:
@@ -88,14 +88,14 @@ class Lookup:
 
     def _head(self, key: str) -> Stat | None:
         try:
-            found = self._client.head_object(Bucket=self._bucket, Key=key)
+            answer = self._client.head_object(Bucket=self._bucket, Key=key)
         except ClientError as error:
             if code(error) in _MISSING:
                 return None
             raise unreachable(self._bucket, self._with_reason(key, error)) from error
         except BotoCoreError as error:
             raise unreachable(self._bucket, error) from error
-        return Stat(found["ContentLength"], parsedate_to_datetime(found["LastModified"]), stamp(found))
+        return Stat(answer["ContentLength"], parsedate_to_datetime(answer["LastModified"]), stamp(answer))
 
     def _with_reason(self, key: str, error: ClientError) -> ClientError:
         """The error with its reason: a HEAD answer has no body, so it does not say why it failed. The answer to GET does."""

@@ -69,37 +69,39 @@ def copy(task: CopyTask) -> Copied:
     source, target = Store(task.source_io, throttle), Store(task.target_io, throttle)
     try:
         with ExitStack() as closing:
-            made = closing.enter_context(rehomed(source, task.source, task.rehome)) if task.rehome else None
-            return _copied(task, source, target, made)
+            relocated = (
+                closing.enter_context(rehomed(source, task.source, task.rehome)) if task.rehome else None
+            )
+            return _copied(task, source, target, relocated)
     except _TROUBLE as error:
         return Copied(task.source, task.target, 0, "", False, str(error))
     finally:
         throttle.settle()
 
 
-def _copied(task: CopyTask, source: Store, target: Store, made: IO[bytes] | None) -> Copied:
+def _copied(task: CopyTask, source: Store, target: Store, relocated: IO[bytes] | None) -> Copied:
     had = _there(target, task.target)
     if had is not None or task.known is not None:
-        wanted = _measured(source, task.source) if made is None else _measure(_parts(made))
-        if had is not None and (had == wanted or _same(task, target, made)):
+        expected = _measured(source, task.source) if relocated is None else _measure(_parts(relocated))
+        if had is not None and (had == expected or _same(task, target, relocated)):
             return Copied(task.source, task.target, *had, written=False)
-        if wanted != task.known:
+        if expected != task.known:
             return Copied(task.source, task.target, 0, "", False, OTHER if task.known is None else CHANGED)
-    if made is None and within(task.source, task.source_io, task.target, task.target_io):
+    if relocated is None and within(task.source, task.source_io, task.target, task.target_io):
         copy_within(task.source, task.target, task.target_io, task.storage_class)
-        wanted = _measured(source, task.source)
+        expected = _measured(source, task.source)
     else:
-        pieces = _pieces(source, task.source) if made is None else _parts(made)
-        wanted = _streamed(pieces, target, task)
+        pieces = _pieces(source, task.source) if relocated is None else _parts(relocated)
+        expected = _streamed(pieces, target, task)
     # Read the copy back from the store, not from this machine's memory: the store may not have all that was sent.
     target.forget(task.target)
-    found = _measured(target, task.target)
-    if found != wanted:
+    actual = _measured(target, task.target)
+    if actual != expected:
         return Copied(
             task.source, task.target, 0, "", True, "the copy differs from the file it was made from"
         )
     kind = task.storage_class if on_s3(task.target) else None
-    return Copied(task.source, task.target, *found, written=True, storage_class=kind)
+    return Copied(task.source, task.target, *actual, written=True, storage_class=kind)
 
 
 def measure(task: CopyTask) -> Copied:
@@ -121,8 +123,8 @@ def placed(source: str, target: str, content: bytes, io: Mapping[str, str]) -> C
     had = _content(store, target)
     if had is not None:
         same = had == content or same_records(had, content)
-        told = (len(had), checksum(had)) if same else (0, "")
-        return Copied(source, target, *told, False, "" if same else OTHER)
+        measured = (len(had), checksum(had)) if same else (0, "")
+        return Copied(source, target, *measured, False, "" if same else OTHER)
     if on_s3(target):
         upload(iter([content]), target, io, None)
     else:
@@ -146,22 +148,22 @@ def _content(store: Store, path: str) -> bytes | None:
         raise
 
 
-def _same(task: CopyTask, target: Store, made: IO[bytes] | None) -> bool:
+def _same(task: CopyTask, target: Store, relocated: IO[bytes] | None) -> bool:
     """Whether the copy equals the source. If the record of the copy is lost, a file that deletes the same rows is enough."""
-    if made is None or task.known is not None or not task.target.endswith(".parquet"):
+    if relocated is None or task.known is not None or not task.target.endswith(".parquet"):
         return False
-    return same_deletes(target, task.target, made)
+    return same_deletes(target, task.target, relocated)
 
 
 def _streamed(pieces: Iterator[Any], target: Store, task: CopyTask) -> tuple[int, str]:
     """Stream the pieces to the target, with at most two in memory, however large the file. Returns size and checksum."""
-    size, found = 0, _CHECKSUM()
+    size, checksum_state = 0, _CHECKSUM()
 
     def passing() -> Iterator[Any]:
         nonlocal size
         for piece in pieces:
             size += len(piece)
-            found.update(piece)
+            checksum_state.update(piece)
             yield piece
             target.throttle.wrote(len(piece))
 
@@ -170,7 +172,7 @@ def _streamed(pieces: Iterator[Any], target: Store, task: CopyTask) -> tuple[int
         upload(passing(), task.target, task.target_io, task.storage_class)
     else:
         target.put(task.target, passing())
-    return size, found.hexdigest()
+    return size, checksum_state.hexdigest()
 
 
 def _there(store: Store, path: str) -> tuple[int, str] | None:
@@ -187,11 +189,11 @@ def _measured(store: Store, path: str) -> tuple[int, str]:
 
 
 def _measure(pieces: Iterator[Any]) -> tuple[int, str]:
-    size, found = 0, _CHECKSUM()
+    size, checksum_state = 0, _CHECKSUM()
     for piece in pieces:
         size += len(piece)
-        found.update(piece)
-    return size, found.hexdigest()
+        checksum_state.update(piece)
+    return size, checksum_state.hexdigest()
 
 
 def _pieces(store: Store, path: str) -> Iterator[Any]:
@@ -201,7 +203,7 @@ def _pieces(store: Store, path: str) -> Iterator[Any]:
             yield piece
 
 
-def _parts(made: IO[bytes]) -> Iterator[bytes]:
-    made.seek(0)
-    while piece := made.read(PIECE):
+def _parts(file: IO[bytes]) -> Iterator[bytes]:
+    file.seek(0)
+    while piece := file.read(PIECE):
         yield piece

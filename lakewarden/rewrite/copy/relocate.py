@@ -60,17 +60,17 @@ def same_deletes(store: Store, path: str, made: IO[bytes]) -> bool:
     """Whether an existing Parquet file has the same rows: another version of the writer may write them as other bytes."""
     made.seek(0)
     with store.open(path) as file:
-        there, wanted = pq.ParquetFile(file, page_checksum_verification=True), pq.ParquetFile(made)
+        existing, expected = pq.ParquetFile(file, page_checksum_verification=True), pq.ParquetFile(made)
         if (
-            there.metadata.num_rows != wanted.metadata.num_rows
-            or there.schema_arrow.names != wanted.schema_arrow.names
+            existing.metadata.num_rows != expected.metadata.num_rows
+            or existing.schema_arrow.names != expected.schema_arrow.names
         ):
             return False
-        pairs = zip(there.iter_batches(_ROWS), wanted.iter_batches(_ROWS), strict=True)
+        pairs = zip(existing.iter_batches(_ROWS), expected.iter_batches(_ROWS), strict=True)
         return all(one.equals(other) for one, other in pairs)
 
 
-def _parquet(file: pa.NativeFile, made: Any, move: Move) -> None:
+def _parquet(file: pa.NativeFile, target: Any, move: Move) -> None:
     if _PATH not in pq.ParquetFile(file).schema_arrow.names:
         raise Stray("it is no position delete file: it has no column file_path")
     # A delete that is read wrongly would be written again with a correct checksum.
@@ -80,7 +80,7 @@ def _parquet(file: pa.NativeFile, made: Any, move: Move) -> None:
     field = schema.field(place).with_type(pa.string())
     schema = schema.set(place, field)
     with pq.ParquetWriter(
-        made, schema, compression="zstd", store_schema=False, write_page_checksum=True
+        target, schema, compression="zstd", store_schema=False, write_page_checksum=True
     ) as writer:
         writer.add_key_value_metadata(_own_words(source))
         for number in range(source.num_row_groups):
@@ -93,8 +93,8 @@ def _parquet(file: pa.NativeFile, made: Any, move: Move) -> None:
 
 def _own_words(source: pq.ParquetFile) -> dict[bytes, bytes]:
     """The key-value metadata of the writer, for example that this is a position delete file."""
-    found = source.metadata.metadata or {}
-    return {key: value for key, value in found.items() if key != b"ARROW:schema"}
+    metadata = source.metadata.metadata or {}
+    return {key: value for key, value in metadata.items() if key != b"ARROW:schema"}
 
 
 def _moved_column(column: pa.DictionaryArray, move: Move) -> pa.Array:
@@ -103,7 +103,7 @@ def _moved_column(column: pa.DictionaryArray, move: Move) -> pa.Array:
     return pa.DictionaryArray.from_arrays(column.indices, pa.array(names, pa.string())).cast(pa.string())
 
 
-def _puffin(file: pa.NativeFile, made: Any, move: Move) -> None:
+def _puffin(file: pa.NativeFile, target: Any, move: Move) -> None:
     size = file.size()
     file.seek(max(0, size - 12))
     tail = file.read(12)
@@ -125,8 +125,8 @@ def _puffin(file: pa.NativeFile, made: Any, move: Move) -> None:
         piece = file.read(min(left, _IN_MEMORY))
         if not piece:
             raise Stray("it became shorter while it was read")
-        made.write(piece)
+        target.write(piece)
         left -= len(piece)
     told = json.dumps(footer, separators=(",", ":")).encode()
     # The flags of a footer that is not compressed.
-    made.write(_PUFFIN + told + len(told).to_bytes(4, "little") + bytes(4) + _PUFFIN)
+    target.write(_PUFFIN + told + len(told).to_bytes(4, "little") + bytes(4) + _PUFFIN)

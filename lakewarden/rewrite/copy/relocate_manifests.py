@@ -91,20 +91,20 @@ class _Entry:
         return old if self._column != _PATH_COLUMN else self._bound(old, "0")
 
     def _to(self, path: str) -> str:
-        found = self._rehome(path)
-        if found is None:
+        new_path = self._rehome(path)
+        if new_path is None:
             if self._status == _REMOVED:
                 return path
             raise Outside(path)
-        return found
+        return new_path
 
     def _bound(self, old: bytes, after: str) -> bytes:
         """The lower or upper bound of a delete file's paths. A truncated bound says nothing about the copy: use
         the whole folder.
         """
-        found = self._rehome(old.decode(errors="replace"))
-        if found is not None:
-            return found.encode()
+        new_path = self._rehome(old.decode(errors="replace"))
+        if new_path is not None:
+            return new_path.encode()
         tail = self._path
         while tail and not self._moved.endswith(tail):
             tail = tail[1:]
@@ -118,10 +118,10 @@ def rehomed_list(content: bytes, rehome: Rehome, lengths: Mapping[str, int]) -> 
 
     def path(old: bytes) -> bytes:
         seen["path"] = old.decode()
-        found = rehome(seen["path"])
-        if found is None:
+        new_path = rehome(seen["path"])
+        if new_path is None:
             raise Outside(seen["path"])
-        return found.encode()
+        return new_path.encode()
 
     hooks: dict[Path, Any] = {
         ("manifest_path",): path,

@@ -134,7 +134,7 @@ def _filters(
         audience = _audience(np.array(numbers), ages, file.sequence_number)
         if file.kind == "equality" and audience:
             by_ids[tuple(sorted(file.equality_ids))][file] |= audience
-    return [EqualityFilter(ids, found, targets, schema) for ids, found in by_ids.items()]
+    return [EqualityFilter(ids, grouped, targets, schema) for ids, grouped in by_ids.items()]
 
 
 def _audience(numbers: npt.NDArray[np.int64], ages: npt.NDArray[np.int64], sequence_number: int) -> int:

@@ -94,15 +94,15 @@ class EqualityFilter:
     def _keys_as_they_are(self, store: Store) -> pa.Schema:
         """The key columns: as the table has them or, for dropped columns, as the delete files have them."""
         files = [file for _, file in self._files]
-        found = {field_id(field): _plain(field) for field in self._table}
-        nested = {leaf.id for leaf in leaves(self._table)} - set(found)
-        dropped = set(self._ids) - set(found) - nested
+        fields = {field_id(field): _plain(field) for field in self._table}
+        nested = {leaf.id for leaf in leaves(self._table)} - set(fields)
+        dropped = set(self._ids) - set(fields) - nested
         for file in files if dropped else ():
             for field in _schema_of(file, store):
-                known = found.get(field_id(field))
+                known = fields.get(field_id(field))
                 if field_id(field) in dropped and (known is None or promotes(known.type, field.type)):
-                    found[field_id(field)] = _plain(field)
-        return pa.schema([_key(id_, found.get(id_), id_ in nested, files[0].path) for id_ in self._ids])
+                    fields[field_id(field)] = _plain(field)
+        return pa.schema([_key(id_, fields.get(id_), id_ in nested, files[0].path) for id_ in self._ids])
 
     def _expected_bytes(self) -> int:
         records = sum(file.records for _, file in self._files)

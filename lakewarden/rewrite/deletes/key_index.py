@@ -85,17 +85,17 @@ class KeyIndex:
         # In the order of their hashes, the searches read memory sequentially instead of jumping: four times as fast.
         rows = rows[np.argsort(hashes[rows])]
         places = np.searchsorted(known, hashes[rows])
-        found = []
+        deleted = []
         while len(rows):
             alike = places < len(known)
             alike[alike] = known[places[alike]] == hashes[rows[alike]]
             rows, places = rows[alike], places[alike]
             hit = reached[audience[places]]
             hit[hit] = same_keys(columns, rows[hit], self._keys.columns, places[hit])
-            found.append(rows[hit])
+            deleted.append(rows[hit])
             # The remaining rows may equal the next key of the same hash.
             rows, places = rows[~hit], places[~hit] + 1
-        return np.concatenate(found) if found else NO_ROWS
+        return np.concatenate(deleted) if deleted else NO_ROWS
 
 
 class Gathered:

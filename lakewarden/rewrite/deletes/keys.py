@@ -169,11 +169,11 @@ def _hash_bytes(data: npt.NDArray[np.uint8], starts: Rows, left: npt.NDArray[np.
             rows, current, starts, left = rows[going], current[going], starts[going], left[going]
         if not len(rows):
             return hashes
-        found = words[starts]
+        result = words[starts]
         if left.min() < 8:
-            found &= _KEPT[np.minimum(left, 8)]
-        found ^= current
-        current = _mix(found)
+            result &= _KEPT[np.minimum(left, 8)]
+        result ^= current
+        current = _mix(result)
         starts, left = starts + 8, left - 8
     hashes[rows] = current
     for place in np.flatnonzero(left > 0):
@@ -208,8 +208,8 @@ class BitFilter:
 
     def __init__(self, members: int, most_bytes: int) -> None:
         # With 16 to 32 bits per member, at most one in a hundred other hashes passes.
-        wanted = max(10, (members * 16).bit_length())
-        self._power = min(wanted, max(10, most_bytes.bit_length() + 2))
+        power = max(10, (members * 16).bit_length())
+        self._power = min(power, max(10, most_bytes.bit_length() + 2))
         self._bits = np.zeros(1 << (self._power - 3), np.uint8)
 
     @property
@@ -232,7 +232,7 @@ class BitFilter:
         return (hashes & np.uint64((1 << self._power) - 1)).view(np.int64)
 
     def _set(self, place: Rows) -> npt.NDArray[np.bool_]:
-        found: npt.NDArray[np.bool_] = ((self._bits[place >> 3] >> (place & 7).astype(np.uint8)) & 1).view(
+        is_set: npt.NDArray[np.bool_] = ((self._bits[place >> 3] >> (place & 7).astype(np.uint8)) & 1).view(
             np.bool_
         )
-        return found
+        return is_set

@@ -44,8 +44,8 @@ def mark_positions(file: DeleteFile, wanted: Wanted, store: Store) -> None:
 
 def _check(schema: pa.Schema) -> None:
     """Check the schema. Both column names are reserved, so a file with other columns is no known position-delete file."""
-    found = {field.name: field.type for field in schema}
-    path, position = found.get(_PATH, pa.null()), found.get(_POSITION, pa.null())
+    types = {field.name: field.type for field in schema}
+    path, position = types.get(_PATH, pa.null()), types.get(_POSITION, pa.null())
     text = path.value_type if pt.is_dictionary(path) else path
     if not (pt.is_string(text) or pt.is_large_string(text)) or not pt.is_int64(position):
         raise Unfit(f"a position-delete file whose {_PATH} is {path} and {_POSITION} is {position}")
@@ -78,13 +78,13 @@ def _mark(paths: pa.Array, positions: npt.NDArray[np.int64], wanted: Wanted) -> 
         raise pa.ArrowInvalid(f"a path is not in its dictionary of {len(paths.dictionary)}")
     used = np.flatnonzero(np.bincount(codes))
     names = paths.dictionary.take(pa.array(used)).to_pylist()
-    found = [(code, wanted[name]) for code, name in zip(used, names, strict=True) if name in wanted]
-    if not found:
+    targets = [(code, wanted[name]) for code, name in zip(used, names, strict=True) if name in wanted]
+    if not targets:
         return
     # Writers sort by path, and sorting sorted data costs almost nothing.
     order = np.argsort(codes, kind="stable")
     codes = codes[order]
-    for code, files in found:
+    for code, files in targets:
         start, end = np.searchsorted(codes, [code, code + 1])
         for bits in files:
             bits.add(positions[order[start:end]])

@@ -135,16 +135,16 @@ def _ranges(task: RewriteTask, row_bytes: float) -> int:
 def chunks(task: RewriteTask, row_bytes: float, at_least: int) -> list[tuple[Slice, ...]]:
     """The sources of each sending task: few enough rows to fit a quarter of its memory."""
     rows = min(int(task.memory_budget / 4 / row_bytes), -(-task.rows // at_least))
-    found: list[tuple[Slice, ...]] = []
+    parts: list[tuple[Slice, ...]] = []
     held: list[Slice] = []
     taken = 0
     for piece in (part for each in task.slices for part in _cut(each, max(1, rows))):
         if held and taken + piece.wanted > rows:
-            found.append(tuple(held))
+            parts.append(tuple(held))
             held, taken = [], 0
         held.append(piece)
         taken += piece.wanted
-    return [*found, tuple(held)] if held else found
+    return [*parts, tuple(held)] if held else parts
 
 
 def _cut(piece: Slice, rows: int) -> Iterator[Slice]:
@@ -159,6 +159,6 @@ def _cut(piece: Slice, rows: int) -> Iterator[Slice]:
 def proof(parts: Iterable[Told]) -> tuple[Digest, int, int]:
     """Digest, rows and deleted rows of everything that was sent."""
     total, rows, erased = Digest(), 0, 0
-    for told in parts:
-        total, rows, erased = total + told.read, rows + told.rows, erased + told.erased
+    for report in parts:
+        total, rows, erased = total + report.read, rows + report.rows, erased + report.erased
     return total, rows, erased

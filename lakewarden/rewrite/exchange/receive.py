@@ -20,14 +20,14 @@ def collect(exchange: Exchange, output: int, records: Iterable[Record]) -> tuple
     started = time.process_time()
     pa.set_cpu_count(1)
     reading = Reading(exchange.task)
-    told: list[Told] = []
+    reports: list[Told] = []
     with (
         Held(held_limit(reading.task.memory_budget) // 2) as held,
         Output(reading, exchange.task.outputs[output]) as file,
     ):
         for number, blob in records:
             if number == TELL:
-                told.append(Told.of(blob))
+                reports.append(Told.of(blob))
             else:
                 held.add(number, blob)
         for number in held.numbers():
@@ -45,7 +45,7 @@ def collect(exchange: Exchange, output: int, records: Iterable[Record]) -> tuple
             written=reading.written if reading.task.digest else None,
             waited=reading.throttle.waited,
         ),
-        told,
+        reports,
     )
 
 

@@ -42,9 +42,9 @@ def decode(content: bytes, columns: Sequence[str] | None, rows: int | None = Non
     """Decode directly to Arrow: polars' own operations cost more than decoding so few rows."""
     import polars
 
-    wanted = None if columns is None else list(columns)
+    names = None if columns is None else list(columns)
     try:
-        return polars.read_avro(BytesIO(content), columns=wanted, n_rows=rows).to_arrow()
+        return polars.read_avro(BytesIO(content), columns=names, n_rows=rows).to_arrow()
     except polars.exceptions.PanicException as error:  # not a subclass of Exception: it would pass every caller that catches errors to name broken files
         raise ValueError(f"it cannot be decoded: {error}") from error
 

@@ -57,14 +57,14 @@ def _older_list(content: bytes) -> pa.Table:
     """Read a list with the older names of counts, none of which was required."""
     have = decode(content, None, rows=1).column_names
     table = decode(content, [each for each in have if each != "partitions"])
-    for wanted, before in (
+    for name, before in (
         ("added_files_count", "added_data_files_count"),
         ("existing_files_count", "existing_data_files_count"),
         ("key_metadata", ""),
     ):
-        if wanted not in have:
+        if name not in have:
             old = table[before] if before in have else pa.nulls(table.num_rows)
-            table = table.append_column(wanted, old)
+            table = table.append_column(name, old)
     return table
 
 

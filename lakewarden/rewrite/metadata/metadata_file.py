@@ -74,26 +74,26 @@ class Named:
 
 def read_metadata_files(files: Sequence[MetadataFile], store: Store) -> list[Named]:
     """Read the files, results in the same order: each complete, or a trouble, never a part of a file."""
-    found: dict[int, Named] = {}
+    results: dict[int, Named] = {}
     waiting: list[tuple[int, bytes]] = []
     for place, file in enumerate(files):
         try:
             content = _content(file.path, store)
             check_whole(content, file.length)
             if is_header(content):
-                found[place] = _checked(file, _DECODERS[file.what].schema.empty_table())
+                results[place] = _checked(file, _DECODERS[file.what].schema.empty_table())
                 continue
             if waiting and not _fits(files, waiting, file, content):
-                found |= _decoded(files, waiting)
+                results |= _decoded(files, waiting)
                 waiting = []
             waiting.append((place, content))
         except (
             Exception
         ) as error:  # a broken file can make a decoder raise anything: the caller stops and names the file
-            found[place] = _broken(file, error)
+            results[place] = _broken(file, error)
     if waiting:
-        found |= _decoded(files, waiting)
-    return [found[place] for place in range(len(files))]
+        results |= _decoded(files, waiting)
+    return [results[place] for place in range(len(files))]
 
 
 def _fits(
@@ -112,16 +112,16 @@ def _decoded(files: Sequence[MetadataFile], waiting: Sequence[tuple[int, bytes]]
         table = decoder.decode(content)
         if table.num_rows != sum(counts):
             raise ValueError(f"{table.num_rows} records, its blocks say {sum(counts)}")
-        found, start = {}, 0
+        results, start = {}, 0
         for (place, _), count in zip(waiting, counts, strict=True):
-            found[place] = _checked(files[place], decoder.finish(table.slice(start, count)))
+            results[place] = _checked(files[place], decoder.finish(table.slice(start, count)))
             start += count
-        return found
+        return results
     except Exception as error:
         if len(waiting) == 1:
             place = waiting[0][0]
             return {place: _broken(files[place], error)}
-        return {key: told for each in waiting for key, told in _decoded(files, [each]).items()}
+        return {key: result for each in waiting for key, result in _decoded(files, [each]).items()}
 
 
 def _broken(file: MetadataFile, error: Exception) -> Named:

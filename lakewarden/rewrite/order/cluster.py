@@ -55,12 +55,12 @@ def clustered(reading: Reading) -> tuple[WrittenFile, ...]:
     edges = own_edges(rows, task.ordering)
     order = permutation(rows, task.ordering, edges)
     places = cuts(rows, order, task.ordering, len(task.outputs), edges)
-    found = []
+    files = []
     for path, start, end in zip(task.outputs, places, places[1:], strict=False):
         with Output(reading, path) as output:
             write_ordered(output, rows, order[start:end], rows_per_group(reading))
-            found.append(output.finish())
-    return tuple(file for file in found if file is not None)
+            files.append(output.finish())
+    return tuple(file for file in files if file is not None)
 
 
 def gather(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
@@ -117,8 +117,8 @@ def write_range(
         return
     # The rows are wider than the sample showed. The keys alone fit: they give each row's place, and the rows
     # are read once for each piece of the order.
-    wanted = {key.field_id for key in ordering.keys}
-    narrow = pa.schema([field for field in reading.schema if field_id(field) in wanted])
+    key_ids = {key.field_id for key in ordering.keys}
+    narrow = pa.schema([field for field in reading.schema if field_id(field) in key_ids])
     keys = gather((_copy(batch.select(narrow.names)) for batch in read()), narrow)
     order = permutation(keys, ordering, edges)
     places = np.empty(len(order), np.int64)
@@ -150,15 +150,15 @@ def _write_piece(
 ) -> None:
     """Write the rows whose places are in [first, end), in order."""
     places, first, end = piece
-    held, found, seen = [], [], 0
+    held, local_places, seen = [], [], 0
     for batch in batches:
         here = places[seen : seen + batch.num_rows]
         seen += batch.num_rows
         inside = (here >= first) & (here < end)
         if inside.any():
             held.append(_copy(batch.filter(pa.array(inside))))
-            found.append(here[inside])
+            local_places.append(here[inside])
     if held:
         rows = gather(held, reading.schema)
-        order: Rows = np.argsort(np.concatenate(found)).astype(np.uint32)
+        order: Rows = np.argsort(np.concatenate(local_places)).astype(np.uint32)
         write_ordered(output, rows, order, group_rows)

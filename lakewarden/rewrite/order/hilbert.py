@@ -28,13 +28,13 @@ def of_zorder(places: Words, columns: int, levels: int) -> Words:
     )
     table, bits = _table(columns, at_once), at_once * columns
     state = np.zeros(len(places), dtype=np.intp)
-    found = np.zeros_like(places)
+    result = np.zeros_like(places)
     for shift in reversed(range(0, levels * columns, bits)):
         cell = (places >> np.uint64(shift) & np.uint64((1 << bits) - 1)).astype(np.intp)
         at = state << bits | cell
-        found = found << np.uint64(bits) | table.number[at]
+        result = result << np.uint64(bits) | table.number[at]
         state = table.following[at]
-    return found
+    return result
 
 
 @dataclass(frozen=True, slots=True)

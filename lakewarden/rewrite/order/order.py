@@ -164,14 +164,14 @@ def range_of(rows: pa.Table | pa.RecordBatch, ordering: Ordering, edges: Edges) 
     ranges: then they are distributed over these ranges, so that no task gets all of them.
     """
     check(ordering, rows.schema)
-    found = (
+    ranges = (
         _among_rows(rows, ordering, edges)
         if ordering.kind == "sort"
         else _among_places(rows, ordering, edges)
     )
-    numbers = found.through()
-    if found.repeats:
-        before = found.before()
+    numbers = ranges.through()
+    if ranges.repeats:
+        before = ranges.before()
         several = np.flatnonzero(numbers > before + 1)
         numbers[several] = before[several] + 1 + several % (numbers[several] - before[several])
     return numbers.astype(np.uint16)

@@ -159,10 +159,10 @@ def indices_of(column: pa.ChunkedArray) -> tuple[pa.Array, Integers]:
 def _dictionary_ranks(column: pa.ChunkedArray) -> Integers:
     dictionary, indices = indices_of(column)
     texts = _Texts(pa.chunked_array([dictionary]), None)
-    found = ordered([map(Plane, texts.reads())], len(dictionary))
+    order = ordered([map(Plane, texts.reads())], len(dictionary))
     # Values that a dictionary holds twice begin no new key, so they share a rank.
     ranks = np.zeros(len(dictionary) + 1, dtype=np.uint32)
-    ranks[found.rows] = np.cumsum(found.begins)
+    ranks[order.rows] = np.cumsum(order.begins)
     return ranks[indices]
 
 

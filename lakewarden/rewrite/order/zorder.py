@@ -104,10 +104,10 @@ def _scale(column: pa.ChunkedArray, key: SortKey, bits: int, columns: int, shift
 
 def _limits(column: pa.ChunkedArray, key: SortKey, count: int) -> pa.Array:
     """Distinct values that cut the rows into parts of about equal size."""
-    found = ordered([planes(column, key.descending, key.nulls_first)], len(column))
+    order = ordered([planes(column, key.descending, key.nulls_first)], len(column))
     at = np.arange(1, count + 1) * len(column) // (count + 1) if len(column) else np.arange(0)
-    _, distinct = np.unique(np.cumsum(found.begins)[at], return_index=True)
-    limits = take_rows(column, found.rows[at[distinct]]).drop_null()
+    _, distinct = np.unique(np.cumsum(order.begins)[at], return_index=True)
+    limits = take_rows(column, order.rows[at[distinct]]).drop_null()
     # Any ascending values work as limits, and short ones are smaller to send.
     return pc.binary_slice(limits, 0, _LONGEST_LIMIT) if is_binary(limits.type) else limits
 
@@ -119,8 +119,8 @@ def _by_bucket(column: pa.ChunkedArray, limits: pa.Array, key: SortKey, parts: I
         return parts[_buckets(column, limits, key)]
     dictionary, indices = indices_of(column)
     by_value = parts[_buckets(pa.chunked_array([dictionary]), limits, key)]
-    found: Integers = np.append(by_value, parts[0 if key.nulls_first else -1])[indices]
-    return found
+    result: Integers = np.append(by_value, parts[0 if key.nulls_first else -1])[indices]
+    return result
 
 
 def _buckets(column: pa.ChunkedArray, limits: pa.Array, key: SortKey) -> Rows:

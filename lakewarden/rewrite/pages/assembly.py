@@ -262,11 +262,11 @@ class Assembly:
                 raise PagesDiffer(self._path, written.column, "what is stored is not what was written")
 
     def _check_rows(self, footer: pq.FileMetaData) -> None:
-        wanted = [thrift.value_of(group, 3) for group in self._groups]
-        found = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
-        if wanted != found or footer.num_rows != sum(wanted):
+        expected = [thrift.value_of(group, 3) for group in self._groups]
+        actual = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+        if expected != actual or footer.num_rows != sum(expected):
             raise ValueError(
-                f"rewrite {self._path}: wrote row groups of {wanted} rows, its footer says {found}"
+                f"rewrite {self._path}: wrote row groups of {expected} rows, its footer says {actual}"
             )
 
     def __exit__(

@@ -288,11 +288,11 @@ def _looks_like(codec: str, inflated: int, body: memoryview) -> bool:
 
 def _leading_varint(body: memoryview) -> int:
     """Snappy begins with the uncompressed size. A size in Parquet takes at most five bytes."""
-    found = 0
+    number = 0
     for place, byte in enumerate(body[:5]):
-        found |= (byte & 0x7F) << 7 * place
+        number |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
-            return found
+            return number
     return -1
 
 
@@ -334,7 +334,7 @@ def dictionary_statistics(column: pa.ChunkedArray) -> Struct:
     Arrow's writer would find the used entries with a hash table of all rows, in more than half the time of the
     whole column.
     """
-    found: Struct = {3: thrift.i64(column.null_count)}
+    stated: Struct = {3: thrift.i64(column.null_count)}
     dictionary = column.chunk(0).dictionary
     used = np.zeros(len(dictionary), bool)
     for chunk in column.chunks:
@@ -347,8 +347,8 @@ def dictionary_statistics(column: pa.ChunkedArray) -> Struct:
     for number, exact, name in ((5, 7, "max"), (6, 8, "min")):
         bound = bounds[name].as_py()
         if bound is not None and len(bound) <= _LONGEST_BOUND:
-            found[number], found[exact] = thrift.binary(bound), thrift.boolean(True)
-    return found
+            stated[number], stated[exact] = thrift.binary(bound), thrift.boolean(True)
+    return stated
 
 
 def loses_bounds(chunks: Iterable[pq.ColumnChunkMetaData], column: Column) -> bool:
@@ -366,28 +366,28 @@ def _all_null(stated: _Stated) -> bool:
 
 def _bounds(stated: _Stated, column: Column) -> tuple[bytes, bytes] | None:
     """Least and greatest value as stored in a footer, or None."""
-    found = []
+    pairs = []
     for one, values in stated:
         if one is not None and one.has_min_max:
-            found.append((one.min_raw, one.max_raw))
+            pairs.append((one.min_raw, one.max_raw))
         elif not _all_null([(one, values)]):
             return None
-    if not found:
+    if not pairs:
         return None
     if column.kind.physical_type in _FLOATS:
-        return _float_bounds(found, column.kind.physical_type)
+        return _float_bounds(pairs, column.kind.physical_type)
     order = _order(column.kind)
-    low = min((low for low, _ in found), key=order)
-    high = max((high for _, high in found), key=order)
+    low = min((low for low, _ in pairs), key=order)
+    high = max((high for _, high in pairs), key=order)
     bounds = _pack(low, column.kind.physical_type), _pack(high, column.kind.physical_type)
     return None if max(map(len, bounds)) > _LONGEST_BOUND else bounds
 
 
-def _float_bounds(found: list[tuple[float, float]], physical: str) -> tuple[bytes, bytes] | None:
+def _float_bounds(pairs: list[tuple[float, float]], physical: str) -> tuple[bytes, bytes] | None:
     """The bounds of floats. A NaN gives no bound for the other values; a zero may be either zero, so the outer one is used."""
-    if any(map(math.isnan, (value for pair in found for value in pair))):
+    if any(map(math.isnan, (value for pair in pairs for value in pair))):
         return None
-    low, high = min(low for low, _ in found), max(high for _, high in found)
+    low, high = min(low for low, _ in pairs), max(high for _, high in pairs)
     return _pack(low or -0.0, physical), _pack(high or 0.0, physical)
 
 

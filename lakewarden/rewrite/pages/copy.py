@@ -255,8 +255,8 @@ class _Fetched:
                 self._held = [self._fetch(piece, self._together) for piece in self._pieces]
         for place, piece in enumerate(self._pieces):
             # A single column that fills the memory is fetched chunk by chunk.
-            found = self._held[place] if self._held else self._fetch(piece, [number])
-            yield SourceChunk(piece.path, piece.rows, piece.chunk(number), found[number])
+            chunks = self._held[place] if self._held else self._fetch(piece, [number])
+            yield SourceChunk(piece.path, piece.rows, piece.chunk(number), chunks[number])
 
     def _from(self, number: int) -> list[int]:
         """This column, and the following ones that fit in memory together with it."""

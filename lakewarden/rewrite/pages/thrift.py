@@ -80,21 +80,21 @@ def listed(kind: int, values: Iterable[Any]) -> Typed:
 
 def value_of(struct: Struct, field: int, default: Any = None) -> Any:
     """A field's value; lists as plain lists."""
-    found = struct.get(field)
-    if found is None:
+    entry = struct.get(field)
+    if entry is None:
         return default
-    value = found[1]
+    value = entry[1]
     return value.values if isinstance(value, Items) else value
 
 
 def typed(struct: Struct, field: int, kind: int) -> Any:
     """A field's value, None if it is missing. Malformed if it has another type: readers skip such a field."""
-    found = struct.get(field)
-    if found is None:
+    entry = struct.get(field)
+    if entry is None:
         return None
-    if found[0] != kind:
-        raise Malformed(f"field {field} has type {found[0]}, expected {kind}")
-    return found[1]
+    if entry[0] != kind:
+        raise Malformed(f"field {field} has type {entry[0]}, expected {kind}")
+    return entry[1]
 
 
 def read(data: Bytes, start: int = 0) -> tuple[Struct, int]:
@@ -183,11 +183,11 @@ class _Reader:
         raise Malformed(f"no type has the number {kind}")
 
     def _bytes(self, count: int) -> bytes:
-        found = bytes(self.data[self.at : self.at + count])
-        if len(found) != count:
+        result = bytes(self.data[self.at : self.at + count])
+        if len(result) != count:
             raise IndexError
         self.at += count
-        return found
+        return result
 
     def _items(self, depth: int) -> Items:
         head = self._byte()

@@ -102,6 +102,6 @@ def _comparable(column: Any, values: pa.ChunkedArray) -> tuple[Any, Any, Any, An
         raw = True
     elif getattr(values.type, "unit", "") == "ns":  # Python's times are not that precise
         values, raw = values.cast(pa.int64()), True
-    there = pc.min_max(values)
+    actual = pc.min_max(values)
     least, most = (stated.min_raw, stated.max_raw) if raw else (stated.min, stated.max)
-    return least, most, there["min"].as_py(), there["max"].as_py()
+    return least, most, actual["min"].as_py(), actual["max"].as_py()

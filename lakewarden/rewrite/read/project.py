@@ -218,8 +218,8 @@ class Projection:
         """Parquet paths to read; None means all."""
         if len(self.wanted) == len(self.source):
             return None
-        wanted = set(self.wanted)
-        return [leaf.path for leaf in self.leaves if leaf.top in wanted]
+        places = set(self.wanted)
+        return [leaf.path for leaf in self.leaves if leaf.top in places]
 
     def columns_of(self, ids: frozenset[int]) -> list[str]:
         """Parquet paths of these top-level columns, as far as the file has them."""
@@ -248,11 +248,11 @@ class Projection:
 
 def ids_of(fields: Iterable[pa.Field]) -> frozenset[int]:
     """The ids of these fields, and of all fields below them."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for field in fields:
         id_ = field_id(field)
-        found.update(ids_of(children(field.type)), () if id_ is None else (id_,))
-    return frozenset(found)
+        ids.update(ids_of(children(field.type)), () if id_ is None else (id_,))
+    return frozenset(ids)
 
 
 def projection(source: pa.Schema, target: pa.Schema, defaults: frozenset[int]) -> Projection:

@@ -176,9 +176,9 @@ def read_batches(
     path = source.slice.path
     columns = source.way.columns if only is None else source.way.columns_of(only)
     carried = {field_id(column) for column in schema if pa.types.is_dictionary(column.type)}
-    wanted = [leaf for leaf in source.way.leaves if leaf.id in carried]
-    as_dictionary = [leaf.index for leaf in wanted if not has_delta(source.footer, leaf.index)]
-    plain = [leaf.path for leaf in wanted if leaf.index not in as_dictionary]
+    leaves = [leaf for leaf in source.way.leaves if leaf.id in carried]
+    as_dictionary = [leaf.index for leaf in leaves if not has_delta(source.footer, leaf.index)]
+    plain = [leaf.path for leaf in leaves if leaf.index not in as_dictionary]
     # Keys may be read before rows: a kept handle serves only the first reading.
     handle = source.handle if source.handle and not source.handle.closed else store.open(path)
     try:
@@ -220,8 +220,8 @@ def _check_dictionaries(batch: pa.RecordBatch, path: str) -> None:
     """
     for column, values in zip(batch.schema, batch.columns, strict=True):
         if pa.types.is_dictionary(column.type):
-            found, size = pc.min_max(values.indices), len(values.dictionary)
-            least, greatest = found["min"].as_py(), found["max"].as_py()
+            bounds, size = pc.min_max(values.indices), len(values.dictionary)
+            least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
             if least is not None and not 0 <= least <= greatest < size:
                 raise DamagedSource(path, f"column {column.name}: a value is not in its dictionary of {size}")
 

@@ -105,11 +105,11 @@ class Store:
         head, _, start = prefix.rpartition("/")
         where, name = self._locate(head)
         try:
-            found = where.get_file_info(fs.FileSelector(name, allow_not_found=True))
+            infos = where.get_file_info(fs.FileSelector(name, allow_not_found=True))
         except pa.ArrowInvalid as error:
             raise OSError(str(error)) from error
         return [
-            f"{head}/{each.base_name}" for each in found if each.is_file and each.base_name.startswith(start)
+            f"{head}/{each.base_name}" for each in infos if each.is_file and each.base_name.startswith(start)
         ]
 
     def remove(self, path: str) -> None:

@@ -127,14 +127,14 @@ def _tuned(props: Mapping[str, str], size: _Size) -> tuple[int, str]:
     """The value used, and a warning if it differs from the property."""
     key = _PREFIX + size.name
     try:
-        found = whole_number(props, key)
+        number = whole_number(props, key)
     except OddProperty as odd:
         return size.default, f"{odd}; {size.default:,} is used"
-    if found is None:
+    if number is None:
         return size.default, ""
-    if found < size.floor:
+    if number < size.floor:
         return size.floor, f"{key} is {props[key]!r}; {size.floor:,} is used, the least"
-    return found, ""
+    return number, ""
 
 
 def _tuned_level(props: Mapping[str, str]) -> tuple[int | None, str]:

@@ -143,10 +143,10 @@ def _without_bounds_of_int96(column: Struct) -> Struct:
 
 
 def _without_bounds(column: Struct) -> Struct:
-    found = thrift.value_of(column, 12)
-    if found is None:
+    statistics = thrift.value_of(column, 12)
+    if statistics is None:
         return column
-    kept = {number: typed for number, typed in found.items() if number in _COUNTS}
+    kept = {number: typed for number, typed in statistics.items() if number in _COUNTS}
     return column | {12: thrift.structure(kept)}
 
 

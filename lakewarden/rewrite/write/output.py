@@ -140,9 +140,9 @@ class Output:
         return WrittenFile(self._path, size, footer.num_rows, split_offsets(footer), self._nans)
 
     def _amended(self, footer: Struct) -> Struct:
-        found = leaves(self._reading.schema)
-        nans = [leaf.path for leaf in found if self._nans.get(-1 if leaf.id is None else leaf.id)]
-        return amended(footer, int96_paths(found), nans if self._reading.task.nan_in_bounds else ())
+        columns = leaves(self._reading.schema)
+        nans = [leaf.path for leaf in columns if self._nans.get(-1 if leaf.id is None else leaf.id)]
+        return amended(footer, int96_paths(columns), nans if self._reading.task.nan_in_bounds else ())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
