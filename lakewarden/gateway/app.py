@@ -97,9 +97,9 @@ class Gateway:
             return
         kind, status = Kind.OTHER, 0
         try:
-            found = _routed(method, path, headers)
-            kind = found.kind
-            status = await self._handled(found, scope, receive, send)
+            parsed = _routed(method, path, headers)
+            kind = parsed.kind
+            status = await self._handled(parsed, scope, receive, send)
         except Unreadable as error:
             refusal = answers.bad_request(
                 f"Lakewarden's gateway does not let through what it cannot judge: {error}"
@@ -120,22 +120,22 @@ class Gateway:
         state = "up" if await self._facts.answers() else "down"
         return answers.document({"status": "up", "state": state, **self._about})
 
-    async def _handled(self, found: Route, scope: Message, receive: Receive, send: Send) -> int:
+    async def _handled(self, parsed: Route, scope: Message, receive: Receive, send: Send) -> int:
         method, headers = scope["method"], scope["headers"]
         query = scope["query_string"]
         target = scope["raw_path"] + (b"?" + query if query else b"")
-        match found.kind:
+        match parsed.kind:
             case Kind.COMMIT | Kind.TRANSACTION:
                 async with self._bodies.whole(receive) as body:
                     request = Request(method, target, headers, body)
-                    return await _whole(send, await self._door.commit(request, found))
+                    return await _whole(send, await self._door.commit(request, parsed))
             case Kind.CONFIG:
                 return await _whole(send, await self._config(method, target, headers))
             case _:
                 try:
                     return await self._pass(method, target, headers, receive, send)
                 finally:
-                    if found.kind is Kind.TABLES:
+                    if parsed.kind is Kind.TABLES:
                         self._policies.forget()  # another table may have that name now
 
     async def _pass(self, method: str, target: bytes, headers: Headers, receive: Receive, send: Send) -> int:
@@ -176,11 +176,11 @@ class Gateway:
 
 
 def _routed(method: str, path: bytes, headers: Headers) -> Route:
-    found = route(method, path)
+    parsed = route(method, path)
     overrides = any(name.lower() in OVERRIDES for name, _ in headers)
     if overrides:
         raise Unreadable("a header says that the request is another one than it seems")
-    return found
+    return parsed
 
 
 async def _whole(send: Send, answer: Answer) -> int:
@@ -222,14 +222,14 @@ def without_address(answer: Answer) -> Answer:
         content = None
     if not isinstance(content, dict):
         return answers.unavailable("the catalog's configuration is not what it should be, a JSON object")
-    told = [
+    parts = [
         part
         for name in ("defaults", "overrides")
         if isinstance(part := content.get(name), dict) and "uri" in part
     ]
-    if not told:
+    if not parts:
         return answer
-    for part in told:
+    for part in parts:
         del part["uri"]
     body = json.dumps(content).encode()
     kept = [

@@ -174,15 +174,15 @@ class Door:
         changes nothing in it.
         """
         try:
-            found = await self._upstream.table(case.path, headers, history=bool(case.change.removed))
+            table = await self._upstream.table(case.path, headers, history=bool(case.change.removed))
         except (httpx.HTTPError, ValueError) as error:
             raise Answered(_unseen(case.ref, f"{type(error).__name__}: {error}")) from error
-        if isinstance(found, TableNow):
-            return await self._facts.believed(found)
-        if found.status == 404 and case.change.creates:
+        if isinstance(table, TableNow):
+            return await self._facts.believed(table)
+        if table.status == 404 and case.change.creates:
             return None
         raise Answered(
-            found if 400 <= found.status < 500 else _unseen(case.ref, f"it answered {found.status}")
+            table if 400 <= table.status < 500 else _unseen(case.ref, f"it answered {table.status}")
         )
 
     async def _refuse(
@@ -201,10 +201,10 @@ class Door:
             if not objections:
                 continue
             reason = _told(objections)
-            told = f"refusing to commit to {case.ref}: {reason}"
-            reasons.append(f"{told} ({_HINT.format(table=case.ref)})")
-            there = str(case.ref) if here.uuid or not case.change.creates else None
-            self._counts.refused(there, {each.rule for each in objections}, told)
+            message = f"refusing to commit to {case.ref}: {reason}"
+            reasons.append(f"{message} ({_HINT.format(table=case.ref)})")
+            counted_as = str(case.ref) if here.uuid or not case.change.creates else None
+            self._counts.refused(counted_as, {each.rule for each in objections}, message)
         if reasons:
             raise Answered(answers.forbidden("; ".join(reasons)))
 

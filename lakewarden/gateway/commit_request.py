@@ -153,10 +153,10 @@ def _parsed(body: bytes) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
         raise Unreadable("an object of the body has the same key twice")
-    return found
+    return mapping
 
 
 def _no_number(text: str) -> None:
@@ -169,15 +169,15 @@ def _same(document: Mapping[str, Any], route: Route) -> tuple[tuple[str, ...], s
         namespace, name = _identifier(document)
         # Some clients put their own name of the catalog first.
         if name != route.table or namespace[-len(route.namespace) :] != route.namespace:
-            told, meant = joined((*namespace, name)), joined((*route.namespace, route.table))
-            raise Unreadable(f"the body is about {told}, the path about {meant}")
+            named, meant = joined((*namespace, name)), joined((*route.namespace, route.table))
+            raise Unreadable(f"the body is about {named}, the path about {meant}")
     return route.namespace, route.table
 
 
 def _identifier(document: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
-    found = _object(document.get("identifier"), "an identifier")
-    levels = [_text(each, "a namespace") for each in _list(found, "namespace")]
-    name = _text(found.get("name"), "a table's name")
+    identifier = _object(document.get("identifier"), "an identifier")
+    levels = [_text(each, "a namespace") for each in _list(identifier, "namespace")]
+    name = _text(identifier.get("name"), "a table's name")
     names = (*levels, name)
     if not levels or not all(plain_name(each) for each in names) or sum(map(len, names)) > _NAME_LETTERS:
         raise Unreadable("a table is not named, or by a name that no path can have")
@@ -226,20 +226,20 @@ def _properties(
     acting: Sequence[tuple[str, Mapping[str, Any]]],
 ) -> tuple[dict[str, str] | None, frozenset[str]]:
     """The properties that are set and removed in the end; None if no property changes."""
-    changed, found, unset = False, dict[str, str](), set[str]()
+    changed, values, unset = False, dict[str, str](), set[str]()
     for action, update in acting:
         if action == "set-properties":
             changed = True
-            told = _texts(_either(update, "updates", "updated"), "properties")
-            found.update(told)
-            unset.difference_update(told)
+            changes = _texts(_either(update, "updates", "updated"), "properties")
+            values.update(changes)
+            unset.difference_update(changes)
         elif action == "remove-properties":
             changed = True
             names = _either(update, "removals", "removed")
             for name in [] if names is None else _list({"removals": names}, "removals"):
-                found.pop(_text(name, "a property's name"), None)
+                values.pop(_text(name, "a property's name"), None)
                 unset.add(name)
-    return (found if changed else None), frozenset(unset)
+    return (values if changed else None), frozenset(unset)
 
 
 def _either(update: Mapping[str, Any], name: str, older: str) -> Any:
@@ -249,37 +249,37 @@ def _either(update: Mapping[str, Any], name: str, older: str) -> Any:
     return update.get(name, update.get(older))
 
 
-def _object(found: Any, what: str) -> dict[str, Any]:
-    if not isinstance(found, dict):
+def _object(value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
         raise Unreadable(f"{what} is not an object")
-    return found
+    return value
 
 
 def _list(document: Mapping[str, Any], key: str, missing: bool = False) -> list[Any]:
-    found = document.get(key, [] if missing else None)
-    if not isinstance(found, list):
+    items = document.get(key, [] if missing else None)
+    if not isinstance(items, list):
         raise Unreadable(f"{key} is not a list")
-    return found
+    return items
 
 
-def _texts(found: Any, what: str) -> dict[str, str]:
-    texts = {} if found is None else _object(found, what)
+def _texts(value: Any, what: str) -> dict[str, str]:
+    texts = {} if value is None else _object(value, what)
     if not all(isinstance(each, str) for each in texts.values()):
         raise Unreadable(f"{what} has a value that is not text")
     return texts
 
 
-def _text(found: Any, what: str) -> str:
-    if not isinstance(found, str):
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
         raise Unreadable(f"{what} is not text")
-    return found
+    return value
 
 
-def _id(found: Any) -> int:
-    return _whole(found, "a snapshot's id")
+def _id(value: Any) -> int:
+    return _whole(value, "a snapshot's id")
 
 
-def _whole(found: Any, what: str) -> int:
-    if isinstance(found, bool) or not isinstance(found, int):
+def _whole(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
         raise Unreadable(f"{what} is not a whole number")
-    return found
+    return value

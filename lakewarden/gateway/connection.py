@@ -23,12 +23,12 @@ HANDSHAKE = "the TLS handshake did not end in time"
 def neighbourhood(address: str) -> str:
     """The address range that shares one limit. IPv6 clients can use many addresses, so the network counts."""
     try:
-        found = ip_address(address.partition("%")[0])
+        parsed = ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if found.version == 4:
+    if parsed.version == 4:
         return address
-    return str(found.ipv4_mapped or ip_network((found, 64), strict=False))
+    return str(parsed.ipv4_mapped or ip_network((parsed, 64), strict=False))
 
 
 def refusal(status: bytes) -> bytes:

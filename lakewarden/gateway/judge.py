@@ -100,8 +100,8 @@ def _frozen(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
 
 
 def _lineage(change: Change, rules: Rules) -> Iterator[Objection]:
-    found = validate_all(change.summaries, rules.requirements)
-    yield from (Objection(Rule.LINEAGE, str(each)) for each in found)
+    violations = validate_all(change.summaries, rules.requirements)
+    yield from (Objection(Rule.LINEAGE, str(each)) for each in violations)
 
 
 def _identity(change: Change, now: Now) -> Iterator[Objection]:
@@ -194,24 +194,24 @@ def _tags(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
 
 def _done_to_tag(ref: RefChange, change: Change, now: Now) -> str | None:
     """What happens to an existing tag; None if it stays for at least as long."""
-    there = now.refs.get(ref.name)
-    if there is None or there.kind != "tag":
+    current = now.refs.get(ref.name)
+    if current is None or current.kind != "tag":
         return None
     if ref.kind is None:
         return "drops"
-    if (ref.kind, ref.snapshot_id) != ("tag", there.snapshot_id):
+    if (ref.kind, ref.snapshot_id) != ("tag", current.snapshot_id):
         return "moves"
     kept, was = (
         _kept_for(ref.max_age_ms, change.afterwards(now.properties)),
-        _kept_for(there.max_age_ms, now.properties),
+        _kept_for(current.max_age_ms, now.properties),
     )
     return "shortens the life of" if kept < was else None
 
 
-def _kept_for(told: int | None, properties: Mapping[str, str]) -> float:
+def _kept_for(own_age: int | None, properties: Mapping[str, str]) -> float:
     """For how many milliseconds a tag is kept: by its own value, or the table's default for tags, or forever."""
-    if told is not None:
-        return told
+    if own_age is not None:
+        return own_age
     try:
         return int(properties[REF_AGE])
     except KeyError:

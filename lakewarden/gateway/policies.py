@@ -68,18 +68,18 @@ class Policies:
         else:
             own, own_until = _kept(await properties()), now + PROPERTIES_SECONDS
         asked = clock.monotonic()
-        found = await self.once(table, own)
+        resolved = await self.once(table, own)
         if self._looks.get(table) is look:
             if len(self._known) >= _MOST:
                 self._known.clear()
-            self._known[table] = _Known(found, own, own_until, min(asked + STORED_SECONDS, own_until))
-        return found
+            self._known[table] = _Known(resolved, own, own_until, min(asked + STORED_SECONDS, own_until))
+        return resolved
 
     async def once(self, table: TableRef, properties: Mapping[str, str]) -> Rules:
         """The rules for these properties, not cached: a table that is being created may never exist."""
         stored = await self._stored(str(table))
-        found = rules(self._resolved(table, properties, stored), self._settled(table, stored))
-        return replace(found, cold_of=cold_source(properties))
+        resolved = rules(self._resolved(table, properties, stored), self._settled(table, stored))
+        return replace(resolved, cold_of=cold_source(properties))
 
     async def check(self, table: TableRef, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         """PolicyError if a change of properties would leave a table that cannot be judged any more.
@@ -89,8 +89,8 @@ class Policies:
         """
         own, stored = _own(after), await self._stored(str(table))
         changed = {name: each for name, each in own.items() if before.get(name) != each}
-        told = {name.removeprefix(PROPERTY_PREFIX): each for name, each in changed.items()}
-        read_layer(told, Origin(Layer.TABLE_PROPERTY, str(table)))
+        settings = {name.removeprefix(PROPERTY_PREFIX): each for name, each in changed.items()}
+        read_layer(settings, Origin(Layer.TABLE_PROPERTY, str(table)))
         try:
             self._resolved(table, _own(before), stored)
         except PolicyError:
@@ -111,7 +111,7 @@ class Policies:
 
     def _settled(self, table: TableRef, stored: Mapping[str, object]) -> frozenset[str]:
         config = self._config
-        patterns = (found for pattern, found in config.patterns if matches(table, pattern))
+        patterns = (keys for pattern, keys in config.patterns if matches(table, pattern))
         named = {name for layer in (config.environment, config.file, stored, *patterns) for name in layer}
         return frozenset(each for each in named if each in _RULING or each.startswith(_LINEAGE))
 

@@ -78,8 +78,8 @@ def text(content: bytes, kind: str) -> Answer:
 
 
 def _error(status: int, kind: str, message: str, headers: Headers = ()) -> Answer:
-    told = message if len(message) <= _LETTERS else f"{message[:_LETTERS]} …"
-    body = {"error": {"message": told, "type": kind, "code": status}}
+    shown = message if len(message) <= _LETTERS else f"{message[:_LETTERS]} …"
+    body = {"error": {"message": shown, "type": kind, "code": status}}
     return _whole(status, json.dumps(body).encode(), headers)
 
 

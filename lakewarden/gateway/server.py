@@ -101,13 +101,13 @@ def catalog_behind(config: Config) -> CatalogConfig:
         return next(iter(rest.values()))
     if named in rest:
         return rest[named]
-    there = ", ".join(sorted(rest)) or "none"
+    configured = ", ".join(sorted(rest)) or "none"
     if named is None:
-        reason = f"nothing says which catalog to stand in front of; REST catalogs are: {there}"
+        reason = f"nothing says which catalog to stand in front of; REST catalogs are: {configured}"
     elif named in config.catalogs:
-        reason = f"found {named!r}, which is no REST catalog with a uri; those are: {there}"
+        reason = f"found {named!r}, which is no REST catalog with a uri; those are: {configured}"
     else:
-        reason = f"found {named!r}, but there is no such catalog; REST catalogs are: {there}"
+        reason = f"found {named!r}, but there is no such catalog; REST catalogs are: {configured}"
     raise ConfigError(key="gateway.catalog", where=str(config.path or "the configuration"), reason=reason)
 
 

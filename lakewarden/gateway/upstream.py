@@ -142,9 +142,9 @@ def forwarded(headers: Headers) -> list[tuple[bytes, bytes]]:
 
 def returned(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """An answer's headers that are returned."""
-    told = list(headers)
-    dropped = _HOP | _named_in_connection(told)
-    return [(name.lower(), value) for name, value in told if name.lower() not in dropped]
+    items = list(headers)
+    dropped = _HOP | _named_in_connection(items)
+    return [(name.lower(), value) for name, value in items if name.lower() not in dropped]
 
 
 def _named_in_connection(headers: Headers) -> frozenset[bytes]:
@@ -183,37 +183,37 @@ def table_in(body: bytes, history: bool = False) -> TableNow:
     return TableNow(uuid, properties, refs, history_, str(metadata.get("location") or ""))
 
 
-def _snapshot(found: dict[str, Any]) -> Snapshot:
+def _snapshot(document: dict[str, Any]) -> Snapshot:
     """The fields of a snapshot that the check of streaming writers needs."""
-    parent, summary = found.get("parent-snapshot-id"), _object(found.get("summary"), missing=True)
+    parent, summary = document.get("parent-snapshot-id"), _object(document.get("summary"), missing=True)
     if not all(isinstance(each, str) for each in summary.values()):
         raise ValueError("a summary has a value that is not text")
     return Snapshot(
-        _number(found.get("snapshot-id")),
+        _number(document.get("snapshot-id")),
         None if parent is None else _number(parent),
-        _number(found.get("sequence-number", 0)),
-        clock.from_millis(_number(found.get("timestamp-ms"))),
+        _number(document.get("sequence-number", 0)),
+        clock.from_millis(_number(document.get("timestamp-ms"))),
         str(summary.get("operation", "")),
         summary,
         "",
     )
 
 
-def _ref(found: dict[str, Any]) -> Ref:
-    age = found.get("max-ref-age-ms")
-    kind = str(found.get("type")).lower()
-    return Ref(kind, _number(found.get("snapshot-id")), None if age is None else _number(age))
+def _ref(document: dict[str, Any]) -> Ref:
+    age = document.get("max-ref-age-ms")
+    kind = str(document.get("type")).lower()
+    return Ref(kind, _number(document.get("snapshot-id")), None if age is None else _number(age))
 
 
-def _object(found: Any, missing: bool = False) -> dict[str, Any]:
-    if missing and found is None:
+def _object(value: Any, missing: bool = False) -> dict[str, Any]:
+    if missing and value is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ValueError("it is not what a table looks like")
-    return found
+    return value
 
 
-def _number(found: Any) -> int:
-    if isinstance(found, bool) or not isinstance(found, int):
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError("a number is none")
-    return found
+    return value

@@ -63,7 +63,7 @@ def paint(sitting: Sitting, numbers: Numbers) -> Portrait:
     view, schema = sitting.view, json.loads(sitting.view.schema_json)
     columns = _columns(schema)
     holds = _holds(sitting)
-    made = Portrait(
+    portrait = Portrait(
         format=view.format,
         format_version=view.format_version,
         location=view.location,
@@ -90,7 +90,7 @@ def paint(sitting: Sitting, numbers: Numbers) -> Portrait:
         partitions_total=sitting.files.partitions_total,
         painted_at=sitting.now,
     )
-    return _bounded(made)
+    return _bounded(portrait)
 
 
 def with_score(made: Portrait, score: Score, numbers: Numbers) -> Portrait:
@@ -102,15 +102,15 @@ def with_score(made: Portrait, score: Score, numbers: Numbers) -> Portrait:
     return replace(made, score_parts=parts, debt_reason=score.debt.sentence, due=due)
 
 
-def _bounded(made: Portrait) -> Portrait:
+def _bounded(portrait: Portrait) -> Portrait:
     """Limit the size: most of a large portrait is its snapshots, so the older half of them is dropped until it fits."""
-    while len(json.dumps(made.to_dict())) > MOST_BYTES and (made.snapshots or made.columns):
-        made = replace(
-            made,
-            snapshots=made.snapshots[: len(made.snapshots) // 2],
-            columns=made.columns[: max(len(made.columns) // 2, 0)],
+    while len(json.dumps(portrait.to_dict())) > MOST_BYTES and (portrait.snapshots or portrait.columns):
+        portrait = replace(
+            portrait,
+            snapshots=portrait.snapshots[: len(portrait.snapshots) // 2],
+            columns=portrait.columns[: max(len(portrait.columns) // 2, 0)],
         )
-    return made
+    return portrait
 
 
 # ------------------------------------------------------------ snapshots and what keeps them
@@ -155,9 +155,9 @@ _SUMMARY = {
 
 def _changes(snapshot: Snapshot) -> dict[str, Any]:
     """The changes from its summary; Paimon states only by how many rows the table grew."""
-    told = {name: told_number(snapshot.summary, key) for name, key in _SUMMARY.items()}
+    numbers = {name: told_number(snapshot.summary, key) for name, key in _SUMMARY.items()}
     grew = told_number(snapshot.summary, "delta-records")
-    return told | ({"added_rows": grew} if grew > 0 else {"removed_rows": -grew} if grew < 0 else {})
+    return numbers | ({"added_rows": grew} if grew > 0 else {"removed_rows": -grew} if grew < 0 else {})
 
 
 def _refs(sitting: Sitting) -> tuple[RefLine, ...]:
@@ -191,15 +191,15 @@ def _due(sitting: Sitting, numbers: Numbers) -> Iterator[DueLine]:
     """In the order of a pass. Expire and rewrite-manifests are planned, the others are estimated from numbers."""
     policy, files = sitting.policy, sitting.files
     yield _switched(Job.EXPIRE_PARTITIONS, policy, "partition_expiry_enabled", True, "looks for old partitions in every pass")  # fmt: skip
-    told = f"{files.struck:,} data files carry {policy.int('delete_compaction_min_deletes')} or more delete files"
-    yield _switched(Job.COMPACT_DELETES, policy, "delete_compaction_enabled", files.struck > 0, told)
-    told = f"{files.compactable:,} partitions have {policy.int('rewrite_min_input_files')} or more of {files.small_files:,} small files"
-    yield _switched(Job.COMPACT, policy, "rewrite_enabled", files.compactable > 0, told)
+    text = f"{files.struck:,} data files carry {policy.int('delete_compaction_min_deletes')} or more delete files"
+    yield _switched(Job.COMPACT_DELETES, policy, "delete_compaction_enabled", files.struck > 0, text)
+    text = f"{files.compactable:,} partitions have {policy.int('rewrite_min_input_files')} or more of {files.small_files:,} small files"
+    yield _switched(Job.COMPACT, policy, "rewrite_enabled", files.compactable > 0, text)
     yield _planned(
         Job.REWRITE_MANIFESTS, lambda: folding.plan(sitting.view, sitting.manifests, policy, sitting.now)
     )
-    told = f"{numbers.overdue_snapshots:,} snapshots are about to expire"
-    yield _switched(Job.HANDOFF, policy, "handoff_enabled", numbers.overdue_snapshots > 0, told)
+    text = f"{numbers.overdue_snapshots:,} snapshots are about to expire"
+    yield _switched(Job.HANDOFF, policy, "handoff_enabled", numbers.overdue_snapshots > 0, text)
     yield _planned(Job.EXPIRE, lambda: _expire(sitting))
     yield _purge(numbers)
     yield _switched(
@@ -208,9 +208,9 @@ def _due(sitting: Sitting, numbers: Numbers) -> Iterator[DueLine]:
 
 
 def _purge(numbers: Numbers) -> DueLine:
-    told = f"{numbers.due_trashed_files:,} of {numbers.trashed_files:,} trashed files are past their grace"
+    text = f"{numbers.due_trashed_files:,} of {numbers.trashed_files:,} trashed files are past their grace"
     return DueLine(
-        Job.PURGE, numbers.due_trashed_files > 0, told if numbers.trashed_files else "no file is in the trash"
+        Job.PURGE, numbers.due_trashed_files > 0, text if numbers.trashed_files else "no file is in the trash"
     )
 
 
@@ -221,16 +221,16 @@ def _expire(sitting: Sitting) -> Plan:
 
 def _planned(job: Job, plan: Any) -> DueLine:
     try:
-        made: Plan = plan()
+        planned: Plan = plan()
     except LakewardenError as error:  # the page shows why it cannot be planned
         return DueLine(job, False, short(error.message), exact=True, error=True)
-    return DueLine(job, not made.empty, short(made.reason), exact=True)
+    return DueLine(job, not planned.empty, short(planned.reason), exact=True)
 
 
-def _switched(job: Job, policy: Policy, key: str, due: bool, told: str) -> DueLine:
+def _switched(job: Job, policy: Policy, key: str, due: bool, text: str) -> DueLine:
     if not policy.bool(key):
         return DueLine(job, False, f"switched off: {policy.explain(key)}")
-    return DueLine(job, due, told)
+    return DueLine(job, due, text)
 
 
 # ------------------------------------------------------------ the schema
@@ -251,17 +251,17 @@ def _columns(schema: Mapping[str, Any]) -> tuple[ColumnLine, ...]:
     )
 
 
-def _type(told: Any) -> str:
+def _type(type_: Any) -> str:
     """Nested types in Spark's form; Paimon's are text already."""
-    if not isinstance(told, Mapping):
-        return str(told).removesuffix(" NOT NULL")
-    match told.get("type"):
+    if not isinstance(type_, Mapping):
+        return str(type_).removesuffix(" NOT NULL")
+    match type_.get("type"):
         case "list":
-            return f"list<{_type(told['element'])}>"
+            return f"list<{_type(type_['element'])}>"
         case "map":
-            return f"map<{_type(told['key'])}, {_type(told['value'])}>"
+            return f"map<{_type(type_['key'])}, {_type(type_['value'])}>"
         case "struct":
-            fields = (f"{each['name']}: {_type(each['type'])}" for each in told["fields"])
+            fields = (f"{each['name']}: {_type(each['type'])}" for each in type_["fields"])
             return f"struct<{', '.join(fields)}>"
         case other:  # Paimon's nested types
             return str(other).lower()

@@ -169,14 +169,14 @@ class Collector:
         """Every table, and the tables that no longer exist. If a catalog cannot be listed, its known tables
         stay, marked as failed.
         """
-        found: list[TableRef] = []
+        refs: list[TableRef] = []
         for catalog in self.lake.catalogs():
             listed = self._list(catalog)
             if listed is None:
                 listed = [each for each in map(TableRef.parse, known) if each.catalog == catalog]
-            found += listed
-        names = {str(each) for each in found}
-        return found, [name for name in known if name not in names]
+            refs += listed
+        names = {str(each) for each in refs}
+        return refs, [name for name in known if name not in names]
 
     def _list(self, catalog: str) -> Sequence[TableRef] | None:
         """None if it cannot be listed: logged when that begins and when it ends."""
@@ -184,7 +184,7 @@ class Collector:
         if silent is not None and started < silent.until:
             return None
         try:
-            found = self.lake.format_of(catalog).tables(catalog)
+            refs = self.lake.format_of(catalog).tables(catalog)
         except Exception as error:  # whatever one catalog raises, the others are asked too
             reason, now = _sentence(error), clock.monotonic()
             waited = now - started
@@ -194,7 +194,7 @@ class Collector:
             return None
         if self._silent.pop(catalog, None) is not None:
             log.info("the tables of catalog %s can be listed again", catalog)
-        return found
+        return refs
 
     def _forget(self, tables: Sequence[str]) -> None:
         if tables:
@@ -217,9 +217,9 @@ class Collector:
                     break
                 if len(waiting) >= 2 * self.threads:
                     done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                    yield from (found for each in done if (found := each.result()) is not None)
+                    yield from (looked for each in done if (looked := each.result()) is not None)
                 waiting.add(pool.submit(self._look, ref, formats, known, spare))
-            yield from (found for each in wait(waiting).done if (found := each.result()) is not None)
+            yield from (looked for each in wait(waiting).done if (looked := each.result()) is not None)
 
     def _look(
         self, ref: TableRef, formats: dict[str, TableFormat], known: _Known, spare: bool
@@ -261,14 +261,14 @@ class Collector:
 
     def _mark(self, name: str, known: _Known) -> str:
         """A hash of the inputs other than metadata: the policy as configured and stored, and pins."""
-        told = [
+        inputs = [
             self.policy.environment,
             self.policy.file,
-            [[pattern, dict(found)] for pattern, found in self.policy.patterns],
+            [[pattern, dict(settings)] for pattern, settings in self.policy.patterns],
             known.stored.get(name, {}),
             known.pinned.get(name, ()),
         ]
-        return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:8]
+        return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
     def _is_same(self, name: str, before: TableHealth, version: str) -> bool:
         if before.error or before.version != version:
@@ -346,8 +346,8 @@ class Collector:
             SeenTables(self.state).saw_all(views, now)
         records.touch([each.health.table for each in batch if each.same], now)
         records.put([self._complete(each, records, known) for each in batch if not each.same])
-        found = {each.health.table: self._alarms(each.health, known) for each in batch}
-        raised, cleared = warnings.record(records, found, known.warned, now)
+        alarms = {each.health.table: self._alarms(each.health, known) for each in batch}
+        raised, cleared = warnings.record(records, alarms, known.warned, now)
         tally.tables += len(batch)
         tally.changed += len(views)
         tally.failed += sum(bool(each.health.error) for each in batch)
@@ -441,5 +441,5 @@ def _with_holds(numbers: Numbers, holds: Holds, costs: Mapping[Hold, int | None]
 
 
 def _sentence(error: Exception) -> str:
-    told = error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
-    return redact_url((told.splitlines() or [type(error).__name__])[0])[:500]
+    reason = error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
+    return redact_url((reason.splitlines() or [type(error).__name__])[0])[:500]

@@ -48,8 +48,8 @@ class Duties:
         patterns = [
             n for n, (pattern, _) in enumerate(self._config.policy.patterns) if matches(table, pattern)
         ]
-        told = [patterns, sorted(stored.items()), sorted(properties.items())]
-        return json.dumps(told, default=str)
+        inputs = [patterns, sorted(stored.items()), sorted(properties.items())]
+        return json.dumps(inputs, default=str)
 
     def _asked(
         self, table: str, stored: Mapping[str, object], properties: Mapping[str, str]

@@ -55,8 +55,8 @@ class Held:
         turn = [key for key in alone if key not in mine or now - mine[key].at >= _LASTS]
         turn.sort(key=lambda key: (key in mine, mine[key].at if key in mine else _LONG_AGO))
         chosen = turn[:_AT_ONCE]
-        found = hold_costs(format_, view, _whole(policy), [alone[key] for key in chosen], now)
-        mine |= {key: _Cost(now, cost) for key, cost in zip(chosen, found, strict=True)}
+        computed = hold_costs(format_, view, _whole(policy), [alone[key] for key in chosen], now)
+        mine |= {key: _Cost(now, cost) for key, cost in zip(chosen, computed, strict=True)}
         self._known[str(view.ref)] = (view.uuid, mine)
         return shared | {alone[key]: cost.bytes for key, cost in mine.items()}
 

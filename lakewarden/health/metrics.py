@@ -149,21 +149,21 @@ class StateMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Every metric of `METRICS`, in that order; those without a current value have their name and help."""
-        found = self._samples()
+        samples = self._samples()
         for each in METRICS:
             yield (
                 _histogram(each, self._totals)
                 if each.kind == "histogram"
-                else _family(each, found[each.name])
+                else _family(each, samples[each.name])
             )
 
     def _samples(self) -> Mapping[str, Samples]:
         self._totals.refresh()
         now, health, seen = clock.now(), HealthRecords(self._state).all(), self._fleet.seen()
-        there = _There({each.table for each in health}, seen, now)
+        known = _There({each.table for each in health}, seen, now)
         suspended = dict(sorted(self._fleet.suspended_by().items()))
         return {
-            **self._counters(there),
+            **self._counters(known),
             **_gauges(health, now),
             **_lease(Leases(self._state).current()),
             **self._budgets(),
@@ -174,7 +174,7 @@ class StateMetrics:
                 for table, kinds in sorted(HealthRecords(self._state).open_kinds().items())
                 for kind in sorted(kinds)
             ],
-            "lakewarden_last_success_timestamp_seconds": self._last_success(there),
+            "lakewarden_last_success_timestamp_seconds": self._last_success(known),
             "lakewarden_runs_open": [
                 ((job,), float(n)) for job, n in sorted(self._fleet.open_runs().items())
             ],
@@ -182,7 +182,7 @@ class StateMetrics:
             "lakewarden_build_info": [((build(),), 1.0)],
         }
 
-    def _counters(self, there: _There) -> dict[str, Samples]:
+    def _counters(self, known: _There) -> dict[str, Samples]:
         """A known table counts from 0 on, because a rate needs a first number. A removed table is no longer shown."""
         rejected: dict[str, float] = {}
         heard = dict(self._totals.last_run)
@@ -198,28 +198,28 @@ class StateMetrics:
             "lineage_validation_failures_total": rejected,
             "lakewarden_lineage_compactions_total": self._totals.lineage_compactions,
         }
-        looked = there.looked_at
-        told = looked | {table for table, at in heard.items() if there.is_told(table, at)}
+        looked = known.looked_at
+        shown = looked | {table for table, at in heard.items() if known.is_told(table, at)}
         return {
             name: [
-                ((table,), float(values.get(table, 0))) for table in sorted(looked | (told & values.keys()))
+                ((table,), float(values.get(table, 0))) for table in sorted(looked | (shown & values.keys()))
             ]
             for name, values in all_.items()
         }
 
-    def _last_success(self, there: _There) -> Samples:
+    def _last_success(self, known: _There) -> Samples:
         """For every expected job of a table. A job that never succeeded counts from when a worker first saw the table."""
         succeeded: dict[str, dict[str, datetime]] = {}
         for (table, job), ended in self._totals.last_success.items():
             succeeded.setdefault(table, {})[job] = ended
-        tables = there.in_charge | {
-            table for table, jobs in succeeded.items() if there.is_told(table, max(jobs.values()))
+        tables = known.in_charge | {
+            table for table, jobs in succeeded.items() if known.is_told(table, max(jobs.values()))
         }
         return [
             ((table, job), at.timestamp())
-            for table, jobs in sorted(self._duties.of(tables - there.gone).items())
+            for table, jobs in sorted(self._duties.of(tables - known.gone).items())
             for job in sorted(jobs)
-            if (at := _later(succeeded.get(table, {}).get(job), there.since(table))) is not None
+            if (at := _later(succeeded.get(table, {}).get(job), known.since(table))) is not None
         ]
 
     def _requests(self, now: datetime) -> dict[str, Samples]:
@@ -320,10 +320,10 @@ def _family(named: Named, samples: Samples) -> Metric:
 
 def _histogram(named: Named, totals: Totals) -> Metric:
     family = HistogramMetricFamily(named.name, named.sentence, labels=named.labels)
-    for key, found in sorted(totals.durations.items()):
+    for key, durations in sorted(totals.durations.items()):
         reached, buckets = 0, []
-        for bound, count in zip((*map(str, BUCKETS), "+Inf"), found.counts, strict=True):
+        for bound, count in zip((*map(str, BUCKETS), "+Inf"), durations.counts, strict=True):
             reached += count
             buckets.append((bound, reached))
-        family.add_metric(key, buckets, found.seconds)
+        family.add_metric(key, buckets, durations.seconds)
     return family

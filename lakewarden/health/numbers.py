@@ -67,15 +67,15 @@ def count_files(found: FileSet | None, policy: Policy) -> FileNumbers:
     )
 
 
-def _told(found: FileSet, small: int) -> pa.Table:
-    bytes_ = found.files["bytes"]
+def _told(files: FileSet, small: int) -> pa.Table:
+    bytes_ = files.files["bytes"]
     is_small = pc.less(bytes_, small).cast("int64")
-    strikes = pc.list_value_length(found.files["deletes"]).cast("int64")
+    strikes = pc.list_value_length(files.files["deletes"]).cast("int64")
     return pa.table(
         {
-            "partition": found.files["partition"],
+            "partition": files.files["partition"],
             "bytes": bytes_,
-            "records": found.files["records"],
+            "records": files.files["records"],
             "small": is_small,
             "small_bytes": pc.multiply(is_small, bytes_),
             "strikes": pc.fill_null(strikes, 0),
@@ -83,11 +83,11 @@ def _told(found: FileSet, small: int) -> pa.Table:
     )
 
 
-def _partitions(found: FileSet, table: pa.Table) -> list[PartitionLine]:
+def _partitions(files: FileSet, table: pa.Table) -> list[PartitionLine]:
     """The path that people use for a partition: files of several specs or buckets may share a path."""
     sums = [(name, "sum") for name in ("bytes", "records", "small", "strikes")]
     rows = table.group_by("partition").aggregate([*sums, ("partition", "count")]).to_pylist()
-    paths = {each.id: _path(each.path) for each in found.partitions}
+    paths = {each.id: _path(each.path) for each in files.partitions}
     added: dict[str, list[int]] = {}
     names = ("partition_count", "small_sum", "strikes_sum", "bytes_sum", "records_sum")
     for row in rows:

@@ -87,8 +87,8 @@ def debt(numbers: Numbers) -> Debt:
 
 def _made_up_of(shares: Sequence[tuple[float, str]]) -> str:
     """The largest first; shares that round to zero are left out."""
-    told = [f"{what} ({amount:.2f})" for amount, what in sorted(shares, reverse=True) if amount >= 0.005]
-    return ", ".join(told) or "nothing to do"
+    parts = [f"{what} ({amount:.2f})" for amount, what in sorted(shares, reverse=True) if amount >= 0.005]
+    return ", ".join(parts) or "nothing to do"
 
 
 def _small(numbers: Numbers, limits: HealthConfig) -> Part:
@@ -98,8 +98,8 @@ def _small(numbers: Numbers, limits: HealthConfig) -> Part:
 def _deletes(numbers: Numbers, limits: HealthConfig) -> Part:
     """A few files with deletes are no debt: below the least number of files, the ratio counts in proportion."""
     counts = min(1.0, numbers.files / limits.delete_ratio_files)
-    told = f"{numbers.delete_files:,} delete files for {numbers.files:,} data files, {numbers.deleted_rows:,} rows deleted"
-    return _part("deletes", 20, numbers.delete_ratio * counts, limits.delete_ratio, told)
+    text = f"{numbers.delete_files:,} delete files for {numbers.files:,} data files, {numbers.deleted_rows:,} rows deleted"
+    return _part("deletes", 20, numbers.delete_ratio * counts, limits.delete_ratio, text)
 
 
 def _manifests(numbers: Numbers, limits: HealthConfig) -> Part:
@@ -107,30 +107,30 @@ def _manifests(numbers: Numbers, limits: HealthConfig) -> Part:
 
 
 def _snapshots(numbers: Numbers) -> Part:
-    told = f"{numbers.overdue_snapshots:,} of {numbers.snapshots:,} snapshots could have expired"
-    return _part("snapshots", 15, numbers.overdue_snapshots, _OVERDUE, told)
+    text = f"{numbers.overdue_snapshots:,} of {numbers.snapshots:,} snapshots could have expired"
+    return _part("snapshots", 15, numbers.overdue_snapshots, _OVERDUE, text)
 
 
 def _trashed(numbers: Numbers) -> Part:
-    told = f"{numbers.due_trashed_files:,} trashed files are past their grace"
-    return _part("trashed", 10, numbers.due_trashed_files, _TRASHED, told)
+    text = f"{numbers.due_trashed_files:,} trashed files are past their grace"
+    return _part("trashed", 10, numbers.due_trashed_files, _TRASHED, text)
 
 
 def _lineage(numbers: Numbers) -> Part:
     gaps = numbers.lineage_gaps if numbers.lineage_asked else 0
-    told = f"{numbers.lineage_gaps:,} snapshots do not say where they come from"
-    told += "" if numbers.lineage_asked else ", which nobody asked for"
-    return _part("lineage", 10, gaps, _GAPS, told)
+    text = f"{numbers.lineage_gaps:,} snapshots do not say where they come from"
+    text += "" if numbers.lineage_asked else ", which nobody asked for"
+    return _part("lineage", 10, gaps, _GAPS, text)
 
 
 def _trouble(trouble: Trouble) -> Part:
     cost = float(min(_FAILURES_MOST, trouble.failures * _FAILURE))
-    told = f"{trouble.failures:,} failures in a row" if trouble.failures else "no failures"
+    text = f"{trouble.failures:,} failures in a row" if trouble.failures else "no failures"
     if trouble.suspended:
-        cost, told = max(cost, _SUSPENDED), f"suspended: {trouble.suspended}"
+        cost, text = max(cost, _SUSPENDED), f"suspended: {trouble.suspended}"
     if trouble.error:
-        cost, told = _UNREADABLE, f"it cannot be looked at: {trouble.error}"
-    return Part("trouble", _UNREADABLE, trouble.failures, cost, told)
+        cost, text = _UNREADABLE, f"it cannot be looked at: {trouble.error}"
+    return Part("trouble", _UNREADABLE, trouble.failures, cost, text)
 
 
 def _part(name: str, weight: int, value: float, half: float, sentence: str) -> Part:

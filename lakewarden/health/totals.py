@@ -117,14 +117,14 @@ class Totals:
         self._see_speed(speed)
         self._after = until
 
-    def _add_all(self, found: RunSum) -> None:
-        self.durations.setdefault((found.job, found.state), Durations()).add_all(found)
-        self._see_run(found.table, found.job, found.state, found.newest)
+    def _add_all(self, sum_: RunSum) -> None:
+        self.durations.setdefault((sum_.job, sum_.state), Durations()).add_all(sum_)
+        self._see_run(sum_.table, sum_.job, sum_.state, sum_.newest)
         for name, counter in ADDED.items():
-            if counter in found.added:
-                self.added[name][found.table] += found.added[counter]  # type: ignore[assignment]
-        if found.job == Job.COMPACT_HISTORY and found.state == RunState.DONE:
-            self.lineage_compactions[found.table] += found.runs
+            if counter in sum_.added:
+                self.added[name][sum_.table] += sum_.added[counter]  # type: ignore[assignment]
+        if sum_.job == Job.COMPACT_HISTORY and sum_.state == RunState.DONE:
+            self.lineage_compactions[sum_.table] += sum_.runs
 
     def _see_run(self, table: str, job: str, state: str, ended_at: datetime) -> None:
         self.last_run[table] = max(ended_at, self.last_run.get(table, ended_at))

@@ -72,11 +72,11 @@ def decide(
     `failed_before`: the previous look failed too. A single failed call among thousands is no warning. A table
     that cannot be read keeps its warnings: nothing shows that it is better.
     """
-    found = [
+    alarms = [
         *(Alarm(kind, text) for kind, value, limit, text in _measures(numbers, limits, still_open) if value >= limit * _eased(kind, still_open)),
         *_states(numbers, trouble, failed_before),
     ]  # fmt: skip
-    return tuple(found)
+    return tuple(alarms)
 
 
 def _eased(kind: Kind, still_open: Collection[str]) -> float:

@@ -107,7 +107,7 @@ class WhatIf:
 
 def commits_of(portrait: Portrait, archived: Sequence[Archived], since: datetime) -> tuple[Commit, ...]:
     """The commits of writers that are still known, the oldest first; each once, even if it is in both sources."""
-    found = {
+    commits = {
         (each.id, each.at): Commit(each.at, each.added_files, each.added_bytes, each.removed_bytes)
         for each in portrait.snapshots
         if not each.run_id
@@ -115,9 +115,9 @@ def commits_of(portrait: Portrait, archived: Sequence[Archived], since: datetime
     for row in archived:
         summary = row.snapshot.summary
         if "lineage.run_id" not in summary:
-            told = (told_number(summary, key) for key in ("added-data-files", "added-files-size", "removed-files-size"))  # fmt: skip
-            found[row.snapshot.id, row.snapshot.committed_at] = Commit(row.snapshot.committed_at, *told)
-    return tuple(sorted((each for each in found.values() if each.at >= since), key=lambda each: each.at))
+            numbers = (told_number(summary, key) for key in ("added-data-files", "added-files-size", "removed-files-size"))  # fmt: skip
+            commits[row.snapshot.id, row.snapshot.committed_at] = Commit(row.snapshot.committed_at, *numbers)
+    return tuple(sorted((each for each in commits.values() if each.at >= since), key=lambda each: each.at))
 
 
 def replay(

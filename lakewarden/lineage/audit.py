@@ -47,17 +47,17 @@ class Node:
 
 def inputs_of(text: str | None) -> tuple[list[tuple[str | None, int]], list[str]]:
     """The table (None: the commit's own) and id of every input, and the texts that are no valid input."""
-    found: list[tuple[str | None, int]] = []
+    inputs: list[tuple[str | None, int]] = []
     unreadable: list[str] = []
     for part in (each.strip() for each in (text or "").split(",")):
         if not part:
             continue
         table, at, number = (each.strip() for each in part.rpartition("@"))
         if _ID.fullmatch(number) and int(number) < 1 << 63 and bool(table) == bool(at):
-            found.append((printed(table) if table else None, int(number)))
+            inputs.append((printed(table) if table else None, int(number)))
         else:
             unreadable.append(part)
-    return found, unreadable
+    return inputs, unreadable
 
 
 # ------------------------------------------------------------ downstream
@@ -167,9 +167,9 @@ class _Later:
     def __init__(self, known: Mapping[Node, Entry], children: Mapping[Node, Sequence[Node]]) -> None:
         self._known = known
         self._made: dict[str, list[tuple[_Order, list[Node]]]] = defaultdict(list)
-        for node, made in children.items():
+        for node, outputs in children.items():
             if node in known:
-                self._made[node.table].append((_order(known[node]), list(made)))
+                self._made[node.table].append((_order(known[node]), list(outputs)))
         for used in self._made.values():
             used.sort(key=lambda each: each[0])
 
@@ -178,9 +178,9 @@ class _Later:
         if not used or node not in self._known:
             return []
         first = bisect_right(used, _order(self._known[node]), key=lambda each: each[0])
-        found = [child for _, made in used[first:] for child in made]
+        later = [child for _, outputs in used[first:] for child in outputs]
         del used[first:]
-        return found
+        return later
 
 
 _Order = tuple[datetime, int]
@@ -200,10 +200,10 @@ def _children(
     children: dict[Node, list[Node]] = defaultdict(list)
     unreadable: list[tuple[Node, str]] = []
     for node, entry in known.items():
-        told, bad = inputs_of(entry.told(INPUTS))
-        found = [(None if table is None else names.get(table, table), id_) for table, id_ in told]
+        named, bad = inputs_of(entry.told(INPUTS))
+        inputs = [(None if table is None else names.get(table, table), id_) for table, id_ in named]
         unreadable += [(node, text) for text in bad]
-        for parent in dict.fromkeys(_resolve(node.table, *each, owners) for each in found):
+        for parent in dict.fromkeys(_resolve(node.table, *each, owners) for each in inputs):
             if parent != node:
                 children[parent].append(node)
     return children, tuple(unreadable)
@@ -244,17 +244,17 @@ class Commit:
         return self.how == INPUTS
 
     def to_dict(self) -> dict[str, Any]:
-        told = {} if self.entry is None else self.entry.to_dict()
+        stated = {} if self.entry is None else self.entry.to_dict()
         return {
-            **told,
+            **stated,
             "table": self.node.table,
             "snapshot_id": self.node.snapshot_id,
             "known": self.entry is not None,
             "found_by": self.how,
             "only_read": self.only_read,
             "files": self.files,
-            "rows": told.get("rows") if self.rows is None else self.rows,
-            "bytes": told.get("bytes") if self.bytes is None else self.bytes,
+            "rows": stated.get("rows") if self.rows is None else self.rows,
+            "bytes": stated.get("bytes") if self.bytes is None else self.bytes,
         }
 
 
@@ -290,14 +290,14 @@ def rewrites(entry: Entry | None) -> bool:
 
 def recorded_origins(entry: Entry, known: Mapping[int, Entry]) -> list[Commit]:
     """The snapshots that a commit names as its inputs; `known` are entries of its own table."""
-    found, _ = inputs_of(entry.told(INPUTS))
+    inputs, _ = inputs_of(entry.told(INPUTS))
     return [
         Commit(
             Node(table or entry.table, id_),
             known.get(id_) if table in (None, entry.table) else None,
             INPUTS,
         )
-        for table, id_ in found
+        for table, id_ in inputs
     ]
 
 
@@ -371,8 +371,8 @@ class Gaps:
 
 def gaps(entries: Iterable[Entry], asked: Requirements) -> tuple[Gap, ...]:
     """In the order of the entries."""
-    found = ((each, validate(_as_committed(each), asked)) for each in entries)
-    return tuple(Gap(entry, violations) for entry, violations in found if violations)
+    checked = ((each, validate(_as_committed(each), asked)) for each in entries)
+    return tuple(Gap(entry, violations) for entry, violations in checked if violations)
 
 
 def _as_committed(entry: Entry) -> dict[str, str]:

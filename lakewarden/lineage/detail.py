@@ -91,8 +91,8 @@ def storable(entry: Archived) -> Archived:
     """
     snapshot = entry.snapshot
     summary = {_storable(key): _storable(value) for key, value in snapshot.summary.items()}
-    told = replace(snapshot, operation=_storable(snapshot.operation), summary=summary)
-    return replace(entry, snapshot=told)
+    escaped = replace(snapshot, operation=_storable(snapshot.operation), summary=summary)
+    return replace(entry, snapshot=escaped)
 
 
 def _storable(text: str) -> str:
@@ -171,12 +171,12 @@ def read(detail: Detail, content: bytes, ids: Collection[int] | None = None) -> 
     if ids is None:
         return _archived(source.read())
     # A user may mistype an id as a larger number than any id.
-    wanted, found = pa.array([each for each in ids if abs(each) < 1 << 63], pa.int64()), []
+    wanted_ids, entries = pa.array([each for each in ids if abs(each) < 1 << 63], pa.int64()), []
     for number in range(source.num_row_groups):
-        among = pc.is_in(source.read_row_group(number, ["snapshot_id"])["snapshot_id"], wanted)
+        among = pc.is_in(source.read_row_group(number, ["snapshot_id"])["snapshot_id"], wanted_ids)
         if pc.any(among).as_py():
-            found += _archived(source.read_row_group(number).filter(among))
-    return found
+            entries += _archived(source.read_row_group(number).filter(among))
+    return entries
 
 
 def _archived(table: pa.Table) -> list[Archived]:

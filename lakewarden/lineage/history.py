@@ -142,10 +142,10 @@ class History:
         """Each snapshot once, the newest first. Without a view, only recorded entries are returned."""
         for _ in range(_ATTEMPTS):
             try:
-                found = list(self._found(table, table_uuid, view, wanted))
+                entries = list(self._found(table, table_uuid, view, wanted))
             except _Replaced:
                 continue
-            return _once(found)
+            return _once(entries)
         raise LakewardenError(
             reason=f"read the history of {table}: it was folded anew {_ATTEMPTS} times meanwhile",
             hint="ask again",
@@ -258,7 +258,7 @@ class History:
         content = details.write(entries)
         name = f"{run_id}-{month}"
         path = None if keep is None else keep(name, content)
-        made = Detail(
+        detail = Detail(
             name,
             table_uuid,
             table,
@@ -271,8 +271,8 @@ class History:
             path,
             details.ranges_of(entries),
         )
-        self._index.fold(made, None if path else content, old, new)
-        return Folded(len(new), made, old)
+        self._index.fold(detail, None if path else content, old, new)
+        return Folded(len(new), detail, old)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,10 +286,10 @@ class Folded:
     replaced: Detail | None
 
 
-def _once(found: Sequence[Entry]) -> list[Entry]:
+def _once(entries: Sequence[Entry]) -> list[Entry]:
     """Each snapshot once, the newest first."""
     by_id: dict[int, Entry] = {}
-    for each in found:
+    for each in entries:
         first = by_id.setdefault(each.snapshot.id, each)
         if _rank(each) > _rank(first):
             by_id[each.snapshot.id] = each

@@ -100,9 +100,9 @@ class Events:
             TokenProvider,
         )
 
-        found = []
+        clients = []
         if self._config.openlineage_file:
-            found.append(
+            clients.append(
                 OpenLineageClient(
                     transport=FileTransport(FileConfig(self._config.openlineage_file, append=True))
                 )
@@ -112,8 +112,8 @@ class Events:
             key = os.environ.get(_API_KEY)
             auth = ApiKeyTokenProvider({"api_key": key}) if key else TokenProvider({})
             http = HttpConfig(url=server, endpoint=path, timeout=_SECONDS, auth=auth, retry={"total": 0})
-            found.append(OpenLineageClient(transport=HttpTransport(http)))
-        return found
+            clients.append(OpenLineageClient(transport=HttpTransport(http)))
+        return clients
 
 
 def _split(url: str) -> tuple[str, str]:
@@ -160,7 +160,7 @@ def _own_facet(run: Run) -> Any:
     """Facts that only Lakewarden's runs have: how the run ended and why, who requested it, its counters."""
     from openlineage.client.generated.base import RunFacet
 
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "runId": run.id,
         "state": str(run.state),
         "reason": run.reason,
@@ -172,7 +172,7 @@ def _own_facet(run: Run) -> Any:
         "counters": dict(run.counters),
         "snapshotIds": list(run.snapshot_ids),
     }
-    return RunFacet(producer=_producer()).with_additional_properties(**told)
+    return RunFacet(producer=_producer()).with_additional_properties(**facts)
 
 
 def _input(run: Run, table: TableRef) -> Any:

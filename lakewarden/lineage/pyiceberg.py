@@ -48,28 +48,28 @@ def load_catalog(name: str, **properties: str) -> Catalog:
 
 def catalog(name: str, **properties: str) -> Catalog:
     """For `py-catalog-impl`. PyIceberg passes only the call's properties, so its configuration is read here."""
-    told: Any = _ENV_CONFIG.get_catalog_config(name) or {}
-    every = {**{key: str(value) for key, value in told.items()}, **properties}
+    configured: Any = _ENV_CONFIG.get_catalog_config(name) or {}
+    every = {**{key: str(value) for key, value in configured.items()}, **properties}
     own = (_TYPE, _CONFIG, _NAME, "py-catalog-impl")
-    made = _plain(
+    base_catalog = _plain(
         name,
         every.get(_TYPE) or every.get("type"),
         {key: value for key, value in every.items() if key not in own},
     )
-    made.__class__ = _with_lineage(type(made))
-    keeper: Any = made
+    base_catalog.__class__ = _with_lineage(type(base_catalog))
+    keeper: Any = base_catalog
     keeper.lakewarden_door = _Door(every.get(_NAME, name), *_configured(every.get(_CONFIG)))
-    return made
+    return base_catalog
 
 
 def _plain(name: str, kind: str | None, properties: dict[str, str]) -> Catalog:
     known = ", ".join(each.value for each in AVAILABLE_CATALOGS)
     try:
-        wanted = CatalogType(kind.lower()) if kind else infer_catalog_type(name, {**properties})
+        type_ = CatalogType(kind.lower()) if kind else infer_catalog_type(name, {**properties})
     except ValueError:
-        wanted = None
-    if wanted is not None and wanted in AVAILABLE_CATALOGS:
-        return AVAILABLE_CATALOGS[wanted](name, properties)
+        type_ = None
+    if type_ is not None and type_ in AVAILABLE_CATALOGS:
+        return AVAILABLE_CATALOGS[type_](name, properties)
     reason = f"found {kind!r}; allowed: {known}"
     if kind is None:
         reason = f"neither a type nor a uri is said, in the call or in .pyiceberg.yaml; types are: {known}"

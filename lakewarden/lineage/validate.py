@@ -44,8 +44,8 @@ class Violation:
     rule: str
 
     def __str__(self) -> str:
-        found = "is missing" if self.value is None else f"is {_short(self.value)!r}"
-        return f"{self.key} {found}: {self.rule}"
+        state = "is missing" if self.value is None else f"is {_short(self.value)!r}"
+        return f"{self.key} {state}: {self.rule}"
 
     @property
     def of_every_commit(self) -> bool:
@@ -69,15 +69,15 @@ def validate_all(summaries: Sequence[Mapping[str, str]], requirements: Requireme
     """The same for a commit of several snapshots. One that removes rows and one that adds some are an overwrite together."""
     taken = [each.get(LIBRARY) in _TAKES_ROWS for each in summaries]
     together = any(taken) and any(each.get(LIBRARY) == _APPEND for each in summaries)
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for summary in summaries:
         texts, odd = _texts(summary)
-        found += odd
-        found += _missing(texts, requirements)
-        found += _operation(texts, requirements)
-        found += _trigger(texts)
-        found += _overwrite(texts, requirements, together)
-    return tuple(dict.fromkeys(found))
+        violations += odd
+        violations += _missing(texts, requirements)
+        violations += _operation(texts, requirements)
+        violations += _trigger(texts)
+        violations += _overwrite(texts, requirements, together)
+    return tuple(dict.fromkeys(violations))
 
 
 def _texts(summary: Mapping[str, str]) -> tuple[Mapping[str, str], list[Violation]]:

@@ -59,7 +59,7 @@ def lineage(
             reason=f"read inputs {inputs!r}: it is one text", hint="write a list, as inputs=[42]"
         )
     why = _trigger(trigger, operator, ticket)
-    found: dict[str, str | None] = {
+    keys: dict[str, str | None] = {
         "writer.id": writer_id,
         "writer.host": socket.gethostname(),
         "writer.commit_hash": commit_hash or _commit_of_build(),
@@ -71,7 +71,7 @@ def lineage(
         _OPERATION: operation,
         **{f"lineage.{name}": value for name, value in more.items()},
     }
-    return WriterLineage({key: str(value) for key, value in found.items() if value})
+    return WriterLineage({key: str(value) for key, value in keys.items() if value})
 
 
 def _trigger(kind: str | None, operator: str | None, ticket: str | None) -> Trigger | None:

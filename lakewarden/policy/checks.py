@@ -39,14 +39,14 @@ class Disagreement:
 
 def check(values: Values, ignored: Sequence[Ignored] = ()) -> None:
     """Raises PolicyError for the first pair that disagrees."""
-    for found in disagreements(values):
-        first, second = found.values
+    for disagreement in disagreements(values):
+        first, second = disagreement.values
         unheard = (
             f"; {each.origin}={each.value} is ignored: {each.reason}"
             for each in ignored
             if each.key == second.key
         )
-        reason = f"{found.short}; {found.advice}{next(unheard, '')}"
+        reason = f"{disagreement.short}; {disagreement.advice}{next(unheard, '')}"
         raise PolicyError(key=first.key, reason=reason)
     _check_grace(values["delete_grace_hours"])
 

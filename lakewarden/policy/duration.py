@@ -19,15 +19,15 @@ def duration(value: str | timedelta | None, what: str) -> timedelta | None:
     if value is None:
         return None
     try:
-        found = value if isinstance(value, timedelta) else _read(value)
-        if not timedelta(0) < found <= _LONGEST:
+        length = value if isinstance(value, timedelta) else _read(value)
+        if not timedelta(0) < length <= _LONGEST:
             raise Unreadable
     except (Unreadable, OverflowError) as error:
         raise UsageError(
             reason=f"read {what} {value!r}: it is not how long something lasts",
             hint="write it as 30m, 2h or 7d",
         ) from error
-    return found
+    return length
 
 
 def _read(text: str) -> timedelta:
@@ -41,8 +41,8 @@ def moment(told: str | datetime | None, name: str) -> datetime | None:
     if told is None:
         return None
     try:
-        found = told if isinstance(told, datetime) else _moment(told.strip())
-        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+        at = told if isinstance(told, datetime) else _moment(told.strip())
+        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
     except (Unreadable, ValueError, OverflowError):  # the last: in UTC it is outside the calendar
         raise UsageError(
             reason=f"read {name} {str(told)!r}: it is no moment",

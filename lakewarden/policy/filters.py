@@ -136,17 +136,17 @@ def wrong_filter(reason: str) -> UsageError:
 def _tokens(text: str) -> Iterator[_Token]:
     at, end = 0, len(text.rstrip())
     while at < end:
-        found = _TOKEN.match(text, at)
-        if found is None or found.lastgroup is None:
+        match = _TOKEN.match(text, at)
+        if match is None or match.lastgroup is None:
             rest = text[at:].lstrip()
             raise WrongFilter(
                 f"{rest[:1]!r} at letter {len(text) - len(rest) + 1} is not understood; {ALLOWED}"
             )
-        kind, told = found.lastgroup, found[found.lastgroup]
-        if kind == "name" and told.lower() in _WORDS:
-            kind, told = "word", told.lower()
-        yield _Token(kind, told, found.start(found.lastgroup) + 1)
-        at = found.end()
+        kind, word = match.lastgroup, match[match.lastgroup]
+        if kind == "name" and word.lower() in _WORDS:
+            kind, word = "word", word.lower()
+        yield _Token(kind, word, match.start(match.lastgroup) + 1)
+        at = match.end()
     yield _Token("end", "the end", end + 1)
 
 
@@ -158,10 +158,10 @@ class _Parser:
         self._terms = 0
 
     def whole(self) -> Filter:
-        found = self._any()
+        tree = self._any()
         if self._now.kind != "end":
             raise self._wrong("is not expected here")
-        return found
+        return tree
 
     @property
     def _now(self) -> _Token:
@@ -193,10 +193,10 @@ class _Parser:
         return _joined(All, self._several("and", self._not))
 
     def _several(self, word: str, one: Callable[[], Filter]) -> list[Filter]:
-        found = [one()]
+        parts = [one()]
         while self._accept(word):
-            found.append(one())
-        return found
+            parts.append(one())
+        return parts
 
     def _not(self) -> Filter:
         self._depth += 1
@@ -206,9 +206,9 @@ class _Parser:
             if self._accept("not"):
                 return Not(self._not())
             if self._accept("("):
-                found = self._any()
+                tree = self._any()
                 self._expect(")")
-                return found
+                return tree
             return self._term()
         finally:
             self._depth -= 1
@@ -238,12 +238,12 @@ class _Parser:
     def _ranged(self, column: str) -> Filter:
         if self._accept("in"):
             self._expect("(")
-            found = [self._literal()]
+            literals = [self._literal()]
             while self._accept(","):
                 self._count()
-                found.append(self._literal())
+                literals.append(self._literal())
             self._expect(")")
-            return OneOf(column, tuple(found))
+            return OneOf(column, tuple(literals))
         if self._accept("between"):
             least = self._literal()
             self._expect("and")

@@ -148,11 +148,11 @@ class Key:
             and (self.above is None or size > self.above)
         )
 
-    def _refusal(self, found: object, where: str, why: str = "") -> PolicyError:
+    def _refusal(self, value: object, where: str, why: str = "") -> PolicyError:
         example = self.example or (show(self.default) if self.default is not None else _EXAMPLES[self.kind])
-        told = f"; {why}" if why else ""
+        detail = f"; {why}" if why else ""
         reason = (
-            f"found {found!r} ({where}){told}; allowed: {self.allowed()}; for example {self.name}={example}"
+            f"found {value!r} ({where}){detail}; allowed: {self.allowed()}; for example {self.name}={example}"
         )
         return PolicyError(key=self.name, reason=reason)
 

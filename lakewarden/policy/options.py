@@ -45,25 +45,25 @@ def from_options(properties: Mapping[str, str]) -> Iterator[tuple[str, str, obje
     """Option, policy key and value, for every option that is set."""
     for option, key in _KEYS.items():
         if option in properties:
-            found = properties[option]
+            text = properties[option]
             if option == REF_AGE:
-                yield from _ref_age(found)
+                yield from _ref_age(text)
                 continue
-            yield option, key, _hours(option, found) if option in _DURATIONS else found
+            yield option, key, _hours(option, text) if option in _DURATIONS else text
 
 
-def _ref_age(found: str) -> Iterator[tuple[str, str, object]]:
+def _ref_age(text: str) -> Iterator[tuple[str, str, object]]:
     """An age longer than the policy can express means never. An unreadable one is ignored here: expire refuses it by name."""
-    if not found.isdecimal() or not found.isascii() or not int(found):
+    if not text.isdecimal() or not text.isascii() or not int(text):
         return
-    hours = max(int(found) / _MILLIS_OF_AN_HOUR, _LEAST[REF_AGE])
+    hours = max(int(text) / _MILLIS_OF_AN_HOUR, _LEAST[REF_AGE])
     yield REF_AGE, _KEYS[REF_AGE], "none" if hours > _MANY_HOURS else hours
 
 
-def _hours(option: str, found: str) -> float:
-    told = _DURATION.match(found.lower())
-    if told is None or told[2] not in _HOURS:
+def _hours(option: str, text: str) -> float:
+    match = _DURATION.match(text.lower())
+    if match is None or match[2] not in _HOURS:
         raise PolicyError(
-            key=option, reason=f"found {found!r} in the table's options; write a duration such as 7 d or 36 h"
+            key=option, reason=f"found {text!r} in the table's options; write a duration such as 7 d or 36 h"
         )
-    return max(int(told[1]) * _HOURS[told[2]], _LEAST.get(option, 0.0))
+    return max(int(match[1]) * _HOURS[match[2]], _LEAST.get(option, 0.0))

@@ -33,8 +33,8 @@ class Origin:
     detail: str = ""
 
     def __str__(self) -> str:
-        told = self.layer in (Layer.NAMESPACE, Layer.TABLE_OPTION)
-        return f"{self.layer} {self.detail}" if told else str(self.layer)
+        is_named = self.layer in (Layer.NAMESPACE, Layer.TABLE_OPTION)
+        return f"{self.layer} {self.detail}" if is_named else str(self.layer)
 
 
 @dataclass(frozen=True, slots=True)

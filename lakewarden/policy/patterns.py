@@ -19,7 +19,7 @@ def matches(table: TableRef | str, pattern: str) -> bool:
 @lru_cache(maxsize=4096)
 def _printed(pattern: str) -> str:
     """The pattern in the printed form of names: without back-quotes around parts that need none."""
-    return _QUOTED.sub(lambda found: _bare(found[0]), pattern)
+    return _QUOTED.sub(lambda match: _bare(match[0]), pattern)
 
 
 def _bare(quoted: str) -> str:

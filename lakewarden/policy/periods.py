@@ -89,18 +89,18 @@ class Formatter:
 
     def end(self, text: Text) -> datetime:
         """When the period that the text names ends. NoTime if it cannot be parsed so."""
-        found = self._expression.fullmatch(text.written)
-        if found is None:
+        match = self._expression.fullmatch(text.written)
+        if match is None:
             raise NoTime(f"its value is not written as {self.letters or '2026-03-01 or 2026-03-01 12:00:00'}")
-        parts = {unit: digits for unit, digits in found.groupdict().items() if digits is not None}
-        told = [unit for unit in parts if any(text.varies[slice(*found.span(unit))])]
-        if not told:
+        parts = {unit: digits for unit, digits in match.groupdict().items() if digits is not None}
+        units = [unit for unit in parts if any(text.varies[slice(*match.span(unit))])]
+        if not units:
             raise NoTime("its values have no part in the time")
         try:
             start = _start(parts)
         except ValueError as error:
             raise NoTime("its value is no date of the calendar") from error
-        return _end(start, max(told, key=_UNITS.index))
+        return _end(start, max(units, key=_UNITS.index))
 
     @cached_property
     def _expression(self) -> re.Pattern[str]:
@@ -162,14 +162,14 @@ def _digits(unit: str, width: int) -> str:
 
 
 def _start(parts: Mapping[str, str]) -> datetime:
-    found = {unit: int(digits) for unit, digits in parts.items()}
+    numbers = {unit: int(digits) for unit, digits in parts.items()}
     return datetime(
-        found["year"] + (2000 if len(parts["year"]) == 2 else 0),
-        found.get("month", 1),
-        found.get("day", 1),
-        found.get("hour", 0),
-        found.get("minute", 0),
-        found.get("second", 0),
+        numbers["year"] + (2000 if len(parts["year"]) == 2 else 0),
+        numbers.get("month", 1),
+        numbers.get("day", 1),
+        numbers.get("hour", 0),
+        numbers.get("minute", 0),
+        numbers.get("second", 0),
         tzinfo=UTC,
     )
 
@@ -211,14 +211,14 @@ def filled(pattern: str, keys: Sequence[PartitionKey]) -> Text:
 def references(pattern: str, known: Mapping[str, PartitionKey]) -> list[tuple[str, int, int]]:
     """Every `$name` of a pattern with its position: the longest name that fits. NoTime for an unknown name."""
     names = sorted(known, key=len, reverse=True)
-    found = []
+    places = []
     for dollar in re.finditer(r"\$", pattern):
         name = next((each for each in names if pattern.startswith(each, dollar.end())), None)
         if name is None:
             asked = re.split(r"\W", pattern[dollar.end() :], maxsplit=1)[0]
             raise NoTime(f"it has no partition column {asked!r}")
-        found.append((name, dollar.start(), dollar.end() + len(name)))
-    return found
+        places.append((name, dollar.start(), dollar.end() + len(name)))
+    return places
 
 
 def by_name(keys: Sequence[PartitionKey]) -> dict[str, PartitionKey]:

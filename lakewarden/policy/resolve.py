@@ -142,11 +142,11 @@ def resolve(table: TableRef, layers: Layers) -> Policy:
     values = {each.name: Value(each.name, each.default, Origin(Layer.DEFAULT)) for each in KEYS}
     operators = dict(values)
     ignored: list[Ignored] = []
-    for origin, found in _stack(table, layers):
+    for origin, settings in _stack(table, layers):
         if origin.layer in _WRITERS:
-            ignored += _read_writers(table, found, origin, values, _trusted(table, layers))
+            ignored += _read_writers(table, settings, origin, values, _trusted(table, layers))
         else:
-            read = read_layer(found, origin)
+            read = read_layer(settings, origin)
             values.update(read)
             operators.update(read)
     ignored += _settle(values, operators)
@@ -157,9 +157,9 @@ def resolve(table: TableRef, layers: Layers) -> Policy:
 def _settle(values: dict[str, Value], operators: Mapping[str, Value]) -> Iterator[Ignored]:
     """Removes from `values` the writer's values that conflict with another value, and yields them."""
     while theirs := [
-        (each, found.short)
-        for found in disagreements(values)
-        for each in found.values
+        (each, disagreement.short)
+        for disagreement in disagreements(values)
+        for each in disagreement.values
         if each.origin.layer in _WRITERS
     ]:
         for each, why in theirs:
@@ -169,19 +169,19 @@ def _settle(values: dict[str, Value], operators: Mapping[str, Value]) -> Iterato
 
 
 def _trusted(table: TableRef, layers: Layers) -> frozenset[str]:
-    found = (keys for pattern, keys in layers.trusted if matches(table, pattern))
-    return frozenset(each for keys in found for each in keys)
+    trusted = (keys for pattern, keys in layers.trusted if matches(table, pattern))
+    return frozenset(each for keys in trusted for each in keys)
 
 
 def _read_writers(
     table: TableRef,
-    found: Mapping[str, object],
+    settings: Mapping[str, object],
     origin: Origin,
     values: dict[str, Value],
     trusted: frozenset[str],
 ) -> Iterator[Ignored]:
     """Adds the writer's permitted values to `values`; yields the rest."""
-    for name, written in found.items():
+    for name, written in settings.items():
         known = key(name, _place(origin, name))
         operators = values[name]
         if known.call_only or (known.by_property is Say.NOTHING and name not in trusted):
@@ -220,9 +220,9 @@ def validate(config: PolicyConfig, path: Path | None = None) -> None:
     file = f"[policy] of {path}" if path else ""
     read_layer(config.environment, Origin(Layer.ENVIRONMENT))
     read_layer(config.file, Origin(Layer.FILE), file)
-    for pattern, found in config.patterns:
+    for pattern, settings in config.patterns:
         origin = Origin(Layer.NAMESPACE, pattern)
-        read_layer(found, origin, f"{file}, {origin}" if path else "")
+        read_layer(settings, origin, f"{file}, {origin}" if path else "")
     for pattern, keys in config.trusted:
         where = f"{TRUST} of {file or '[policy]'}, {pattern}"
         for name in keys:
@@ -237,9 +237,9 @@ def _stack(table: TableRef, layers: Layers) -> Iterator[tuple[Origin, Mapping[st
         yield Origin(Layer.TABLE_OPTION, option), {name: value}
     yield Origin(Layer.ENVIRONMENT), layers.environment
     yield Origin(Layer.FILE), layers.file
-    for pattern, found in layers.patterns:
+    for pattern, settings in layers.patterns:
         if matches(table, pattern):
-            yield Origin(Layer.NAMESPACE, pattern), found
+            yield Origin(Layer.NAMESPACE, pattern), settings
     yield Origin(Layer.TABLE_PROPERTY, str(table)), _own_properties(layers.table_properties)
     yield Origin(Layer.TABLE, str(table)), layers.stored
     yield Origin(Layer.CALL), layers.call
@@ -254,14 +254,14 @@ def _own_properties(properties: Mapping[str, str]) -> dict[str, object]:
     return dict(named)
 
 
-def _value(name: str, found: object, origin: Origin, where: str) -> Value:
+def _value(name: str, setting: object, origin: Origin, where: str) -> Value:
     known = key(name, _place(origin, name) or where)
     if known.call_only and origin.layer is not Layer.CALL:
         raise PolicyError(
             key=name, reason=f"it is for one call only, but is set in a layer that stays ({where})"
         )
     call = origin.layer is Layer.CALL
-    return Value(name, known.parse(found, _place(origin, name) or where, call=call), origin)
+    return Value(name, known.parse(setting, _place(origin, name) or where, call=call), origin)
 
 
 def _place(origin: Origin, name: str) -> str:
