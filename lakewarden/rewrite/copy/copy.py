@@ -149,7 +149,7 @@ def _content(store: Store, path: str) -> bytes | None:
 
 
 def _same(task: CopyTask, target: Store, relocated: IO[bytes] | None) -> bool:
-    """Whether the copy equals the source. If the record of the copy is lost, a file that deletes the same rows is enough."""
+    """Whether an existing copy deletes the same rows. That is enough if its record was lost."""
     if relocated is None or task.known is not None or not task.target.endswith(".parquet"):
         return False
     return same_deletes(target, task.target, relocated)
