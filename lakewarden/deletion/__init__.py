@@ -1,1 +1,1 @@
-"""What must stay, and the only key to deletion."""
+"""Decides which files must stay, and grants the only permission to delete files."""

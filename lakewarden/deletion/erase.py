@@ -1,4 +1,4 @@
-"""Deleting files, and nothing else: whoever calls needs a Permit from deletion/permit.py."""
+"""Deletes files and does nothing else. Every caller needs a Permit from deletion/permit.py."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from lakewarden.storage.objects import Objects
 
 
 def erase(permit: Permit, where: Objects | Mapping[str, str]) -> dict[str, str]:
-    """Delete what the permit names; what may still be there, with the reason. A file that is not there is already erased.
+    """Delete the files that the permit names. Return the files that may still exist, each with the reason. A
+    missing file counts as erased.
 
-    Through stores that are connected to already, or with the properties to connect to them.
+    `where` is either connected stores or the properties to connect to them.
     """
     if clock.monotonic() > permit.until:
         return dict.fromkeys(permit.paths, "this process stood still, and its leave to erase them is over")

@@ -1,4 +1,6 @@
-"""Metadata files in a table's folders that the table does not name, and whose each is: another table's, or left behind by a commit."""
+"""Finds metadata files in a table's folders that the table does not name, and decides the owner of each:
+another table, or a failed commit.
+"""
 
 from __future__ import annotations
 
@@ -29,33 +31,37 @@ _SEQUENCE = re.compile(rb'"last-sequence-number"\s*:\s*(\d+)')
 _LOCATION = re.compile(rb'"location"\s*:\s*("[^"]+")')
 _VERSION_1 = re.compile(rb'"format-version"\s*:\s*1\b')
 _METADATA = re.compile(r"\.metadata\.json(\.gz)?$")
-# Every file whose name says that its folder is a table's, of whichever format.
+# Matches every file whose name shows that its folder belongs to a table of some format.
 METADATA = r"\.metadata\.json(\.gz)?$|/schema/schema-\d+$|/_delta_log/|/\.hoodie/"
-# Each takes half a kilobyte.
+# The most metadata files to remember. Each takes half a kilobyte.
 _MOST = 50_000
-# How far Iceberg lets the times of two entries of a metadata log be in the wrong order.
+# How far out of order Iceberg allows the times of two entries of a metadata log to be.
 _SKEW_MS = 60_000
-# How far apart two commits may be of which one lost: as long as a catalog may take over one.
+# The longest time between two commits that raced each other: a catalog may take this long over one commit.
 _RACE_MS = 600_000
-# How many states after the one it was built on a commit is looked for that lost a race and was tried again.
+# How many states after its base state we search for a commit that lost a race and was retried.
 _SOON = 32
-# A commit that is under way is over by then, or waits for something that takes long.
+# Seconds to wait for a commit that is in progress. After that it is finished, or it waits for something slow.
 _WAITS = (0.5, 2.0)
 
 
 def metadata_folders(view: TableView, places: Places) -> list[str]:
-    """Where metadata files of this table are, and those of another would be that shares its location. Its own places only."""
+    """Folders that hold this table's metadata files, and the metadata of any other table that shares its
+    location. Only the table's own places.
+    """
     named = view.properties.get("write.metadata.path")
     folders = [parent(view.metadata_location), join(view.location, "metadata")]
-    found = {Location.of(each): each for each in (*folders, *([named] if named else []))}
-    return [each for each in found.values() if places.is_own(view, each)]
+    by_place = {Location.of(each): each for each in (*folders, *([named] if named else []))}
+    return [each for each in by_place.values() if places.is_own(view, each)]
 
 
 class KnownStrays:
-    """Metadata files are never written twice: whose one is need be read once, as long as its stamp is the same.
+    """Cache of metadata files that were read before. Metadata files are never overwritten, so a file is read
+    again only if its stamp changed.
 
-    Iceberg leaves such a file with every commit, and a worker lives for months: of a table only what its folders still have is
-    kept, and of all tables so much, those looked at longest ago go first. The one that was looked at last always stays.
+    Iceberg leaves such a file with every commit, and a worker runs for months. So the cache keeps only the
+    files that a table's folders still have. It has a maximum size over all tables and drops the least recently
+    read tables first, but never the last one that was read.
     """
 
     def __init__(self, most: int = _MOST) -> None:
@@ -67,11 +73,11 @@ class KnownStrays:
         return sum(len(each) for each in self._by_table.values())
 
     def of(self, table_uuid: str) -> Mapping[tuple[str, str], MetadataFile]:
-        """By path and stamp."""
+        """The known files of a table, by path and stamp."""
         return self._by_table.get(table_uuid, {})
 
     def keep(self, table_uuid: str, found: Mapping[tuple[str, str], MetadataFile]) -> None:
-        """All there is now, instead of what there was."""
+        """Replace the known files of a table with the files that exist now."""
         with self._lock:
             self._by_table.pop(table_uuid, None)
             self._by_table[table_uuid] = found
@@ -80,9 +86,10 @@ class KnownStrays:
 
 
 def refuse_foreign(action: str, view: TableView, state: State, known: KnownStrays) -> None:
-    """Refused where the table's folders hold metadata of another format: then another tool owns the files in them.
+    """Refuses if the table's folders hold metadata of another format: then another tool owns the files in them.
 
-    Iceberg metadata beside a Paimon table counts too, unless the table publishes it itself or an operator has claimed it.
+    Iceberg metadata beside a Paimon table counts too, unless the table publishes it itself or an operator has
+    claimed it.
     """
     refuse_other_formats(action, view)
     if view.format == "paimon":
@@ -91,12 +98,12 @@ def refuse_foreign(action: str, view: TableView, state: State, known: KnownStray
 
 
 def refuse_other_formats(action: str, view: TableView) -> None:
-    """The same for metadata that nobody can claim: its files say that the whole folder is another tool's."""
+    """The same check for metadata that no operator can claim: its files say that the whole folder belongs to another tool."""
     check_ownership(action, view, (), foreign_metadata(Objects(view.io), view))
 
 
 def foreign_metadata(objects: Objects, view: TableView) -> list[MetadataFile]:
-    """A file of each other format's metadata in the table's folders: a few short listings, whatever the table's size."""
+    """One metadata file of each other format in the table's folders. Takes a few short listings, whatever the table's size."""
     # Apache XTable writes the metadata of its target format into the folder of the data files.
     named = (*roots(view).values(), join(view.location, "data"))
     places = {Location.of(each): each.rstrip("/") for each in named}
@@ -106,12 +113,12 @@ def foreign_metadata(objects: Objects, view: TableView) -> list[MetadataFile]:
         for format_, (folder, _) in MARKS.items()
         if format_ != view.format
     ]
-    found = _read_all(folders, lambda folder: _first_foreign(objects, folder))
-    return [each for each in found if each is not None]
+    files = _read_all(folders, lambda folder: _first_foreign(objects, folder))
+    return [each for each in files if each is not None]
 
 
 def _first_foreign(objects: Objects, folder: str) -> MetadataFile | None:
-    # Paimon keeps its first schema for good: it is found in a folder of that name that holds much else, too.
+    # Paimon never deletes its first schema. So we ask for that file, because the folder may hold many other files.
     first = f"{folder}/schema-0"
     if format_of(first) is not None and objects.stat([first])[0] is not None:
         return _of_another_format(first)
@@ -123,7 +130,7 @@ def _first_foreign(objects: Objects, folder: str) -> MetadataFile | None:
 
 
 def _of_another_format(path: str) -> MetadataFile | None:
-    """By its name: such files name no uuid, and are of the table whose folder they lie in."""
+    """Judged by its name: such files name no uuid, and belong to the table whose folder they are in."""
     format_ = format_of(path)
     if format_ is None:
         return None
@@ -134,37 +141,39 @@ def _of_another_format(path: str) -> MetadataFile | None:
 def strays_in_metadata_folders(
     objects: Objects, view: TableView, places: Places, known: KnownStrays | None = None
 ) -> list[MetadataFile]:
-    """Metadata files beside the table's own that its log does not name, and other formats'; and whose each is."""
-    found = {
+    """Metadata files beside the table's own that its log does not name, and files of other formats, each with its owner."""
+    stamps = {
         path: stamp
         for folder in metadata_folders(view, places)
         for batch in objects.list(folder)
         for path, stamp in zip(batch["path"].to_pylist(), batch["stamp"].to_pylist(), strict=True)
         if ".metadata.json" in path
     }
-    return foreign_metadata(objects, view) + read_strays(objects, view, found, known)
+    return foreign_metadata(objects, view) + read_strays(objects, view, stamps, known)
 
 
 def read_strays(
     objects: Objects, view: TableView, stamps: Mapping[str, str], known: KnownStrays | None = None
 ) -> list[MetadataFile]:
-    """Of these paths (each with its stamp) the metadata files that the table's log does not name, and whose each is."""
+    """Of these paths (each with its stamp), the metadata files that the table's log does not name, each with its owner."""
     own = {Location.of(each) for each in (view.metadata_location, *view.metadata_log)}
-    wanted = {Location.of(path): path for path in stamps if _METADATA.search(path)}
-    strays = [path for place, path in wanted.items() if place not in own]
+    by_place = {Location.of(path): path for path in stamps if _METADATA.search(path)}
+    strays = [path for place, path in by_place.items() if place not in own]
     other = (_of_another_format(path) for path in stamps if Location.of(path) not in own)
     before = {} if known is None else known.of(view.uuid)
-    told = [before[path, stamps[path]] for path in strays if (path, stamps[path]) in before]
+    cached = [before[path, stamps[path]] for path in strays if (path, stamps[path]) in before]
     unread = [path for path in strays if (path, stamps[path]) not in before]
     read = [each for each in _read_all(unread, lambda path: whose(path, objects.read)) if each]
     if known is not None:
-        found = {(each.path, stamps[each.path]): each for each in (*told, *read)}
-        known.keep(view.uuid, {key: each for key, each in found.items() if key[1]})
-    return [*(each for each in other if each), *told, *read]
+        by_stamp = {(each.path, stamps[each.path]): each for each in (*cached, *read)}
+        known.keep(view.uuid, {key: each for key, each in by_stamp.items() if key[1]})
+    return [*(each for each in other if each), *cached, *read]
 
 
 def unclaimed(state: State, view: TableView, strays: Sequence[MetadataFile]) -> list[MetadataFile]:
-    """Without those that an operator has claimed. By place and uuid: another table's file of that name is another file."""
+    """Drop the files that an operator has claimed. A claim is for a place and a uuid: another table's file of
+    the same name does not match.
+    """
     if not strays:
         return []
     claimed = {(Location.of(path), uuid) for path, uuid in TrashedFiles(state).claimed(view.uuid)}
@@ -179,46 +188,48 @@ def settled(
     *,
     whole: bool = True,
 ) -> list[MetadataFile]:
-    """Without metadata files of commits that failed, and without earlier states of the table that its log no longer names.
+    """Drop the metadata files of failed commits, and earlier states of the table that its log no longer names.
 
-    A writer puts its metadata file there before the catalog leads to it, and deletes it where another writer was faster.
-    What succeeded is an ancestor of the table as `look` reads it. With `whole` also files from before the log are judged, by
-    the logs of earlier metadata files.
+    A writer puts its metadata file in place before the catalog points to it, and deletes the file if another
+    writer was faster. A commit that succeeded is an ancestor of the table as `look` reads it. With `whole`,
+    files older than the log are judged too, by the logs of earlier metadata files.
     """
-    left = _written(objects, strays)
+    remaining = _written(objects, strays)
     for wait in _WAITS:
-        left = _without_ancestors(objects, view, left, whole=whole)
-        under_way = forks(view, left)
+        remaining = _without_ancestors(objects, view, remaining, whole=whole)
+        under_way = forks(view, remaining)
         if not under_way:
-            return left
+            return remaining
         clock.sleep(wait)
         view = look()
-        there = objects.stat([each.path for each in under_way])
-        gone = {each.path for each, stat in zip(under_way, there, strict=True) if stat is None}
-        left = [each for each in left if each.path not in gone]
-    dead = {each.path for each in forks(view, left) if _is_dead(objects, view, each)}
-    return [each for each in left if each.path not in dead]
+        stats = objects.stat([each.path for each in under_way])
+        gone = {each.path for each, stat in zip(under_way, stats, strict=True) if stat is None}
+        remaining = [each for each in remaining if each.path not in gone]
+    dead = {each.path for each in forks(view, remaining) if _is_dead(objects, view, each)}
+    return [each for each in remaining if each.path not in dead]
 
 
 def _written(objects: Objects, strays: Sequence[MetadataFile]) -> list[MetadataFile]:
-    """Files that make no sense are read again: on a disk a commit that is under way shows half of its file."""
-    found = list(strays)
+    """Read files with incomplete content again: on a disk, a commit that is in progress shows half of its file."""
+    files = list(strays)
     for wait in _WAITS:
-        half = [each for each in found if each.uuid is None and each.format == "iceberg"]
+        half = [each for each in files if each.uuid is None and each.format == "iceberg"]
         if not half:
             break
         clock.sleep(wait)
         again = [whose(each.path, objects.read) for each in half]
-        found = [*(each for each in found if each not in half), *(each for each in again if each)]
-    return found
+        files = [*(each for each in files if each not in half), *(each for each in again if each)]
+    return files
 
 
 def _without_ancestors(
     objects: Objects, view: TableView, strays: Sequence[MetadataFile], *, whole: bool
 ) -> list[MetadataFile]:
-    """Follows the logs: the oldest file that one names has a log itself. What they cover and do not name is a fork.
+    """Follow the logs back: the oldest file that one log names has a log itself. A file in the covered time
+    that no log names is a fork.
 
-    Where no older log can be read the walk ends. Files from before may be ancestors or not: they pass.
+    The walk ends at the first older log that cannot be read. Files from before that time may be ancestors or
+    not: they pass.
     """
     own, since, oldest = history(view), view.log_since_ms, view.metadata_log[:1]
     unnamed = of_this_table(view, strays)
@@ -239,17 +250,17 @@ def _without_ancestors(
     ]
 
 
-def _written_since(found: MetadataFile, since: int) -> bool:
-    return found.updated_ms is None or found.updated_ms >= since
+def _written_since(file: MetadataFile, since: int) -> bool:
+    return file.updated_ms is None or file.updated_ms >= since
 
 
-def _may_be_before(found: MetadataFile, since: int) -> bool:
-    """Whether an older log than one that begins at `since` may name the file: writers' clocks differ."""
-    return found.updated_ms is None or found.updated_ms < since + _SKEW_MS
+def _may_be_before(file: MetadataFile, since: int) -> bool:
+    """Whether a log older than the one that begins at `since` may name the file. The clocks of two writers may differ."""
+    return file.updated_ms is None or file.updated_ms < since + _SKEW_MS
 
 
 def _log_of(objects: Objects, view: TableView, path: str) -> list[tuple[str, int]]:
-    """The metadata files that an earlier metadata file of the table names, oldest first; none where it cannot be read."""
+    """The metadata files that an earlier metadata file of the table names, oldest first. Empty if that file cannot be read."""
     try:
         document = _document(objects.read(path, 0, None))
     except FileNotFoundError:
@@ -259,19 +270,21 @@ def _log_of(objects: Objects, view: TableView, path: str) -> list[tuple[str, int
         return []
     try:
         return [(str(each["metadata-file"]), int(each["timestamp-ms"])) for each in log]
-    except (KeyError, TypeError, ValueError):  # no log that anything can be told by
+    except (KeyError, TypeError, ValueError):  # the log is not usable
         return []
 
 
-def _is_dead(objects: Objects, view: TableView, found: MetadataFile) -> bool:
-    """Whether a metadata file is what a commit left that lost a race: no table has anything that only this file names.
+def _is_dead(objects: Objects, view: TableView, file: MetadataFile) -> bool:
+    """Whether a commit that lost a race left this metadata file: no table needs anything that only this file
+    names.
 
-    A commit that failed and a table that another catalog moved once leave the same file. What tells them apart is what the file
-    added: only who cleans up after a failure deletes the snapshot's manifest list. Its age tells nothing: another catalog's
-    table may rest for months. One that added nothing lost a race if the table's own next state is of the same minutes.
+    A failed commit and a table that another catalog once moved leave the same file. The files that the commit
+    added show the difference: only a writer that cleans up after a failure deletes the snapshot's manifest
+    list. The file's age proves nothing: another catalog's table may be unchanged for months. A commit that
+    added nothing lost a race if the table's own next state was written within minutes of it.
     """
     try:
-        document = _document(objects.read(found.path, 0, None))
+        document = _document(objects.read(file.path, 0, None))
     except FileNotFoundError:
         return True
     lists = _lists(document)
@@ -280,14 +293,14 @@ def _is_dead(objects: Objects, view: TableView, found: MetadataFile) -> bool:
     known = {_place_of(each.id, each.manifest_list) for each in view.snapshots if each.manifest_list}
     around, winner_ms = _states_around(objects, view, document)
     known |= around
-    # A commit that was tried again kept its snapshot's id, and wrote another manifest list.
+    # A retried commit kept its snapshot's id and wrote another manifest list.
     own = {id_: place for id_, place in lists.items() if _place_of(id_, place) not in known}
     if not own:
-        at = found.updated_ms
+        at = file.updated_ms
         return winner_ms is not None and at is not None and abs(at - winner_ms) < _RACE_MS
     if document.get("current-snapshot-id") not in own:
         return False
-    # A place outside may be one that these credentials do not show.
+    # These credentials may not be able to see a place outside the table.
     folders = [Location.of(each) for each in roots(view).values()]
     if not all(any(Location.of(place).inside(each) for each in folders) for place in own.values()):
         return False
@@ -297,10 +310,11 @@ def _is_dead(objects: Objects, view: TableView, found: MetadataFile) -> bool:
 def _states_around(
     objects: Objects, view: TableView, document: Mapping[str, object]
 ) -> tuple[set[tuple[object, Location]], int | None]:
-    """Snapshots of the state that a commit was built on, and of the states right after it: what the table had then may have
-    expired since, and a commit that is tried again is soon there. None if it was built on no state of the table.
+    """Snapshots of the state that a commit was built on, and of the next few states. The table may have expired
+    the old snapshots since, and a retried commit appears soon after. None if the commit was built on no state
+    of this table.
 
-    Besides, when the state right after it was written: by a commit that was faster.
+    Also the time when the next state was written, by a faster commit.
     """
     log = document.get("metadata-log")
     last = log[-1] if isinstance(log, list) and log else None
@@ -314,16 +328,16 @@ def _states_around(
     if before is None:
         return set(), None
     first = [Location.of(each) for each in states].index(before)
-    found: set[tuple[object, Location]] = set()
+    places: set[tuple[object, Location]] = set()
     winner_ms: int | None = None
     for number, path in enumerate(states[first : first + _SOON]):
         with suppress(FileNotFoundError):
             state = _document(objects.read(path, 0, None))
-            found |= {_place_of(id_, place) for id_, place in (_lists(state) or {}).items()}
+            places |= {_place_of(id_, place) for id_, place in (_lists(state) or {}).items()}
             at = state.get("last-updated-ms")
             if number == 1 and isinstance(at, int):
                 winner_ms = at
-    return found, winner_ms
+    return places, winner_ms
 
 
 def _place_of(snapshot: object, manifest_list: str | None) -> tuple[object, Location]:
@@ -331,7 +345,7 @@ def _place_of(snapshot: object, manifest_list: str | None) -> tuple[object, Loca
 
 
 def _lists(document: Mapping[str, object]) -> dict[object, str] | None:
-    """The snapshots of a metadata file, each with its manifest list; None if it does not tell."""
+    """The snapshots of a metadata file, each with its manifest list. None if the file does not say."""
     snapshots = document.get("snapshots")
     if not isinstance(snapshots, list) or not all(isinstance(each, dict) for each in snapshots):
         return None
@@ -346,17 +360,19 @@ def refuse_forked(
     state: State,
     known: KnownStrays,
 ) -> None:
-    """Refused where the table has metadata that is no earlier state of what the catalog leads to: another catalog may move it."""
+    """Refuses if the table has metadata that is not an earlier state of the catalog's current metadata: another
+    catalog may change the table too.
+    """
     objects = Objects(view.io)
     strays = unclaimed(state, view, strays_in_metadata_folders(objects, view, places, known))
-    # No file is deleted by who asks this: the log alone will do, and purge looks further back.
+    # Callers of this function delete no files, so the log alone is enough. Purge looks further back.
     found = settled(objects, view, strays, look, whole=False)
     if forks(view, found):
         check_one_history(action, look(), found)
 
 
 def _read_all(paths: Sequence[str], read: Callable[[str], MetadataFile | None]) -> list[MetadataFile | None]:
-    """Requests to a store wait for their answers side by side; a disk answers before a thread has been told to ask."""
+    """Reads from a store run in parallel because each waits for an answer. A disk answers faster than a thread starts."""
     if not paths or is_local(paths[0]):
         return [read(each) for each in paths]
     with ThreadPoolExecutor(16, thread_name_prefix="lakewarden-strays") as pool:
@@ -364,13 +380,14 @@ def _read_all(paths: Sequence[str], read: Callable[[str], MetadataFile | None]) 
 
 
 def whose(path: str, read: Callable[[str, int, int | None], bytes]) -> MetadataFile | None:
-    """Which table a metadata file says it is of; None for one that is gone by now. The uuid is near the beginning."""
+    """Which table a metadata file belongs to. None if the file no longer exists. The uuid is near the beginning of the file."""
     try:
         head = read(path, 0, _HEAD)
         if not head.startswith(b"\x1f\x8b"):
             named, placed = _UUID.search(head), _LOCATION.search(head)
             updated, sequence = _UPDATED.search(head), _SEQUENCE.search(head)
-            # Only format version 1 has no sequence number; else it stands further down, and all of the file is read.
+            # Only format version 1 has no sequence number. Otherwise it comes later in the file, and all of the
+            # file is read.
             if named and updated and (sequence or _VERSION_1.search(head)):
                 return MetadataFile(
                     path,
@@ -385,7 +402,7 @@ def whose(path: str, read: Callable[[str, int, int | None], bytes]) -> MetadataF
 
 
 def _document(content: bytes) -> Mapping[str, object]:
-    """What it says, or nothing where it is no JSON: a file of which it cannot be told whose it is."""
+    """The file's JSON, or an empty mapping if it is not JSON: then its owner cannot be determined."""
     try:
         plain = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
         document = json.loads(plain)

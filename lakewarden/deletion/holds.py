@@ -1,7 +1,8 @@
-"""Who holds what: pins, tags, branches, streaming writers, consumers, writers at work and staged loads.
+"""Collects the holds on a table: pins, tags, branches, streaming writers, consumers, active writers and staged
+loads.
 
-All but the last two keep snapshots; those keep files that no snapshot names yet. What a hold covers is decided here and
-nowhere else; in doubt it covers.
+Active writers and staged loads keep files that no snapshot names yet; all other holds keep snapshots. Only this
+module decides what a hold covers. In doubt, the hold covers the file.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from lakewarden.state.database import State
 from lakewarden.state.generation import Generations
 from lakewarden.state.holds import Heartbeat, Heartbeats, Load, Loads, Pin, Pins
 
-# A store's clock and a writer's may differ: a file that seems this much older than its writer may still be its.
+# The clocks of a store and a writer may differ: a file that seems this much older than its writer may still belong to it.
 CLOCKS_DIFFER = timedelta(hours=1)
 
 _FIRST_STORES = datetime(1990, 1, 1, tzinfo=UTC)
@@ -28,29 +29,30 @@ _FIRST_STORES = datetime(1990, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Holds:
-    """Every hold on one table at one moment. `restored_at` is when the state database was found restored from a backup: pins
-    made after that backup are not among the holds."""
+    """All holds on one table at one moment. `restored_at` is when the state database was found restored from a
+    backup: pins made after that backup are missing from the holds.
+    """
 
     holds: tuple[Hold, ...] = ()
     aliases: Aliases = field(default_factory=Aliases)
     restored_at: datetime | None = None
 
     def complete_from(self, grace: timedelta) -> datetime | None:
-        """When whoever had a pin has had the grace to make it again; None where none was forgotten."""
+        """When the owners of lost pins have had the grace period to pin again. None if no pin was lost."""
         return None if self.restored_at is None else self.restored_at + grace
 
     def snapshots(self) -> Mapping[int, tuple[Hold, ...]]:
-        """By snapshot, who holds it."""
-        found: dict[int, tuple[Hold, ...]] = {}
+        """The holds on each snapshot."""
+        holds: dict[int, tuple[Hold, ...]] = {}
         for hold in self.holds:
             for each in (hold.snapshot_id, *hold.chain):
                 if each is not None:
-                    found[each] = (*found.get(each, ()), hold)
-        return found
+                    holds[each] = (*holds.get(each, ()), hold)
+        return holds
 
     def covering(self, path: str, modified: datetime | None) -> Hold | None:
-        """The writer or load that may still need this file. A file whose age is not known may be any writer's."""
-        if self._cover.nothing:  # nearly always: purge asks this of every file
+        """The writer or load that may still need this file. A file of unknown age may belong to any writer."""
+        if self._cover.nothing:  # almost always true: purge asks this for every file
             return None
         for plain in map(normal, self.aliases.spellings(path)):
             for prefix, hold in self._cover.prefixes:
@@ -62,7 +64,7 @@ class Holds:
 
     @property
     def cover_files(self) -> bool:
-        """Whether any hold is on files rather than snapshots."""
+        """Whether any hold is on files rather than on snapshots."""
         return not self._cover.nothing
 
     @cached_property
@@ -77,7 +79,7 @@ class Holds:
 
 @dataclass(frozen=True, slots=True)
 class _Cover:
-    """What holds cover, in the form it is asked in."""
+    """An index of what the holds cover, arranged for fast look-up."""
 
     prefixes: tuple[tuple[str, Hold], ...]
     paths: Mapping[str, Hold]
@@ -89,7 +91,7 @@ class _Cover:
 
 
 def _prefix(written: str) -> str:
-    """How names begin, not a folder: `…/data/part-` covers `…/data/part-7`, and a folder is ended by its slash."""
+    """A prefix of file names, not a folder: `…/data/part-` covers `…/data/part-7`. The name of a folder ends with a slash."""
     plain = normal(written)
     return plain + "/" if written.endswith("/") and not plain.endswith("/") else plain
 
@@ -99,7 +101,9 @@ def _is_anywhere(hold: Hold) -> bool:
 
 
 def known_age(modified: datetime | None) -> datetime | None:
-    """When a file was modified, as far as that can be believed. Stores that do not know say 0, or a moment before there were any."""
+    """When a file was modified, if the time is credible. Stores that do not know the time report 0 or a time
+    before stores existed.
+    """
     return None if modified is None or modified < _FIRST_STORES else modified
 
 
@@ -109,7 +113,8 @@ def _may_have_written(writer: Hold, modified: datetime | None) -> bool:
 
 
 def gather(view: TableView, state: State, now: datetime, restarts: timedelta = RESTARTS) -> Holds:
-    """Every hold that counts at this moment. The state database is read last, so a pin made meanwhile is among them.
+    """Every hold that counts at this moment. The state database is read last, so a pin that was made during the
+    call is included.
 
     `restarts` is how long after its last commit a streaming writer may come back (`snapshot_restart_hours`).
     """
@@ -121,7 +126,7 @@ def gather(view: TableView, state: State, now: datetime, restarts: timedelta = R
 def _in_state(view: TableView, state: State, now: datetime) -> Iterator[Hold]:
     table = str(view.ref)
     yield from (_pinned(each) for each in Pins(state).live(view.uuid, now))
-    # What names its files counts whichever table it was made for; a writer that names none, for its own table only.
+    # A heartbeat that names files counts for every table. One that names no files counts only for its own table.
     beats = (each for each in Heartbeats(state).list() if each.live(now))
     yield from (_writing(each) for each in beats if each.prefixes or each.table == table)
     yield from (_loading(each) for each in Loads(state).live(now))
@@ -132,19 +137,19 @@ def _refs(view: TableView) -> Iterator[Hold]:
         kind = HoldKind(ref.kind)
         until = _tag_ends(ref, view.snapshot(ref.snapshot_id)) if kind is HoldKind.TAG else None
         yield Hold(kind, ref.name, "", snapshot_id=ref.snapshot_id, until=until)
-    # The first format version need not name its main branch.
+    # Format version 1 does not have to name its main branch.
     if view.current_snapshot_id is not None and not any(ref.name == "main" for ref in view.refs):
         yield Hold(HoldKind.BRANCH, "main", "", snapshot_id=view.current_snapshot_id)
 
 
 def _tag_ends(ref: Ref, snapshot: Snapshot | None) -> datetime | None:
-    """Iceberg counts a ref's age from the moment its snapshot was committed."""
+    """When the tag expires. Iceberg counts a ref's age from the commit of its snapshot."""
     if ref.max_age_ms is None or snapshot is None:
         return ref.ends_at
     try:
         return snapshot.committed_at + timedelta(milliseconds=ref.max_age_ms)
     except OverflowError:
-        return None  # Iceberg's way of saying for ever
+        return None  # how Iceberg writes "forever"
 
 
 def _pinned(pin: Pin) -> Hold:

@@ -1,10 +1,11 @@
-"""Every other table there is: which of them could name a file, and what they need.
+"""Index of all other tables: which of them may name a file, and which files they need.
 
-For sweep and purge, which must not take another table's file for unneeded. A table that cannot be read stops them: what it
-needs is not known.
+Sweep and purge use it so that they never treat another table's file as unneeded. A table that cannot be read
+stops them, because its needs are unknown.
 
-Each table's reading has its own time. One that is too old is asked for its pointer again, and read again only if the
-pointer moved: a lake that takes long to read is as safe to clean as a small one.
+Each table's reading has its own time. For a reading that is too old, the table's pointer is asked again, and
+the table is read again only if the pointer moved. So a lake that takes long to read is as safe to clean as a
+small one.
 """
 
 from __future__ import annotations
@@ -31,25 +32,26 @@ from lakewarden.tables.places import MetadataFile, Places, roots
 from lakewarden.tables.reachability import Reached, contains
 from lakewarden.tables.reread import WAITS
 
-# Loading a table waits for its catalog and its store most of the time: a large lake is asked by more threads.
+# Loading a table mostly waits for its catalog and its store: a large lake uses more threads.
 _THREADS, _MOST_THREADS, _TABLES_PER_THREAD = 8, 32, 25
-# How long what was read of another table counts. The table itself is read again for every batch.
+# How long the reading of another table is valid. The table itself is read again for every batch.
 FRESH_SECONDS = 5.0
-# A round over the lake that takes longer than this makes its readings count for longer, in the same proportion: else every
-# batch would wait for a whole round.
+# If a round over the lake takes longer than this, its readings stay valid longer in the same proportion.
+# Otherwise every batch would wait for a whole round.
 _LONG_ROUND = 5.0
-# What is left of a proof's age when it is handed out: enough to look at the files of a batch and to delete them.
+# The oldest a proof may be when it is handed out. The rest of its valid time is enough to check and delete a batch of files.
 _READY_AGE = PROOF_AGE / 2
-# Tables come, go and are committed to while they are read; then those are read again, so often at most.
+# Tables are created, dropped and committed to during the reading. Then they are read again, at most this many times.
 _ATTEMPTS = 3
-# Reading what tables need may take longer than their readings count; then pointers are asked again, so often at most.
+# Reading what tables need may take longer than the readings are valid. Then pointers are asked again, at most
+# this many times.
 _ROUNDS = 5
 _EVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A table as it was when it was asked. `view` None: it is listed, but no table of this format."""
+    """The state of a table when it was read. `view` is None for a listed table that is not of this format."""
 
     view: TableView | None
     at: datetime
@@ -57,7 +59,7 @@ class _Reading:
 
 @dataclass
 class Neighbours:
-    """The tables around one table. `view` is it as it was planned; `strays` are metadata files found in its folders."""
+    """The tables around one table. `view` is the table as it was planned; `strays` are metadata files found in its folders."""
 
     action: str
     lake: Catalogs
@@ -67,26 +69,29 @@ class Neighbours:
     _known: dict[tuple[str, str], Reached] = field(default_factory=dict)
     _readings: dict[TableRef, _Reading] = field(default_factory=dict)
     _lists: dict[str, tuple[list[TableRef], datetime]] = field(default_factory=dict)
-    _round: float = 0.0  # seconds that the longest round over the lake took
-    _since: datetime = _EVER  # what was read before this moment is asked again
+    _round: float = 0.0  # the longest round over the lake, in seconds
+    _since: datetime = _EVER  # readings made before this moment are asked again
 
     def prove(self) -> tuple[TableView, Proof]:
-        """The table as it is now, and what every table needs. Wherever a table lies: it may name files of any place.
+        """The table as it is now, and the files that every table needs. All tables count: a table may name
+        files in any place.
 
-        Refused where the location is not this table's alone, or where a table cannot be read.
+        Refuses if the location belongs to another table too, or if a table cannot be read.
         """
         for left in reversed(range(_ROUNDS)):
             own, known = self._prove()
             names = self.places.aliases.and_links(roots(own).values())
             proof = Proof(tuple(known.values()), self._read_at(), names)
-            # What took long to read was asked long ago. The pointers of those tables are asked again; what did not move is known.
+            # Slow readings are old by now. The pointers of those tables are asked again; a table that did not
+            # move is still known.
             if not left or clock.now() - proof.made_at <= _READY_AGE:
                 break
         return own, proof
 
     def check(self) -> None:
-        """Refused where the table's places are not its alone. What was read for that is asked again by `prove`: files that are
-        listed in between may be committed before their table is read."""
+        """Refuses if another table shares this table's places. `prove` repeats the readings made here: files
+        that are listed in between may be committed before their table is read.
+        """
         own, others = self.read()
         check_ownership(self.action, own, others, self.strays, self.places)
         self._since = clock.now()
@@ -98,19 +103,20 @@ class Neighbours:
             try:
                 known = {_pointer(each): self._reached(each) for each in (own, *others)}
             except Refused:
-                # Another tool may have expired what was about to be read: the table as it is now does not need it.
+                # Another tool may have expired a snapshot during the reading: then the current table does not need it.
                 if attempt == _ATTEMPTS:
                     raise
-                if self.view.in_order:  # while files go, the snapshot that names them is there for a moment
+                if self.view.in_order:
+                    # While files are dropped, the snapshot that names them exists for a moment.
                     clock.sleep(WAITS[attempt])
                 self._since = clock.now()
                 continue
-            self._known = known  # what moved on is forgotten: memory holds one state of each table
+            self._known = known  # forget older states: memory holds one state of each table
             return own, known
         raise AssertionError("the last attempt returns or raises")
 
     def read(self) -> tuple[TableView, list[TableView]]:
-        """This table as it is now, and all others, of every catalog, each as it was when it was last asked."""
+        """This table as it is now, and all other tables of every catalog, each as of its last reading."""
         for attempt in range(1, _ATTEMPTS + 1):
             last = attempt == _ATTEMPTS
             began = clock.monotonic()
@@ -118,38 +124,40 @@ class Neighbours:
             self._round = max(self._round, clock.monotonic() - began)
             if not whole:
                 continue
-            found = [each.view for each in self._readings.values() if each.view is not None]
-            own = self._own(found)
-            others = [each for each in found if each.ref != own.ref]
+            views = [each.view for each in self._readings.values() if each.view is not None]
+            own = self._own(views)
+            others = [each for each in views if each.ref != own.ref]
             if last or not any(each.uuid == own.uuid and not is_same(own, each) for each in others):
                 return own, others
-            self._since = clock.now()  # one of the two may have been read before a commit, the other after it
+            # One of the two tables may have been read before a commit, the other after it.
+            self._since = clock.now()
         raise AssertionError("the last attempt returns or raises")
 
     @property
     def others(self) -> list[TableView]:
-        """All other tables, as they were last read."""
-        found = (each.view for each in self._readings.values())
-        return [each for each in found if each is not None and each.ref != self.view.ref]
+        """All other tables, as of their last reading."""
+        views = (each.view for each in self._readings.values())
+        return [each for each in views if each is not None and each.ref != self.view.ref]
 
     def _read_at(self) -> dict[str, datetime]:
-        """When each table was asked, and each catalog for its list."""
+        """When each table was read, and when each catalog was listed."""
         lists = {f"the list of catalog {name}": at for name, (_, at) in self._lists.items()}
         return lists | {str(ref): each.at for ref, each in self._readings.items()}
 
     def _counts(self, at: datetime) -> bool:
-        """Whether what was read then need not be asked again."""
+        """Whether a reading from that time is still valid."""
         seconds = FRESH_SECONDS * max(1.0, self._round / _LONG_ROUND)
         fresh = min(timedelta(seconds=seconds), _READY_AGE)
         return at >= self._since and clock.now() - at < fresh
 
     def _ask_all(self, *, gone_is_fatal: bool) -> bool:
-        """False where a table was listed and is not there: dropped, or called something else by now."""
+        """False if a listed table does not exist: it was dropped or renamed after the listing."""
         for catalog in self.lake.catalogs():
             if catalog not in self._lists or not self._counts(self._lists[catalog][1]):
                 at = clock.now()
                 self._lists[catalog] = (self._listed(catalog), at)
-        # The table itself even where its catalog does not list it: a Hadoop catalog hides what lies in another table's folder.
+        # Include the table itself even if its catalog does not list it: a Hadoop catalog hides tables in
+        # another table's folder.
         listed = dict.fromkeys([self.view.ref, *(ref for refs, _ in self._lists.values() for ref in refs)])
         self._readings = {ref: each for ref, each in self._readings.items() if ref in listed}
         threads = min(_MOST_THREADS, max(_THREADS, len(listed) // _TABLES_PER_THREAD))
@@ -165,7 +173,7 @@ class Neighbours:
         return True
 
     def _ask(self, ref: TableRef) -> _Reading:
-        """The table now; where its pointer is what it was, as it was read before."""
+        """The current state of the table. If its pointer did not move, the earlier reading is used again."""
         known = self._readings.get(ref)
         if known is not None and ref != self.view.ref:
             if self._counts(known.at):
@@ -177,7 +185,7 @@ class Neighbours:
         return _Reading(self._view_or_none(ref), at)
 
     def _version(self, ref: TableRef) -> str:
-        """Empty where it is not there, or not of this format, any more: reading it tells which."""
+        """The table's pointer. Empty if the table no longer exists or is no longer of this format: reading it shows which."""
         try:
             return self.lake.format_for(ref).version(ref)
         except NoSuchTable:
@@ -200,7 +208,7 @@ class Neighbours:
             raise self._unknown(str(ref), error) from error
 
     def _view_or_none(self, ref: TableRef) -> TableView | None:
-        """None for what is listed but no table of this format: a session's own catalog has others too."""
+        """The table, or None if the name is listed but is no table of this format: a session's own catalog has others too."""
         try:
             return self._view(ref)
         except NoSuchTable as error:
@@ -208,8 +216,8 @@ class Neighbours:
                 return None
             raise
 
-    def _own(self, found: Sequence[TableView]) -> TableView:
-        own = next(each for each in found if each.ref == self.view.ref)
+    def _own(self, views: Sequence[TableView]) -> TableView:
+        own = next(each for each in views if each.ref == self.view.ref)
         if own.uuid != self.view.uuid:
             raise Refused(
                 action=self.action,
@@ -220,7 +228,7 @@ class Neighbours:
         return own
 
     def _reached(self, view: TableView) -> Reached:
-        """What a table needs changes only with its metadata file, which is never written twice."""
+        """The files that a table needs. They change only with its metadata file, which is never overwritten."""
         if not view.metadata_location:
             error = LakewardenError(reason="its catalog does not tell where its metadata file is", hint="")
             raise self._unknown(str(view.ref), error)
@@ -246,7 +254,7 @@ def _pointer(view: TableView) -> tuple[str, str]:
 
 
 def named_files(format_: TableFormat, view: TableView, numbers: Any) -> Iterator[pa.Array]:
-    """The paths that a table's metadata has, of those whose hashes are among these sorted numbers."""
+    """The paths in a table's metadata whose hashes are among these sorted numbers."""
     own = [view.metadata_location, *view.metadata_log, *(path for _, path in view.statistics)]
     paths = pa.array(own, pa.string())
     yield paths.filter(pa.array(contains(numbers, hashes(paths))))

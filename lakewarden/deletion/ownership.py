@@ -1,7 +1,8 @@
-"""Location is not ownership: whose files lie in a table's folders is asked before any of them is taken for unneeded.
+"""Checks that the files in a table's folders belong to that table before any file counts as unneeded. Location
+is not ownership.
 
-Whoever calls has read the other tables and the metadata files that lie around. A disk of this machine is asked which folders
-are one, and nothing else.
+The caller has already read the other tables and the stray metadata files. The functions here only ask this
+machine's disk which folders are the same folder.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
     pass
 from lakewarden.tables.places import NO_HOMES, MetadataFile, Places, roots
 
-# Who looks after tables of each format.
+# The tool that looks after tables of each format.
 TOOLS = {
     "iceberg": "Apache Iceberg",
     "paimon": "Apache Paimon",
     "delta": "Delta Lake",
     "hudi": "Apache Hudi",
 }
-# A Paimon table with this option writes Iceberg metadata about itself, so that readers of Iceberg can read it.
+# A Paimon table with this option writes Iceberg metadata about itself, so that Iceberg readers can read it.
 PUBLISHES = "metadata.iceberg.storage"
 
 
@@ -43,9 +44,11 @@ def check_ownership(
     found: Sequence[MetadataFile] = (),
     places: Places = NO_HOMES,
 ) -> None:
-    """Refused, naming both tables and both places, where files in this table's folders may be another's.
+    """Refuses if files in this table's folders may belong to another table. The message names both tables and
+    both places.
 
-    `others` are all tables of all catalogs, this one among them or not; `found` are metadata files in its folders.
+    `others` are all tables of all catalogs, with or without this one; `found` are metadata files in its
+    folders.
     """
     disk = Disk(strict=False)
     for other in others:
@@ -61,10 +64,11 @@ def check_ownership(
 
 
 def check_one_history(action: str, view: TableView, found: Sequence[MetadataFile]) -> None:
-    """Refused where a metadata file of this very table is neither the one the catalog leads to nor an ancestor of that.
+    """Refuses if a metadata file of this table is neither the catalog's current one nor an ancestor of it.
 
-    Then another catalog moves the table too, or the catalog was set back to an earlier state, or a commit failed and left the
-    file. In the first two cases it may name files that our side does not know, or no longer knows, and it is itself in use.
+    Then another catalog also changes the table, or the catalog was reset to an earlier state, or a failed
+    commit left the file. In the first two cases the file is in use, and it may name files that this catalog
+    does not know, or no longer knows.
     """
     for each in forks(view, found):
         newer = "newer " if _is_ahead(view, each) else ""
@@ -79,10 +83,11 @@ def check_one_history(action: str, view: TableView, found: Sequence[MetadataFile
 
 
 def forks(view: TableView, found: Sequence[MetadataFile]) -> list[MetadataFile]:
-    """Metadata files of this very table that are neither its pointer nor its ancestors, as far back as its log tells.
+    """Metadata files of this table that are neither its current one nor its ancestors, as far back as its log
+    goes.
 
-    Back to the oldest entry of the log every ancestor is known by name. A file from before may be an ancestor that the log no
-    longer names, unless it is known to be `forked`.
+    Back to the oldest entry of the log, every ancestor is known by name. An older file may be an ancestor that
+    the log no longer names, unless it is known to be `forked`.
     """
     since = view.updated_ms + 1 if view.log_since_ms is None else view.log_since_ms
     suspects = [
@@ -101,10 +106,10 @@ def of_this_table(view: TableView, found: Sequence[MetadataFile]) -> list[Metada
 
 
 class History:
-    """Metadata files that are known to be states of a table.
+    """Metadata files that are known states of a table.
 
-    They are known under any name of their place, also by a link or on a second mount: whether files in such a place may be
-    deleted is judged elsewhere (see spelling.py), and that judgement names both places.
+    They are known under every name of their place, also through a link or a second mount. spelling.py decides
+    whether files in such a place may be deleted, and its message names both places.
     """
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
@@ -113,7 +118,7 @@ class History:
         self.add(paths)
 
     def add(self, paths: Iterable[str]) -> bool:
-        """Whether any of them was not known."""
+        """Add these files. Returns whether any of them was not known."""
         before = len(self._places)
         for path in paths:
             self._places |= {Location.of(path), Location.of(real(path))}
@@ -129,24 +134,26 @@ class History:
 
 
 def history(view: TableView) -> History:
-    """The metadata file the catalog leads to, and the ancestors that it names."""
+    """The catalog's current metadata file and the ancestors that it names."""
     return History((view.metadata_location, *view.metadata_log))
 
 
-def _is_ahead(view: TableView, found: MetadataFile) -> bool:
-    """Newer than the pointer, by its time or by its sequence number: clocks of two writers differ."""
-    later = found.updated_ms is None or found.updated_ms > view.updated_ms
-    return later or found.sequence_number > view.sequence_number
+def _is_ahead(view: TableView, file: MetadataFile) -> bool:
+    """Whether the file is newer than the current one, by time or by sequence number: the clocks of two writers differ."""
+    later = file.updated_ms is None or file.updated_ms > view.updated_ms
+    return later or file.sequence_number > view.sequence_number
 
 
 def is_same(one: TableView, other: TableView) -> bool:
-    """Whether two names lead to one table that has one pointer, or had when both were read."""
+    """Whether two names lead to one table, and the table has one pointer (or had one when both were read)."""
     same_file = same(one.metadata_location, other.metadata_location)
     return one.uuid == other.uuid and same_file and one.version == other.version
 
 
 def _check_same_table(action: str, view: TableView, other: TableView) -> None:
-    """Registered under two names, with one metadata file, it is one table. With two, each catalog moves its own."""
+    """Refuses a table under two names with two metadata files: then each catalog changes its own. With one
+    metadata file it is one table.
+    """
     if is_same(view, other):
         return
     raise Refused(
@@ -171,24 +178,26 @@ def _check_apart(action: str, view: TableView, other: TableView, places: Places,
 def _overlaps(
     mine: Mapping[str, str], other: TableView, places: Places, disk: Disk
 ) -> Iterator[tuple[str, str]]:
-    """Only where the other table is at home counts. What its writer says besides could stop every deletion in the lake: see
-    `shared`. Files that it names are in every proof, wherever they lie."""
+    """Places that both tables use. Of the other table, only its home place counts: counting every folder that its
+    writer names could stop all deletion in the lake (see `shared`). Files that it names are in every proof.
+    """
     home = places.home(other)
-    there = Location.of(home)
+    home_place = Location.of(home)
     if places.inherits(other) and not any(inside(other.location, each) for each in (home, *mine.values())):
-        return  # a table of a name that another one had: it lies elsewhere
+        return  # a new table took the name of an old one: it has another location
     for name, place in mine.items():
         names = places.aliases.covering(place)
-        if any(each.may_overlap(there) for each in names) or disk.overlap(place, home):
+        if any(each.may_overlap(home_place) for each in names) or disk.overlap(place, home):
             yield f"{place} ({name})", f"{home} (location)"
 
 
 def shared(view: TableView, others: Sequence[TableView], places: Places) -> dict[str, str]:
-    """Folders inside the table's own places that writers of other tables name, and which table names each, by what.
+    """Folders inside the table's own places that other tables' writers name, each with that table and the name
+    it uses.
 
-    Nothing in them is known to be an orphan of this table.
+    No file in them is known to be an orphan of this table.
     """
-    disk, own, found = Disk(strict=False), places.own(view).values(), dict[str, str]()
+    disk, own, named = Disk(strict=False), places.own(view).values(), dict[str, str]()
     for other in others:
         if other.uuid == view.uuid or _publishes(view, other):
             continue
@@ -199,34 +208,36 @@ def shared(view: TableView, others: Sequence[TableView], places: Places) -> dict
             for each in own:
                 folder = _part(each, place, places.aliases, disk)
                 if folder is not None:
-                    found.setdefault(folder, f"{other.ref} by {name}")
-    return found
+                    named.setdefault(folder, f"{other.ref} by {name}")
+    return named
 
 
 def _part(own: str, place: str, aliases: Aliases, disk: Disk) -> str | None:
-    """The part of an own place that another place is. Where that has another name there, it may be any part: the whole."""
+    """The part of an own place that equals the other place. If the other place has another name there, any part
+    is possible, so the whole place is returned.
+    """
     spelled = next((each for each in aliases.spellings(place) if inside(each, own)), None)
     if spelled is not None:
         return spelled
-    there = Location.of(place)
-    may = any(there.may_be_inside(each) for each in aliases.covering(own)) or disk.lies_in(place, own)
+    other_place = Location.of(place)
+    may = any(other_place.may_be_inside(each) for each in aliases.covering(own)) or disk.lies_in(place, own)
     return own if may else None
 
 
-def _check_own(action: str, view: TableView, found: MetadataFile) -> None:
-    if not _lies_in(view, found.path):
+def _check_own(action: str, view: TableView, file: MetadataFile) -> None:
+    if not _lies_in(view, file.path):
         return
-    if found.format != view.format and not _is_published(view, found):
-        raise _foreign(action, view, found)
-    if found.uuid == view.uuid or found.format != view.format:
+    if file.format != view.format and not _is_published(view, file):
+        raise _foreign(action, view, file)
+    if file.uuid == view.uuid or file.format != view.format:
         return
-    if found.uuid is not None:
-        reason = f"{found.path} is the metadata of another table (uuid {found.uuid}, at {found.location or 'an unknown location'}); this one is {view.uuid} at {view.location}"
-    elif found.location is not None and same(found.location, view.location):
-        return  # the first format version did not have to name a uuid; the location is this table's
+    if file.uuid is not None:
+        reason = f"{file.path} is the metadata of another table (uuid {file.uuid}, at {file.location or 'an unknown location'}); this one is {view.uuid} at {view.location}"
+    elif file.location is not None and same(file.location, view.location):
+        return  # format version 1 did not require a uuid; the location is this table's
     else:
-        where = found.location or "no location"
-        reason = f"{found.path} names {where} and no uuid, so whose it is cannot be told; this table is {view.uuid} at {view.location}"
+        where = file.location or "no location"
+        reason = f"{file.path} names {where} and no uuid, so whose it is cannot be told; this table is {view.uuid} at {view.location}"
     raise Refused(
         action=action,
         target=view.ref,
@@ -236,41 +247,41 @@ def _check_own(action: str, view: TableView, found: MetadataFile) -> None:
 
 
 def _publishes(view: TableView, other: TableView) -> bool:
-    """Whether an Iceberg table of some catalog is what this Paimon table publishes of itself.
+    """Whether an Iceberg table of some catalog is the one that this Paimon table publishes about itself.
 
-    Such a table is part of every proof: what it names stays.
+    Such a table is part of every proof: the files that it names stay.
     """
     return _is_published(view, MetadataFile(other.metadata_location, None, other.location, other.format))
 
 
-def _is_published(view: TableView, found: MetadataFile) -> bool:
-    """Whether Iceberg metadata in a Paimon table's folder is what the table itself publishes for readers of Iceberg."""
+def _is_published(view: TableView, file: MetadataFile) -> bool:
+    """Whether the Iceberg metadata in a Paimon table's folder is what the table itself publishes for Iceberg readers."""
     asked = view.format == "paimon" and view.properties.get(PUBLISHES, "disabled") != "disabled"
-    here = found.location is not None and same(found.location, view.location)
-    return asked and found.format == "iceberg" and here
+    here = file.location is not None and same(file.location, view.location)
+    return asked and file.format == "iceberg" and here
 
 
 def _adopt(view: TableView) -> str:
     return f"`lakewarden fsck '{view.ref}' --adopt-folder` lists these files; with `--yes` it marks them for deletion"
 
 
-def _foreign(action: str, view: TableView, found: MetadataFile) -> Refused:
-    tool, own = TOOLS[found.format], TOOLS[view.format]
-    if found.format == "iceberg":
+def _foreign(action: str, view: TableView, file: MetadataFile) -> Refused:
+    tool, own = TOOLS[file.format], TOOLS[view.format]
+    if file.format == "iceberg":
         return Refused(
             action=action,
             target=view.ref,
-            reason=f"{found.path} is metadata of an {tool} table in the folder of this {own} table, which publishes none "
+            reason=f"{file.path} is metadata of an {tool} table in the folder of this {own} table, which publishes none "
             f"({PUBLISHES} is {view.properties.get(PUBLISHES, 'not set')}): another table may need files here",
             hint=f"if that table is still used, move it to a folder of its own; if this table published it earlier, {_adopt(view)}",
         )
     return Refused(
         action=action,
         target=view.ref,
-        reason=f"{found.path} is metadata of {tool}: the folder is a table of {tool}, which may need every file in it, "
+        reason=f"{file.path} is metadata of {tool}: the folder is a table of {tool}, which may need every file in it, "
         f"and {own} only shows it",
         hint=f"look after it with {tool}"
-        + (" (configure its Paimon catalog)" if found.format == "paimon" else "")
+        + (" (configure its Paimon catalog)" if file.format == "paimon" else "")
         + f"; if {tool} no longer uses the folder, move its metadata out of it, then run again",
     )
 

@@ -1,7 +1,9 @@
-"""The only key to deletion. `erase` accepts a Permit, and only the functions here make one, each from its own proof.
+"""Grants permission to delete. `erase` accepts only a Permit, and only the functions here make one, each from
+its own proof.
 
-There are three kinds: files a run of ours wrote and that never became part of the table, details of history that our own
-index names no more, and trashed files that, at this moment, no table names and no hold covers.
+There are three kinds of permitted files: files that our own run wrote and that never became part of the table;
+details of history that our index no longer names; and trashed files that no table names and no hold covers at
+this moment.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.tables.reachability import Reached
 
-# How long leave to erase trashed files lasts. A run that is silent for longer (a minute) may be taken over by another, and a
-# process that stood still in between must not act on what it proved before.
+# How long permission to erase trashed files is valid. Another process may take over a run that is silent for
+# longer than a minute, and a process that was suspended in between must not act on its old proof.
 GOOD_SECONDS = 30.0
-# How old the reading of a table may be when files go by it: a process may have stood still in between. Every table's own
-# counts: a lake that takes longer to read is asked for its pointers again.
+# The maximum age of a table's reading when files are deleted by it: a process may have been suspended in
+# between. Each table's own reading counts: in a lake that takes longer to read, the pointers are asked again.
 PROOF_AGE = timedelta(minutes=2)
 
 _KEY = object()
@@ -33,7 +35,7 @@ _KEY = object()
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Leave to erase exactly these paths, until a moment of `clock.monotonic`. Made here, used once."""
+    """Permission to delete exactly these paths, valid until `until` (monotonic clock). Made only here, used once."""
 
     paths: tuple[str, ...]
     why: str
@@ -48,7 +50,7 @@ class Permit:
 
 
 class Metadata(Protocol):
-    """What it takes to ask a table which files it names: its newest metadata, and everything that leads to."""
+    """The questions that a table must answer about the files it names: its newest metadata, and every file on the way to it."""
 
     def view(self, table: TableRef) -> TableView: ...
 
@@ -71,7 +73,7 @@ class Unnamed:
 
 
 def never_sent(paths: Iterable[str], groups: Iterable[int], begun: Set[int]) -> Unnamed:
-    """Outputs of groups for which this process began no commit: nothing can name them. A journal is no evidence of that."""
+    """Outputs of groups for which this process began no commit: nothing can name them. A journal is not evidence of that."""
     tried = sorted(begun & set(groups))
     if tried:
         raise Refused(
@@ -83,13 +85,14 @@ def never_sent(paths: Iterable[str], groups: Iterable[int], begun: Set[int]) -> 
 def ask_table(
     metadata: Metadata, table: TableRef, uuid: str, paths: Sequence[str]
 ) -> tuple[Unnamed, tuple[str, ...]]:
-    """Ask every snapshot of the table's newest metadata; the outputs that none names, and those that one does.
+    """Ask every snapshot of the table's newest metadata. Returns the outputs that no snapshot names, and those
+    that one does name.
 
-    `uuid` is the table that the outputs were written for. Refused where the name leads to another one by now: a rename or a
-    new table of that name says nothing about them.
+    `uuid` is the table that the outputs were written for. Refuses if the name now leads to another table: a
+    renamed or new table proves nothing about the outputs.
 
-    Places are compared, not texts: a library may return another spelling of the name it was given. Raises where the table
-    cannot be read: then it cannot be told, and everything stays.
+    Compares places, not texts: a library may return another spelling of the name it was given. Raises if the
+    table cannot be read: then the answer is unknown, and all files stay.
     """
     asked_at = clock.monotonic()
     view = metadata.view(table)
@@ -99,13 +102,13 @@ def ask_table(
             target=f"{len(paths)} outputs of {table}",
             reason=f"they were written for table {uuid}, and the name leads to {view.uuid} now",
         )
-    found = metadata.reached(view).names(list(paths))
-    named = tuple(path for path, is_named in zip(paths, found, strict=True) if is_named)
+    answers = metadata.reached(view).names(list(paths))
+    named = tuple(path for path, is_named in zip(paths, answers, strict=True) if is_named)
     return Unnamed(frozenset(paths) - frozenset(named), asked_at + GOOD_SECONDS, _KEY), named
 
 
 def for_uncommitted_outputs(run_id: str, outputs: Iterable[str], unnamed: Unnamed) -> Permit:
-    """Outputs of a run under names of its own. A name without the run's id is not ours."""
+    """Permit deletion of a run's outputs whose names contain the run's id. A name without the id is refused."""
     paths = tuple(outputs)
     own = re.compile(rf"[/-]lakewarden-{re.escape(run_id)}-[^/]+\.parquet$")
     for path in paths:
@@ -115,7 +118,7 @@ def for_uncommitted_outputs(run_id: str, outputs: Iterable[str], unnamed: Unname
 
 
 def for_native_outputs(run_id: str, outputs: Iterable[str], unnamed: Unnamed) -> Permit:
-    """Outputs the format's own writer named, told to us by that writer in this very process."""
+    """Permit deletion of outputs that the format's own writer named, as that writer reported in this process."""
     return _for_outputs(run_id, tuple(outputs), unnamed)
 
 
@@ -127,7 +130,7 @@ def _for_outputs(run_id: str, paths: tuple[str, ...], unnamed: Unnamed) -> Permi
 
 
 def for_replaced_history(paths: Sequence[str], *, named: Collection[str]) -> Permit:
-    """Details of folded history that others stand for now; `named` are all that the index names at this moment."""
+    """Permit deletion of folded history details that newer details replace; `named` is everything the index names now."""
     own = re.compile(r"/_lakewarden-history-[^/]+\.parquet$")
     for path in paths:
         if path in named:
@@ -139,16 +142,17 @@ def for_replaced_history(paths: Sequence[str], *, named: Collection[str]) -> Per
 
 @dataclass(frozen=True, slots=True)
 class Condemned:
-    """A trashed file as it was found just now. `modified` None: its age is not known."""
+    """A trashed file as it was just seen on the store. `modified` None: its age is unknown."""
 
     path: str
     modified: datetime | None
 
 
 def for_trashed(batch: Sequence[Condemned], *, proof: Proof, holds: Holds, term: Term) -> Permit:
-    """Files in the trash whose grace is over, or a refusal naming the first that is still needed.
+    """Permit deletion of trashed files whose grace period is over, or refuse and name the first file that is
+    still needed.
 
-    The term is asked last: between its answer and the deletion nothing else happens.
+    The term is checked last, so nothing else happens between that check and the deletion.
     """
     paths = tuple(each.path for each in batch)
     if not proof.reached or not proof.read_at:

@@ -1,4 +1,4 @@
-"""That nobody needs a file: what every table that could name it reached, and when each was asked."""
+"""The proof that no table needs a file: the files that every table reaches, and when each table was asked."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What every table that could name the files needs, the table they were trashed for first. Complete, or it is not made."""
+    """The files that every table needs, first the table they were trashed for. A proof is complete, or it is not made."""
 
     reached: tuple[Reached, ...]
-    # When each table was last asked for its pointer, and each catalog for its list, by name. Two names may lead to one table.
+    # By name, when each table was last asked for its pointer and each catalog for its list. Two names may lead to one table.
     read_at: Mapping[str, datetime]
     aliases: Aliases = field(default_factory=Aliases)
 
@@ -31,13 +31,15 @@ class Proof:
         return min(self.read_at.values())
 
     def stale(self, now: datetime, age: timedelta) -> str | None:
-        """The first reading further from now than this. One from the future too: a clock that was set back makes none younger."""
+        """The first reading that differs from now by more than `age`, also one in the future: setting a clock
+        back makes none younger.
+        """
         return next((name for name, at in self.read_at.items() if abs(now - at) > age), None)
 
     def names(self, paths: pa.Array | pa.ChunkedArray | Sequence[str], numbers: Any = None) -> Any:
-        """For each path whether any of the tables needs it, under any of its names: an array of booleans.
+        """For each path, whether any table needs it under any of its names: an array of booleans.
 
-        `numbers` where the paths were hashed already.
+        `numbers` are the hashes of the paths, if they are already computed.
         """
         import numpy as np
 
@@ -52,10 +54,10 @@ class Proof:
     def _holds(self, numbers: Any) -> Any:
         import numpy as np
 
-        found = np.zeros(len(numbers), dtype=bool)
+        needed = np.zeros(len(numbers), dtype=bool)
         for each in self.reached:
-            found |= contains(each.numbers, numbers)
-        return found
+            needed |= contains(each.numbers, numbers)
+        return needed
 
     def named_by(self, path: str) -> str | None:
         """The first table that needs this file."""
@@ -63,7 +65,7 @@ class Proof:
         return next((str(each.table) for each in self.reached if each.names(names).any()), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """What was looked at, for the journal: the snapshots of the first table by id, of the others by their metadata file."""
+        """The evidence for the journal: the snapshots of the first table by id, the other tables by their metadata file."""
         tables = [each.to_dict() for each in self.reached]
         own = [list(each.snapshot_ids) for each in self.reached[:1]]
         return {
@@ -75,8 +77,9 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A run's right to act. `seconds` asks the journal, which knows whether the run is open, still this owner's and under the
-    newest lease, and answers how long that holds if nothing more is heard; 0 where it does not."""
+    """A run's right to act. `seconds` asks the journal whether the run is open, still belongs to this owner and
+    has the newest lease. It returns how long that stays true without further news; 0 if it is not true.
+    """
 
     run_id: str
     owner: Owner

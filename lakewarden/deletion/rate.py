@@ -1,4 +1,4 @@
-"""So many a second, evenly."""
+"""Limits deletion to a steady number of files per second."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import threading
 
 from lakewarden import clock
 
-# Seconds a slow batch may be made good for by the next ones going sooner.
+# How many seconds of a slow batch the next batches may make up for by starting earlier.
 _CATCH_UP = 2.0
 
 
 class Rate:
-    """Paces work done in batches, so that the average holds at every moment since the start, the first batch included."""
+    """Paces work in batches, so that the average rate holds at every moment since the start, including the first batch."""
 
     def __init__(self, per_second: float | None) -> None:
         if per_second is not None and per_second <= 0:
@@ -21,7 +21,9 @@ class Rate:
         self._lock = threading.Lock()
 
     def wait(self, n: int) -> None:
-        """Before doing n more: until so many may be done. A batch that took a little too long is caught up with; idle time is not saved up."""
+        """Wait until n more may be done. Later batches make up for a batch that took a little too long; idle
+        time is not saved.
+        """
         took = n * self._seconds_each
         if not took:
             return

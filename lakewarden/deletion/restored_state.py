@@ -1,4 +1,4 @@
-"""A state database that was restored from a backup is noticed before a job relies on it. See `lakewarden.state.generation`."""
+"""Detects a state database that was restored from a backup, before a job relies on it. See `lakewarden.state.generation`."""
 
 from __future__ import annotations
 
@@ -16,35 +16,38 @@ from lakewarden.redact import redact_text
 from lakewarden.state.database import State
 from lakewarden.state.generation import Generation, Generations
 
-if TYPE_CHECKING:  # Arrow, which calls that only ask the database load where a table's folder is touched
+# Needs Arrow: calls that only ask the database load it only when they touch a table\'s folder.
+if TYPE_CHECKING:
     from lakewarden.storage.objects import Objects
 
 log = logging.getLogger(__name__)
 
-# The generation as the table's folder knows it. Every tool that looks for orphans skips names that begin with an underscore,
-# Lakewarden's own sweep too.
+# The generation that the table's folder has recorded. Every tool that looks for orphans, Lakewarden's own sweep
+# included, ignores names that begin with an underscore.
 WITNESS = "metadata/_lakewarden-generation.json"
 
 
 def confirm_state(action: str, view: TableView, state: State) -> Generation:
-    """The generation of a database that remembers all it ever knew. Refused, once, where it was restored from a backup."""
+    """The generation of a database that has forgotten nothing. Refuses, once, if the database was restored from a backup."""
     from lakewarden.storage.objects import Objects
 
     seen = _read(Objects(view.io), _witness(view))
-    found = Generations(state).confirm(seen, clock.now())
-    if found.restored:
+    confirmed = Generations(state).confirm(seen, clock.now())
+    if confirmed.restored:
         raise Refused(
             action=action,
             target=view.ref,
-            reason=f"the state database was restored from a backup or another server took over: {found.restored}",
+            reason=f"the state database was restored from a backup or another server took over: {confirmed.restored}",
             hint="nothing was changed, and the grace of every trashed file starts again now: restore and pin again what "
             "must stay; see docs/operations.md, Backup",
         )
-    return found.generation
+    return confirmed.generation
 
 
 def leave_witness(view: TableView, generation: Generation) -> None:
-    """Before the first file is deleted: a database that forgets this deletion, and what was wanted back before it, is found out."""
+    """Write the generation before the first file is deleted. It exposes a database that forgets this deletion or an
+    earlier request to keep files.
+    """
     from lakewarden.storage.objects import Objects
 
     Objects(view.io).write(_witness(view), generation.to_json())
@@ -52,16 +55,16 @@ def leave_witness(view: TableView, generation: Generation) -> None:
 
 @contextmanager
 def keeping(location: str | None, io: Mapping[str, str], state: State) -> Iterator[None]:
-    """Around a transaction that keeps files from being deleted: the table's folder knows of it from then on.
+    """Wraps a transaction that keeps files from being deleted, and records it in the table's folder.
 
-    So a database that goes back with the whole folder it is in, and all beside it, is found out by the next run that deletes. It
-    is asked before as well, because the number that it has forgotten is counted once more by this very transaction. What cannot
-    be read or written there is told, and nothing fails: what was asked for is in the database. None: where the table lies is not
-    known.
+    So if the database and its whole folder are restored to an older state, the next run that deletes notices.
+    The folder is also checked before the transaction, because this transaction uses the lost number again. If
+    the folder cannot be read or written, that is logged and nothing fails: the database has the request. With
+    None, the table's location is unknown.
     """
     place = None if location is None else local_path(location)
     if location is None or (place is not None and not Path(place).is_dir()):
-        yield  # no folder is made for a table that is not there
+        yield  # do not create a folder for a table that does not exist
         return
     from lakewarden.storage.objects import Objects
 
@@ -73,19 +76,21 @@ def keeping(location: str | None, io: Mapping[str, str], state: State) -> Iterat
 
 
 def _looked_back(objects: Objects, path: str, state: State) -> bool:
-    """Whether the witness is this database's, or there is none. A database that is found restored starts every grace again."""
+    """Whether the witness belongs to this database, or there is none. If the database was restored, every grace
+    period starts again.
+    """
     try:
         seen = _read(objects, path)
     except Exception as error:  # a store fails in many ways, and none of them is a reason not to keep a file
         _log_silence(path, error)
         return False
-    found = Generations(state).confirm(seen, clock.now())
-    if found.restored:
+    confirmed = Generations(state).confirm(seen, clock.now())
+    if confirmed.restored:
         log.warning(
             "the state database was restored from a backup or another server took over: %s; every grace starts again",
-            found.restored,
+            confirmed.restored,
         )
-    return seen is None or found.generation.witness(seen) is not None
+    return seen is None or confirmed.generation.witness(seen) is not None
 
 
 def _noted(objects: Objects, path: str, reached: Generation) -> None:
@@ -98,11 +103,11 @@ def _noted(objects: Objects, path: str, reached: Generation) -> None:
 
 
 def _log_silence(path: str, error: Exception) -> None:
-    told = error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
+    reason = error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
     log.warning(
         "%s cannot be read or written, so a restored state database may not be noticed: after a restore run `lakewarden migrate --restored` (%s)",
         path,
-        redact_text(told),
+        redact_text(reason),
     )
 
 

@@ -1,9 +1,11 @@
-"""Two names of one place, in one table or in two: told apart for sure, or refused with both names.
+"""Detects two names of one place, in one table or in two: either they are surely different, or deletion is
+refused with both names.
 
-A file that the metadata names under one spelling and that a store lists under another looks like two files: one that is
-needed, and one that nothing names. Whether two spellings are one place is known of a disk of this machine (device and inode),
-and where the operator says so. Else a table on two stores is refused, and so is a file to be deleted whose path ends like
-that of a needed file in another place. Another table may need the files too, by another path: those stay, and the rest goes on.
+If the metadata names a file under one spelling and a store lists it under another, it looks like two files: a
+needed one, and one that nothing names. Two spellings are known to be one place only on this machine's disk (by
+device and inode) and where the operator says so. Otherwise a table on two stores is refused, and so is a file
+whose path ends like that of a needed file in another place. Another table may also need the files under another
+path: those files stay, and the rest is deleted.
 """
 
 from __future__ import annotations
@@ -42,12 +44,12 @@ from lakewarden.tables.reachability import Files, FilesByFolder, Reached, contai
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Any odd number of 64 bits: two hashes are mixed with it.
+# Any odd 64-bit number works: it mixes two hashes.
 _ODD = 0x9E3779B97F4A7C15
 
 
 class Spellings:
-    """The names that the metadata of one state of a table uses, to hold files that are to be deleted against."""
+    """The names that the metadata of one state of a table uses, to compare with the files to be deleted."""
 
     def __init__(
         self,
@@ -57,16 +59,17 @@ class Spellings:
         aliases: Aliases,
         listed: Iterable[str] = (),
     ) -> None:
-        """`named` reads the paths that the metadata has, from the beginning each time it is called.
+        """`named` reads the paths in the metadata, from the beginning at each call.
 
-        `listed` are folders inside the table, for who leaves out of `named` what lies in them under its own name.
+        `listed` are folders inside the table whose files `named` leaves out because they are under their own
+        names.
         """
         self._action, self._view, self._read, self._aliases = action, view, named, aliases
         self._disk = Disk()
         self._roots = [_Root(each, aliases) for each in shortest(roots(view).values())]
         self._names = [name for root in self._roots for name in root.names]
         self._folders = {each: None for each in listed if is_local(each)}  # inside the table
-        # In other tables' files a link that is a folder of this table is known to every proof under both names.
+        # If another table's files go through a link that is a folder of this table, every proof knows them under both names.
         self._linked = aliases.and_links(root.path for root in self._roots)
         self._linked_roots = [_Root(root.path, self._linked) for root in self._roots]
         self._strangers = _strangers(_Paths.of(roots(view).values()), view.location, aliases)
@@ -76,12 +79,13 @@ class Spellings:
             self._strangers |= _strangers(outside, view.location, aliases)
             if any(each.is_local for each in self._names):
                 self._folders |= dict.fromkeys(filter(is_local, parents(paths.where(within).written)))
-            # What lies in none of the folders is elsewhere for each of them; and of several, each is elsewhere for the others.
+            # A file in none of the folders is elsewhere for each of them. With several folders, each is
+            # elsewhere for the others.
             for root in self._roots:
                 root.add(outside if len(self._roots) == 1 else paths)
 
     def check(self, candidates: pa.Array | pa.ChunkedArray) -> None:
-        """Refused where one of these files, or one of the table's places, may have two names."""
+        """Refuses if one of these files, or one of the table's places, may have two names."""
         left = _Paths.of(candidates.to_pylist())
         self._check_stores(left)
         self._check_folders(left)
@@ -91,21 +95,22 @@ class Spellings:
                 raise self._one_file(candidate, other)
 
     def doubtful(self, candidates: pa.Array | pa.ChunkedArray, others: Iterable[Reached]) -> dict[str, str]:
-        """Of these files those that may be needed by another path, by another table or through a link to the file; and why.
+        """The files that another table may need under another path, or that a link may need, each with the
+        reason.
 
-        `others` is what was read of all other tables. It is no refusal: their writers chose the paths, and one path must not
-        stop the deletion of other tables' files.
+        `others` are the readings of all other tables. This is not a refusal: the writers of other tables chose
+        these paths, and one path must not stop the deletion of all other files.
         """
         files, tables = _Paths.of(candidates.to_pylist()), list(others)
-        found = self._linked_to(files)
-        return {**self._called_like(files, tables), **self._in_one_folder(files, tables)} | found
+        doubts = self._linked_to(files)
+        return {**self._called_like(files, tables), **self._in_one_folder(files, tables)} | doubts
 
     def _named(self) -> Iterator[_Paths]:
         return (_Paths(each, normals(each)) for each in self._read())
 
     @cached_property
     def _inside(self) -> Files:
-        """For a file that lies in none of the table's folders, those that do are elsewhere."""
+        """The files inside the table's folders. For a file in none of the folders, they are elsewhere."""
         found = FilesByFolder()
         for paths in self._named():
             inside = paths.where(paths.may_be_in(self._names))
@@ -122,26 +127,28 @@ class Spellings:
             )
 
     def _called_like(self, candidates: _Paths, others: Iterable[Reached]) -> dict[str, str]:
-        """Files that are called like one that another table names outside its location."""
+        """Files with the same name as a file that another table names outside its location."""
         import numpy as np
 
-        tables = [each for each in others if len(each.outside.names)]  # nearly never any
+        tables = [each for each in others if len(each.outside.names)]  # almost always empty
         if not tables:
             return {}
         every = np.unique(np.concatenate([each.outside.names for each in tables]))
         left = candidates.where(contains(every, candidates.names()))
-        names, found = left.names(), dict[str, str]()
+        names, doubts = left.names(), dict[str, str]()
         for table in tables if len(left) else ():
             mine = left.where(contains(table.outside.names, names))
             for root, those in _by_root(mine, self._linked_roots) if len(mine) else ():
                 for candidate, other in self._alike(table.outside, those, root):
                     reason = f"{table.table} names {other}, which may be the same file"
-                    found.setdefault(candidate, self._settled_by(reason, *self._lines(candidate, other)))
-        return found
+                    doubts.setdefault(candidate, self._settled_by(reason, *self._lines(candidate, other)))
+        return doubts
 
     def _in_one_folder(self, candidates: _Paths, others: Iterable[Reached]) -> dict[str, str]:
-        """Files in a folder of this machine that another table uses by another path: where it names files outside its own
-        folders, what a link in these leads to, and for files outside of this table also its own folders."""
+        """Files in a folder of this machine that another table uses under another path. Checked are files that
+        the other table names outside its own folders, and files behind a link in its folders; for files outside
+        this table also the other table's folders.
+        """
         folders, places = numbered_parents(candidates.written)
         if not any(is_local(each) for each in folders):
             return {}
@@ -169,11 +176,11 @@ class Spellings:
         }
 
     def _linked_to(self, candidates: _Paths) -> dict[str, str]:
-        """Files that a link in the table's folders leads to: who reads the link needs the file."""
+        """Files that a link in the table's folders points to: a reader of the link needs the file."""
         links = self._links if len(candidates) else {}
         if not links:
             return {}
-        # A candidate that is a link itself is deleted as a link: what it leads to stays.
+        # A candidate that is itself a link is deleted as a link: the file that it points to stays.
         own = {each: join(real(parent(each)), name_of(each)) for each in candidates.texts() if is_local(each)}
         return {
             each: f"{links[place]}, a link in the table's folders, leads to it; remove the link if nobody reads it"
@@ -183,24 +190,26 @@ class Spellings:
 
     @cached_property
     def _links(self) -> dict[str, str]:
-        """Links in the table's folders, by what they lead to."""
+        """Links in the table's folders, by the file they point to."""
         return {real(each): each for folder in self._folders for each in self._disk.links(folder)}
 
     def _is_spelled(self, folder: str, other: str) -> bool:
-        """Whether a folder is, or lies in, another one by its name: then every proof knows its files by that name."""
+        """Whether a folder equals or is inside another one by its name: then every proof knows its files by that name."""
         mine = [Location.of(each) for each in self._linked.spellings(folder)]
         theirs = [Location.of(each) for each in self._linked.spellings(other)]
         return any(one.may_be_inside(each) for one in mine for each in theirs)
 
     def _leads_out(self, folder: str) -> bool:
-        """Whether a folder of this machine is none of the table's, or a link that leads out of the table."""
+        """Whether a folder of this machine is not one of the table's, or is a link that leads out of the table."""
         if not is_local(folder):
             return False
         around = self._disk.around(real(folder))
         return not any(self._disk.identity(each.path) in around for each in self._roots)
 
     def _check_folders(self, candidates: _Paths) -> None:
-        """By device and inode: the table's own folders, those that its metadata names, those of the files to be deleted."""
+        """Compare by device and inode: the table's own folders, the folders its metadata names, the folders of
+        the files to delete.
+        """
         asked = _Paths.of(parents(candidates.written))
         for root in self._roots:
             own = self._disk.identity(root.path)
@@ -214,18 +223,19 @@ class Spellings:
 
     @cached_property
     def _used(self) -> dict[tuple[int, int], list[str]]:
-        """Folders that the metadata names, by device and inode. A link inside the table, such as `day=1` to `day=01`, gives
-        what is behind it a second name there."""
+        """Folders that the metadata names, by device and inode. A link inside the table, such as `day=1` to
+        `day=01`, gives the files behind it a second name there.
+        """
         elsewhere = [path for root in self._roots for path in root.elsewhere.folders]
-        found: dict[tuple[int, int], list[str]] = {}
+        folders: dict[tuple[int, int], list[str]] = {}
         for each in dict.fromkeys([*elsewhere, *self._folders]):
             identity = self._disk.identity(each)
             if identity is not None:
-                found.setdefault(identity, []).append(each)
-        return found
+                folders.setdefault(identity, []).append(each)
+        return folders
 
     def _check_one_of(self, asked: Iterable[str]) -> None:
-        """Refused where a folder of files to be deleted is one that the metadata names, and is not spelled so."""
+        """Refuses if a folder with files to delete is one that the metadata names under another spelling."""
         for folder in asked:
             identity = self._disk.identity(folder)
             for other in self._used.get(identity, ()) if identity is not None else ():
@@ -243,7 +253,7 @@ class Spellings:
         )
 
     def _alike(self, files: Files, candidates: _Paths, root: _Root | None) -> Iterator[tuple[str, str]]:
-        """Files that are called like one of these, and that one. `root` is the folder of the table that all candidates lie in."""
+        """Pairs of a candidate and a needed file with the same name. `root` is the table folder that holds all candidates."""
         known = _Elsewhere.of(files, root)
         for candidate, folders in known.alike(candidates, root) if known else ():
             for folder in folders:
@@ -251,10 +261,10 @@ class Spellings:
                     yield candidate, join(folder, name_of(candidate))
 
     def _apart(self, folder: str, other: str, *, in_table: bool) -> bool:
-        """Whether these two folders are known to be two, so that equal names say nothing."""
+        """Whether these two folders are known to be different, so that equal file names mean nothing."""
         if any(Location.of(other).may_be_inside(each) for each in self._aliases.apart_from(folder)):
             return True
-        # Partitions of one place: their files are told apart by their paths.
+        # Partitions of one place: paths are enough to tell their files apart.
         names = () if in_table else self._aliases.spellings(folder)
         return any(without_partitions(each) == without_partitions(other) for each in names)
 
@@ -296,7 +306,7 @@ class _Identities:
                 self._found.setdefault(identity, []).append((each, table))
 
     def of(self, around: Mapping[tuple[int, int], str]) -> Iterator[tuple[str, str, Reached]]:
-        """Those among these folders (each with its name here): that name, the one that the other table uses, and the table."""
+        """For each of these folders that another table uses: its name here, its name there, and the other table."""
         for identity, shown in around.items():
             for other, table in self._found.get(identity, ()):
                 yield shown, other, table
@@ -304,7 +314,7 @@ class _Identities:
 
 @dataclass(frozen=True, slots=True)
 class _Paths:
-    """Very many paths, as they are written and in normal form."""
+    """A very large set of paths, as written and in normal form."""
 
     written: pa.Array
     plain: pa.Array
@@ -334,7 +344,7 @@ class _Paths:
         return may_be_in(self.plain, folders)
 
     def names(self) -> Any:
-        """Hashes of the last parts."""
+        """Hashes of the file names."""
         return tails(self.plain, 1)
 
     def names_of_folders(self) -> Any:
@@ -344,14 +354,14 @@ class _Paths:
         return tails(column.str.replace("/[^/]*$", "").to_arrow(), 1)
 
     def known_by_name(self, root: str | None) -> Any:
-        """For each file of a folder of the table (or of none) whether its name is enough to know it by."""
-        # The folder of a file right in a root may be called otherwise under the root's other name.
+        """For each file of a folder of the table (or of no folder), whether its name alone identifies it."""
+        # The folder of a file directly in a root may have another name under the root's other name.
         right_in = _booleans(root is not None and same(parent(each), root) for each in self.texts())
         return right_in | distinctive(self.plain)
 
 
 class _Root:
-    """A folder of the table, all names of it that the operator knows, and what the metadata names elsewhere."""
+    """A folder of the table, all its names that the operator knows, and the files that the metadata names elsewhere."""
 
     def __init__(self, path: str, aliases: Aliases) -> None:
         self.path = path
@@ -361,7 +371,7 @@ class _Root:
 
     def add(self, paths: _Paths) -> None:
         outside = paths.where(~paths.may_be_in(self.names))
-        if len(outside):  # nearly never
+        if len(outside):  # almost never
             self._elsewhere.add(outside.written, outside.plain)
 
     @cached_property
@@ -369,20 +379,20 @@ class _Root:
         return self._elsewhere.files()
 
     def is_elsewhere(self, folders: _Paths) -> Any:
-        """For each whether it is outside of this one, and the operator does not tell the two places apart."""
+        """For each folder, whether it is outside this one and the operator has not declared the two places to be different."""
         return ~folders.may_be_in([*self.names, *self._apart])
 
 
 @dataclass(frozen=True, slots=True)
 class _Elsewhere:
-    """Files in folders that may be a second name of the place where the candidates are."""
+    """Files in folders that may be a second name of the candidates' place."""
 
     files: Files
     folders: _Paths
 
     @classmethod
     def of(cls, files: Files, root: _Root | None) -> _Elsewhere | None:
-        """None where there are none."""
+        """None if there are no such files."""
         folders = _Paths.of(files.folders)
         if root is not None and len(files.names):
             chosen = root.is_elsewhere(folders)
@@ -393,15 +403,15 @@ class _Elsewhere:
         return cls(files, folders) if len(files.names) else None
 
     def alike(self, candidates: _Paths, root: _Root | None) -> Iterator[tuple[str, list[str]]]:
-        """Candidates that are called like some of the files, and the folders of those."""
+        """Candidates with the same name as some of the files, and the folders of those files."""
         import numpy as np
 
         names, by_name = candidates.names(), candidates.known_by_name(root.path if root else None)
-        found = contains(self.files.names, names)
-        if (found & ~by_name).any():
+        is_named = contains(self.files.names, names)
+        if (is_named & ~by_name).any():
             ends = np.unique(_and(self.files.names, self.folders.names()[self.files.places]))
-            found &= by_name | contains(ends, _and(names, candidates.names_of_folders()))
-        for place in np.flatnonzero(found).tolist():
+            is_named &= by_name | contains(ends, _and(names, candidates.names_of_folders()))
+        for place in np.flatnonzero(is_named).tolist():
             candidate = candidates.written[place].as_py()
             first, last = (
                 np.searchsorted(self.files.names, names[place], side) for side in ("left", "right")
@@ -412,7 +422,7 @@ class _Elsewhere:
 
 
 def _by_root(candidates: _Paths, roots_: Iterable[_Root]) -> Iterator[tuple[_Root | None, _Paths]]:
-    """Files by the folder of the table that they surely lie in; the last are in none."""
+    """Group files by the table folder that surely contains them. The last group is in none."""
     for root in roots_:
         mine = all_inside(candidates.written, [root.path]).to_numpy(zero_copy_only=False)
         if mine.any():
@@ -423,14 +433,14 @@ def _by_root(candidates: _Paths, roots_: Iterable[_Root]) -> Iterator[tuple[_Roo
 
 
 def _and(names: Any, folders: Any) -> Any:
-    """One number for the hashes of a file's name and its folder's."""
+    """One number from the hashes of a file's name and its folder."""
     import numpy as np
 
     return names * np.uint64(_ODD) ^ folders
 
 
 def _strangers(paths: _Paths, home: str, aliases: Aliases) -> dict[str, None]:
-    """Of each store that may not be the one of the table's location one file, unless the operator knows of it."""
+    """One file from each store that may differ from the store of the table's location, unless the operator has declared it."""
     place = Location.of(home)
     known = [
         *aliases.apart_from(home),
@@ -442,8 +452,8 @@ def _strangers(paths: _Paths, home: str, aliases: Aliases) -> dict[str, None]:
         ),
     ]
     asked = paths.where(~paths.may_be_in(known)) if known else paths
-    found = asked.written.take(one_of_each_store(asked.plain)).to_pylist()
-    return {each: None for each in found if not Location.of(each).may_share_store(place)}
+    examples = asked.written.take(one_of_each_store(asked.plain)).to_pylist()
+    return {each: None for each in examples if not Location.of(each).may_share_store(place)}
 
 
 def _store(path: str) -> str:

@@ -1,12 +1,14 @@
-"""Streaming writers that restart: each looks in the table for what it committed last, so that nothing is committed twice.
+"""Finds the commits that streaming writers need to restart: each writer looks for its own last commit so that
+it commits nothing twice.
 
-Iceberg's Flink sink, Spark's structured streaming and Kafka Connect walk from a branch's head, parent by parent, until a
-snapshot's summary names the writer. Where a snapshot between is gone, the walk ends, the writer believes that it never
-committed, and commits again. So the whole chain from the head down to its newest commit is kept. Paimon looks for a commit
-user by number, from the newest snapshot down: there what is kept keeps all after it.
+Iceberg's Flink sink, Spark's structured streaming and Kafka Connect walk from a branch's head, parent by
+parent, until a snapshot's summary names the writer. If a snapshot in between is missing, the walk ends, the
+writer believes that it never committed, and commits again. So the whole chain from the head down to its newest
+commit is kept. Paimon looks for a commit user by number, from the newest snapshot down: there a kept snapshot
+keeps all later ones.
 
-The keys are not carried forward in our own commits: one snapshot has room for one job, and a commit of the job that comes
-between would be hidden by an older one.
+Our own commits do not carry these keys forward: one snapshot has room for one job, and the copied older commit
+of a job would hide a newer commit of that job that comes in between.
 """
 
 from __future__ import annotations
@@ -20,31 +22,31 @@ from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.model.location import normal
 from lakewarden.model.table import Snapshot, TableView
 
-# How long a streaming writer is waited for after its last commit, where no policy was asked.
+# How long to wait for a streaming writer after its last commit, if no policy applies.
 RESTARTS = timedelta(days=30)
 FLINK_JOB = "flink.job-id"
 FLINK_MANIFESTS = "flink.manifests.location"
-# Flink names the manifests of what it has not committed yet after its job.
+# Flink puts its job's id into the names of manifests that it has not committed yet.
 _FLINK_MANIFEST = re.compile(r"/([0-9a-f]{32})-[^/]*-\d+-\d+-\d+-\d+[^/]*\.avro$")
 _FLINK_OPERATOR, _FLINK_CHECKPOINT = "flink.operator-id", "flink.max-committed-checkpoint-id"
 _SPARK_QUERY, _SPARK_EPOCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
 _KAFKA_OFFSETS = "kafka.connect.offsets."
 _PAIMON_USER, _PAIMON_COMMIT = "commit-user", "commit-identifier"
-# Our own commits to Paimon: a run that restarts finds its commit by lineage.run_id.
+# Our own commits to Paimon: a restarted run finds its commit by lineage.run_id.
 _OURS = "lakewarden"
-# Flink and Paimon number the last commit of a bounded input so: the job has ended.
+# Flink and Paimon use this number for the last commit of a bounded input: the job has ended.
 _ENDED = str(2**63 - 1)
-# A job that has ended may still fail over to its last commit, but not for long.
+# A finished job may still fail over to its last commit, but only for a short time.
 _AFTER_ITS_END = timedelta(days=1)
-# A writer begins the files of its next commit before the last one is made, and commits may wait for a catalog that is away.
+# A writer starts the files of its next commit before the last one is made, and commits may wait for an unavailable catalog.
 _BEFORE_THE_COMMIT = timedelta(days=1)
-# These keep the names of uncommitted files in a state of their own, which cannot be read here.
+# These writers keep the names of uncommitted files in their own state, which cannot be read here.
 _KAFKA, _PAIMON, _FLINK = "Kafka Connect", "Paimon commit user", "Flink job"
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who committed: an engine's word for it, the id that it finds itself by, and which part of it."""
+    """A streaming writer: the engine's name, the id by which it finds its commits, and which part of the job it is."""
 
     engine: str
     id: str
@@ -53,7 +55,7 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a writer had come with one commit."""
+    """How far a writer had got at one commit."""
 
     writer: Writer
     told: str
@@ -61,7 +63,7 @@ class Progress:
 
 
 def progress(format_: str, summary: Mapping[str, str]) -> Iterator[Progress]:
-    """Which streaming writers find themselves in this summary. One row for each kind of writer."""
+    """The streaming writers that this summary names, one row for each kind of writer."""
     if format_ == "paimon":
         user, commit = summary.get(_PAIMON_USER), summary.get(_PAIMON_COMMIT)
         if user is not None and user != _OURS and commit is not None and commit != _ENDED:
@@ -80,19 +82,20 @@ def progress(format_: str, summary: Mapping[str, str]) -> Iterator[Progress]:
 
 
 def held_for_restarts(view: TableView, within: timedelta, now: datetime) -> Iterator[Hold]:
-    """The commits by which streaming writers of this table find themselves again, each with its chain."""
+    """Holds on the commits that streaming writers of this table need to restart, each with its chain."""
     return held_in(view.format, view.snapshots, list(_heads(view)), within, now)
 
 
 def held_in(
     format_: str, snapshots: Sequence[Snapshot], heads: Iterable[int | None], within: timedelta, now: datetime
 ) -> Iterator[Hold]:
-    """The newest commit of each streaming writer on each branch, and the chain from the branch's head down to it.
+    """The newest commit of each streaming writer on each branch, and the chain from the branch's head down to
+    it.
 
-    A writer that has not committed for longer than `within` holds nothing. Where a chain is broken already, the newest
-    commit of all is still held: a person may roll back to it.
+    A writer that has not committed for longer than `within` holds nothing. If a chain is already broken, the
+    newest commit is still held: a person may roll back to it.
     """
-    found: dict[tuple[Writer, int], tuple[Progress, Snapshot, dict[int, None]]] = {}
+    newest_commits: dict[tuple[Writer, int], tuple[Progress, Snapshot, dict[int, None]]] = {}
     by_id = {each.id: each for each in snapshots}
     for head in dict.fromkeys(heads):
         seen: set[Writer] = set()
@@ -102,7 +105,7 @@ def held_in(
             for each in progress(format_, snapshot.summary):
                 if each.writer not in seen:
                     seen.add(each.writer)
-                    place = found.setdefault((each.writer, head), (each, snapshot, {}))
+                    place = newest_commits.setdefault((each.writer, head), (each, snapshot, {}))
                     place[2].update(passed)
             passed[head] = None
             head = snapshot.parent_id
@@ -111,8 +114,8 @@ def held_in(
         for each in progress(format_, snapshot.summary):
             if each.writer not in newest:
                 newest.add(each.writer)
-                found.setdefault((each.writer, snapshot.id), (each, snapshot, {}))
-    for each, snapshot, chain in found.values():
+                newest_commits.setdefault((each.writer, snapshot.id), (each, snapshot, {}))
+    for each, snapshot, chain in newest_commits.values():
         until = snapshot.committed_at + (min(within, _AFTER_ITS_END) if each.ended else within)
         if until > now:
             holder = f"{each.writer.engine} {each.writer.part}".rstrip()
@@ -130,10 +133,11 @@ def held_in(
 
 @dataclass(frozen=True, slots=True)
 class Uncommitted:
-    """Files that no snapshot names yet and that a streaming writer commits after a restart.
+    """Files that no snapshot names yet and that a streaming writer will commit after a restart.
 
-    Flink's Iceberg sink names them in manifests that bear the id of its job: `files` are what those manifests name, in normal
-    form. The other writers keep such names to themselves: whatever was written since `since` may be theirs.
+    Flink's Iceberg sink names them in manifests with the id of its job: `files` are the files that those
+    manifests name, in normal form. Other writers do not publish such names: every file written after `since`
+    may belong to them.
     """
 
     files: frozenset[str] = frozenset()
@@ -147,7 +151,9 @@ class Uncommitted:
 
 
 def flink_manifests(view: TableView, paths: Iterable[str]) -> dict[str, str]:
-    """Of these files the manifests that Flink has not committed yet, each with its job: one that the table's history knows."""
+    """Of these files, the manifests that Flink has not committed yet, each with its job, if the table's history
+    knows the job.
+    """
     jobs = {each.summary.get(FLINK_JOB) for each in view.snapshots} - {None}
     matches = ((path, _FLINK_MANIFEST.search(path)) for path in paths if jobs)
     return {path: match[1] for path, match in matches if match is not None and match[1] in jobs}
@@ -156,9 +162,11 @@ def flink_manifests(view: TableView, paths: Iterable[str]) -> dict[str, str]:
 def uncommitted_since(
     view: TableView, unread: Collection[str], within: timedelta, now: datetime
 ) -> datetime | None:
-    """Since when files may belong to the next commit of a writer whose uncommitted files are not known; None for no such writer.
+    """The time from which files may belong to the next commit of a writer whose uncommitted files are unknown.
+    None without such a writer.
 
-    `unread` are Flink jobs of which a manifest cannot be read. A table may also keep these manifests in a place that is not listed.
+    `unread` are Flink jobs with a manifest that cannot be read. A table may also keep these manifests in a
+    place that is not listed.
     """
     newest: dict[Writer, tuple[datetime, bool]] = {}
     for snapshot in view.snapshots:

@@ -1,1 +1,1 @@
-"""An Iceberg REST catalog's door-keeper: every engine's commits are judged before the catalog behind it sees them."""
+"""A gateway in front of an Iceberg REST catalog: it judges the commits of every engine before the catalog sees them."""

@@ -1,4 +1,4 @@
-"""The gateway as an ASGI application: commits go through the door, everything else passes as it is."""
+"""The gateway as an ASGI application: commits are judged, all other requests pass unchanged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BODILESS = (204, 304)
 
 
 class Gateway:
-    """`closing` lets go of what the parts hold, when the server has answered its last request."""
+    """`closing` releases the resources of the parts after the server has answered its last request."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Gateway:
         elif scope["type"] == "http":
             await self._answer(scope, receive, send)
 
-    # ------------------------------------------------------------ the time it runs
+    # ------------------------------------------------------------ start and stop
 
     async def _live(self, receive: Receive, send: Send) -> None:
         flushing: asyncio.Task[None] | None = None
@@ -97,9 +97,9 @@ class Gateway:
             return
         kind, status = Kind.OTHER, 0
         try:
-            found = _routed(method, path, headers)
-            kind = found.kind
-            status = await self._handled(found, scope, receive, send)
+            parsed = _routed(method, path, headers)
+            kind = parsed.kind
+            status = await self._handled(parsed, scope, receive, send)
         except Unreadable as error:
             refusal = answers.bad_request(
                 f"Lakewarden's gateway does not let through what it cannot judge: {error}"
@@ -116,30 +116,30 @@ class Gateway:
     async def _own(self, path: bytes) -> Answer:
         if path == METRICS:
             return answers.text(self.counts.shown(), "text/plain; version=0.0.4; charset=utf-8")
-        # Up even without its state: what only reads goes on.
+        # Up even without its state database: read requests still work.
         state = "up" if await self._facts.answers() else "down"
         return answers.document({"status": "up", "state": state, **self._about})
 
-    async def _handled(self, found: Route, scope: Message, receive: Receive, send: Send) -> int:
+    async def _handled(self, parsed: Route, scope: Message, receive: Receive, send: Send) -> int:
         method, headers = scope["method"], scope["headers"]
         query = scope["query_string"]
         target = scope["raw_path"] + (b"?" + query if query else b"")
-        match found.kind:
+        match parsed.kind:
             case Kind.COMMIT | Kind.TRANSACTION:
                 async with self._bodies.whole(receive) as body:
                     request = Request(method, target, headers, body)
-                    return await _whole(send, await self._door.commit(request, found))
+                    return await _whole(send, await self._door.commit(request, parsed))
             case Kind.CONFIG:
                 return await _whole(send, await self._config(method, target, headers))
             case _:
                 try:
                     return await self._pass(method, target, headers, receive, send)
                 finally:
-                    if found.kind is Kind.TABLES:
-                        self._policies.forget()  # a table of that name may be another one now
+                    if parsed.kind is Kind.TABLES:
+                        self._policies.forget()  # another table may have that name now
 
     async def _pass(self, method: str, target: bytes, headers: Headers, receive: Receive, send: Send) -> int:
-        """Bytes in, bytes out. Once the answer has begun, an end that comes too early is one for the client too."""
+        """Stream the request and the answer. If the catalog's answer ends too early, the client's answer ends too."""
         sent = forwarded(headers)
         body = self._bodies.parts(receive) if _has_body(headers) else None
         try:
@@ -176,11 +176,11 @@ class Gateway:
 
 
 def _routed(method: str, path: bytes, headers: Headers) -> Route:
-    found = route(method, path)
+    parsed = route(method, path)
     overrides = any(name.lower() in OVERRIDES for name, _ in headers)
     if overrides:
         raise Unreadable("a header says that the request is another one than it seems")
-    return found
+    return parsed
 
 
 async def _whole(send: Send, answer: Answer) -> int:
@@ -199,7 +199,7 @@ def _of_answer(response: httpx.Response) -> Headers:
     headers = returned(response.headers.raw)
     if response.status_code not in _BODILESS:
         return headers
-    # The length of what would have been sent; servers take it for a promise.
+    # The length of the body that would have been sent; servers expect exactly that body.
     return [each for each in headers if each[0] != b"content-length"]
 
 
@@ -211,7 +211,9 @@ def _failed(error: httpx.HTTPError) -> Answer:
 
 
 def without_address(answer: Answer) -> Answer:
-    """The configuration answer without `uri`; an error as it is. One that cannot be read could have an address in it."""
+    """The configuration answer without `uri`; an error unchanged. An unreadable answer is refused, because it
+    could hold an address.
+    """
     if not 200 <= answer.status < 300:
         return answer
     try:
@@ -220,14 +222,14 @@ def without_address(answer: Answer) -> Answer:
         content = None
     if not isinstance(content, dict):
         return answers.unavailable("the catalog's configuration is not what it should be, a JSON object")
-    told = [
+    parts = [
         part
         for name in ("defaults", "overrides")
         if isinstance(part := content.get(name), dict) and "uri" in part
     ]
-    if not told:
+    if not parts:
         return answer
-    for part in told:
+    for part in parts:
         del part["uri"]
     body = json.dumps(content).encode()
     kept = [

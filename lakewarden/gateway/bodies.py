@@ -1,4 +1,4 @@
-"""Bodies of requests as they arrive: within a time each, and of those that are held in memory not too many at once."""
+"""Reads the bodies of requests: each within a time limit, with a limit on the total held in memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lakewarden.gateway.responses import Answered
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
-# What all commits on their way may take of memory, as sent.
+# The memory that all commits in progress may take, as sent.
 MOST_BYTES = 256 << 20
 
 
 class Bodies:
-    """`seconds` is how long a client may take to send one."""
+    """`seconds` is the time a client may take to send one body."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -26,7 +26,7 @@ class Bodies:
 
     @asynccontextmanager
     async def whole(self, receive: Receive) -> AsyncIterator[bytes]:
-        """All of it, held as long as the request takes; Answered where it is too large, too slow, or one too many."""
+        """The whole body, held as long as the request takes; Answered if it is too large, too slow, or one too many."""
         body = bytearray()
         try:
             async for part in self._parts(receive):
@@ -44,7 +44,7 @@ class Bodies:
             self._held -= len(body)
 
     async def parts(self, receive: Receive) -> AsyncIterator[bytes]:
-        """As it comes, to be sent on."""
+        """The parts as they arrive, to be forwarded."""
         async for part in self._parts(receive):
             if part:
                 yield part

@@ -1,11 +1,11 @@
-"""A commit at the door: read, judged, and forwarded once or turned away.
+"""Handles one commit: reads it, judges it, and forwards it once or rejects it.
 
-What the client hears follows from how far the commit came:
+The client's answer depends on how far the commit came:
 
-    not understood, or something speaks against it      400, 403: nothing was forwarded
-    the catalog, or the state database, is not there     503: nothing was forwarded
-    forwarded                                            the catalog's own answer, whatever it is
-    forwarded, and no whole answer came                  500, unknown: never told as failed, never sent again
+    not understood, or against a rule                   400, 403: nothing was forwarded
+    the catalog or the state database is unavailable    503: nothing was forwarded
+    forwarded                                           the catalog's own answer, whatever it is
+    forwarded, and no whole answer came                 500, unknown: never reported as failed, never sent again
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from lakewarden.model.table_name import TableRef
 log = logging.getLogger(__name__)
 
 _EXPECTED = (LakewardenError, SQLAlchemyError)
-# What takes longer to read is read beside the event loop, and not many at once: each takes many times its size in memory.
+# Bodies that take longer to parse are parsed outside the event loop, few at once: each takes many times its size in memory.
 _LARGE_BYTES = 256 << 10
 _READERS = 2
-# Of what a client sent, as much as one needs to find it again.
+# As much of the client's input as is needed to recognise it.
 _REASON_LETTERS = 300
 _REASONS = 20
 _HINT = "see `lakewarden policy {table}` and `lakewarden holds {table}`"
@@ -50,7 +50,7 @@ _HINT = "see `lakewarden policy {table}` and `lakewarden holds {table}`"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request whose body is all there. `target` is path and query, as sent."""
+    """A request with its complete body. `target` is path and query, as sent."""
 
     method: str
     target: bytes
@@ -58,12 +58,12 @@ class Request:
     body: bytes
 
     def header(self, name: bytes) -> str:
-        """Its value; several are one list, as HTTP has it."""
+        """The header's value; several headers are joined to one list, as in HTTP."""
         return ",".join(value.decode("latin-1") for each, value in self.headers if each.lower() == name)
 
 
 class Door:
-    """`catalog` is the name Lakewarden knows the tables of the catalog behind by."""
+    """`catalog` is Lakewarden's name for the catalog behind the gateway."""
 
     def __init__(
         self, catalog: str, upstream: Upstream, policies: Policies, facts: Facts, turns: Turns, counts: Counts
@@ -94,7 +94,7 @@ class Door:
             return answers.unavailable(
                 f"it is not the commit's turn, so nothing was forwarded: {error.message}"
             )
-        except Exception as error:  # what comes after forwarding never ends here
+        except Exception as error:  # errors after forwarding never arrive here
             reason = _why(error)
             log.warning("a commit cannot be judged: %s", reason, exc_info=not isinstance(error, _EXPECTED))
             return answers.unavailable(
@@ -106,7 +106,7 @@ class Door:
             request.header(b"content-encoding"),
             _charset(request.header(b"content-type")),
         )
-        # A small body that is packed may be a large one.
+        # A small compressed body may be large when decompressed.
         if len(request.body) <= _LARGE_BYTES and encoding in ("", "identity"):
             return commits.read(request.body, route, encoding, charset)
         loop = asyncio.get_running_loop()
@@ -131,7 +131,7 @@ class Door:
         except Exception as error:
             if answer is None:
                 raise
-            # It was forwarded, and what became of it is known: nothing may take the place of that.
+            # The commit was forwarded and its outcome is known: no error may replace it.
             log.warning("after a commit was answered: %s", _why(error))
         for each in cases:
             if each.change.properties is not None:
@@ -147,7 +147,7 @@ class Door:
             return case.change.afterwards({}) if seen is None else seen.properties
 
         if not case.change.judged:
-            # Nothing but whether the table may change at all: the state database is asked only where a property says it may not.
+            # Only whether the table may change at all: the state database is asked only if a property says it may not.
             return Rules(Requirements(), cold_of=cold_source(await properties()))
         if case.change.creates:
             return await self._policies.once(case.ref, await properties())
@@ -156,7 +156,7 @@ class Door:
         except PolicyError:
             if not case.change.only_rules:
                 raise
-            # Else a table with a wrong property could never be put right.
+            # Otherwise a table with a wrong property could never be corrected.
             return await self._policies.once(case.ref, cold_properties(await properties()))
 
     async def _now(self, case: _Case, headers: Headers, uuids: Mapping[TableRef, str]) -> Now:
@@ -168,26 +168,27 @@ class Door:
         return await self._facts.now(case.ref, seen)
 
     async def _seen(self, case: _Case, headers: Headers) -> TableNow | None:
-        """The table, as its catalog shows it to this client; None where it is to be created.
+        """The table as its catalog shows it to this client; None if it is to be created.
 
-        What keeps it from us is answered as the catalog does: a client that may not see the table changes nothing in it.
+        If the client may not read it, the answer is the catalog's own: a client that may not see the table
+        changes nothing in it.
         """
         try:
-            found = await self._upstream.table(case.path, headers, history=bool(case.change.removed))
+            table = await self._upstream.table(case.path, headers, history=bool(case.change.removed))
         except (httpx.HTTPError, ValueError) as error:
             raise Answered(_unseen(case.ref, f"{type(error).__name__}: {error}")) from error
-        if isinstance(found, TableNow):
-            return await self._facts.believed(found)
-        if found.status == 404 and case.change.creates:
+        if isinstance(table, TableNow):
+            return await self._facts.believed(table)
+        if table.status == 404 and case.change.creates:
             return None
         raise Answered(
-            found if 400 <= found.status < 500 else _unseen(case.ref, f"it answered {found.status}")
+            table if 400 <= table.status < 500 else _unseen(case.ref, f"it answered {table.status}")
         )
 
     async def _refuse(
         self, cases: Iterable[_Case], rules: Mapping[TableRef, Rules], now: Mapping[TableRef, Now]
     ) -> None:
-        """Ends the request where something speaks against a table's part of it; all of it is told."""
+        """End the request if a rule forbids any table's part of it. The message lists all objections."""
         reasons = []
         for case in cases:
             if case.ref not in rules:
@@ -200,10 +201,10 @@ class Door:
             if not objections:
                 continue
             reason = _told(objections)
-            told = f"refusing to commit to {case.ref}: {reason}"
-            reasons.append(f"{told} ({_HINT.format(table=case.ref)})")
-            there = str(case.ref) if here.uuid or not case.change.creates else None
-            self._counts.refused(there, {each.rule for each in objections}, told)
+            message = f"refusing to commit to {case.ref}: {reason}"
+            reasons.append(f"{message} ({_HINT.format(table=case.ref)})")
+            counted_as = str(case.ref) if here.uuid or not case.change.creates else None
+            self._counts.refused(counted_as, {each.rule for each in objections}, message)
         if reasons:
             raise Answered(answers.forbidden("; ".join(reasons)))
 
@@ -219,13 +220,13 @@ class Door:
             return answers.unavailable(
                 f"the catalog cannot be reached, nothing was sent to it: {_words(error)}"
             )
-        except Exception as error:  # whatever it is, the commit is on its way: nothing else may be told
+        except Exception as error:  # whatever it is, the commit was sent: only "unknown" is a correct answer
             return answers.unknown(
                 f"the catalog did not say whether the commit happened ({_words(error)}); look at the table before trying again"
             )
         finally:
             self._counts.catalog_seconds.observe(clock.monotonic() - began)
-        # An answer that says the outcome is open leaves it open here too.
+        # An answer that leaves the outcome open leaves it open here too.
         if answer.status < 500:
             turn.settled()
         return answer
@@ -239,7 +240,9 @@ class _Case:
 
 
 def _check_distinct(now: Mapping[TableRef, Now]) -> None:
-    """A catalog may know one table by several names. Two changes of one table are not judged by what each finds before the other."""
+    """A catalog may know one table by several names. Two changes of one table cannot each be judged by the
+    state before both.
+    """
     names: dict[str, TableRef] = {}
     for ref, here in now.items():
         if here.uuid and names.setdefault(here.uuid, ref) is not ref:
@@ -247,14 +250,14 @@ def _check_distinct(now: Mapping[TableRef, Now]) -> None:
 
 
 def _path(request: Request, route: Route, change: Change) -> bytes:
-    """Where the table is: as the client wrote it, or as a transaction names it."""
+    """The path of the table: as the client wrote it, or as a transaction names it."""
     if route.kind is Kind.COMMIT:
         return request.target.partition(b"?")[0]
     return table_path(route.before, change.namespace, change.table)
 
 
 def _sized(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """The length is that of the bytes that were judged, and the only one there is."""
+    """Set the length to that of the judged bytes, and keep no other length header."""
     return [each for each in forwarded(headers) if each[0].lower() != b"content-length"]
 
 
@@ -271,14 +274,14 @@ def _unseen(table: TableRef, reason: str) -> Answer:
 
 
 def _told(objections: Sequence[Objection]) -> str:
-    """All of them; of very many the first, and of a very long one its beginning."""
+    """All objections; only the first ones if there are very many, and only the beginning of a very long one."""
     reasons = [_cut(each.reason) for each in objections[:_REASONS]]
     more = len(objections) - len(reasons)
     return "; ".join(reasons) + (f"; and {more} more" if more else "")
 
 
 def _cut(reason: str) -> str:
-    """Without its middle where it is too long: what was sent is there, and the rule is at its end."""
+    """Cut out the middle of a text that is too long: the client's input is there, and the rule is at the end."""
     if len(reason) <= _REASON_LETTERS:
         return reason
     half = _REASON_LETTERS // 2
@@ -286,7 +289,7 @@ def _cut(reason: str) -> str:
 
 
 def _why(error: Exception) -> str:
-    """In our own words: a database's own can have values in them that are for nobody else."""
+    """A reason in our own words: a database's message can contain values that only its users may see."""
     if isinstance(error, Unreachable | SQLAlchemyError):
         return "the state database does not answer as it should"
     if isinstance(error, LakewardenError):

@@ -1,8 +1,9 @@
-"""One at a time: commits that remove snapshots, and commits that give a name to one that is there already.
+"""Runs commits of one table one at a time if they remove snapshots or give a name to an existing snapshot.
 
-Under the lock the table is looked at, the commit judged, forwarded and answered. Without it a tag could be made between the look
-and the removal, and would be gone with its snapshot. The lock is in the state database, so it holds across several gateways;
-who waits in this process waits here, and only the first of them there.
+Under the lock, the table is read, and the commit is judged, forwarded and answered. Without it, a tag could be
+created between the reading and the removal, and would be lost with its snapshot. The lock is in the state
+database, so it works across several gateways. Commits in one process wait inside the process, and only the
+first of them waits for the database lock.
 """
 
 from __future__ import annotations
@@ -26,15 +27,17 @@ _THREADS = 32
 
 @dataclass(slots=True)
 class Turn:
-    """The locks of one commit. From `forwarding` to `settled` it may be happening at the catalog."""
+    """The locks of one commit. From `forwarding` to `settled` the catalog may be executing it."""
 
     locks: list[Lock]
     open: bool = False
 
     async def forwarding(self, removes: bool) -> None:
-        """Ours still, for their whole time from now on; else CommitLost. Asked right before the commit is forwarded.
+        """Renew the locks for their whole time, or raise CommitLost. Called right before the commit is
+        forwarded.
 
-        A name that is given late does no harm: the catalog refuses it where the snapshot is gone. A late removal would.
+        A late new name is harmless: the catalog refuses it if the snapshot is gone. A late removal would not
+        be.
         """
         for lock in self.locks:
             await asyncio.to_thread(lock.check)
@@ -46,7 +49,7 @@ class Turn:
 
 
 class Turns:
-    """`wait`: for how many seconds a commit waits for those before it in this process."""
+    """`wait`: for how many seconds a commit waits for earlier commits in this process."""
 
     def __init__(self, locks: Locks, wait: float) -> None:
         self._locks = locks
@@ -59,17 +62,18 @@ class Turns:
 
     @asynccontextmanager
     async def taken(self, tables: Iterable[tuple[TableRef, str]]) -> AsyncIterator[Turn]:
-        """The turn at these tables, each with its uuid. CommitLost when it cannot be had in time."""
+        """The turn for these tables, each with its uuid. CommitLost if it does not come in time."""
         async with AsyncExitStack() as stack:
             turn = Turn([])
-            # In one order everywhere, so that two transactions never wait for each other; a table with two names has one lock.
+            # In one order everywhere, so that two transactions never wait for each other; a table with two
+            # names has one lock.
             for uuid, table in sorted({uuid: table for table, uuid in tables}.items()):
                 turn.locks.append(await stack.enter_async_context(self._one(table, uuid)))
             try:
                 yield turn
             finally:
                 if turn.open:
-                    # It may happen yet: for the time of a lock nobody is told that a snapshot it removes is safe.
+                    # The commit may still happen: until the lock expires, no commit may rely on a snapshot that it removes.
                     for lock in turn.locks:
                         lock.leave()
 
@@ -103,5 +107,5 @@ def _let_go(held: AbstractContextManager[Lock], table: TableRef) -> None:
     try:
         held.__exit__(None, None, None)
     except Exception as error:
-        # The commit's outcome is known by now, and nothing may take its place; the lock ends by itself.
+        # The commit's outcome is known by now, and no error may replace it; the lock expires by itself.
         log.warning("the lock on %s stays until its time is over: %s", table, type(error).__name__)

@@ -1,7 +1,7 @@
-"""What a commit would change, read from its body. Pure.
+"""Reads what a commit would change from its body. Pure.
 
-Read strictly: the same bytes are forwarded, and a body that another parser could read differently (a key twice, another
-encoding, something after the end) would be judged as one commit and carried out as another.
+Parses strictly: the same bytes are forwarded, and a body that another parser could read differently (a key
+twice, another encoding, data after the end) would be judged as one commit and executed as another.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lakewarden.gateway.routes import Kind, Route, Unreadable, plain_name
 from lakewarden.model.table_name import joined
 from lakewarden.policy.resolve import PROPERTY_PREFIX
 
-# As Iceberg's specification lists them. One that is not here may do anything, so it does not pass.
+# The updates in Iceberg's specification. An unknown update may do anything, so it is refused.
 KNOWN = frozenset(
     [
         "assign-uuid",
@@ -45,18 +45,18 @@ KNOWN = frozenset(
         "enable-row-lineage",
     ]
 )
-# As sent, and unpacked. A commit says what changes, never what the table holds: removing half a million snapshots fits.
+# As sent, and decompressed. A commit states only changes, never the table's content: removing half a million snapshots fits.
 MAX_BYTES = 16 << 20
-# Objects and lists, each of which takes far more memory than the bytes that write it.
+# Objects and lists: each takes far more memory than its bytes.
 _MOST_PARTS = 250_000
 _NAME_LETTERS = 1000
-# How long tags are kept that do not say it themselves.
+# The property for the age of tags that set none themselves.
 REF_AGE = "history.expire.max-ref-age-ms"
 
 
 @dataclass(frozen=True, slots=True)
 class RefChange:
-    """A tag or branch that is set, or (with no kind and no snapshot) dropped."""
+    """A tag or branch that is set, or (without kind and snapshot) dropped."""
 
     name: str
     kind: str | None = None
@@ -66,7 +66,7 @@ class RefChange:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One table's part of a commit, as far as it is judged."""
+    """One table's part of a commit, with the fields that are judged."""
 
     namespace: tuple[str, ...]
     table: str
@@ -78,7 +78,7 @@ class Change:
     properties: Mapping[str, str] | None = None
     unset: frozenset[str] = frozenset()
     uuids: frozenset[str] = frozenset()
-    updates: int = 0  # how many it makes, judged or not
+    updates: int = 0  # the number of updates, judged or not
 
     @property
     def judged(self) -> bool:
@@ -86,7 +86,7 @@ class Change:
 
     @property
     def ruling(self) -> frozenset[str]:
-        """The properties it sets or takes away that say how the table is kept."""
+        """The properties among its changes that say how the table is kept."""
         named = (*(self.properties or {}), *self.unset)
         return frozenset(each for each in named if each.startswith(PROPERTY_PREFIX) or each == REF_AGE)
 
@@ -95,19 +95,19 @@ class Change:
         return not (self.summaries or self.removed or self.refs or self.uuids)
 
     def afterwards(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """The table's properties as it would leave them."""
+        """The table's properties after the commit."""
         kept = {name: each for name, each in properties.items() if name not in self.unset}
         return kept | dict(self.properties or {})
 
     @property
     def takes_turn(self) -> bool:
-        """Whether it removes snapshots, or names one that was there before: these two must not pass each other."""
+        """Whether it removes snapshots or names an existing one: such commits must not overtake each other."""
         named = (ref.snapshot_id for ref in self.refs if ref.kind is not None)
         return bool(self.removed) or any(each not in self.added for each in named)
 
 
 def read(body: bytes, route: Route, encoding: str = "", charset: str = "") -> tuple[Change, ...]:
-    """Every table the commit would change. Unreadable where it cannot be told for certain."""
+    """Every table that the commit would change. Unreadable if that is not certain."""
     if charset and charset.lower() not in ("utf-8", "utf8"):
         raise Unreadable(f"the body is {charset}, not UTF-8")
     document = _object(_parsed(_plain(body, encoding)), "the body")
@@ -153,10 +153,10 @@ def _parsed(body: bytes) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
         raise Unreadable("an object of the body has the same key twice")
-    return found
+    return mapping
 
 
 def _no_number(text: str) -> None:
@@ -164,20 +164,20 @@ def _no_number(text: str) -> None:
 
 
 def _same(document: Mapping[str, Any], route: Route) -> tuple[tuple[str, ...], str]:
-    """The table of the path; a body that names another one is for nobody to guess."""
+    """The table in the path. A body that names another table is refused."""
     if document.get("identifier") is not None:
         namespace, name = _identifier(document)
-        # Some clients write their own name of the catalog first.
+        # Some clients put their own name of the catalog first.
         if name != route.table or namespace[-len(route.namespace) :] != route.namespace:
-            told, meant = joined((*namespace, name)), joined((*route.namespace, route.table))
-            raise Unreadable(f"the body is about {told}, the path about {meant}")
+            named, meant = joined((*namespace, name)), joined((*route.namespace, route.table))
+            raise Unreadable(f"the body is about {named}, the path about {meant}")
     return route.namespace, route.table
 
 
 def _identifier(document: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
-    found = _object(document.get("identifier"), "an identifier")
-    levels = [_text(each, "a namespace") for each in _list(found, "namespace")]
-    name = _text(found.get("name"), "a table's name")
+    identifier = _object(document.get("identifier"), "an identifier")
+    levels = [_text(each, "a namespace") for each in _list(identifier, "namespace")]
+    name = _text(identifier.get("name"), "a table's name")
     names = (*levels, name)
     if not levels or not all(plain_name(each) for each in names) or sum(map(len, names)) > _NAME_LETTERS:
         raise Unreadable("a table is not named, or by a name that no path can have")
@@ -225,61 +225,61 @@ def _ref(action: str, update: Mapping[str, Any]) -> RefChange:
 def _properties(
     acting: Sequence[tuple[str, Mapping[str, Any]]],
 ) -> tuple[dict[str, str] | None, frozenset[str]]:
-    """What is set and what is taken away in the end; None where no property changes."""
-    changed, found, unset = False, dict[str, str](), set[str]()
+    """The properties that are set and removed in the end; None if no property changes."""
+    changed, values, unset = False, dict[str, str](), set[str]()
     for action, update in acting:
         if action == "set-properties":
             changed = True
-            told = _texts(_either(update, "updates", "updated"), "properties")
-            found.update(told)
-            unset.difference_update(told)
+            changes = _texts(_either(update, "updates", "updated"), "properties")
+            values.update(changes)
+            unset.difference_update(changes)
         elif action == "remove-properties":
             changed = True
             names = _either(update, "removals", "removed")
             for name in [] if names is None else _list({"removals": names}, "removals"):
-                found.pop(_text(name, "a property's name"), None)
+                values.pop(_text(name, "a property's name"), None)
                 unset.add(name)
-    return (found if changed else None), frozenset(unset)
+    return (values if changed else None), frozenset(unset)
 
 
 def _either(update: Mapping[str, Any], name: str, older: str) -> Any:
-    """As the specification names it, or as older clients do."""
+    """The value under the specification's name, or under the name that older clients use."""
     if name in update and older in update and update[name] != update[older]:
         raise Unreadable(f"an update says one thing as {name} and another as {older}")
     return update.get(name, update.get(older))
 
 
-def _object(found: Any, what: str) -> dict[str, Any]:
-    if not isinstance(found, dict):
+def _object(value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
         raise Unreadable(f"{what} is not an object")
-    return found
+    return value
 
 
 def _list(document: Mapping[str, Any], key: str, missing: bool = False) -> list[Any]:
-    found = document.get(key, [] if missing else None)
-    if not isinstance(found, list):
+    items = document.get(key, [] if missing else None)
+    if not isinstance(items, list):
         raise Unreadable(f"{key} is not a list")
-    return found
+    return items
 
 
-def _texts(found: Any, what: str) -> dict[str, str]:
-    texts = {} if found is None else _object(found, what)
+def _texts(value: Any, what: str) -> dict[str, str]:
+    texts = {} if value is None else _object(value, what)
     if not all(isinstance(each, str) for each in texts.values()):
         raise Unreadable(f"{what} has a value that is not text")
     return texts
 
 
-def _text(found: Any, what: str) -> str:
-    if not isinstance(found, str):
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
         raise Unreadable(f"{what} is not text")
-    return found
+    return value
 
 
-def _id(found: Any) -> int:
-    return _whole(found, "a snapshot's id")
+def _id(value: Any) -> int:
+    return _whole(value, "a snapshot's id")
 
 
-def _whole(found: Any, what: str) -> int:
-    if isinstance(found, bool) or not isinstance(found, int):
+def _whole(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
         raise Unreadable(f"{what} is not a whole number")
-    return found
+    return value

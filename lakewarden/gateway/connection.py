@@ -1,4 +1,4 @@
-"""A connection of our servers: what a client can cost without having asked for anything is bounded."""
+"""A connection of our servers, with limits on the cost of a client that has not sent a request yet."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ipaddress import ip_address, ip_network
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-# A request's line and headers have to be there within this time, and are no longer than this.
+# A request's line and headers must arrive within this time, and must not be longer than this.
 HEAD_SECONDS = 10.0
 HEAD_BYTES = 32 * 1024
-# A client that takes nothing of its answer for so long is let go.
+# A client that reads nothing of its answer for this long is disconnected.
 STUCK_SECONDS = 30.0
-# Why a connection is cut off.
+# Reasons to close a connection.
 CONNECTIONS = "more connections than one address may have"
 LONG = "headers longer than allowed"
 SLOW = "headers did not arrive in time"
@@ -21,24 +21,25 @@ HANDSHAKE = "the TLS handshake did not end in time"
 
 
 def neighbourhood(address: str) -> str:
-    """Whose share a request is taken from. Of IPv6 everybody has as many addresses as they like: the network counts."""
+    """The address range that shares one limit. IPv6 clients can use many addresses, so the network counts."""
     try:
-        found = ip_address(address.partition("%")[0])
+        parsed = ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if found.version == 4:
+    if parsed.version == 4:
         return address
-    return str(found.ipv4_mapped or ip_network((found, 64), strict=False))
+    return str(parsed.ipv4_mapped or ip_network((parsed, 64), strict=False))
 
 
 def refusal(status: bytes) -> bytes:
-    """A whole answer that has nothing but a status."""
+    """A complete answer with only a status."""
     return b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class Connection(HttpToolsProtocol, ABC):
-    """A connection that neither dribbles its headers nor leaves its answer lying, and one of a few from its address: all three
-    would cost us, not the client."""
+    """A connection that is closed if it sends its headers too slowly, does not read its answer, or is one of
+    too many from its address: each of these would cost the server, not the client.
+    """
 
     _patience: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
@@ -48,18 +49,20 @@ class Connection(HttpToolsProtocol, ABC):
 
     @abstractmethod
     def most_per_address(self) -> int:
-        """How many connections one client may have at a time."""
+        """The most connections that one client may have at a time."""
 
     def head_seconds(self) -> float:
         return HEAD_SECONDS
 
     @abstractmethod
     def note(self, reason: str) -> None:
-        """The connection is cut off for this reason."""
+        """Called with the reason when the connection is closed."""
 
     def enter(self, host: str, port: int) -> bool:
-        """Whether the address may have one more. It counts from the accept on: asyncio calls `connection_made` only after the
-        TLS handshake, and a client that never shakes hands would not count at all."""
+        """Whether the address may open another connection. Counted from accept on: asyncio calls
+        `connection_made` only after the TLS handshake, so a client that never completes it would not be
+        counted.
+        """
         self.client, self._near = (host, port), neighbourhood(host)
         same = sum(getattr(each, "_near", None) == self._near for each in self.connections)
         if same >= self.most_per_address():
@@ -69,7 +72,7 @@ class Connection(HttpToolsProtocol, ABC):
         return True
 
     def leave(self, reason: str | None = None) -> None:
-        """The handshake failed or ran out of time. A connection that was made leaves by `connection_lost`."""
+        """The handshake failed or timed out. An established connection leaves through `connection_lost`."""
         if not self._made:
             self.connections.discard(self)
         if reason is not None:
@@ -88,8 +91,8 @@ class Connection(HttpToolsProtocol, ABC):
         waiting = self._patience is not None
         super().data_received(data)
         if self._patience is None and self._is_idle():
-            self._wait_for_head()  # it sent something that begins no request
-        elif waiting and self._patience is not None:  # all of it was of a head that is not whole yet
+            self._wait_for_head()  # it sent bytes that begin no request
+        elif waiting and self._patience is not None:  # all of the bytes belong to an incomplete head
             self._head += len(data)
             if self._head > HEAD_BYTES:
                 self._turn_away(b"431 Request Header Fields Too Large", LONG)

@@ -1,4 +1,4 @@
-"""What speaks against a commit. Pure: the rules, and the table as it is now, are handed in."""
+"""Judges a commit: finds every rule against it. Pure: the rules and the table's current state are arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EVER = datetime.min.replace(tzinfo=UTC)
 
 
 class Rule(StrEnum):
-    """Why a commit is turned away; the label of the count."""
+    """Why a commit is rejected; the label in the metrics."""
 
     COLD = "cold"
     LINEAGE = "lineage"
@@ -38,7 +38,7 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the table's policy asks of everybody's commits. `settled` are the keys that are not for the table to say."""
+    """The rules of the table's policy for all commits. `settled` are the keys that the table may not set."""
 
     requirements: Requirements
     expiry_reserved: bool = False
@@ -57,14 +57,14 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The table at this moment; without a uuid it is not there yet. `expiring` is what Lakewarden's own expiry takes."""
+    """The table's current state; without a uuid it does not exist yet. `expiring` are snapshots that Lakewarden is expiring."""
 
     refs: Mapping[str, Ref] = field(default_factory=dict)
     pins: tuple[Pin, ...] = ()
     expiring: Going = field(default_factory=Going)
     uuid: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
-    snapshots: tuple[Snapshot, ...] = ()  # where snapshots are to be removed
+    snapshots: tuple[Snapshot, ...] = ()  # only if snapshots are to be removed
     at: datetime = _EVER
 
 
@@ -75,13 +75,13 @@ class Objection:
 
 
 def looks_at_table(change: Change, rules: Rules) -> bool:
-    """Whether it can only be judged by the table as it is now. An append to a branch can do without."""
+    """Whether the table's current state is needed to judge the change. An append to a branch does not need it."""
     changes_it = (change.uuids or change.ruling) and not change.creates
     return bool(changes_it) or change.takes_turn or any(_guarded(ref.name, rules) for ref in change.refs)
 
 
 def judge(change: Change, rules: Rules, now: Now) -> tuple[Objection, ...]:
-    """Everything that speaks against it, at once; nothing where it may go on to the catalog."""
+    """Every objection to the change; empty if it may go to the catalog."""
     return (
         *_frozen(change, rules, now),
         *_lineage(change, rules),
@@ -93,15 +93,15 @@ def judge(change: Change, rules: Rules, now: Now) -> tuple[Objection, ...]:
 
 
 def _frozen(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
-    """Whatever it is, the property that says so included: a cold table has the only copy of what expired."""
+    """No change is allowed, not even to the property that says so: a cold table has the only copy of expired data."""
     live = cold_source(now.properties) or rules.cold_of
     if live and change.updates:
         yield Objection(Rule.COLD, f"it is the colder tier of {live}, and read only")
 
 
 def _lineage(change: Change, rules: Rules) -> Iterator[Objection]:
-    found = validate_all(change.summaries, rules.requirements)
-    yield from (Objection(Rule.LINEAGE, str(each)) for each in found)
+    violations = validate_all(change.summaries, rules.requirements)
+    yield from (Objection(Rule.LINEAGE, str(each)) for each in violations)
 
 
 def _identity(change: Change, now: Now) -> Iterator[Objection]:
@@ -113,7 +113,7 @@ def _identity(change: Change, now: Now) -> Iterator[Objection]:
 
 
 def _properties(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
-    """Who may change a table does not thereby change the rules for it, where these were made elsewhere."""
+    """Permission to change a table is not permission to change its rules, if the operator set these."""
     if not now.uuid:
         return
     left = change.afterwards(now.properties)
@@ -151,7 +151,9 @@ def _removal(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
 
 
 def _streams(foreign: frozenset[int], rules: Rules, now: Now) -> Iterator[Objection]:
-    """A streaming writer walks from a branch's head to its last commit: without what is between it commits again."""
+    """A streaming writer walks from a branch's head to its last commit: if a snapshot in between is missing, it
+    commits again.
+    """
     heads = [each.snapshot_id for each in now.refs.values() if each.kind == "branch"]
     for hold in held_in("iceberg", now.snapshots, heads, rules.restarts, now.at):
         cut = foreign & {hold.snapshot_id, *hold.chain}
@@ -164,7 +166,7 @@ def _streams(foreign: frozenset[int], rules: Rules, now: Now) -> Iterator[Object
 
 
 def _afterwards(change: Change, now: Now) -> dict[str, Ref]:
-    """The refs the commit would leave: one that it drops itself protects nothing, unless the tag is protected."""
+    """The refs after the commit: a ref that the commit drops protects nothing, unless it is a protected tag."""
     refs = dict(now.refs)
     for each in change.refs:
         if each.kind is None or each.snapshot_id is None:
@@ -186,36 +188,36 @@ def _tags(change: Change, rules: Rules, now: Now) -> Iterator[Objection]:
                 Rule.TAG, f"it {does} tag {each.name}, which mirrors the pin of {pin.holder} (pin {pin.id})"
             )
         elif _matches(each.name, rules) and not (each.kind is None and each.name in now.expiring.refs):
-            # One whose own age is over goes with Lakewarden's expiry.
+            # A tag whose own age is over is dropped by Lakewarden's expiry.
             yield Objection(Rule.TAG, f"it {does} tag {each.name}, which is protected (protected_tags)")
 
 
 def _done_to_tag(ref: RefChange, change: Change, now: Now) -> str | None:
-    """What happens to a tag that is there; None where it stays for at least as long."""
-    there = now.refs.get(ref.name)
-    if there is None or there.kind != "tag":
+    """What happens to an existing tag; None if it stays for at least as long."""
+    current = now.refs.get(ref.name)
+    if current is None or current.kind != "tag":
         return None
     if ref.kind is None:
         return "drops"
-    if (ref.kind, ref.snapshot_id) != ("tag", there.snapshot_id):
+    if (ref.kind, ref.snapshot_id) != ("tag", current.snapshot_id):
         return "moves"
     kept, was = (
         _kept_for(ref.max_age_ms, change.afterwards(now.properties)),
-        _kept_for(there.max_age_ms, now.properties),
+        _kept_for(current.max_age_ms, now.properties),
     )
     return "shortens the life of" if kept < was else None
 
 
-def _kept_for(told: int | None, properties: Mapping[str, str]) -> float:
-    """For how many milliseconds a tag is kept: by what it says itself, or what the table says for all, or for ever."""
-    if told is not None:
-        return told
+def _kept_for(own_age: int | None, properties: Mapping[str, str]) -> float:
+    """For how many milliseconds a tag is kept: by its own value, or the table's default for tags, or forever."""
+    if own_age is not None:
+        return own_age
     try:
         return int(properties[REF_AGE])
     except KeyError:
         return math.inf
     except ValueError:
-        return 0  # nobody can say what a server makes of it
+        return 0  # servers may interpret it in any way
 
 
 def _guarded(name: str, rules: Rules) -> bool:

@@ -1,5 +1,4 @@
-"""What every server of ours needs: a bound socket, a certificate that fits its key, a word when it listens, and a count of who
-connects."""
+"""The listening part of our servers: a bound socket, a checked certificate, a ready signal, and a count of connections."""
 
 from __future__ import annotations
 
@@ -19,12 +18,12 @@ from lakewarden.gateway.connection import HANDSHAKE, Connection, refusal
 log = logging.getLogger(__name__)
 
 _BACKLOG = 2048
-# Until the next try, where no connection can be accepted: the process has no file descriptors left.
+# The pause before the next accept if none is possible: the process has no file descriptors left.
 _PAUSE_SECONDS = 1.0
 
 
 def check_tls(certificate: str | None, key: str | None, section: str, where: str) -> None:
-    """Told before anything listens."""
+    """Check the certificate before the server listens."""
     if certificate is None and key is None:
         return
     reason = "it needs tls_key, and tls_key needs it"
@@ -38,9 +37,9 @@ def check_tls(certificate: str | None, key: str | None, section: str, where: str
 
 
 def bind(host: str, port: int, section: str) -> socket.socket:
-    """A socket that listens there, or a UsageError that names what to change."""
+    """A bound listening socket, or a UsageError that names the setting to change."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Said to be TCP outright: only then does asyncio send each answer at once, instead of waiting 40 ms for more of it.
+    # TCP is named explicitly: only then does asyncio send each answer at once, instead of waiting 40 ms for more data.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -57,13 +56,14 @@ def bind(host: str, port: int, section: str) -> socket.socket:
 
 
 def shown(host: str) -> str:
-    """As it stands in an address."""
+    """The host as written in an address."""
     return f"[{host}]" if ":" in host else host
 
 
 class Server(uvicorn.Server):
-    """Accepts connections itself, because uvicorn first hears of one after its TLS handshake. `ready` is called when it listens:
-    a script that starts it has something to wait for."""
+    """Accepts connections itself, because uvicorn sees one only after its TLS handshake. `ready` is called when
+    the server listens, so that a script can wait for it.
+    """
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -79,7 +79,7 @@ class Server(uvicorn.Server):
             self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """No more connections, and an end to handshakes; then as uvicorn does with what is under way."""
+        """Accept no more connections and end open handshakes; then let uvicorn finish the requests in progress."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
@@ -101,10 +101,10 @@ class Server(uvicorn.Server):
                 continue
             try:
                 self._let_in(client, address[0], address[1])
-            except Exception:  # of this client only: the server goes on listening
+            except Exception:  # concerns only this client: the server continues to listen
                 log.exception("a connection from %s failed", address[0])
                 client.close()
-            await asyncio.sleep(0)  # a flood of connections does not keep requests from being answered
+            await asyncio.sleep(0)  # many new connections must not prevent requests from being answered
 
     def _let_in(self, client: socket.socket, host: str, port: int) -> None:
         make = cast(type[Connection], self.config.http_protocol_class)
@@ -113,11 +113,11 @@ class Server(uvicorn.Server):
             self._begin(asyncio.create_task(self._connect(client, connection)))
             return
         with client, suppress(OSError):
-            if self.config.ssl is None:  # before a handshake there are no words that a TLS client understands
+            if self.config.ssl is None:  # before a handshake, a TLS client understands no message
                 client.send(refusal(b"429 Too Many Requests"))
 
     async def _connect(self, client: socket.socket, connection: Connection) -> None:
-        """Ends when the connection is made. A handshake has as long as a request's headers."""
+        """Ends when the connection is established. A handshake may take as long as a request's headers."""
         tls = self.config.ssl
         reason = None
         try:
@@ -129,7 +129,7 @@ class Server(uvicorn.Server):
             )
         except ConnectionAbortedError:  # the handshake timeout
             reason = HANDSHAKE
-        except OSError:  # the client has gone, or speaks no TLS; its socket is closed by now
+        except OSError:  # the client has gone, or does not speak TLS; its socket is already closed
             pass
         finally:
             connection.leave(reason)

@@ -1,4 +1,4 @@
-"""What the gateway counts: for `/metrics` in memory, and refused lineage in the state database, about once a second."""
+"""Counts the gateway's events: in memory for `/metrics`, and refused lineage in the state database, about once a second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakewarden.state.database import State
 log = logging.getLogger(__name__)
 
 DOOR = "gateway"
-# What clients call tables is no label and no row unless the catalog has such a table; and of those so many.
+# A client's table name becomes a label or a row only if the catalog has such a table, and only up to this many tables.
 NEW, OTHER = "(tables that are not there)", "(other tables)"
 _MOST_TABLES = 10_000
 _SECONDS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -67,7 +67,7 @@ class Counts:
         )
 
     def refused(self, table: str | None, rules: set[Rule], reason: str) -> None:
-        """`table` is None where the catalog has none of that name: a client may send as many names as it likes."""
+        """`table` is None if the catalog has no such table: a client may send any number of names."""
         table = self._label(table)
         for rule in rules:
             self.refusals.labels(table, rule.value).inc()
@@ -80,28 +80,26 @@ class Counts:
     def _label(self, table: str | None) -> str:
         if table is None:
             return NEW
-        # A catalog may know one table by many names, in small and capital letters.
+        # A catalog may know one table by many names, in lower and upper case.
         if table not in self._tables and len(self._tables) >= _MOST_TABLES:
             return OTHER
         self._tables.add(table)
         return table
 
     def flush(self) -> None:
-        """Write down what was counted since the last time. What cannot be written now waits for the next."""
+        """Write the counts since the last flush. Counts that cannot be written now are kept for the next flush."""
         with self._lock:
             waiting, self._waiting = self._waiting, {}
         for table, (count, reason) in waiting.items():
             try:
                 self._rejections.add(table, DOOR, reason, clock.now(), count)
-            except (
-                Exception
-            ) as error:  # whatever it is: without the task that calls this nothing would be counted any more
-                why = type(error).__name__  # its words have the statement in them
+            except Exception as error:  # whatever the error is: if the task that calls this ended, nothing would be counted any more
+                why = type(error).__name__  # the message contains the SQL statement
                 log.warning("%d rejected commits to %s are not counted yet: %s", count, table, why)
                 with self._lock:
                     later, newest = self._waiting.get(table, (0, reason))
                     self._waiting[table] = (count + later, newest)
 
     def shown(self) -> bytes:
-        """As Prometheus reads it."""
+        """The metrics in Prometheus' text format."""
         return generate_latest(self._registry)

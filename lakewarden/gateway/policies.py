@@ -1,7 +1,8 @@
-"""What a table's policy asks, at the pace of commits: read from the state database and the table, and remembered for moments.
+"""Reads the policy of a table for each commit, from the state database and the table, and caches it for
+seconds.
 
-Stored policies are at most two seconds old, the table's own `lakewarden.*` properties at most thirty; a change of properties that
-passes this gateway counts at once. Pins are never remembered.
+Stored policies are at most two seconds old, the table's own `lakewarden.*` properties at most thirty; a change
+of properties that passes this gateway applies at once. Pins are never cached.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lakewarden.policy.resolve import PROPERTY_PREFIX, Layers, Policy, read_laye
 STORED_SECONDS = 2.0
 PROPERTIES_SECONDS = 30.0
 _MOST = 10_000
-# What rules over everybody's commits. Where the operator has said it, a table's own properties do not say it otherwise.
+# Keys with rules for all commits. If the operator has set one, the table's own properties cannot override it.
 _RULING = ("protected_tags", "snapshot_expiry_reserved")
 _LINEAGE = "lineage_"
 
@@ -34,7 +35,7 @@ Properties = Callable[[], Awaitable[Mapping[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A table's rules, and until when what they were made of may be used."""
+    """A table's cached rules, and how long their inputs are valid."""
 
     rules: Rules
     properties: Mapping[str, str]
@@ -43,11 +44,11 @@ class _Known:
 
 
 class _Look:
-    """That somebody is finding out about a table. What was forgotten meanwhile is not remembered by it."""
+    """A read of a table that is in progress. If the table is forgotten during the read, the result is not cached."""
 
 
 class Policies:
-    """`stored` reads what the state database has for a table."""
+    """`stored` reads the state database's policy for a table."""
 
     def __init__(self, config: PolicyConfig, stored: Stored) -> None:
         self._config = config
@@ -56,7 +57,7 @@ class Policies:
         self._looks: WeakValueDictionary[TableRef, _Look] = WeakValueDictionary()
 
     async def rules(self, table: TableRef, properties: Properties) -> Rules:
-        """`properties` asks the catalog; it is called only where what is known is too old."""
+        """`properties` asks the catalog; it is called only if the cached value is too old."""
         known = self._known.get(table)
         now = clock.monotonic()
         if known is not None and now < known.until:
@@ -67,28 +68,29 @@ class Policies:
         else:
             own, own_until = _kept(await properties()), now + PROPERTIES_SECONDS
         asked = clock.monotonic()
-        found = await self.once(table, own)
+        resolved = await self.once(table, own)
         if self._looks.get(table) is look:
             if len(self._known) >= _MOST:
                 self._known.clear()
-            self._known[table] = _Known(found, own, own_until, min(asked + STORED_SECONDS, own_until))
-        return found
+            self._known[table] = _Known(resolved, own, own_until, min(asked + STORED_SECONDS, own_until))
+        return resolved
 
     async def once(self, table: TableRef, properties: Mapping[str, str]) -> Rules:
-        """With these properties, and not remembered: a table that is not there yet may never be."""
+        """The rules for these properties, not cached: a table that is being created may never exist."""
         stored = await self._stored(str(table))
-        found = rules(self._resolved(table, properties, stored), self._settled(table, stored))
-        return replace(found, cold_of=cold_source(properties))
+        resolved = rules(self._resolved(table, properties, stored), self._settled(table, stored))
+        return replace(resolved, cold_of=cold_source(properties))
 
     async def check(self, table: TableRef, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        """PolicyError where a change of properties would leave a table about which nothing can be judged any more.
+        """PolicyError if a change of properties would leave a table that cannot be judged any more.
 
-        On a table that is in that state already each new value counts for itself, so that it can be put right step by step.
+        If the table is in that state already, each new value is judged alone, so that the table can be
+        corrected step by step.
         """
         own, stored = _own(after), await self._stored(str(table))
         changed = {name: each for name, each in own.items() if before.get(name) != each}
-        told = {name.removeprefix(PROPERTY_PREFIX): each for name, each in changed.items()}
-        read_layer(told, Origin(Layer.TABLE_PROPERTY, str(table)))
+        settings = {name.removeprefix(PROPERTY_PREFIX): each for name, each in changed.items()}
+        read_layer(settings, Origin(Layer.TABLE_PROPERTY, str(table)))
         try:
             self._resolved(table, _own(before), stored)
         except PolicyError:
@@ -96,7 +98,7 @@ class Policies:
         self._resolved(table, own, stored)
 
     def forget(self, table: TableRef | None = None) -> None:
-        """Ask anew about this table, or about all; who is asking at this moment may have been told what was before."""
+        """Read this table, or all tables, again; a read in progress may already have the old answer."""
         if table is None:
             self._known.clear()
             self._looks.clear()
@@ -109,7 +111,7 @@ class Policies:
 
     def _settled(self, table: TableRef, stored: Mapping[str, object]) -> frozenset[str]:
         config = self._config
-        patterns = (found for pattern, found in config.patterns if matches(table, pattern))
+        patterns = (keys for pattern, keys in config.patterns if matches(table, pattern))
         named = {name for layer in (config.environment, config.file, stored, *patterns) for name in layer}
         return frozenset(each for each in named if each in _RULING or each.startswith(_LINEAGE))
 
@@ -125,7 +127,7 @@ def rules(policy: Policy, settled: frozenset[str] = frozenset()) -> Rules:
 
 
 def _kept(properties: Mapping[str, str]) -> dict[str, str]:
-    """What is remembered of a table's properties: what says how it is kept, and whose colder tier it is."""
+    """The cached part of a table's properties: how it is kept, and whose colder tier it is."""
     return {**_own(properties), **cold_properties(properties)}
 
 

@@ -1,10 +1,11 @@
-"""What the gateway itself answers, in the words of Iceberg's REST protocol, so that every client shows it to its user.
+"""The gateway's own answers, in the form of Iceberg's REST protocol, so that every client shows them to its
+user.
 
-403 ForbiddenException             the commit is turned away. Clients show the message, do not retry, and know that nothing happened
-400 BadRequestException            the request cannot be understood for certain
-503 ServiceUnavailableException    nothing was forwarded, and trying again may help; clients do, after `Retry-After`
-500 CommitStateUnknownException    the commit was forwarded and its outcome is not known. Not 502 or 504: older clients send the
-                                   request again after these, and take the conflict with their own commit for a failure
+    403 ForbiddenException             the commit is rejected. Clients show the message, do not retry, and know that nothing happened
+    400 BadRequestException            the request is ambiguous or invalid
+    503 ServiceUnavailableException    nothing was forwarded, and a retry may help; clients retry after `Retry-After`
+    500 CommitStateUnknownException    the commit was forwarded and its outcome is unknown. Not 502 or 504: older clients send the
+                                       request again after these, and take the conflict with their own commit for a failure
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 Headers = Sequence[tuple[bytes, bytes]]
-# More than a reader reads; what a client sent may be in it.
+# Longer than any message for a reader; the text may contain the client's input.
 _LETTERS = 20_000
 _JSON = (b"content-type", b"application/json")
 
@@ -27,7 +28,7 @@ class Answer:
 
 
 class Answered(Exception):
-    """The request ends here, with this answer."""
+    """Ends the request with this answer."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.status)
@@ -63,7 +64,7 @@ def unknown(message: str) -> Answer:
 
 
 def failed(message: str) -> Answer:
-    """For what is no commit. 500 too: a rename or a create is not to be sent again either."""
+    """For requests that are no commits. 500 too: a rename or a create must not be sent again either."""
     return _error(500, "ServiceFailureException", message)
 
 
@@ -77,8 +78,8 @@ def text(content: bytes, kind: str) -> Answer:
 
 
 def _error(status: int, kind: str, message: str, headers: Headers = ()) -> Answer:
-    told = message if len(message) <= _LETTERS else f"{message[:_LETTERS]} …"
-    body = {"error": {"message": told, "type": kind, "code": status}}
+    shown = message if len(message) <= _LETTERS else f"{message[:_LETTERS]} …"
+    body = {"error": {"message": shown, "type": kind, "code": status}}
     return _whole(status, json.dumps(body).encode(), headers)
 
 

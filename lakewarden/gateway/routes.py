@@ -1,7 +1,8 @@
-"""Which requests change a table, told from the method and the path alone. Pure.
+"""Decides which requests change a table, from the method and the path alone. Pure.
 
-The bytes of the path go on to the catalog as they came. A path that one server reads as a commit and another as something else
-would be a way around the gateway, so whatever changes something must be written in the one plain way, or is refused.
+The bytes of the path go to the catalog unchanged. A path that one server reads as a commit and another as
+something else would be a way around the gateway, so every request that changes something must be written in the
+one plain form, or is refused.
 """
 
 from __future__ import annotations
@@ -12,32 +13,32 @@ from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import unquote_to_bytes
 
-# Between the levels of a namespace, once its segment is decoded.
+# Separates the levels of a namespace in a decoded segment.
 LEVELS = "\x1f"
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
-# Headers by which some servers let a request be another one than it says.
+# Headers with which some servers replace the method of a request.
 OVERRIDES = frozenset({b"x-http-method-override", b"x-http-method", b"x-method-override"})
 _ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-# Raw: parameters, backslashes, bytes outside of ASCII. Decoded: what would be a path again, or the end of one.
+# Raw: parameters, backslashes, non-ASCII bytes. Decoded: characters that would form another path, or end it.
 _UNPLAIN = re.compile(rb"[;\\\x00-\x20\x7f-\xff]")
 _HIDDEN = re.compile(r"[\\\x00\ud800-\udfff]")
 
 
 class Unreadable(Exception):
-    """What was sent cannot be understood for certain; the message says why."""
+    """The request cannot be interpreted with certainty; the message says why."""
 
 
 class Kind(StrEnum):
     COMMIT = "commit"
     TRANSACTION = "transaction"
     CONFIG = "config"
-    TABLES = "tables"  # tables come, go or change their names
+    TABLES = "tables"  # tables are created, dropped or renamed
     OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`before` is the path up to where namespaces or transactions begin, as sent. A commit names its table."""
+    """`before` is the path up to the namespaces or transactions, as sent. A commit names its table."""
 
     kind: Kind
     before: bytes = b""
@@ -46,11 +47,11 @@ class Route:
 
 
 def route(method: str, path: bytes) -> Route:
-    """What the request is for. Unreadable where it may change a table and its path can be read in two ways."""
+    """The kind of the request. Unreadable if it may change a table and its path can be read in two ways."""
     if method in READING:
         return Route(Kind.CONFIG if method == "GET" and _asks_config(path) else Kind.OTHER)
     names = _segments(path)
-    # As a server reads it that takes an escaped slash for a slash: some prefixes have one, and mean nothing by it.
+    # As read by a server that treats an escaped slash as a slash: some prefixes contain one without special meaning.
     flat = [part for each in names for part in each.split("/") if part not in ("", ".")]
     kind = _kind(method, names)
     if _kind(method, flat) is not kind:
@@ -66,7 +67,7 @@ def route(method: str, path: bytes) -> Route:
 
 
 def _asks_config(path: bytes) -> bool:
-    """However it is written: its answer is the only one that is changed, so what may be it is taken for it."""
+    """In any spelling: only the answer to this request is changed, so every path that may be it is treated as it."""
     plain = unquote_to_bytes(path).lower().replace(b"\\", b"/")
     names = posixpath.normpath(b"/".join(each.partition(b";")[0] for each in plain.split(b"/")))
     return names.endswith(b"/v1/config")
@@ -84,12 +85,12 @@ def _kind(method: str, names: list[str]) -> Kind:
 
 
 def plain_name(name: str) -> bool:
-    """Whether it is one segment of a path for every server, once it is escaped."""
+    """Whether the escaped name is one path segment for every server."""
     return bool(name) and name not in (".", "..") and "/" not in name and not _HIDDEN.search(name)
 
 
 def table_path(before: bytes, namespace: tuple[str, ...], table: str) -> bytes:
-    """The path of a table, where `before` is what goes ahead of `namespaces`."""
+    """The path of a table; `before` is the part in front of `namespaces`."""
     return before + b"namespaces/" + _escaped(LEVELS.join(namespace)) + b"/tables/" + _escaped(table)
 
 
@@ -108,7 +109,7 @@ def _segments(path: bytes) -> list[str]:
 
 
 def _name(segment: bytes) -> str:
-    """A namespace or a table as Iceberg's clients write it and its servers read it: a plus is a space, %2B is a plus."""
+    """A namespace or table name as Iceberg's clients and servers encode it: a plus is a space, %2B is a plus."""
     return unquote_to_bytes(segment.replace(b"+", b" ")).decode("utf-8")
 
 

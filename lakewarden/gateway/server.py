@@ -1,4 +1,4 @@
-"""Building the gateway from the settings, and serving it until it is told to stop."""
+"""Builds the gateway from the settings, and serves it until it is stopped."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from lakewarden.state.database import State
 from lakewarden.state.locks import TTL, Locks
 from lakewarden.state.process import current_owner
 
-# Beyond the time a commit may take: what was forwarded is answered before the process ends.
+# In addition to the time a commit may take: forwarded requests are answered before the process ends.
 _LAST_SECONDS = 5
-# Longer than clients keep idle connections: a request on one that is just being closed would fail without having arrived.
+# Longer than clients keep idle connections: a request on a connection that is just being closed would fail
+# before it arrives.
 _IDLE_SECONDS = 75
-# Of all clients together; each of them can have fewer.
+# For all clients together; a single client may have fewer.
 _CONNECTIONS = 1000
 
 
 class GatewayConnection(Connection):
-    """Who is cut off is counted by the reason."""
+    """Counts closed connections by the reason."""
 
     def most_per_address(self) -> int:
         return self._gateway.connections_per_address
@@ -53,7 +54,7 @@ class GatewayConnection(Connection):
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where a gateway listens, and for which catalog."""
+    """The address where a gateway listens, and its catalog."""
 
     address: str
     catalog: str
@@ -61,11 +62,11 @@ class Listening:
 
 
 def gateway(config: Config, state: State) -> tuple[Gateway, CatalogConfig]:
-    """The application, in front of the catalog the settings name."""
+    """The application, in front of the catalog in the settings."""
     catalog = catalog_behind(config)
     settings = config.gateway
     upstream = Upstream(catalog.properties["uri"], settings.timeout_seconds)
-    # A lock outlives what may still be happening at a catalog that fell silent.
+    # A lock must outlast a commit that may still be running at a catalog that stopped answering.
     ttl = max(TTL, timedelta(seconds=settings.timeout_seconds))
     facts, counts = Facts(state), Counts(state)
     turns = Turns(Locks(state, current_owner(), ttl, wait=3 * ttl), 3 * ttl.total_seconds())
@@ -93,20 +94,20 @@ def gateway(config: Config, state: State) -> tuple[Gateway, CatalogConfig]:
 
 
 def catalog_behind(config: Config) -> CatalogConfig:
-    """The one `[gateway] catalog` names, or the only REST catalog there is."""
+    """The catalog that `[gateway] catalog` names, or the only REST catalog."""
     named = config.gateway.catalog
     rest = {name: each for name, each in config.catalogs.items() if _is_rest(each)}
     if named is None and len(rest) == 1:
         return next(iter(rest.values()))
     if named in rest:
         return rest[named]
-    there = ", ".join(sorted(rest)) or "none"
+    configured = ", ".join(sorted(rest)) or "none"
     if named is None:
-        reason = f"nothing says which catalog to stand in front of; REST catalogs are: {there}"
+        reason = f"nothing says which catalog to stand in front of; REST catalogs are: {configured}"
     elif named in config.catalogs:
-        reason = f"found {named!r}, which is no REST catalog with a uri; those are: {there}"
+        reason = f"found {named!r}, which is no REST catalog with a uri; those are: {configured}"
     else:
-        reason = f"found {named!r}, but there is no such catalog; REST catalogs are: {there}"
+        reason = f"found {named!r}, but there is no such catalog; REST catalogs are: {configured}"
     raise ConfigError(key="gateway.catalog", where=str(config.path or "the configuration"), reason=reason)
 
 
@@ -119,7 +120,7 @@ def _is_rest(catalog: CatalogConfig) -> bool:
 def serve(
     config: Config, state: State, host: str | None, port: int | None, ready: Callable[[Listening], None]
 ) -> None:
-    """Until SIGINT or SIGTERM; requests on their way are answered first. `ready` is told once it listens."""
+    """Serve until SIGINT or SIGTERM; requests in progress are answered first. `ready` is called when the gateway listens."""
     settings = config.gateway
     where = str(config.path or "the configuration")
     check_tls(settings.tls_certificate, settings.tls_key, "gateway", where)

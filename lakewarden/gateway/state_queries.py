@@ -1,4 +1,4 @@
-"""What the state database knows about a table, asked on threads: a slow database holds up commits, never the event loop."""
+"""Queries the state database about a table, in threads: a slow database delays commits, never the event loop."""
 
 from __future__ import annotations
 
@@ -48,9 +48,11 @@ class Facts:
         return await self._ask(lambda: self._policies.get(table))
 
     async def believed(self, seen: TableNow) -> TableNow:
-        """Without the properties of a colder tier, where hand-off recorded nothing in the table's folder.
+        """The table without the properties of a colder tier, if hand-off recorded nothing in the table's
+        folder.
 
-        Else one commit that sets such a property would end all commits, the one that takes it away included.
+        Otherwise one commit that sets such a property would block all later commits, even the one that removes
+        it.
         """
         marks = cold_properties(seen.properties)
         if not marks:
@@ -62,7 +64,7 @@ class Facts:
         return replace(seen, properties=left)
 
     async def now(self, table: TableRef, seen: TableNow) -> Now:
-        """The table as its catalog shows it, with the pins that count and what Lakewarden is expiring at this moment."""
+        """The table as its catalog shows it, with the active pins and the snapshots that Lakewarden is expiring now."""
 
         def found() -> Now:
             at = clock.now()
@@ -73,7 +75,7 @@ class Facts:
         return await self._ask(found)
 
     async def answers(self) -> bool:
-        """Whether the state database answers, within moments. However many ask, it is asked once at a time."""
+        """Whether the state database answers in time. It is asked only once at a time, however many callers wait."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.ensure_future(self._ask(self._reached))
         try:

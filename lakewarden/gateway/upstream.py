@@ -1,7 +1,9 @@
-"""The catalog behind the gateway: requests go to it as they came, and nothing is ever sent to it twice.
+"""Connects to the catalog behind the gateway: requests go to it unchanged, and nothing is ever sent to it
+twice.
 
-No client with cookies, redirects or credentials of its own stands in between, only the transport. It never retries: a connection
-that was idle is looked at before it is used, and from the first byte on an error means that the outcome is not known.
+It uses only the HTTP transport, without a client that has its own cookies, redirects or credentials. The
+transport never retries: it checks an idle connection before use, and after the first byte an error means that
+the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -20,31 +22,31 @@ from lakewarden.gateway.judge import Ref
 from lakewarden.gateway.responses import Answer, Headers
 from lakewarden.model.table import Snapshot
 
-# Between two neighbours only (RFC 9110), and what the next connection says anew.
+# Headers of a single hop (RFC 9110), and those that the next connection sets again.
 _HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-connection proxy-authorization te trailer transfer-encoding upgrade host expect".split()
 )
-# About this body, this answer or this delegation; a look at the table is another request.
+# Headers about this body, this answer or this delegation; reading the table is another request.
 _OF_ANOTHER = ("content-", "if-", "accept", "idempotency-key", "x-iceberg-access-delegation", "range")
 _CONNECT_SECONDS = 10
-# Shorter than servers close idle connections after: one that is closing at that moment would leave a commit unknown.
+# Shorter than servers keep idle connections: a connection that closes at that moment would leave a commit unknown.
 _IDLE_SECONDS = 4
 _CONNECTIONS = 500
-# The transport says so right before the first byte of a request goes out.
+# The transport's trace event right before the first byte of a request is sent.
 _SENDING = "http11.send_request_headers.started"
 
-# Nothing of the request was sent: the connection was never there.
+# Errors after which nothing of the request was sent: there was no connection.
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
 
 @dataclass(frozen=True, slots=True)
 class TableNow:
-    """A table as the catalog describes it at this moment."""
+    """A table as the catalog describes it now."""
 
     uuid: str
     properties: dict[str, str]
     refs: dict[str, Ref]
-    snapshots: tuple[Snapshot, ...] = ()  # where all of them were asked for
+    snapshots: tuple[Snapshot, ...] = ()  # only if all of them were requested
     location: str = ""
 
 
@@ -82,7 +84,7 @@ class Upstream:
         body: bytes | AsyncIterator[bytes] | None,
         trace: Callable[[str, Any], Awaitable[None]] | None = None,
     ) -> httpx.Response:
-        """The answer with its body still to come. Whoever asks closes it."""
+        """The answer, with its body still to come. The caller closes it."""
         extensions: dict[str, Any] = {"target": self._base + target, "timeout": self._timeout}
         if trace is not None:
             extensions["trace"] = trace
@@ -90,10 +92,11 @@ class Upstream:
         return await self._transport.handle_async_request(request)
 
     async def whole(self, method: str, target: bytes, headers: Headers, body: bytes | None) -> Answer:
-        """The answer when all of it is there; an error on the way is the caller's.
+        """The complete answer; errors on the way are raised to the caller.
 
-        The transport's own timeouts start again with every byte that comes, so a catalog that dribbles would hold a commit's turn
-        without end. The time for the whole answer starts when the request is sent: an end before that is one of NOT_SENT.
+        The transport's own timeouts restart with every byte, so a catalog that answers slowly would hold a
+        commit's turn without end. The time for the whole answer starts when the request is sent: a failure
+        before that is one of NOT_SENT.
         """
         try:
             async with asyncio.timeout(None) as deadline:
@@ -114,9 +117,9 @@ class Upstream:
         return Answer(response.status_code, returned(response.headers.raw), b"".join(parts))
 
     async def table(self, path: bytes, headers: Headers, history: bool = False) -> TableNow | Answer:
-        """The table, seen with the client's own credentials; the catalog's answer where that is not a table.
+        """The table, read with the client's own credentials; the catalog's answer if that is not a table.
 
-        With `history` all of its snapshots, else only what refs name.
+        With `history` all of its snapshots, otherwise only those that refs name.
         """
         which = b"?snapshots=all" if history else b"?snapshots=refs"
         answer = await self.whole("GET", path + which, _looking(headers), None)
@@ -126,16 +129,16 @@ class Upstream:
 
 
 def forwarded(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """What of a request's headers goes on: all but those between two neighbours."""
+    """A request's headers that are forwarded: all except those of a single hop."""
     dropped = _HOP | _named_in_connection(headers)
     return [(name, value) for name, value in headers if name.lower() not in dropped]
 
 
 def returned(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """What of an answer's headers goes back."""
-    told = list(headers)
-    dropped = _HOP | _named_in_connection(told)
-    return [(name.lower(), value) for name, value in told if name.lower() not in dropped]
+    """An answer's headers that are returned."""
+    items = list(headers)
+    dropped = _HOP | _named_in_connection(items)
+    return [(name.lower(), value) for name, value in items if name.lower() not in dropped]
 
 
 def _named_in_connection(headers: Headers) -> frozenset[bytes]:
@@ -153,7 +156,7 @@ def _looking(headers: Headers) -> list[tuple[bytes, bytes]]:
 
 
 def table_in(body: bytes, history: bool = False) -> TableNow:
-    """The table a catalog shows. ValueError where it is anything else than one: nothing is judged by guesses."""
+    """The table in a catalog's answer. ValueError if it is not exactly a table: no commit is judged by guesses."""
     try:
         metadata = _object(_object(json.loads(body)).get("metadata"))
     except RecursionError:
@@ -166,7 +169,7 @@ def table_in(body: bytes, history: bool = False) -> TableNow:
     refs = {name: _ref(_object(each)) for name, each in _object(metadata.get("refs"), missing=True).items()}
     current = metadata.get("current-snapshot-id")
     if "main" not in refs and current not in (None, -1):
-        refs["main"] = Ref("branch", _number(current))  # metadata from before there were refs
+        refs["main"] = Ref("branch", _number(current))  # metadata written before refs existed
     snapshots = metadata.get("snapshots") if history else None
     if snapshots is not None and not isinstance(snapshots, list):
         raise ValueError("the snapshots are no list")
@@ -174,37 +177,37 @@ def table_in(body: bytes, history: bool = False) -> TableNow:
     return TableNow(uuid, properties, refs, history_, str(metadata.get("location") or ""))
 
 
-def _snapshot(found: dict[str, Any]) -> Snapshot:
-    """As far as a streaming writer looks at it."""
-    parent, summary = found.get("parent-snapshot-id"), _object(found.get("summary"), missing=True)
+def _snapshot(document: dict[str, Any]) -> Snapshot:
+    """The fields of a snapshot that the check of streaming writers needs."""
+    parent, summary = document.get("parent-snapshot-id"), _object(document.get("summary"), missing=True)
     if not all(isinstance(each, str) for each in summary.values()):
         raise ValueError("a summary has a value that is not text")
     return Snapshot(
-        _number(found.get("snapshot-id")),
+        _number(document.get("snapshot-id")),
         None if parent is None else _number(parent),
-        _number(found.get("sequence-number", 0)),
-        clock.from_millis(_number(found.get("timestamp-ms"))),
+        _number(document.get("sequence-number", 0)),
+        clock.from_millis(_number(document.get("timestamp-ms"))),
         str(summary.get("operation", "")),
         summary,
         "",
     )
 
 
-def _ref(found: dict[str, Any]) -> Ref:
-    age = found.get("max-ref-age-ms")
-    kind = str(found.get("type")).lower()
-    return Ref(kind, _number(found.get("snapshot-id")), None if age is None else _number(age))
+def _ref(document: dict[str, Any]) -> Ref:
+    age = document.get("max-ref-age-ms")
+    kind = str(document.get("type")).lower()
+    return Ref(kind, _number(document.get("snapshot-id")), None if age is None else _number(age))
 
 
-def _object(found: Any, missing: bool = False) -> dict[str, Any]:
-    if missing and found is None:
+def _object(value: Any, missing: bool = False) -> dict[str, Any]:
+    if missing and value is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ValueError("it is not what a table looks like")
-    return found
+    return value
 
 
-def _number(found: Any) -> int:
-    if isinstance(found, bool) or not isinstance(found, int):
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError("a number is none")
-    return found
+    return value

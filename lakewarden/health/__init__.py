@@ -1,1 +1,1 @@
-"""How tables are: numbers from metadata, a score, warnings, metrics, and what another policy would change."""
+"""The health of tables: numbers from metadata, a score, warnings, metrics, and the effect of another policy."""

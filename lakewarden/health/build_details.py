@@ -1,4 +1,4 @@
-"""Paints a table's portrait from what was read of it. Pure, and bounded: nobody's table makes a page that does not load."""
+"""Builds a table's details for its page from what was read of the table. Pure and limited in size, so that every page loads."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ from lakewarden.state.health import Numbers
 
 MOST_BYTES = 100_000
 _MAIN = "main"
-_INPUTS = 500  # characters: a commit may name any number
+_INPUTS = 500  # characters: a commit may name any number of inputs
 _FAR = timedelta(days=365 * 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Sitting:
-    """What was read of one table in one look."""
+    """Everything that one look read of a table."""
 
     view: TableView
     policy: Policy
     holds: Holds
     files: FileNumbers
     manifests: Sequence[Manifest]
-    kept: Mapping[int, Reason]  # why each snapshot that stays does
+    kept: Mapping[int, Reason]  # why each remaining snapshot is kept
     costs: Mapping[Hold, int | None]
     now: datetime
 
@@ -62,7 +62,7 @@ def paint(sitting: Sitting, numbers: Numbers) -> Portrait:
     view, schema = sitting.view, json.loads(sitting.view.schema_json)
     columns = _columns(schema)
     holds = _holds(sitting)
-    made = Portrait(
+    portrait = Portrait(
         format=view.format,
         format_version=view.format_version,
         location=view.location,
@@ -89,32 +89,34 @@ def paint(sitting: Sitting, numbers: Numbers) -> Portrait:
         partitions_total=sitting.files.partitions_total,
         painted_at=sitting.now,
     )
-    return _bounded(made)
+    return _bounded(portrait)
 
 
 def with_score(made: Portrait, score: Score, numbers: Numbers) -> Portrait:
-    """The same with what changes with the state database alone: the parts of its score, and what there is to purge."""
+    """The same details with the values that depend only on the state database: the parts of its score, and the
+    files to purge.
+    """
     parts = tuple(PartLine(each.name, each.weight, each.cost, short(each.sentence)) for each in score.parts)
     due = tuple(_purge(numbers) if each.job == Job.PURGE else each for each in made.due)
     return replace(made, score_parts=parts, debt_reason=score.debt.sentence, due=due)
 
 
-def _bounded(made: Portrait) -> Portrait:
-    """What is most of a large one is its snapshots: half of them go, the older ones, until it fits."""
-    while len(json.dumps(made.to_dict())) > MOST_BYTES and (made.snapshots or made.columns):
-        made = replace(
-            made,
-            snapshots=made.snapshots[: len(made.snapshots) // 2],
-            columns=made.columns[: max(len(made.columns) // 2, 0)],
+def _bounded(portrait: Portrait) -> Portrait:
+    """Limit the size: most of a large portrait is its snapshots, so the older half of them is dropped until it fits."""
+    while len(json.dumps(portrait.to_dict())) > MOST_BYTES and (portrait.snapshots or portrait.columns):
+        portrait = replace(
+            portrait,
+            snapshots=portrait.snapshots[: len(portrait.snapshots) // 2],
+            columns=portrait.columns[: max(len(portrait.columns) // 2, 0)],
         )
-    return made
+    return portrait
 
 
 # ------------------------------------------------------------ snapshots and what keeps them
 
 
 def _snapshots(sitting: Sitting) -> Iterator[SnapshotLine]:
-    """The newest first. A moment at which a window ends is told only where nothing else would keep the snapshot then."""
+    """The newest first. The end of a window is shown only if nothing else keeps the snapshot after it."""
     view = sitting.view
     newest = sorted(view.snapshots, key=lambda each: (each.committed_at, each.sequence_number), reverse=True)
     ends = _window(sitting)
@@ -152,10 +154,10 @@ _SUMMARY = {
 
 
 def _changes(snapshot: Snapshot) -> dict[str, Any]:
-    """As its summary tells; Paimon tells only by how many rows the table grew."""
-    told = {name: told_number(snapshot.summary, key) for name, key in _SUMMARY.items()}
+    """The changes from its summary; Paimon states only by how many rows the table grew."""
+    numbers = {name: told_number(snapshot.summary, key) for name, key in _SUMMARY.items()}
     grew = told_number(snapshot.summary, "delta-records")
-    return told | ({"added_rows": grew} if grew > 0 else {"removed_rows": -grew} if grew < 0 else {})
+    return numbers | ({"added_rows": grew} if grew > 0 else {"removed_rows": -grew} if grew < 0 else {})
 
 
 def _refs(sitting: Sitting) -> tuple[RefLine, ...]:
@@ -186,18 +188,18 @@ def _holds(sitting: Sitting) -> tuple[HoldLine, ...]:
 
 
 def _due(sitting: Sitting, numbers: Numbers) -> Iterator[DueLine]:
-    """In the order of a pass. Expire and rewrite-manifests are planned, the others are told from numbers."""
+    """In the order of a pass. Expire and rewrite-manifests are planned, the others are estimated from numbers."""
     policy, files = sitting.policy, sitting.files
     yield _switched(Job.EXPIRE_PARTITIONS, policy, "partition_expiry_enabled", True, "looks for old partitions in every pass")  # fmt: skip
-    told = f"{files.struck:,} data files carry {policy.int('delete_compaction_min_deletes')} or more delete files"
-    yield _switched(Job.COMPACT_DELETES, policy, "delete_compaction_enabled", files.struck > 0, told)
-    told = f"{files.compactable:,} partitions have {policy.int('rewrite_min_input_files')} or more of {files.small_files:,} small files"
-    yield _switched(Job.COMPACT, policy, "rewrite_enabled", files.compactable > 0, told)
+    text = f"{files.struck:,} data files carry {policy.int('delete_compaction_min_deletes')} or more delete files"
+    yield _switched(Job.COMPACT_DELETES, policy, "delete_compaction_enabled", files.struck > 0, text)
+    text = f"{files.compactable:,} partitions have {policy.int('rewrite_min_input_files')} or more of {files.small_files:,} small files"
+    yield _switched(Job.COMPACT, policy, "rewrite_enabled", files.compactable > 0, text)
     yield _planned(
         Job.REWRITE_MANIFESTS, lambda: folding.plan(sitting.view, sitting.manifests, policy, sitting.now)
     )
-    told = f"{numbers.overdue_snapshots:,} snapshots are about to expire"
-    yield _switched(Job.HANDOFF, policy, "handoff_enabled", numbers.overdue_snapshots > 0, told)
+    text = f"{numbers.overdue_snapshots:,} snapshots are about to expire"
+    yield _switched(Job.HANDOFF, policy, "handoff_enabled", numbers.overdue_snapshots > 0, text)
     yield _planned(Job.EXPIRE, lambda: _expire(sitting))
     yield _purge(numbers)
     yield _switched(
@@ -206,9 +208,9 @@ def _due(sitting: Sitting, numbers: Numbers) -> Iterator[DueLine]:
 
 
 def _purge(numbers: Numbers) -> DueLine:
-    told = f"{numbers.due_trashed_files:,} of {numbers.trashed_files:,} trashed files are past their grace"
+    text = f"{numbers.due_trashed_files:,} of {numbers.trashed_files:,} trashed files are past their grace"
     return DueLine(
-        Job.PURGE, numbers.due_trashed_files > 0, told if numbers.trashed_files else "no file is in the trash"
+        Job.PURGE, numbers.due_trashed_files > 0, text if numbers.trashed_files else "no file is in the trash"
     )
 
 
@@ -219,16 +221,16 @@ def _expire(sitting: Sitting) -> Plan:
 
 def _planned(job: Job, plan: Any) -> DueLine:
     try:
-        made: Plan = plan()
-    except LakewardenError as error:  # the page says why it cannot be planned
+        planned: Plan = plan()
+    except LakewardenError as error:  # the page shows why it cannot be planned
         return DueLine(job, False, short(error.message), exact=True, error=True)
-    return DueLine(job, not made.empty, short(made.reason), exact=True, off=made.off)
+    return DueLine(job, not planned.empty, short(planned.reason), exact=True, off=planned.off)
 
 
-def _switched(job: Job, policy: Policy, key: str, due: bool, told: str) -> DueLine:
+def _switched(job: Job, policy: Policy, key: str, due: bool, text: str) -> DueLine:
     if not policy.bool(key):
         return DueLine(job, False, f"switched off: {policy.explain(key)}", off=True)
-    return DueLine(job, due, told)
+    return DueLine(job, due, text)
 
 
 # ------------------------------------------------------------ the schema
@@ -249,19 +251,19 @@ def _columns(schema: Mapping[str, Any]) -> tuple[ColumnLine, ...]:
     )
 
 
-def _type(told: Any) -> str:
-    """Nested types as Spark writes them; Paimon's are words already."""
-    if not isinstance(told, Mapping):
-        return str(told).removesuffix(" NOT NULL")
-    match told.get("type"):
+def _type(type_: Any) -> str:
+    """Nested types in Spark's form; Paimon's are text already."""
+    if not isinstance(type_, Mapping):
+        return str(type_).removesuffix(" NOT NULL")
+    match type_.get("type"):
         case "list":
-            return f"list<{_type(told['element'])}>"
+            return f"list<{_type(type_['element'])}>"
         case "map":
-            return f"map<{_type(told['key'])}, {_type(told['value'])}>"
+            return f"map<{_type(type_['key'])}, {_type(type_['value'])}>"
         case "struct":
-            fields = (f"{each['name']}: {_type(each['type'])}" for each in told["fields"])
+            fields = (f"{each['name']}: {_type(each['type'])}" for each in type_["fields"])
             return f"struct<{', '.join(fields)}>"
-        case other:  # Paimon's nested ones
+        case other:  # Paimon's nested types
             return str(other).lower()
 
 

@@ -1,8 +1,9 @@
-"""Looks at every table's health, from metadata alone: nothing is listed, nothing is changed, and one bad table stops no other.
+"""Collects every table's health from metadata alone: lists no files, changes nothing, and one bad table does
+not stop the others.
 
-A table whose metadata, policy and pins are as they were costs one call to its catalog. One that changed is read: its files and
-manifests as the format's library tells them. What only time changes (a window that ends) is found when an unchanged table
-is painted anew, about once an hour, each table at its own minute.
+A table with unchanged metadata, policy and pins costs one call to its catalog. A changed table is read: its
+files and manifests, as the format's library reports them. Changes by time alone (a window that ends) are found
+when the details of an unchanged table are built again, about once an hour, each table at its own minute.
 """
 
 from __future__ import annotations
@@ -46,16 +47,16 @@ log = logging.getLogger(__name__)
 THREADS = 8
 _BATCH = 100
 _REPAINT = 3600.0
-# A table that takes long to look at is looked at no more than this share of the time.
+# A table that is slow to look at takes at most this share of the time.
 _SHARE = 0.02
-# A catalog that let us wait this many seconds, in vain, is asked again after so many times as long: others wait behind it.
+# A catalog that failed only after this many seconds is asked again after this many times as long, because other tables wait.
 _WAITED, _PATIENCE = 1.0, 10
 _TIDYING = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the state database knows of all tables, asked once per sweep."""
+    """The state database's knowledge of all tables, read once per sweep."""
 
     health: Mapping[str, TableHealth]
     stored: Mapping[str, Mapping[str, object]]
@@ -69,7 +70,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """One table after a look. `view` is there where it was read anew, `same` where nothing of it changed."""
+    """One table after a look. `view` is set if the table was read again, `same` if nothing of it changed."""
 
     health: TableHealth
     view: TableView | None = None
@@ -87,7 +88,7 @@ class _Memory:
 
 @dataclass(frozen=True, slots=True)
 class _Silent:
-    """A catalog that could not be listed: why, and before when it is not asked again."""
+    """A catalog that could not be listed: the reason, and when it may be asked again."""
 
     reason: str
     until: float
@@ -95,7 +96,7 @@ class _Silent:
 
 @dataclass
 class Collector:
-    """Made once and kept: what it remembers makes the next sweep cheap. `lake` reaches every table."""
+    """Created once and kept: its memory makes the next sweep cheap. `lake` gives access to every table."""
 
     state: State
     lake: Catalogs
@@ -116,10 +117,10 @@ class Collector:
         *,
         routine: bool | None = None,
     ) -> Sweep:
-        """Look at these tables, or at all there are; the one that was not looked at for longest comes first.
+        """Look at these tables, or at all tables; the one with the oldest look comes first.
 
-        Without `tables`, those that their catalogs do not list any more are forgotten. `stop` is asked between tables. In a
-        `routine` sweep (when not said: one of all tables) those that take long to look at are left out now and then.
+        Without `tables`, tables that their catalogs no longer list are forgotten. `stop` is checked between
+        tables. In a `routine` sweep (the default for a sweep of all tables) slow tables are skipped at times.
         """
         spare = tables is None if routine is None else routine
         started, now = clock.monotonic(), clock.now()
@@ -143,7 +144,7 @@ class Collector:
             tally.tables, tally.changed, tally.failed, len(dropped), tally.raised, tally.cleared,
             clock.monotonic() - started, tally.behind,
         )  # fmt: skip
-        log.debug(  # one a minute, for months
+        log.debug(  # once a minute, for months
             "looked at %d tables in %.1f s: %d had changed, %d cannot be read",
             done.tables, done.seconds, done.changed, done.failed,
         )  # fmt: skip
@@ -164,24 +165,26 @@ class Collector:
         )
 
     def _discover(self, known: Mapping[str, TableHealth]) -> tuple[list[TableRef], list[str]]:
-        """Every table, and those that are no more. Of a catalog that cannot be listed the known ones stay, and have failed."""
-        found: list[TableRef] = []
+        """Every table, and the tables that no longer exist. If a catalog cannot be listed, its known tables
+        stay, marked as failed.
+        """
+        refs: list[TableRef] = []
         for catalog in self.lake.catalogs():
             listed = self._list(catalog)
             if listed is None:
                 listed = [each for each in map(TableRef.parse, known) if each.catalog == catalog]
-            found += listed
-        names = {str(each) for each in found}
-        return found, [name for name in known if name not in names]
+            refs += listed
+        names = {str(each) for each in refs}
+        return refs, [name for name in known if name not in names]
 
     def _list(self, catalog: str) -> Sequence[TableRef] | None:
-        """None where it cannot be listed: logged when that begins, and when it is over."""
+        """None if it cannot be listed: logged when that begins and when it ends."""
         silent, started = self._silent.get(catalog), clock.monotonic()
         if silent is not None and started < silent.until:
             return None
         try:
-            found = self.lake.format_of(catalog).tables(catalog)
-        except Exception as error:  # whatever one catalog says, the others are asked too
+            refs = self.lake.format_of(catalog).tables(catalog)
+        except Exception as error:  # whatever one catalog raises, the others are asked too
             reason, now = _sentence(error), clock.monotonic()
             waited = now - started
             self._silent[catalog] = _Silent(reason, now + (_PATIENCE * waited if waited >= _WAITED else 0.0))
@@ -190,7 +193,7 @@ class Collector:
             return None
         if self._silent.pop(catalog, None) is not None:
             log.info("the tables of catalog %s can be listed again", catalog)
-        return found
+        return refs
 
     def _forget(self, tables: Sequence[str]) -> None:
         if tables:
@@ -204,7 +207,7 @@ class Collector:
     def _look_at_all(
         self, tables: Sequence[TableRef], known: _Known, stop: Callable[[], bool], spare: bool
     ) -> Iterator[_Looked]:
-        """As they are done. Few wait at a time, so that a stop is heard at once and no sweep holds thousands of views."""
+        """Results as they finish. Few wait at a time, so that a stop works at once and no sweep holds thousands of views."""
         formats: dict[str, TableFormat] = {}
         with ThreadPoolExecutor(self.threads, "lakewarden-health") as pool:
             waiting: set[Future[_Looked | None]] = set()
@@ -213,17 +216,17 @@ class Collector:
                     break
                 if len(waiting) >= 2 * self.threads:
                     done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                    yield from (found for each in done if (found := each.result()) is not None)
+                    yield from (looked for each in done if (looked := each.result()) is not None)
                 waiting.add(pool.submit(self._look, ref, formats, known, spare))
-            yield from (found for each in wait(waiting).done if (found := each.result()) is not None)
+            yield from (looked for each in wait(waiting).done if (looked := each.result()) is not None)
 
     def _look(
         self, ref: TableRef, formats: dict[str, TableFormat], known: _Known, spare: bool
     ) -> _Looked | None:
-        """None where it is left for a later sweep, because looking at it takes long, or failing to."""
+        """None if the table is left for a later sweep, because looking at it is slow or keeps failing."""
         name, started = str(ref), clock.monotonic()
         before = known.health.get(name)
-        if ref.catalog in known.silent:  # asked for each of its tables, it would let all others wait as often
+        if ref.catalog in known.silent:  # asking for each table would delay all others each time
             return self._failed(
                 ref, before, f"its catalog cannot be listed: {known.silent[ref.catalog]}", known
             )
@@ -247,30 +250,30 @@ class Collector:
             looked = self._read(ref, format_, version, known)
             self._memory[name] = _Memory(clock.monotonic(), clock.monotonic() - started)
             return looked
-        except Exception as error:  # whatever is wrong with one table, the others are looked at; it says what
+        except Exception as error:  # whatever is wrong with one table, the others are looked at; the table's record says what is wrong
             log.debug("%s cannot be looked at", name, exc_info=True)
             took = min(
                 clock.monotonic() - started, _REPAINT * _SHARE
-            )  # that it is well again is seen within the hour
+            )  # a recovery is noticed within the hour
             self._memory[name] = _Memory(clock.monotonic(), took)
             return self._failed(ref, before, _sentence(error), known)
 
     def _mark(self, name: str, known: _Known) -> str:
-        """Of what makes the same metadata another picture: the policy as configured and stored, and pins."""
-        told = [
+        """A hash of the inputs other than metadata: the policy as configured and stored, and pins."""
+        inputs = [
             self.policy.environment,
             self.policy.file,
-            [[pattern, dict(found)] for pattern, found in self.policy.patterns],
+            [[pattern, dict(settings)] for pattern, settings in self.policy.patterns],
             known.stored.get(name, {}),
             known.pinned.get(name, ()),
         ]
-        return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:8]
+        return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
     def _is_same(self, name: str, before: TableHealth, version: str) -> bool:
         if before.error or before.version != version:
             return False
         memory = self._memory.get(name)
-        if memory is None:  # of a process before this one: its turn to be painted comes within the hour
+        if memory is None:  # looked at by an earlier process: its details are built again within the hour
             self._memory[name] = _Memory(clock.monotonic() - _REPAINT * _spread(name))
             return True
         return clock.monotonic() - memory.painted < _REPAINT
@@ -280,7 +283,7 @@ class Collector:
         return memory is not None and clock.monotonic() - memory.painted < memory.seconds / _SHARE
 
     def _again(self, before: TableHealth, known: _Known) -> _Looked:
-        """The table is as it was; what the state database knows of it may have changed."""
+        """The table is unchanged; its records in the state database may have changed."""
         seen = (
             SeenTables(self.state).get(TableRef.parse(before.table))
             if before.table in known.waiting
@@ -317,7 +320,7 @@ class Collector:
         return _Looked(health, view)
 
     def _failed(self, ref: TableRef, before: TableHealth | None, error: str, known: _Known) -> _Looked:
-        """The numbers stay those last known; the version is forgotten, so that the table is read as soon as it can be."""
+        """Keep the last known numbers, but forget the version, so that the table is read as soon as possible."""
         numbers = before.numbers if before else Numbers()
         score = judge(numbers, self.limits, _trouble(str(ref), error, known))
         health = TableHealth(
@@ -333,7 +336,7 @@ class Collector:
     # ------------------------------------------------------------ writing down
 
     def _write(self, batch: Sequence[_Looked], known: _Known, tally: _Tally) -> None:
-        """What was found, in a few transactions: a process that stops between two of them loses a look, nothing else."""
+        """Write the results in a few transactions: a process that stops between two of them loses a look, nothing else."""
         if not batch:
             return
         records, now = HealthRecords(self.state), clock.now()
@@ -342,15 +345,15 @@ class Collector:
             SeenTables(self.state).saw_all(views, now)
         records.touch([each.health.table for each in batch if each.same], now)
         records.put([self._complete(each, records, known) for each in batch if not each.same])
-        found = {each.health.table: self._alarms(each.health, known) for each in batch}
-        raised, cleared = warnings.record(records, found, known.warned, now)
+        alarms = {each.health.table: self._alarms(each.health, known) for each in batch}
+        raised, cleared = warnings.record(records, alarms, known.warned, now)
         tally.tables += len(batch)
         tally.changed += len(views)
         tally.failed += sum(bool(each.health.error) for each in batch)
         tally.raised, tally.cleared = tally.raised + raised, tally.cleared + cleared
 
     def _complete(self, looked: _Looked, records: HealthRecords, known: _Known) -> TableHealth:
-        """With its portrait: the one it has, where only numbers changed, with the parts of its new score."""
+        """With its portrait: if only numbers changed, the existing one with the parts of the new score."""
         if not looked.repaint:
             return looked.health
         stored = records.get(looked.health.table)
@@ -373,8 +376,9 @@ class Collector:
         )
 
     def _tidy(self, now: datetime) -> None:
-        """Of numbers, all of two days, one an hour for two weeks, then four a day; one a day once they are older than the setting says. As
-        old, what is over and tables that are gone are forgotten."""
+        """Thin out the numbers: keep all of two days, one an hour for two weeks, then four a day, and one a day
+        once they are older than the setting. Closed warnings and removed tables of that age are deleted.
+        """
         if self._tidied is not None and now - self._tidied < _TIDYING:
             return
         self._tidied, old = now, now - timedelta(days=self.limits.keep_days)
@@ -398,12 +402,12 @@ class _Tally:
 
 
 def _last(health: TableHealth | None, now: datetime) -> float:
-    """Seconds since the table was looked at; one that never was comes before all others."""
+    """Seconds since the last look; a table that was never looked at comes before all others."""
     return float("inf") if health is None else (now - health.at).total_seconds()
 
 
 def _spread(name: str) -> float:
-    """From 0 to 1, always the same for a table: so that not all are painted in the same minute."""
+    """From 0 to 1, constant for a table: spreads the work, so that not all tables are built in the same minute."""
     return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 0x100000000
 
 
@@ -436,5 +440,5 @@ def _with_holds(numbers: Numbers, holds: Holds, costs: Mapping[Hold, int | None]
 
 
 def _sentence(error: Exception) -> str:
-    told = error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
-    return redact_url((told.splitlines() or [type(error).__name__])[0])[:500]
+    reason = error.message if isinstance(error, LakewardenError) else f"{type(error).__name__}: {error}"
+    return redact_url((reason.splitlines() or [type(error).__name__])[0])[:500]

@@ -1,4 +1,4 @@
-"""Which jobs every table is owed, as its policy and the schedule ask for them: what nobody asked for cannot be late."""
+"""Computes the jobs that every table needs by its policy and the schedule: a job that is not requested cannot be late."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lakewarden.state.tables import SeenTables
 
 
 class Duties:
-    """Kept by whoever asks again and again: of tables that nobody set anything apart for, a policy is resolved once for all."""
+    """Kept by repeated callers: tables without their own settings share one resolved policy."""
 
     def __init__(self, state: State, config: Config) -> None:
         self._fleet, self._seen, self._config = Fleet(state), SeenTables(state), config
@@ -28,14 +28,14 @@ class Duties:
         self._known: dict[str, frozenset[str]] = {}
 
     def of(self, tables: set[str]) -> dict[str, frozenset[str]]:
-        """By table the names of its jobs; none where upkeep is switched off or the policy cannot be read."""
+        """By table, the names of its jobs; none if upkeep is switched off or the policy is invalid."""
         stored, seen = self._fleet.stored_policies(), self._seen.all()
         before, self._known = self._known, {}
         found: dict[str, frozenset[str]] = {}
         for table in tables:
             own, properties = stored.get(table, {}), seen[table].properties if table in seen else {}
             if table in seen and self._cold.source(properties, seen[table].uuid):
-                found[table] = frozenset()  # the colder tier of a table is looked after with it
+                found[table] = frozenset()  # a table's colder tier is maintained with the table
                 continue
             alike = self._alike(table, own, properties)
             jobs = self._known.get(alike, before.get(alike))
@@ -44,12 +44,12 @@ class Duties:
         return found
 
     def _alike(self, table: str, stored: Mapping[str, object], properties: Mapping[str, str]) -> str:
-        """The same for tables whose policies are: the name counts by the patterns it matches, and for nothing else."""
+        """A key that is equal for tables with equal policies: the name counts only through the patterns that it matches."""
         patterns = [
             n for n, (pattern, _) in enumerate(self._config.policy.patterns) if matches(table, pattern)
         ]
-        told = [patterns, sorted(stored.items()), sorted(properties.items())]
-        return json.dumps(told, default=str)
+        inputs = [patterns, sorted(stored.items()), sorted(properties.items())]
+        return json.dumps(inputs, default=str)
 
     def _asked(
         self, table: str, stored: Mapping[str, object], properties: Mapping[str, str]
@@ -57,7 +57,7 @@ class Duties:
         layers = Layers.of(self._config.policy, table_properties=properties, stored=stored)
         try:
             policy = resolve(TableRef.parse(table), layers)
-        except PolicyError:  # told on the table's page and by the schedule; nothing runs until it is mended
+        except PolicyError:  # shown on the table's page and in the schedule; nothing runs until it is fixed
             return frozenset()
         if not policy.bool("maintenance_enabled"):
             return frozenset()
@@ -65,7 +65,7 @@ class Duties:
         return frozenset(str(job) for job in jobs if self._has_times(job, handoff=Job.HANDOFF in jobs))
 
     def _has_times(self, job: Job, *, handoff: bool) -> bool:
-        """What is handed off expires at the times of its handoff."""
+        """Handed-off snapshots expire at the times of the handoff."""
         schedule = self._config.schedule
         timed = Job.HANDOFF if handoff and job is Job.EXPIRE else job
         return schedule.mode != "cron" or schedule.times.get(str(timed), NEVER) != NEVER

@@ -1,4 +1,4 @@
-"""What the holds of each table cost, remembered between looks: working one out may read every manifest there is."""
+"""Computes what the holds of each table cost, and caches it between looks: computing one may read every manifest."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lakewarden.state.database import State
 from lakewarden.state.health import HealthRecords
 from lakewarden.tables.interface import TableFormat
 
-# Only so many are worked out in a look, and each again only after a while; until then what was last known counts.
+# Only this many are computed per look, and each again only after this time; until then the last known value counts.
 _AT_ONCE, _LASTS = 5, timedelta(hours=6)
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
-# Not when it ends: who extends a pin holds what it held before.
+# Not the end of the hold: an extended pin still holds the same files.
 _Key = tuple[str, str, str, int | None]
 
 
@@ -32,7 +32,9 @@ class _Cost:
 
 @dataclass
 class Held:
-    """Of one process. After a change of leader it goes on from what the portraits say, so that no number falls to nothing."""
+    """The costs of one process. After a change of leader it starts from the stored portraits, so that no number
+    drops to nothing.
+    """
 
     state: State
     _known: dict[str, tuple[str, dict[_Key, _Cost]]] = field(default_factory=dict, repr=False)
@@ -40,9 +42,9 @@ class Held:
     def costs(
         self, format_: TableFormat, view: TableView, policy: Policy, holds: Holds, now: datetime
     ) -> dict[Hold, int | None]:
-        """Of holds on snapshots, as far as they were worked out yet. What is held no more is forgotten."""
+        """The costs of holds on snapshots that are computed so far. Entries of ended holds are dropped."""
         held = holds.snapshots()
-        # Of a snapshot that several hold, none alone keeps anything.
+        # If several holds keep a snapshot, a single one of them keeps nothing alone.
         single = {own[0] for own in held.values() if len(own) == 1}
         shared: dict[Hold, int | None] = {
             each: 0 for own in held.values() if len(own) > 1 for each in own if each not in single
@@ -53,8 +55,8 @@ class Held:
         turn = [key for key in alone if key not in mine or now - mine[key].at >= _LASTS]
         turn.sort(key=lambda key: (key in mine, mine[key].at if key in mine else _LONG_AGO))
         chosen = turn[:_AT_ONCE]
-        found = hold_costs(format_, view, _whole(policy), [alone[key] for key in chosen], now)
-        mine |= {key: _Cost(now, cost) for key, cost in zip(chosen, found, strict=True)}
+        computed = hold_costs(format_, view, _whole(policy), [alone[key] for key in chosen], now)
+        mine |= {key: _Cost(now, cost) for key, cost in zip(chosen, computed, strict=True)}
         self._known[str(view.ref)] = (view.uuid, mine)
         return shared | {alone[key]: cost.bytes for key, cost in mine.items()}
 
@@ -79,12 +81,14 @@ def is_main(hold: Hold) -> bool:
 
 
 def _key(hold: Hold) -> _Key:
-    """With its words as a portrait has them."""
+    """The key with its texts as in a portrait."""
     return hold.kind.value, short(hold.name), short(hold.holder), hold.snapshot_id
 
 
 def _whole(policy: Policy) -> Policy:
-    """What holds cost is measured against what the policy would expire in any number of runs, switched on or not."""
+    """The cost of a hold is measured against everything the policy would expire over all runs, whether expiry
+    is switched on or not.
+    """
     values: dict[str, Any] = {**policy.values}
     values["snapshot_expire_limit"] = replace(values["snapshot_expire_limit"], value=None)
     values["snapshot_expiry_enabled"] = replace(values["snapshot_expiry_enabled"], value=True)

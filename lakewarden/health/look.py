@@ -1,4 +1,4 @@
-"""What one look at the whole fleet came to."""
+"""The result of one look at the whole fleet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One look at the whole fleet. `behind` is how long ago the most neglected table had been looked at before."""
+    """One look at the whole fleet. `behind` is the age of the oldest earlier look at any table."""
 
     tables: int
     changed: int

@@ -1,4 +1,6 @@
-"""/metrics: what the state database knows, in Prometheus' words. Every metric is a row of one table; docs/metrics.md is made from it."""
+"""Serves /metrics: the state database's numbers in Prometheus' format. Every metric is one row of a table;
+docs/metrics.md is made from it.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,9 @@ from lakewarden.state.health import HealthRecords, TableHealth
 from lakewarden.state.leases import Lease, Leases
 from lakewarden.version import build
 
-# Nobody says of a table that no worker looks after whether it is still there: it is told for so long after its last run.
+# A table without a worker may or may not still exist: it is shown for this long after its last run.
 _REMEMBERED = timedelta(days=30)
-# Two that ask at once, and a page beside them, read the database once.
+# Two requests at once, and a page beside them, read the database once.
 _SECONDS = 5.0
 
 Samples = Iterable[tuple[tuple[str, ...], float]]
@@ -34,7 +36,7 @@ Samples = Iterable[tuple[tuple[str, ...], float]]
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """One metric, as the docs print it. A counter's name is told with its `_total`."""
+    """One metric, as the docs print it. A counter's name includes `_total`."""
 
     name: str
     kind: str
@@ -116,7 +118,7 @@ _BUDGETS = ("max_tasks", "read_mb_per_s", "write_mb_per_s", "requests_per_s", "d
 
 
 class Exposition:
-    """The text that is served, made anew when it is a few seconds old."""
+    """The text that is served, rebuilt when it is a few seconds old."""
 
     def __init__(self, state: State, config: Config, seconds: float = _SECONDS) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
@@ -134,7 +136,7 @@ class Exposition:
 
 
 class StateMetrics:
-    """A collector of prometheus-client that asks the state database, a few questions for all tables together."""
+    """A collector for prometheus-client that queries the state database, with a few queries for all tables together."""
 
     def __init__(self, state: State, config: Config) -> None:
         self._state, self._config = state, config
@@ -142,26 +144,26 @@ class StateMetrics:
         self._totals, self._duties = Totals(state), Duties(state, config)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing is asked when the collector is registered."""
+        """Empty: registering the collector runs no queries."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric of `METRICS`, in that order; those without a value for now have their name and help."""
-        found = self._samples()
+        """Every metric of `METRICS`, in that order; those without a current value have their name and help."""
+        samples = self._samples()
         for each in METRICS:
             yield (
                 _histogram(each, self._totals)
                 if each.kind == "histogram"
-                else _family(each, found[each.name])
+                else _family(each, samples[each.name])
             )
 
     def _samples(self) -> Mapping[str, Samples]:
         self._totals.refresh()
         now, health, seen = clock.now(), HealthRecords(self._state).all(), self._fleet.seen()
-        there = _There({each.table for each in health}, seen, now)
+        known = _There({each.table for each in health}, seen, now)
         suspended = dict(sorted(self._fleet.suspended_by().items()))
         return {
-            **self._counters(there),
+            **self._counters(known),
             **_gauges(health, now),
             **_lease(Leases(self._state).current()),
             **self._budgets(),
@@ -172,7 +174,7 @@ class StateMetrics:
                 for table, kinds in sorted(HealthRecords(self._state).open_kinds().items())
                 for kind in sorted(kinds)
             ],
-            "lakewarden_last_success_timestamp_seconds": self._last_success(there),
+            "lakewarden_last_success_timestamp_seconds": self._last_success(known),
             "lakewarden_runs_open": [
                 ((job,), float(n)) for job, n in sorted(self._fleet.open_runs().items())
             ],
@@ -180,8 +182,8 @@ class StateMetrics:
             "lakewarden_build_info": [((build(),), 1.0)],
         }
 
-    def _counters(self, there: _There) -> dict[str, Samples]:
-        """A table that is known counts from 0 on: a rate needs a number to begin with. One that is gone is told no longer."""
+    def _counters(self, known: _There) -> dict[str, Samples]:
+        """A known table counts from 0 on, because a rate needs a first number. A removed table is no longer shown."""
         rejected: dict[str, float] = {}
         heard = dict(self._totals.last_run)
         for each in Rejections(self._state).list():
@@ -196,28 +198,28 @@ class StateMetrics:
             "lineage_validation_failures_total": rejected,
             "lakewarden_lineage_compactions_total": self._totals.lineage_compactions,
         }
-        looked = there.looked_at
-        told = looked | {table for table, at in heard.items() if there.is_told(table, at)}
+        looked = known.looked_at
+        shown = looked | {table for table, at in heard.items() if known.is_told(table, at)}
         return {
             name: [
-                ((table,), float(values.get(table, 0))) for table in sorted(looked | (told & values.keys()))
+                ((table,), float(values.get(table, 0))) for table in sorted(looked | (shown & values.keys()))
             ]
             for name, values in all_.items()
         }
 
-    def _last_success(self, there: _There) -> Samples:
-        """Of every job that a table is owed. One that never ended well counts from when a worker first saw the table."""
+    def _last_success(self, known: _There) -> Samples:
+        """For every expected job of a table. A job that never succeeded counts from when a worker first saw the table."""
         succeeded: dict[str, dict[str, datetime]] = {}
         for (table, job), ended in self._totals.last_success.items():
             succeeded.setdefault(table, {})[job] = ended
-        tables = there.in_charge | {
-            table for table, jobs in succeeded.items() if there.is_told(table, max(jobs.values()))
+        tables = known.in_charge | {
+            table for table, jobs in succeeded.items() if known.is_told(table, max(jobs.values()))
         }
         return [
             ((table, job), at.timestamp())
-            for table, jobs in sorted(self._duties.of(tables - there.gone).items())
+            for table, jobs in sorted(self._duties.of(tables - known.gone).items())
             for job in sorted(jobs)
-            if (at := _later(succeeded.get(table, {}).get(job), there.since(table))) is not None
+            if (at := _later(succeeded.get(table, {}).get(job), known.since(table))) is not None
         ]
 
     def _requests(self, now: datetime) -> dict[str, Samples]:
@@ -239,7 +241,9 @@ class StateMetrics:
 
 @dataclass(frozen=True, slots=True)
 class _There:
-    """Which tables there are, as far as the database knows: those that were looked at, and those a worker has seen, with since when."""
+    """The tables that exist as far as the database knows: those with a look, and those a worker has seen, with
+    the first time.
+    """
 
     looked_at: set[str]
     seen: Mapping[str, datetime | None]
@@ -316,10 +320,10 @@ def _family(named: Named, samples: Samples) -> Metric:
 
 def _histogram(named: Named, totals: Totals) -> Metric:
     family = HistogramMetricFamily(named.name, named.sentence, labels=named.labels)
-    for key, found in sorted(totals.durations.items()):
+    for key, durations in sorted(totals.durations.items()):
         reached, buckets = 0, []
-        for bound, count in zip((*map(str, BUCKETS), "+Inf"), found.counts, strict=True):
+        for bound, count in zip((*map(str, BUCKETS), "+Inf"), durations.counts, strict=True):
             reached += count
             buckets.append((bound, reached))
-        family.add_metric(key, buckets, found.seconds)
+        family.add_metric(key, buckets, durations.seconds)
     return family

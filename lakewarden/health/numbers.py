@@ -1,4 +1,4 @@
-"""A table's numbers, added up from what was read of it. Pure: nothing here asks the table, the store or the database."""
+"""Computes a table's numbers from what was read of it. Pure: never asks the table, the store or the database."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from lakewarden.state.health import Numbers
 
 _LINEAGE = ("lineage_required_keys", "lineage_allowed_operations", "lineage_overwrite_operators")
 _WEEK = timedelta(days=7)
-# What makes a commit of ours and not of the table's writers.
+# The operations of maintenance commits, as opposed to those of the table's writers.
 _REWRITES = ("replace", "compact", "analyze")
 
 
 @dataclass(frozen=True, slots=True)
 class FileNumbers:
-    """The current snapshot's files, and the partitions most in need of work."""
+    """The current snapshot's files, and the partitions that need work most."""
 
     files: int = 0
     delete_files: int = 0
@@ -37,14 +37,14 @@ class FileNumbers:
     small_files: int = 0
     small_bytes: int = 0
     deleted_rows: int = 0
-    compactable: int = 0  # partitions with so many small files that a compaction takes them
-    struck: int = 0  # data files that carry as many delete files as the policy tolerates
+    compactable: int = 0  # partitions with enough small files for a compaction
+    struck: int = 0  # data files with as many delete files as the policy tolerates
     partitions: tuple[PartitionLine, ...] = ()
     partitions_total: int = 0
 
 
 def count_files(found: FileSet | None, policy: Policy) -> FileNumbers:
-    """By partition; of the partitions those with the most small files and deletes are named."""
+    """By partition; the partitions with the most small files and deletes are named."""
     if found is None or not found.files.num_rows:
         return FileNumbers()
     table = _told(found, policy.int("rewrite_small_bytes"))
@@ -67,15 +67,15 @@ def count_files(found: FileSet | None, policy: Policy) -> FileNumbers:
     )
 
 
-def _told(found: FileSet, small: int) -> pa.Table:
-    bytes_ = found.files["bytes"]
+def _told(files: FileSet, small: int) -> pa.Table:
+    bytes_ = files.files["bytes"]
     is_small = pc.less(bytes_, small).cast("int64")
-    strikes = pc.list_value_length(found.files["deletes"]).cast("int64")
+    strikes = pc.list_value_length(files.files["deletes"]).cast("int64")
     return pa.table(
         {
-            "partition": found.files["partition"],
+            "partition": files.files["partition"],
             "bytes": bytes_,
-            "records": found.files["records"],
+            "records": files.files["records"],
             "small": is_small,
             "small_bytes": pc.multiply(is_small, bytes_),
             "strikes": pc.fill_null(strikes, 0),
@@ -83,11 +83,11 @@ def _told(found: FileSet, small: int) -> pa.Table:
     )
 
 
-def _partitions(found: FileSet, table: pa.Table) -> list[PartitionLine]:
-    """What people call a partition: files of several specs or buckets may share a path."""
+def _partitions(files: FileSet, table: pa.Table) -> list[PartitionLine]:
+    """The path that people use for a partition: files of several specs or buckets may share a path."""
     sums = [(name, "sum") for name in ("bytes", "records", "small", "strikes")]
     rows = table.group_by("partition").aggregate([*sums, ("partition", "count")]).to_pylist()
-    paths = {each.id: _path(each.path) for each in found.partitions}
+    paths = {each.id: _path(each.path) for each in files.partitions}
     added: dict[str, list[int]] = {}
     names = ("partition_count", "small_sum", "strikes_sum", "bytes_sum", "records_sum")
     for row in rows:
@@ -98,7 +98,7 @@ def _partitions(found: FileSet, table: pa.Table) -> list[PartitionLine]:
 
 
 def _path(path: str) -> str:
-    """Paimon's places are buckets of partitions."""
+    """Without the bucket: Paimon's places are buckets of partitions."""
     parts = [each for each in path.split("/") if each and not each.startswith("bucket-")]
     return "/".join(parts)
 
@@ -114,7 +114,7 @@ def _sum(column: pa.ChunkedArray | pa.Array) -> int:
 def of_table(
     view: TableView, files: FileNumbers, manifests: Sequence[Manifest], overdue: int, policy: Policy, now: datetime
 ) -> Numbers:  # fmt: skip
-    """What the table's metadata tells; what the state database knows is added by whoever asked it."""
+    """The numbers from the table's metadata; the caller adds those from the state database."""
     growth = _growth(view.snapshots, now)
     return Numbers(
         files=files.files,
@@ -140,20 +140,20 @@ def of_table(
 
 
 def _ratio(files: FileNumbers) -> float:
-    """Delete files per data file, or the share of rows that are deleted: whichever is worse."""
+    """Delete files per data file, or the share of deleted rows, whichever is worse."""
     by_files = files.delete_files / files.files if files.files else 0.0
     by_rows = files.deleted_rows / files.records if files.records else 0.0
     return round(max(by_files, by_rows), 4)
 
 
 def gaps(view: TableView, policy: Policy) -> int:
-    """Live snapshots whose summary breaks a rule of the policy."""
+    """The number of live snapshots whose summary breaks a rule of the policy."""
     asked = requirements(policy)
     return sum(bool(validate({**each.summary, LIBRARY: each.operation}, asked)) for each in view.snapshots)
 
 
 def _growth(snapshots: Sequence[Snapshot], now: datetime) -> Mapping[str, float]:
-    """A day's share of what writers brought in the last week, or since the oldest snapshot that is left."""
+    """Average growth per day by writers over the last week, or since the oldest remaining snapshot."""
     names = ("added-data-files", "added-files-size")
     oldest = min((each.committed_at for each in snapshots), default=now)
     since = max(oldest, now - _WEEK)

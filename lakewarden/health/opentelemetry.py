@@ -1,7 +1,7 @@
-"""Runs told to an OpenTelemetry collector: a span per run, its steps as events. Sent when the run has ended.
+"""Sends runs to an OpenTelemetry collector: a span per run, its steps as events. Sent when the run has ended.
 
-Who listens never holds a run up: spans wait in a queue of the SDK's own thread, and what cannot be delivered is dropped
-and logged by the SDK.
+The receiver never delays a run: spans wait in a queue of the SDK's own thread, and the SDK drops and logs spans
+that cannot be delivered.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _WORDS = 500
 
 
 class Traces:
-    """A listener of the journal. `steps` tells what a run journaled."""
+    """A listener of the journal. `steps` returns the steps that a run journaled."""
 
     def __init__(self, url: str, steps: Callable[[str], Sequence[Step]]) -> None:
         self._url, self._steps = url, steps
         self._provider: TracerProvider | None = None
 
     def started(self, run: Run) -> None:
-        """Nothing yet: a span is sent whole, when it is over."""
+        """Does nothing: a span is sent whole, at its end."""
 
     def ended(self, run: Run) -> None:
         try:
             self._send(run)
-        except Exception as error:  # whatever the listener's side does, it is not the run's concern
+        except Exception as error:  # a failure of the receiver must not affect the run
             log.warning("no trace of run %s was sent: %s", run.id, redact_url(str(error)))
 
     def close(self) -> None:
-        """Send what waits, but not for long."""
+        """Send the waiting spans, but only for a limited time."""
         if self._provider is not None:
             self._provider.force_flush(int(_SECONDS * 1000))
             self._provider.shutdown()

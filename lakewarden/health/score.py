@@ -1,6 +1,7 @@
-"""How well a table is, as a number people can argue with: 100 less what each part costs. And its debt: what most needs work.
+"""Scores a table's health: 100 less the cost of each part, each with a reason. Also its debt: how much work it
+needs.
 
-Pure. More of anything bad never raises a score, and never lowers a debt.
+Pure. A worse number never raises a score and never lowers a debt.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from lakewarden.config.schema import HealthConfig
 from lakewarden.state.health import Numbers
 
 BEST = 100
-_OVERDUE, _TRASHED, _GAPS = 100, 50_000, 10  # where half of a part's points are gone
+_OVERDUE, _TRASHED, _GAPS = 100, 50_000, 10  # values at which half of a part's points are lost
 _FAILURE, _FAILURES_MOST = 10, 50
 _SUSPENDED, _UNREADABLE = 60, 100
-# What one unit of debt is: about what one short run takes care of.
+# The size of one unit of debt: about the work of one short run.
 _SMALL, _DELETES, _MANIFESTS, _SNAPSHOTS, _FILES, _BYTES = 100, 20, 100, 100, 10_000, 10_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What upkeep itself ran into: why the table cannot be read, why it is suspended, failures in a row."""
+    """Problems of the maintenance itself: why the table cannot be read, why it is suspended, failures in a row."""
 
     error: str = ""
     suspended: str = ""
@@ -30,7 +31,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`cost` points of at most `weight` are gone, and why; `value` is the number it was judged by."""
+    """`cost` points of at most `weight` are lost, and why; `value` is the number it is based on."""
 
     name: str
     weight: int
@@ -55,7 +56,7 @@ class Score:
 
 
 def judge(numbers: Numbers, limits: HealthConfig, trouble: Trouble | None = None) -> Score:
-    """Half of a part's points are gone where a warning is raised, all of them at twice that."""
+    """Half of a part's points are lost at the threshold of a warning, all of them at twice that."""
     parts = (
         _small(numbers, limits),
         _deletes(numbers, limits),
@@ -70,7 +71,7 @@ def judge(numbers: Numbers, limits: HealthConfig, trouble: Trouble | None = None
 
 
 def debt(numbers: Numbers) -> Debt:
-    """What the worker orders tables by. Lineage and trouble are not in it: no run makes those better."""
+    """The number by which the worker orders tables. Lineage and trouble are excluded: no run improves them."""
     shares = (
         (numbers.small_files / _SMALL, f"{numbers.small_files:,} small files"),
         (numbers.delete_files / _DELETES, f"{numbers.delete_files:,} delete files"),
@@ -85,9 +86,9 @@ def debt(numbers: Numbers) -> Debt:
 
 
 def _made_up_of(shares: Sequence[tuple[float, str]]) -> str:
-    """The largest first; what rounds to nothing is left out."""
-    told = [f"{what} ({amount:.2f})" for amount, what in sorted(shares, reverse=True) if amount >= 0.005]
-    return ", ".join(told) or "nothing to do"
+    """The largest first; shares that round to zero are left out."""
+    parts = [f"{what} ({amount:.2f})" for amount, what in sorted(shares, reverse=True) if amount >= 0.005]
+    return ", ".join(parts) or "nothing to do"
 
 
 def _small(numbers: Numbers, limits: HealthConfig) -> Part:
@@ -97,8 +98,8 @@ def _small(numbers: Numbers, limits: HealthConfig) -> Part:
 def _deletes(numbers: Numbers, limits: HealthConfig) -> Part:
     """A few files with deletes are no debt: below the least number of files, the ratio counts in proportion."""
     counts = min(1.0, numbers.files / limits.delete_ratio_files)
-    told = f"{numbers.delete_files:,} delete files for {numbers.files:,} data files, {numbers.deleted_rows:,} rows deleted"
-    return _part("deletes", 20, numbers.delete_ratio * counts, limits.delete_ratio, told)
+    text = f"{numbers.delete_files:,} delete files for {numbers.files:,} data files, {numbers.deleted_rows:,} rows deleted"
+    return _part("deletes", 20, numbers.delete_ratio * counts, limits.delete_ratio, text)
 
 
 def _manifests(numbers: Numbers, limits: HealthConfig) -> Part:
@@ -106,30 +107,30 @@ def _manifests(numbers: Numbers, limits: HealthConfig) -> Part:
 
 
 def _snapshots(numbers: Numbers) -> Part:
-    told = f"{numbers.overdue_snapshots:,} of {numbers.snapshots:,} snapshots could have expired"
-    return _part("snapshots", 15, numbers.overdue_snapshots, _OVERDUE, told)
+    text = f"{numbers.overdue_snapshots:,} of {numbers.snapshots:,} snapshots could have expired"
+    return _part("snapshots", 15, numbers.overdue_snapshots, _OVERDUE, text)
 
 
 def _trashed(numbers: Numbers) -> Part:
-    told = f"{numbers.due_trashed_files:,} trashed files are past their grace"
-    return _part("trashed", 10, numbers.due_trashed_files, _TRASHED, told)
+    text = f"{numbers.due_trashed_files:,} trashed files are past their grace"
+    return _part("trashed", 10, numbers.due_trashed_files, _TRASHED, text)
 
 
 def _lineage(numbers: Numbers) -> Part:
     gaps = numbers.lineage_gaps if numbers.lineage_asked else 0
-    told = f"{numbers.lineage_gaps:,} snapshots do not say where they come from"
-    told += "" if numbers.lineage_asked else ", which nobody asked for"
-    return _part("lineage", 10, gaps, _GAPS, told)
+    text = f"{numbers.lineage_gaps:,} snapshots do not say where they come from"
+    text += "" if numbers.lineage_asked else ", which nobody asked for"
+    return _part("lineage", 10, gaps, _GAPS, text)
 
 
 def _trouble(trouble: Trouble) -> Part:
     cost = float(min(_FAILURES_MOST, trouble.failures * _FAILURE))
-    told = f"{trouble.failures:,} failures in a row" if trouble.failures else "no failures"
+    text = f"{trouble.failures:,} failures in a row" if trouble.failures else "no failures"
     if trouble.suspended:
-        cost, told = max(cost, _SUSPENDED), f"suspended: {trouble.suspended}"
+        cost, text = max(cost, _SUSPENDED), f"suspended: {trouble.suspended}"
     if trouble.error:
-        cost, told = _UNREADABLE, f"it cannot be looked at: {trouble.error}"
-    return Part("trouble", _UNREADABLE, trouble.failures, cost, told)
+        cost, text = _UNREADABLE, f"it cannot be looked at: {trouble.error}"
+    return Part("trouble", _UNREADABLE, trouble.failures, cost, text)
 
 
 def _part(name: str, weight: int, value: float, half: float, sentence: str) -> Part:

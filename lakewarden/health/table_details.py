@@ -1,6 +1,8 @@
-"""What a table's page shows without touching the table: painted when its health is looked at, kept beside the numbers.
+"""The data of a table's page, so that the page does not read the table: built when its health is collected,
+stored with the numbers.
 
-Bounded: the newest snapshots, the first of everything else, and long words cut. What was left out is counted.
+Limited in size: the newest snapshots, the first entries of every other list, and long texts cut. Omitted
+entries are counted.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 SNAPSHOTS, REFS, HOLDS, COLUMNS, PARTITIONS = 200, 100, 50, 200, 10
-WORDS = 160  # of what others wrote: names, purposes, comments
+WORDS = 160  # of texts by others: names, purposes, comments
 
 T = TypeVar("T")
 
@@ -38,12 +40,12 @@ class SnapshotLine:
     kept: str = ""
     kept_kind: str = ""
     expires_at: datetime | None = None
-    inputs: str = ""  # what it was made from, as its summary says: `input.snapshot_ids`
+    inputs: str = ""  # the snapshots it was made from, by its summary: `input.snapshot_ids`
 
 
 @dataclass(frozen=True, slots=True)
 class RefLine:
-    """A branch, tag or consumer, and what it points at. `ends_at` None: for ever, or until it is taken away."""
+    """A branch, tag or consumer, and its snapshot. `ends_at` None: forever, or until it is removed."""
 
     name: str
     kind: str
@@ -53,7 +55,7 @@ class RefLine:
 
 @dataclass(frozen=True, slots=True)
 class HoldLine:
-    """Something that must stay, and who asked for it. `bytes` stay only because of it; None where that is not known."""
+    """Something that must stay, and who requested it. `bytes` are kept only because of it; None if unknown."""
 
     kind: str
     name: str
@@ -71,7 +73,7 @@ class HoldLine:
 
 @dataclass(frozen=True, slots=True)
 class DueLine:
-    """What one job would do, in a sentence. `exact`: planned from metadata; else told from the numbers alone."""
+    """What one job would do, in a sentence. `exact`: planned from metadata; otherwise estimated from the numbers."""
 
     job: str
     due: bool
@@ -83,7 +85,7 @@ class DueLine:
 
 @dataclass(frozen=True, slots=True)
 class PolicyLine:
-    """One key's value as people write it, and the layer it came from: `default` and others."""
+    """One key's value in readable form, and the layer it came from: `default` and others."""
 
     key: str
     value: str
@@ -101,7 +103,7 @@ class ColumnLine:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLine:
-    """A partition in need. `path` is empty for a table without partitions."""
+    """A partition that needs work. `path` is empty for a table without partitions."""
 
     path: str
     files: int
@@ -123,7 +125,7 @@ class PartLine:
 
 @dataclass(frozen=True, slots=True)
 class Portrait:
-    """A table as it was last looked at. Lists hold the first of their kind; `…_total` say how many there are."""
+    """A table at its last look. Lists hold the first entries of their kind; `…_total` is how many exist."""
 
     format: str
     format_version: int
@@ -144,25 +146,25 @@ class Portrait:
     holds_total: int = 0
     due: tuple[DueLine, ...] = ()
     policy: tuple[PolicyLine, ...] = ()
-    partitions: tuple[PartitionLine, ...] = ()  # most in need first
+    partitions: tuple[PartitionLine, ...] = ()  # the greatest need first
     partitions_total: int = 0
     score_parts: tuple[PartLine, ...] = ()
     debt_reason: str = ""
     painted_at: datetime | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; moments as ISO text."""
+        """Plain values; times as ISO text."""
         plain: dict[str, Any] = _plain(self)
         return plain
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Portrait | None:
-        """As it was stored, by this version or an earlier one; None where there is none yet."""
+        """A stored portrait, of this version or an earlier one; None if there is none yet."""
         return _read(cls, stored) if stored.get("format") else None
 
 
 def short(text: str) -> str:
-    """What somebody else wrote may be of any length; a page is not."""
+    """The text, cut: a text from another writer may have any length."""
     return text if len(text) <= WORDS else f"{text[: WORDS - 1]}…"
 
 
@@ -175,7 +177,7 @@ def _plain(value: Any) -> Any:
 
 
 def _read(kind: type[T], stored: Mapping[str, Any]) -> T:
-    """What another version added is passed over, what it lacked is as if it were not there."""
+    """Ignore fields that another version added; missing fields get their defaults."""
     known: Any = kind
     hints = _hints(known)
     return kind(**{name: _typed(hints[name], value) for name, value in stored.items() if name in hints})
@@ -183,7 +185,7 @@ def _read(kind: type[T], stored: Mapping[str, Any]) -> T:
 
 @cache
 def _hints(kind: Hashable) -> dict[str, Any]:
-    """Kept: one portrait has hundreds of lines, and working them out each time takes most of the reading."""
+    """Cached: one portrait has hundreds of lines, and computing the hints each time takes most of the reading."""
     return get_type_hints(kind)
 
 

@@ -1,7 +1,7 @@
-"""What runs have done since the beginning, added up from the journal: each run is counted once, however often it is asked for.
+"""Adds up what all runs have done, from the journal: each run is counted once, however often it is read.
 
-Derived from the database, so that a process that starts anew goes on from the same numbers. What is older than the last minutes
-the database adds up in one go; from there on each run is read as it ends.
+Derived from the database, so that a restarted process continues from the same numbers. The database adds up
+everything older than the last minutes in one query; from there on each run is read when it ends.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from lakewarden.state.run_queries import RunSum, RunTotals
 
 BUCKETS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
 _PAGE = 5_000
-# Another process may have written an ending a while after the moment it names.
+# Another process may write the end of a run some time after the end itself.
 _LATE = timedelta(minutes=10)
 _MICROSECOND = timedelta(microseconds=1)
 _REWRITES = (Job.COMPACT, Job.COMPACT_DELETES)
 _SUCCESS = (RunState.DONE, RunState.NOTHING_TO_DO)
-# By metric, the counter of a run it adds up.
+# By metric, the counter of a run that it adds up.
 ADDED = {
     "files_compacted": "files_compacted",
     "snapshots_expired": "snapshots_expired",
@@ -38,10 +38,10 @@ ADDED = {
 
 @dataclass(slots=True)
 class Durations:
-    """A histogram of one job and ending."""
+    """A histogram of one job and end state."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
-    microseconds: int = 0  # whole: a sum made in another order after a restart must not be a hair smaller
+    microseconds: int = 0  # an integer: a sum in another order after a restart must not be slightly smaller
 
     @property
     def seconds(self) -> float:
@@ -57,7 +57,7 @@ class Durations:
 
 
 class Totals:
-    """Kept by whoever serves metrics. Safe to share between threads."""
+    """Kept by a server of metrics. Safe to share between threads."""
 
     def __init__(self, state: State) -> None:
         self._fleet, self._sums = Fleet(state), RunTotals(state)
@@ -76,11 +76,11 @@ class Totals:
 
     @property
     def orphans(self) -> Mapping[str, int]:
-        """By table how many files were deleted that a sweep, or a load that failed, had left there."""
+        """By table, how many files were deleted that a sweep found, or that a failed load had left."""
         return self._orphans.erased
 
     def refresh(self) -> None:
-        """Count what ended since the last time; at first, everything."""
+        """Count the runs that ended since the last call; at the first call, all runs."""
         with self._lock:
             if self._after is None:
                 self._begin()
@@ -99,12 +99,14 @@ class Totals:
             self._see_standings()
 
     def _begin(self) -> None:
-        """All that ended before the last minutes. What ended as unknown may yet be settled, and must not count again then."""
+        """Add all runs that ended before the last minutes. A run that ended as unknown may be settled later,
+        and must not count twice.
+        """
         newest = self._sums.newest_end()
         if newest is None:
             return
         until = newest - 2 * _LATE
-        # Asked before anything is added: a database that goes away in between must not be added up twice.
+        # Query before adding anything: if the database fails in between, nothing may be added twice.
         sums = self._sums.before(until, list(ADDED.values()), BUCKETS)
         unsettled = any(each.state == RunState.UNKNOWN for each in sums)
         open_ = self._sums.ended_as(RunState.UNKNOWN, until) if unsettled else frozenset()
@@ -115,14 +117,14 @@ class Totals:
         self._see_speed(speed)
         self._after = until
 
-    def _add_all(self, found: RunSum) -> None:
-        self.durations.setdefault((found.job, found.state), Durations()).add_all(found)
-        self._see_run(found.table, found.job, found.state, found.newest)
+    def _add_all(self, sum_: RunSum) -> None:
+        self.durations.setdefault((sum_.job, sum_.state), Durations()).add_all(sum_)
+        self._see_run(sum_.table, sum_.job, sum_.state, sum_.newest)
         for name, counter in ADDED.items():
-            if counter in found.added:
-                self.added[name][found.table] += found.added[counter]  # type: ignore[assignment]
-        if found.job == Job.COMPACT_HISTORY and found.state == RunState.DONE:
-            self.lineage_compactions[found.table] += found.runs
+            if counter in sum_.added:
+                self.added[name][sum_.table] += sum_.added[counter]  # type: ignore[assignment]
+        if sum_.job == Job.COMPACT_HISTORY and sum_.state == RunState.DONE:
+            self.lineage_compactions[sum_.table] += sum_.runs
 
     def _see_run(self, table: str, job: str, state: str, ended_at: datetime) -> None:
         self.last_run[table] = max(ended_at, self.last_run.get(table, ended_at))
@@ -136,7 +138,7 @@ class Totals:
             self.newest_speed = {name: float(counters[name]) for name in names if name in counters}
 
     def _see_standings(self) -> None:
-        """A scheduled job that has nothing to do is not journaled: that it ended well is in the table's standing alone."""
+        """A scheduled job with nothing to do is not journaled: only the table's schedule record shows that it ended well."""
         for row in self._fleet.went_well(self._stood, [str(each) for each in _SUCCESS]):
             key = row.table_name, row.slot
             self.last_success[key] = max(row.ended_at, self.last_success.get(key, row.ended_at))
@@ -145,7 +147,7 @@ class Totals:
     def _add(self, row: Any) -> None:
         settled = (
             row.id in self._unsettled
-        )  # it ended as unknown, and now the table has told: counted already
+        )  # it ended as unknown, and now the table shows the outcome: counted already
         self._recent[row.id] = (row.state, row.ended_at)
         if row.state == RunState.UNKNOWN:
             self._unsettled.add(row.id)
@@ -167,15 +169,16 @@ class Totals:
 
 
 class _Orphans:
-    """Files that belonged to no snapshot and were deleted, counted from their receipts, which stay for ever: those of a verdict
-    that has nothing left to delete are counted once, the others again when a purge has ended."""
+    """Deleted files that belonged to no snapshot, counted from their receipts, which are kept forever. A batch
+    with nothing left to delete is counted once, the others again when a purge has ended.
+    """
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._settled: set[str] = set()
         self._open: dict[str, str] = {}
         self._over: Counter[str] = Counter()
-        self._purged: set[str] | None = None  # None: everything is to be counted yet
+        self._purged: set[str] | None = None  # None: nothing is counted yet
         self.erased: Mapping[str, int] = {}
 
     def purged(self, table: str) -> None:

@@ -1,7 +1,9 @@
-"""What is worth a warning, and when it is over. Deciding is pure; recording logs each warning once when it comes, once when it goes.
+"""Decides when a warning opens and closes. Deciding is pure; recording logs each warning once when it opens and
+once when it closes.
 
-Raised at a threshold and cleared well below it, so that a table at the edge does not come and go with every look. The same
-holds for the sizes below which nothing is worth a warning, and a table is unreadable from the second look that failed.
+A warning opens at a threshold and closes well below it, so that a table at the threshold does not open and
+close it with every look. The same applies to the sizes below which there is no warning. A table is unreadable
+from the second failed look on.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from lakewarden.state.leases import Lease
 
 log = logging.getLogger(__name__)
 
-# An open warning is over below this share of what raised it.
+# An open warning closes below this share of its threshold.
 CLEARS_BELOW = 0.7
-FLEET = "*"  # in place of a table's name, for what is not about one table
+FLEET = "*"  # in place of a table's name, for a warning that concerns no single table
 
 _OVERDUE_SNAPSHOTS = 100
 _TRASHED_FILES = 50_000
@@ -33,7 +35,7 @@ _FOREVER_SHARE = 0.25
 
 
 class Kind(StrEnum):
-    """Each has a section in docs/runbook.md."""
+    """Each kind has a section in docs/runbook.md."""
 
     DELETE_DEBT = "delete-debt"
     MANIFEST_SPRAWL = "manifest-sprawl"
@@ -64,27 +66,28 @@ def decide(
     *,
     failed_before: bool = False,
 ) -> tuple[Alarm, ...]:
-    """What is wrong with one table now. `still_open` are the kinds that were wrong before: those clear later than they came.
+    """The warnings of one table now. `still_open` are the kinds that are open: their thresholds to close are
+    lower.
 
-    `failed_before`: the look before this one failed too. One call that fails among thousands is nobody's business.
-    A table that cannot be read keeps what was wrong with it: nothing says that it is better.
+    `failed_before`: the previous look failed too. A single failed call among thousands is no warning. A table
+    that cannot be read keeps its warnings: nothing shows that it is better.
     """
-    found = [
+    alarms = [
         *(Alarm(kind, text) for kind, value, limit, text in _measures(numbers, limits, still_open) if value >= limit * _eased(kind, still_open)),
         *_states(numbers, trouble, failed_before),
     ]  # fmt: skip
-    return tuple(found)
+    return tuple(alarms)
 
 
 def _eased(kind: Kind, still_open: Collection[str]) -> float:
-    """What thresholds, and sizes that are too small to matter, are multiplied by."""
+    """The factor for thresholds, and for sizes that are too small to matter."""
     return CLEARS_BELOW if kind in still_open else 1.0
 
 
 def _measures(
     numbers: Numbers, limits: HealthConfig, still_open: Collection[str]
 ) -> Iterator[tuple[Kind, float, float, str]]:
-    """Kind, what was measured, the threshold it is raised at, the words."""
+    """Kind, measured value, threshold, text."""
     enough = numbers.files >= limits.delete_ratio_files * _eased(Kind.DELETE_DEBT, still_open)
     yield (
         Kind.DELETE_DEBT,
@@ -115,7 +118,7 @@ def _measures(
 
 def _of_storage(numbers: Numbers, still_open: Collection[str]) -> Iterator[tuple[Kind, float, float, str]]:
     def share(kind: Kind, part: int, least: int) -> float:
-        """Of the table's live bytes; nothing below a size that is worth anybody's time."""
+        """A share of the table's live bytes; zero below a size that matters."""
         return part / max(numbers.bytes, 1) if part >= least * _eased(kind, still_open) else 0.0
 
     due = max(
@@ -166,7 +169,7 @@ def _states(numbers: Numbers, trouble: Trouble, failed_before: bool) -> Iterator
 
 
 def no_leader(lease: Lease | None) -> Warned | None:
-    """Whether a worker led once and none does now. Told when asked: with no worker there is nobody to write it down."""
+    """Whether a worker led earlier and none does now. Computed on request: without a worker, no process records it."""
     if lease is None or lease.live:
         return None
     text = f"no worker leads since {lease.until:%Y-%m-%d %H:%M:%S} UTC, the last was {lease.holder}: nothing is looked after"
@@ -179,7 +182,7 @@ def record(
     was_open: Mapping[str, Collection[str]],
     now: datetime,
 ) -> tuple[int, int]:
-    """By table what is wrong now; how many warnings came and how many went. One that stays is not logged again."""
+    """Store the current warnings by table; returns how many opened and how many closed. An open one is not logged again."""
     came = [(table, each.kind.value, each.text) for table, alarms in found.items() for each in alarms]
     named = {(table, kind) for table, kind, _ in came}
     went = [

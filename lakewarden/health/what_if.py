@@ -1,7 +1,9 @@
-"""What another policy would have changed: the table's own commits replayed under both, side by side. Pure.
+"""Shows what another policy would have changed: replays the table's own commits under both policies, side by
+side. Pure.
 
-A model, and it says what it leaves out: commits are those that snapshots and the archive still tell, small files wait in one
-place for the whole table, refs and holds keep nothing. Both sides are made the same way, so the difference is what counts.
+It is a model and lists its simplifications: commits are those still in snapshots and the archive, small files
+wait in one place for the whole table, refs and holds keep nothing. Both sides are computed the same way, so the
+difference is meaningful.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one commit of the table's writers brought and took. Rewrites are not among them: the replay makes its own."""
+    """What one commit of the table's writers added and removed. Rewrites are not included: the replay makes its own."""
 
     at: datetime
     added_files: int
@@ -46,7 +48,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One point of the curves. `rewritten_bytes` is what compactions read since the point before."""
+    """One point of the curves. `rewritten_bytes` is what compactions read since the previous point."""
 
     at: datetime
     snapshots: int
@@ -57,7 +59,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The curves under one policy, and what they come to."""
+    """The curves under one policy, and their totals."""
 
     moments: tuple[Moment, ...]
     snapshots: int  # at the end
@@ -87,7 +89,7 @@ class WhatIf:
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The series are what charts draw."""
+        """The series are the data of charts."""
         return {
             "table": self.table,
             "since": self.since.isoformat(),
@@ -104,8 +106,8 @@ class WhatIf:
 
 
 def commits_of(portrait: Portrait, archived: Sequence[Archived], since: datetime) -> tuple[Commit, ...]:
-    """The commits of writers that are still known, the oldest first; each once, though it is in both."""
-    found = {
+    """The commits of writers that are still known, the oldest first; each once, even if it is in both sources."""
+    commits = {
         (each.id, each.at): Commit(each.at, each.added_files, each.added_bytes, each.removed_bytes)
         for each in portrait.snapshots
         if not each.run_id
@@ -113,9 +115,9 @@ def commits_of(portrait: Portrait, archived: Sequence[Archived], since: datetime
     for row in archived:
         summary = row.snapshot.summary
         if "lineage.run_id" not in summary:
-            told = (told_number(summary, key) for key in ("added-data-files", "added-files-size", "removed-files-size"))  # fmt: skip
-            found[row.snapshot.id, row.snapshot.committed_at] = Commit(row.snapshot.committed_at, *told)
-    return tuple(sorted((each for each in found.values() if each.at >= since), key=lambda each: each.at))
+            numbers = (told_number(summary, key) for key in ("added-data-files", "added-files-size", "removed-files-size"))  # fmt: skip
+            commits[row.snapshot.id, row.snapshot.committed_at] = Commit(row.snapshot.committed_at, *numbers)
+    return tuple(sorted((each for each in commits.values() if each.at >= since), key=lambda each: each.at))
 
 
 def replay(
@@ -128,7 +130,7 @@ def replay(
     since: datetime,
     until: datetime,
 ) -> WhatIf:
-    """Both policies on the same commits, from the first that is known."""
+    """Replay both policies on the same commits, from the first known commit on."""
     begins = max(since, commits[0].at) if commits else since
     times = _times(begins, until)
     changed = tuple(
@@ -179,8 +181,8 @@ def _compact(
 ) -> tuple[list[tuple[datetime, int]], list[int]]:
     """Rewrites as (when, bytes read), and how many small files wait at each of the times.
 
-    A pass an hour at most. What a rewrite leaves is small again where all of it is not enough for one large file: it is
-    rewritten the next time, which is what a low `rewrite_min_input_files` costs.
+    At most one pass an hour. If the data is not enough for one large file, the output of a rewrite is small
+    again: it is rewritten the next time, which is the cost of a low `rewrite_min_input_files`.
     """
     files = bytes_ = 0
     rewrites: list[tuple[datetime, int]] = []
@@ -206,7 +208,7 @@ def _due(files: int, policy: Policy) -> bool:
 
 
 def _outputs(bytes_: int, policy: Policy) -> tuple[int, int]:
-    """The small files that are left."""
+    """The small files that remain."""
     outputs = max(1, ceil(bytes_ / policy.int("rewrite_target_bytes")))
     return (outputs, bytes_) if bytes_ / outputs < policy.int("rewrite_small_bytes") else (0, 0)
 
@@ -222,13 +224,13 @@ def _kept(commits: Sequence[Commit], policy: Policy, at: datetime) -> int:
 
 
 def _live(commits: Sequence[Commit], numbers: Numbers, at: datetime) -> int:
-    """From what the table has now, backwards."""
+    """Live bytes at that time, computed backwards from the table's current state."""
     since = sum(each.added_bytes - each.removed_bytes for each in commits if each.at > at)
     return max(0, numbers.bytes - since)
 
 
 def _lingering(gone: Sequence[tuple[datetime, int]], policy: Policy, at: datetime) -> int:
-    """Bytes that left the table and lie there still: until the last snapshot that had them expires, and the grace after that."""
+    """Bytes that left the table but still exist: until their last snapshot expires, plus the grace period."""
     if not policy.bool("snapshot_expiry_enabled"):
         return sum(bytes_ for when, bytes_ in gone if when <= at)
     stays = policy.hours("snapshot_retention_hours") + policy.hours("delete_grace_hours")
@@ -236,7 +238,7 @@ def _lingering(gone: Sequence[tuple[datetime, int]], policy: Policy, at: datetim
 
 
 def _times(since: datetime, until: datetime) -> list[datetime]:
-    """At most so many points: a day apart, or closer where the time is short."""
+    """A limited number of points: a day apart, or closer if the time is short."""
     span = max(until - since, timedelta(hours=1))
     step = max(span / _POINTS, timedelta(minutes=10))
     count = max(1, int(span / step))

@@ -1,4 +1,4 @@
-"""What produced a commit, written into the snapshot's summary by the one who commits.
+"""Lineage: what produced a commit, written into the snapshot's summary by the writer that commits.
 
 The package can be called: `with lakewarden.lineage(writer_id=...)` is `lineage.writing.lineage`.
 """
@@ -20,5 +20,5 @@ class _Callable(ModuleType):
         return lineage(*arguments, **keys)
 
 
-# The one public name that writers type is also this folder's: both are the same thing to them.
+# Writers type one public name, which is also this folder's name: so the package is callable.
 sys.modules[__name__].__class__ = _Callable

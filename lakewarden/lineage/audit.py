@@ -1,12 +1,13 @@
-"""The questions of an audit, asked of history entries. Pure: entries in, answers out.
+"""Answers the questions of an audit from history entries. Pure: entries in, answers out.
 
-What a commit was made from is its `input.snapshot_ids`, separated by commas:
+A commit's `input.snapshot_ids` name the snapshots it was made from, separated by commas:
 
     lake.db.events@123     snapshot 123 of that table, in whichever catalog and format
     123                    snapshot 123 of the same table, if it ever had one; else of the one other table that has it
 
-The second form is meant for a commit's own table. An id that this table never had is looked for in the others only where ids
-are too large to be counted, as Iceberg's random ones are: snapshot 7 of one Paimon table is not snapshot 7 of the next.
+The second form is meant for a commit's own table. An id that this table never had is searched in other tables
+only if it is too large to be a counter, like Iceberg's random ids: snapshot 7 of one Paimon table is not
+snapshot 7 of another.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ INPUTS = "input.snapshot_ids"
 MANIFESTS = "manifests"
 # Paimon counts its snapshots from one; an id above this is a random one.
 _RANDOM = 1 << 32
-# Ids of both formats are whole numbers that fit 64 bits, and Python would read much more as a number.
+# Ids of both formats are whole numbers of at most 64 bits. Python would accept many other texts as numbers.
 _ID = re.compile("[0-9]{1,19}")
 
 
@@ -45,18 +46,18 @@ class Node:
 
 
 def inputs_of(text: str | None) -> tuple[list[tuple[str | None, int]], list[str]]:
-    """Table (None: the commit's own) and id of every input; and what could not be read as one."""
-    found: list[tuple[str | None, int]] = []
+    """The table (None: the commit's own) and id of every input, and the texts that are no valid input."""
+    inputs: list[tuple[str | None, int]] = []
     unreadable: list[str] = []
     for part in (each.strip() for each in (text or "").split(",")):
         if not part:
             continue
         table, at, number = (each.strip() for each in part.rpartition("@"))
         if _ID.fullmatch(number) and int(number) < 1 << 63 and bool(table) == bool(at):
-            found.append((printed(table) if table else None, int(number)))
+            inputs.append((printed(table) if table else None, int(number)))
         else:
             unreadable.append(part)
-    return found, unreadable
+    return inputs, unreadable
 
 
 # ------------------------------------------------------------ downstream
@@ -64,7 +65,7 @@ def inputs_of(text: str | None) -> tuple[list[tuple[str | None, int]], list[str]
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """A snapshot that was made from the one in question: `depth` steps away, the last of them from `via`."""
+    """A snapshot made from the start snapshot, `depth` steps away; the last step came from `via`."""
 
     node: Node
     depth: int
@@ -77,10 +78,11 @@ class Affected:
 
 @dataclass(frozen=True, slots=True)
 class Downstream:
-    """Everything made from one snapshot, the nearest first. `edges` are all steps between those, several ways included.
+    """Everything made from one snapshot, the nearest first. `edges` are all steps between these snapshots,
+    including several ways.
 
-    `unreadable` are inputs that name no snapshot, each with the commit that has it; `unread` are tables that could not be
-    read, with the reason: what is downstream there is not known.
+    `unreadable` are inputs that name no snapshot, each with its commit; `unread` are tables that could not be
+    read, with the reason: the snapshots made there are unknown.
     """
 
     start: Node
@@ -119,12 +121,13 @@ def downstream(
     carried: bool = False,
     names: Mapping[str, str] = MappingProxyType({}),
 ) -> Downstream:
-    """Every snapshot that was made from `start`, at any remove. Each is told once, by one of its shortest ways.
+    """Every snapshot that was made from `start`, at any distance. Each is listed once, with one of its shortest
+    ways.
 
-    `names`: what a table was called, or is called elsewhere, to the name its entries and `start` have.
+    `names`: maps a table's earlier names, or its names elsewhere, to the name in its entries and in `start`.
 
-    `carried`: what was made from a later snapshot of the same table counts too, because that one still held the rows,
-    unless something had removed them by then. The answer is then too large rather than too small.
+    `carried`: also include snapshots made from a later snapshot of the same table, because that one still held
+    the rows, unless something had removed them by then. The answer is then too large rather than too small.
     """
     known = {Node(each.table, each.snapshot.id): each for each in entries}
     children, unreadable = _children(known, names)
@@ -157,14 +160,16 @@ def downstream(
 
 
 class _Later:
-    """What was made from later snapshots of a table. Each is handed out once: a search by distance meets it first by its shortest way."""
+    """Snapshots made from later snapshots of a table. Each is returned once: a search by distance reaches it
+    first by its shortest way.
+    """
 
     def __init__(self, known: Mapping[Node, Entry], children: Mapping[Node, Sequence[Node]]) -> None:
         self._known = known
         self._made: dict[str, list[tuple[_Order, list[Node]]]] = defaultdict(list)
-        for node, made in children.items():
+        for node, outputs in children.items():
             if node in known:
-                self._made[node.table].append((_order(known[node]), list(made)))
+                self._made[node.table].append((_order(known[node]), list(outputs)))
         for used in self._made.values():
             used.sort(key=lambda each: each[0])
 
@@ -173,9 +178,9 @@ class _Later:
         if not used or node not in self._known:
             return []
         first = bisect_right(used, _order(self._known[node]), key=lambda each: each[0])
-        found = [child for _, made in used[first:] for child in made]
+        later = [child for _, outputs in used[first:] for child in outputs]
         del used[first:]
-        return found
+        return later
 
 
 _Order = tuple[datetime, int]
@@ -188,17 +193,17 @@ def _order(entry: Entry) -> _Order:
 def _children(
     known: Mapping[Node, Entry], names: Mapping[str, str]
 ) -> tuple[dict[Node, list[Node]], tuple[tuple[Node, str], ...]]:
-    """What was made from each snapshot directly."""
+    """The snapshots made directly from each snapshot."""
     owners: dict[int, list[str]] = defaultdict(list)
     for node in known:
         owners[node.snapshot_id].append(node.table)
     children: dict[Node, list[Node]] = defaultdict(list)
     unreadable: list[tuple[Node, str]] = []
     for node, entry in known.items():
-        told, bad = inputs_of(entry.told(INPUTS))
-        found = [(None if table is None else names.get(table, table), id_) for table, id_ in told]
+        named, bad = inputs_of(entry.told(INPUTS))
+        inputs = [(None if table is None else names.get(table, table), id_) for table, id_ in named]
         unreadable += [(node, text) for text in bad]
-        for parent in dict.fromkeys(_resolve(node.table, *each, owners) for each in found):
+        for parent in dict.fromkeys(_resolve(node.table, *each, owners) for each in inputs):
             if parent != node:
                 children[parent].append(node)
     return children, tuple(unreadable)
@@ -218,10 +223,12 @@ def _resolve(own: str, named: str | None, id_: int, owners: Mapping[int, Sequenc
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit that brought data in. `entry` None: neither the table nor its history knows the snapshot any more.
+    """A commit that brought data in. `entry` None: neither the table nor its history knows the snapshot any
+    more.
 
-    `files`, `rows` and `bytes` are what of it the question is about; None where that is not known. `how` is by what it was
-    found: `manifests`, which name the data's files, or `input.snapshot_ids`, by which a rewrite only says what it read.
+    `files`, `rows` and `bytes` count the commit's data that the question is about; None if unknown. `how` says
+    how the commit was found: by `manifests`, which name the data's files, or by `input.snapshot_ids`, with
+    which a rewrite only says what it read.
     """
 
     node: Node
@@ -233,28 +240,30 @@ class Commit:
 
     @property
     def only_read(self) -> bool:
-        """The data was there in this snapshot: it came with this commit, or with any before it."""
+        """Whether the data was already in this snapshot: it came with this commit, or with an earlier one."""
         return self.how == INPUTS
 
     def to_dict(self) -> dict[str, Any]:
-        told = {} if self.entry is None else self.entry.to_dict()
+        stated = {} if self.entry is None else self.entry.to_dict()
         return {
-            **told,
+            **stated,
             "table": self.node.table,
             "snapshot_id": self.node.snapshot_id,
             "known": self.entry is not None,
             "found_by": self.how,
             "only_read": self.only_read,
             "files": self.files,
-            "rows": told.get("rows") if self.rows is None else self.rows,
-            "bytes": told.get("bytes") if self.bytes is None else self.bytes,
+            "rows": stated.get("rows") if self.rows is None else self.rows,
+            "bytes": stated.get("bytes") if self.bytes is None else self.bytes,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """When data came in, and by whom. `commits` wrote the files that hold it now; `origins` are the commits it first came with,
-    where the former are rewrites, or the snapshots those read (`only_read`). `removed_by` took a file away again."""
+    """When data came in, and who wrote it. `commits` wrote the files that hold it now. If these are rewrites,
+    `origins` are the commits that first brought it, or the snapshots that the rewrites read (`only_read`).
+    `removed_by` removed a file later.
+    """
 
     table: str
     question: str
@@ -273,22 +282,22 @@ class Ingested:
 
 
 def rewrites(entry: Entry | None) -> bool:
-    """Whether the commit only wrote anew what was there: then its data came in earlier."""
+    """Whether the commit only rewrote existing data: then its data came in earlier."""
     if entry is None:
         return False
     return entry.operation == "compaction" or entry.snapshot.operation in ("replace", "compact")
 
 
 def recorded_origins(entry: Entry, known: Mapping[int, Entry]) -> list[Commit]:
-    """What a commit says it was made from; `known` are entries of its own table."""
-    found, _ = inputs_of(entry.told(INPUTS))
+    """The snapshots that a commit names as its inputs; `known` are entries of its own table."""
+    inputs, _ = inputs_of(entry.told(INPUTS))
     return [
         Commit(
             Node(table or entry.table, id_),
             known.get(id_) if table in (None, entry.table) else None,
             INPUTS,
         )
-        for table, id_ in found
+        for table, id_ in inputs
     ]
 
 
@@ -320,14 +329,16 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A commit without the lineage that the table's policy asks for."""
+    """A commit without the lineage that the table's policy requires."""
 
     entry: Entry
     violations: tuple[Violation, ...]
 
     @property
     def told(self) -> str:
-        """`missing: writer.id, lineage.operation`: that rule is told once of all commits. What depends on the commit, in full."""
+        """`missing: writer.id, lineage.operation`: missing keys are shown only by name, rules that depend on
+        the commit in full.
+        """
         missing = [each.key for each in self.violations if each.of_every_commit]
         others = [str(each) for each in self.violations if not each.of_every_commit]
         return "; ".join([*([f"missing: {', '.join(missing)}"] if missing else []), *others])
@@ -338,9 +349,9 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """`commits` is how many were looked at; `rejected` are those that never became commits.
+    """`commits` is the number of commits checked; `rejected` are those that never became commits.
 
-    `asked` are the policy's values that say what a commit must have, each with who said so.
+    `asked` are the policy values that require lineage, each with its origin.
     """
 
     table: str
@@ -360,10 +371,10 @@ class Gaps:
 
 def gaps(entries: Iterable[Entry], asked: Requirements) -> tuple[Gap, ...]:
     """In the order of the entries."""
-    found = ((each, validate(_as_committed(each), asked)) for each in entries)
-    return tuple(Gap(entry, violations) for entry, violations in found if violations)
+    checked = ((each, validate(_as_committed(each), asked)) for each in entries)
+    return tuple(Gap(entry, violations) for entry, violations in checked if violations)
 
 
 def _as_committed(entry: Entry) -> dict[str, str]:
-    """The summary with the format's own operation, as the hook sees it at the commit."""
+    """The summary with the format's own operation, as the commit hook sees it."""
     return {**entry.snapshot.summary, "operation": entry.snapshot.operation}

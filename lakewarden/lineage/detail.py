@@ -1,4 +1,4 @@
-"""A detail of folded history: snapshots of one month as a Parquet file, and the ranges that tell what is in it. Pure."""
+"""Reads and writes a detail of folded history: one month's snapshots as a Parquet file, with ranges of its content. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SCHEMA = pa.schema(
         pa.field("archived_at", _MOMENT, nullable=False),
     ]
 )
-# A question for one snapshot decodes one row group.
+# A question about one snapshot decodes one row group.
 _ROW_GROUP = 5_000
 
 
@@ -43,7 +43,7 @@ def month_of(at: datetime) -> str:
 
 
 def month_span(month: str) -> tuple[datetime, datetime]:
-    """When it begins, and when the next one does; the last that there is ends with the calendar."""
+    """When the month begins, and when the next one begins; the last possible month ends with the calendar."""
     year, number = (int(part) for part in month.split("-"))
     begin = datetime(year, number, 1, tzinfo=UTC)
     if (year, number) == (MAXYEAR, 12):
@@ -53,29 +53,29 @@ def month_span(month: str) -> tuple[datetime, datetime]:
 
 
 def operation_of(snapshot: Snapshot) -> str:
-    """What the commit says it was, or the format's own word for it."""
+    """The operation that the commit names, or the format's own operation."""
     return snapshot.summary.get("lineage.operation") or snapshot.operation
 
 
 def rows_of(summary: Mapping[str, str]) -> int:
-    """Rows a commit brought; of Paimon's, how many more there were after it."""
+    """Rows that a commit added; for Paimon, by how many rows the table grew."""
     return _number(summary.get("added-records") or summary.get("delta-records"))
 
 
 def bytes_of(summary: Mapping[str, str]) -> int:
-    """Bytes a commit brought, where its format tells."""
+    """Bytes that a commit added, if its format states them."""
     return _number(summary.get("added-files-size"))
 
 
 def _number(text: str | None) -> int:
     try:
         return int(text or 0)
-    except ValueError:  # other writers may put anything there, and an audit is not about that
+    except ValueError:  # other writers may write any text there; this is not an audit question
         return 0
 
 
 def merged(old: Sequence[Archived], new: Sequence[Archived]) -> list[Archived]:
-    """Each commit once, in their order. Two of one number are two: a table was rolled back, or copied."""
+    """Each commit once, in order. Two commits with one number stay two: a table was rolled back, or copied."""
     by_commit = {(each.snapshot.id, each.snapshot.committed_at): each for each in (*old, *new)}
     return sorted(
         by_commit.values(), key=lambda each: (each.snapshot.committed_at, each.snapshot.sequence_number)
@@ -83,14 +83,15 @@ def merged(old: Sequence[Archived], new: Sequence[Archived]) -> list[Archived]:
 
 
 def storable(entry: Archived) -> Archived:
-    """With every character that UTF-8 or a database has no place for, as half a surrogate pair is, written as an escape.
+    """The entry with every character escaped that UTF-8 or a database cannot store, such as half a surrogate
+    pair.
 
-    Any writer can put one into a summary, and it must not keep the rest of a month from being folded.
+    Any writer can put one into a summary, and it must not prevent the rest of a month from being folded.
     """
     snapshot = entry.snapshot
     summary = {_storable(key): _storable(value) for key, value in snapshot.summary.items()}
-    told = replace(snapshot, operation=_storable(snapshot.operation), summary=summary)
-    return replace(entry, snapshot=told)
+    escaped = replace(snapshot, operation=_storable(snapshot.operation), summary=summary)
+    return replace(entry, snapshot=escaped)
 
 
 def _storable(text: str) -> str:
@@ -98,7 +99,7 @@ def _storable(text: str) -> str:
 
 
 def ranges_of(entries: Sequence[Archived]) -> tuple[Range, ...]:
-    """What the entries, in the order of their commits, are in a few lines."""
+    """A summary of the entries, in the order of their commits, as ranges."""
     groups: dict[tuple[str, str, str], list[Snapshot]] = defaultdict(list)
     for each in entries:
         snapshot = each.snapshot
@@ -156,7 +157,7 @@ def sha256(content: bytes) -> str:
 
 
 def read(detail: Detail, content: bytes, ids: Collection[int] | None = None) -> list[Archived]:
-    """Every snapshot of the detail, or these. Bytes that are not those that were written are an error, never an answer."""
+    """Every snapshot of the detail, or only `ids`. If the bytes are not the ones that were written, raises an error."""
     digest = sha256(content)
     if digest != detail.sha256:
         where = detail.path or "the state database"
@@ -168,13 +169,13 @@ def read(detail: Detail, content: bytes, ids: Collection[int] | None = None) -> 
     source = pq.ParquetFile(pa.BufferReader(content))
     if ids is None:
         return _archived(source.read())
-    # A larger number than any id is asked for by whoever mistypes one.
-    wanted, found = pa.array([each for each in ids if abs(each) < 1 << 63], pa.int64()), []
+    # A user may mistype an id as a larger number than any id.
+    wanted_ids, entries = pa.array([each for each in ids if abs(each) < 1 << 63], pa.int64()), []
     for number in range(source.num_row_groups):
-        among = pc.is_in(source.read_row_group(number, ["snapshot_id"])["snapshot_id"], wanted)
+        among = pc.is_in(source.read_row_group(number, ["snapshot_id"])["snapshot_id"], wanted_ids)
         if pc.any(among).as_py():
-            found += _archived(source.read_row_group(number).filter(among))
-    return found
+            entries += _archived(source.read_row_group(number).filter(among))
+    return entries
 
 
 def _archived(table: pa.Table) -> list[Archived]:

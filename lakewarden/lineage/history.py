@@ -1,8 +1,9 @@
-"""A table's history as one: what its live snapshots say, what was written down before others expired, and folded months.
+"""A table's whole history: its live snapshots, records of snapshots that expired later, and folded months.
 
-An entry moves one way only: live, archived, folded. They are read in that order, so that one which moves meanwhile is met
-twice and never missed; of what is met twice the first counts. Of two commits of one number, which only Paimon has, a live one
-counts before what was written down, then one of the table's own name, then the newer.
+An entry moves only one way: live, archived, folded. They are read in that order, so an entry that moves during
+the reading is found twice but never missed, and the first one counts. If two commits have one number (only in
+Paimon), a live one takes precedence over a recorded one, then one with the table's own name, then the newer
+one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lakewarden.model.table import Snapshot, TableView
 from lakewarden.state.database import State
 from lakewarden.state.history import Archive, Archived, Detail, FoldLost, HistoryIndex, Range
 
-# How often a detail may be replaced by a newer one while it is being read.
+# How often a newer detail may replace one during the reading.
 _ATTEMPTS = 5
 _INPUTS = "input.snapshot_ids"
 
@@ -34,10 +35,10 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One snapshot of one table, live or long gone. `detail` points to the folded month that has it.
+    """One snapshot of one table, live or expired. `detail` points to the folded month that has it.
 
-    `written_as` is the table's name when it was written down, before it expired. That is another one where the table was
-    renamed since, or where it is a copy of a Paimon table: copies have one uuid, and so one past.
+    `written_as` is the table's name when the entry was recorded, before it expired. It differs if the table was
+    renamed since, or if it is a copy of a Paimon table: copies have one uuid, and so one past.
     """
 
     table: str
@@ -51,7 +52,7 @@ class Entry:
         return details.operation_of(self.snapshot)
 
     def told(self, key: str) -> str | None:
-        """A value of the summary; None where the commit did not say it."""
+        """A value of the summary; None if the commit did not state it."""
         return self.snapshot.summary.get(key) or None
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,9 +79,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which entries a question is about; None asks for all. `inputs`: only those that name where their data came from.
+    """Which entries a question needs; None means all. `inputs`: only entries that name their inputs.
 
-    An operation is met by what a commit says of itself, or by the format's own word for it.
+    An operation matches the commit's own statement, or the format's operation.
     """
 
     ids: frozenset[int] | None = None
@@ -102,7 +103,7 @@ class Wanted:
         )
 
     def may_meet(self, range_: Range) -> bool:
-        """Whether a snapshot of the range can be among them: else its detail stays closed."""
+        """Whether a snapshot of the range can match: if not, its detail is not opened."""
         return (
             (self.ids is None or any(range_.min_id <= each <= range_.max_id for each in self.ids))
             and (self.operation is None or self.operation in (range_.operation, range_.format_operation))
@@ -113,37 +114,37 @@ class Wanted:
 
 
 EVERYTHING = Wanted()
-# The bytes of a detail that is kept in a file; None where the file is gone.
+# Reads the bytes of a detail that is stored in a file; None if the file is gone.
 Fetch = Callable[[str], bytes | None]
 
 
 class _Replaced(Exception):
-    """A detail was folded anew while it was being read."""
+    """A detail was folded again while it was being read."""
 
 
 class History:
-    """`fetch` reads details that are kept in files; without it they cannot be read, and that is said."""
+    """`fetch` reads details that are stored in files; without it they cannot be read, and an error says so."""
 
     def __init__(self, state: State, fetch: Fetch | None = None) -> None:
         self._archive = Archive(state)
         self._index = HistoryIndex(state)
         self._fetch = fetch
-        self.opened = 0  # details that were read: questions are to open few
+        self.opened = 0  # number of details read: a question should open few
 
     def ranges(self, table_uuid: str) -> tuple[Detail, ...]:
-        """The folded months, newest first. No detail is opened."""
+        """The folded months, newest first. Opens no detail."""
         return self._index.details(table_uuid)
 
     def entries(
         self, table: str, table_uuid: str, view: TableView | None, wanted: Wanted = EVERYTHING
     ) -> list[Entry]:
-        """Each snapshot once, the newest first. Without a view only what was written down is told."""
+        """Each snapshot once, the newest first. Without a view, only recorded entries are returned."""
         for _ in range(_ATTEMPTS):
             try:
-                found = list(self._found(table, table_uuid, view, wanted))
+                entries = list(self._found(table, table_uuid, view, wanted))
             except _Replaced:
                 continue
-            return _once(found)
+            return _once(entries)
         raise LakewardenError(
             reason=f"read the history of {table}: it was folded anew {_ATTEMPTS} times meanwhile",
             hint="ask again",
@@ -152,8 +153,9 @@ class History:
     def written(
         self, tables: Sequence[tuple[str, str]], wanted: Wanted = EVERYTHING
     ) -> dict[tuple[str, str], list[Entry]]:
-        """By name and uuid, what `entries` tells without a view, of many tables in a few questions. Those of which something
-        is folded are not among them."""
+        """The result of `entries` without a view for many tables, by name and uuid, in a few queries. Leaves
+        out tables with folded history.
+        """
         folded = self._index.folded()
         whole = [each for each in tables if each[1] not in folded]
         uuids = sorted({uuid for _, uuid in whole})
@@ -170,7 +172,7 @@ class History:
         }
 
     def unfolded(self, table: str, table_uuid: str, view: TableView | None) -> list[Entry]:
-        """The newest first, without what is folded: no detail is opened."""
+        """Entries that are not folded, the newest first: opens no detail."""
         return _once(list(self._near(table, table_uuid, view, EVERYTHING)))
 
     def _near(self, table: str, table_uuid: str, view: TableView | None, wanted: Wanted) -> Iterator[Entry]:
@@ -196,7 +198,7 @@ class History:
     def read(
         self, chosen: Sequence[Detail], ids: Collection[int] | None = None
     ) -> Iterator[tuple[Detail, list[Archived]]]:
-        """What details hold, or these snapshots of it."""
+        """The snapshots in these details, or only `ids`."""
         contents = self._index.contents(each for each in chosen if each.path is None)
         for detail in chosen:
             self.opened += 1
@@ -232,10 +234,11 @@ class History:
         now: datetime,
         keep: Callable[[str, bytes], str] | None = None,
     ) -> Folded:
-        """These archived entries of a month, and those it has folded already, become one new detail. FoldLost: nothing changed.
+        """Replace these archived entries of a month, and those folded earlier, by one new detail. FoldLost:
+        nothing changed.
 
-        `keep` writes the detail to a file and tells its path; without it the database has it. A file that was written for a
-        fold that was lost, or before the process stopped, is named by nothing.
+        `keep` writes the detail to a file and returns its path; without it the database stores it. If the fold
+        is lost or the process stops after the file was written, nothing names the file.
         """
         chosen, (since, until) = set(ids), details.month_span(month)
         new = [
@@ -254,7 +257,7 @@ class History:
         content = details.write(entries)
         name = f"{run_id}-{month}"
         path = None if keep is None else keep(name, content)
-        made = Detail(
+        detail = Detail(
             name,
             table_uuid,
             table,
@@ -267,23 +270,25 @@ class History:
             path,
             details.ranges_of(entries),
         )
-        self._index.fold(made, None if path else content, old, new)
-        return Folded(len(new), made, old)
+        self._index.fold(detail, None if path else content, old, new)
+        return Folded(len(new), detail, old)
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What a fold did: how many entries left the archive, the detail that has them now, and the one it stands for."""
+    """The result of a fold: how many entries left the archive, the detail that has them now, and the detail
+    that it replaces.
+    """
 
     entries: int
     detail: Detail
     replaced: Detail | None
 
 
-def _once(found: Sequence[Entry]) -> list[Entry]:
+def _once(entries: Sequence[Entry]) -> list[Entry]:
     """Each snapshot once, the newest first."""
     by_id: dict[int, Entry] = {}
-    for each in found:
+    for each in entries:
         first = by_id.setdefault(each.snapshot.id, each)
         if _rank(each) > _rank(first):
             by_id[each.snapshot.id] = each

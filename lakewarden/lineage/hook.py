@@ -1,7 +1,8 @@
-"""The commit hook at a door: what a table's policy asks of its commits, and what happens to one that does not say it.
+"""The commit hook: checks a commit against the table's policy, and rejects a commit without the required
+lineage.
 
-Whoever stands at the door calls `check` right before the commit: it passes, or it is counted and LineageRejected tells all
-that is wrong with it.
+Callers run `check` right before the commit: it either passes, or it is counted and LineageRejected lists
+everything that is wrong.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ _KEYS, _OPERATIONS, _OPERATORS = (
 
 
 def requirements(policy: Policy) -> Requirements:
-    """What the policy of a table asks of every commit."""
+    """The requirements of a table's policy for every commit."""
     return Requirements(policy.columns(_KEYS), _names(policy, _OPERATIONS), _names(policy, _OPERATORS))
 
 
 def asked_by(policy: Policy) -> tuple[str, ...]:
-    """The same in words, each with its origin: who finds a rule strange learns who made it."""
+    """The same in words, each with its origin, so that a user can see who made a rule."""
     return tuple(
         str(policy.values[key]) for key in (_KEYS, _OPERATIONS, _OPERATORS) if policy[key] is not None
     )
 
 
 def expiry_reserved(policy: Policy) -> bool:
-    """Whether nobody but Lakewarden may expire the table's snapshots."""
+    """Whether only Lakewarden may expire the table's snapshots."""
     return policy.bool("snapshot_expiry_reserved")
 
 
@@ -51,7 +52,7 @@ def _names(policy: Policy, key: str) -> frozenset[str] | None:
 
 
 def rejection(table: object, violations: tuple[Violation, ...]) -> LineageRejected:
-    """All that is wrong with a commit, in one error."""
+    """All violations of a commit, in one error."""
     return LineageRejected(
         target=table, reason="; ".join(str(each) for each in violations), violations=violations
     )
@@ -59,13 +60,13 @@ def rejection(table: object, violations: tuple[Violation, ...]) -> LineageReject
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """`door` names it in the counts. Without a state database nothing is counted."""
+    """`door` is the label in the counts. Without a state database nothing is counted."""
 
     door: str
     state: State | None = None
 
     def check(self, table: object, asked: Requirements, *summaries: Mapping[str, str]) -> None:
-        """All snapshots of one commit together."""
+        """Check all snapshots of one commit together."""
         violations = validate_all(summaries, asked)
         if not violations:
             return
@@ -79,5 +80,5 @@ class Hook:
         try:
             Rejections(self.state).add(table, self.door, reason, clock.now())
         except (Unreachable, SQLAlchemyError) as error:
-            # A commit is turned away whether or not that can be counted.
+            # A commit is rejected whether or not the rejection can be counted.
             log.warning("a rejected commit to %s was not counted: %s", table, type(error).__name__)

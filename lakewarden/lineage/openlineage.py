@@ -1,7 +1,7 @@
-"""Runs told to others as OpenLineage events: START when one begins, COMPLETE, FAIL or ABORT when it ends.
+"""Sends OpenLineage events about runs: START when one begins, COMPLETE, FAIL or ABORT when it ends.
 
-A run whose commit's outcome is not known ends with OTHER, and with COMPLETE or FAIL once the table has told. Who listens
-never holds a run up: an event that cannot be delivered is logged, and the run goes on.
+A run with an unknown commit outcome ends with OTHER, and with COMPLETE or FAIL once the table shows the
+outcome. The receiver never delays a run: an event that cannot be delivered is logged, and the run continues.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 _SECONDS = 5.0
 _MOST = 1_000
-_API_KEY = "OPENLINEAGE_API_KEY"  # the name OpenLineage's own clients read
+_API_KEY = "OPENLINEAGE_API_KEY"  # the name that OpenLineage's own clients read
 _ENDS = {
     RunState.DONE: "COMPLETE",
     RunState.NOTHING_TO_DO: "COMPLETE",
@@ -42,12 +42,12 @@ _ENDS = {
 
 
 def event_run_id(run_id: str) -> str:
-    """OpenLineage wants a UUID: the same one for all events of a run, whichever process sends them."""
+    """The UUID that OpenLineage requires: the same one for all events of a run, whichever process sends them."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"lakewarden:{run_id}"))
 
 
 class Events:
-    """Sends from a thread of its own: a server that answers a byte at a time would hold a run up for as long as it likes."""
+    """Sends events from its own thread: a server that answers one byte at a time would otherwise delay a run without limit."""
 
     def __init__(self, config: LineageConfig) -> None:
         self._config = config
@@ -61,7 +61,7 @@ class Events:
         self._tell(run, _ENDS[run.state])
 
     def _tell(self, run: Run, kind: str) -> None:
-        """Waits until it is sent, so that a process that ends has told everything, but never for long."""
+        """Send an event and wait for it, so that a process sends everything before it ends, but only for a limited time."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._sending, name="lakewarden-openlineage", daemon=True)
             self._thread.start()
@@ -83,7 +83,7 @@ class Events:
                 event = _event(run, kind, self._config.openlineage_namespace)
                 for client in self._clients:
                     client.emit(event)
-            except Exception as error:  # whatever the listener's side does, it is not the run's concern
+            except Exception as error:  # a failure of the receiver must not affect the run
                 log.warning(
                     "OpenLineage did not hear of %s of run %s: %s", kind, run.id, redact_url(str(error))
                 )
@@ -100,9 +100,9 @@ class Events:
             TokenProvider,
         )
 
-        found = []
+        clients = []
         if self._config.openlineage_file:
-            found.append(
+            clients.append(
                 OpenLineageClient(
                     transport=FileTransport(FileConfig(self._config.openlineage_file, append=True))
                 )
@@ -112,12 +112,12 @@ class Events:
             key = os.environ.get(_API_KEY)
             auth = ApiKeyTokenProvider({"api_key": key}) if key else TokenProvider({})
             http = HttpConfig(url=server, endpoint=path, timeout=_SECONDS, auth=auth, retry={"total": 0})
-            found.append(OpenLineageClient(transport=HttpTransport(http)))
-        return found
+            clients.append(OpenLineageClient(transport=HttpTransport(http)))
+        return clients
 
 
 def _split(url: str) -> tuple[str, str]:
-    """`http://host/api/v1/lineage` as the client wants it: the server, and the path on it."""
+    """`http://host/api/v1/lineage` in the client's form: the server and the path on it."""
     scheme, _, rest = url.partition("://")
     host, _, path = rest.partition("/")
     return f"{scheme}://{host}", path or "api/v1/lineage"
@@ -157,10 +157,10 @@ def _producer() -> str:
 
 
 def _own_facet(run: Run) -> Any:
-    """What only Lakewarden's runs have: how it ended and why, who asked for it, what it counted."""
+    """Facts that only Lakewarden's runs have: how the run ended and why, who requested it, its counters."""
     from openlineage.client.generated.base import RunFacet
 
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "runId": run.id,
         "state": str(run.state),
         "reason": run.reason,
@@ -172,7 +172,7 @@ def _own_facet(run: Run) -> Any:
         "counters": dict(run.counters),
         "snapshotIds": list(run.snapshot_ids),
     }
-    return RunFacet(producer=_producer()).with_additional_properties(**told)
+    return RunFacet(producer=_producer()).with_additional_properties(**facts)
 
 
 def _input(run: Run, table: TableRef) -> Any:

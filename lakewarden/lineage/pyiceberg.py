@@ -1,13 +1,14 @@
-"""A PyIceberg catalog that asks every commit for its lineage before the table's pointer moves.
+"""A PyIceberg catalog that checks every commit for its lineage before the table's pointer moves.
 
     from lakewarden.lineage.pyiceberg import load_catalog     # instead of: from pyiceberg.catalog import load_catalog
 
     catalog = load_catalog("lake")
 
-It is PyIceberg's own catalog, as `.pyiceberg.yaml`, the environment or the call describe it, with one method more in front of its
-commit. Three properties are ours: `lakewarden.config`, the configuration with the policy, where rejected commits are counted too;
-`lakewarden.catalog`, the catalog's name there if it has another; `lakewarden.type`, where `type` cannot be said because
-`py-catalog-impl` names this module. Without a configuration the tables' own `lakewarden.*` properties and the defaults decide.
+It is PyIceberg's own catalog, configured by `.pyiceberg.yaml`, the environment or the call, with a check before
+its commit. Three properties are ours: `lakewarden.config`, the configuration with the policy, in whose state
+database rejected commits are counted; `lakewarden.catalog`, the catalog's name there if it differs;
+`lakewarden.type`, if `type` cannot be set because `py-catalog-impl` names this module. Without a configuration,
+the tables' own `lakewarden.*` properties and the defaults decide.
 """
 
 from __future__ import annotations
@@ -41,34 +42,34 @@ _TYPE, _CONFIG, _NAME = "lakewarden.type", "lakewarden.config", "lakewarden.cata
 
 
 def load_catalog(name: str, **properties: str) -> Catalog:
-    """As PyIceberg's function of that name: what the call says wins over the environment, and that over `.pyiceberg.yaml`."""
+    """Like PyIceberg's function of that name: the call overrides the environment, which overrides `.pyiceberg.yaml`."""
     return catalog(name, **properties)
 
 
 def catalog(name: str, **properties: str) -> Catalog:
-    """What `py-catalog-impl` may name. PyIceberg hands it the call's properties alone, so its configuration is read here."""
-    told: Any = _ENV_CONFIG.get_catalog_config(name) or {}
-    every = {**{key: str(value) for key, value in told.items()}, **properties}
+    """For `py-catalog-impl`. PyIceberg passes only the call's properties, so its configuration is read here."""
+    configured: Any = _ENV_CONFIG.get_catalog_config(name) or {}
+    every = {**{key: str(value) for key, value in configured.items()}, **properties}
     own = (_TYPE, _CONFIG, _NAME, "py-catalog-impl")
-    made = _plain(
+    base_catalog = _plain(
         name,
         every.get(_TYPE) or every.get("type"),
         {key: value for key, value in every.items() if key not in own},
     )
-    made.__class__ = _with_lineage(type(made))
-    keeper: Any = made
+    base_catalog.__class__ = _with_lineage(type(base_catalog))
+    keeper: Any = base_catalog
     keeper.lakewarden_door = _Door(every.get(_NAME, name), *_configured(every.get(_CONFIG)))
-    return made
+    return base_catalog
 
 
 def _plain(name: str, kind: str | None, properties: dict[str, str]) -> Catalog:
     known = ", ".join(each.value for each in AVAILABLE_CATALOGS)
     try:
-        wanted = CatalogType(kind.lower()) if kind else infer_catalog_type(name, {**properties})
+        type_ = CatalogType(kind.lower()) if kind else infer_catalog_type(name, {**properties})
     except ValueError:
-        wanted = None
-    if wanted is not None and wanted in AVAILABLE_CATALOGS:
-        return AVAILABLE_CATALOGS[wanted](name, properties)
+        type_ = None
+    if type_ is not None and type_ in AVAILABLE_CATALOGS:
+        return AVAILABLE_CATALOGS[type_](name, properties)
     reason = f"found {kind!r}; allowed: {known}"
     if kind is None:
         reason = f"neither a type nor a uri is said, in the call or in .pyiceberg.yaml; types are: {known}"
@@ -84,7 +85,7 @@ def _configured(path: str | None) -> tuple[Config, State | None]:
 
 @cache
 def _with_lineage(kind: type[Catalog]) -> type[Catalog]:
-    """The catalog's class, with a commit that passes the door first: its tables commit through it."""
+    """The catalog's class with a check before each commit: its tables commit through it."""
 
     def commit_table(
         self: Any, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
@@ -102,7 +103,7 @@ class _Door:
     state: State | None
 
     def pass_through(self, table: Table, updates: tuple[TableUpdate, ...]) -> None:
-        """Every new snapshot is told what was said for it, and then asked: all of the commit, or nothing of it."""
+        """Add the writer's lineage to every new snapshot, then check them: all of the commit passes, or nothing."""
         new = [each.snapshot for each in updates if isinstance(each, AddSnapshotUpdate)]
         if not new:
             return
@@ -132,10 +133,10 @@ class _Door:
 
 
 def _properties_now(table: Table) -> Mapping[str, str]:
-    """The writer's copy may be as old as its process: what the table asks for now is what counts."""
+    """The table's current properties: the writer's copy may be as old as its process, but the current requirements count."""
     try:
         return table.catalog.load_table(table.name()).metadata.properties
-    except NoSuchTableError:  # it is being created
+    except NoSuchTableError:  # the table is being created
         return table.metadata.properties
 
 

@@ -1,14 +1,15 @@
-"""The lineage keys Lakewarden writes into every snapshot it commits.
+"""The lineage keys that Lakewarden writes into every snapshot it commits.
 
     writer.id, writer.host, writer.commit_hash, writer.invocation_id       who wrote
-    input.snapshot_ids, input.row_count, input.bytes_compressed            from what
-    trigger.type, trigger.operator, trigger.ticket                         because of whom
-    lineage.operation, lineage.run_id, lineage.group, lineage.policy       as which part of which run
-    lineage.load                                                           which staged load an adoption brought in
-    lineage.digest, lineage.proof, lineage.settled                         the rows' digest, how they were proven equal, the size and
-                                                                           order they were written for
+    input.snapshot_ids, input.row_count, input.bytes_compressed            the inputs
+    trigger.type, trigger.operator, trigger.ticket                         who or what started it
+    lineage.operation, lineage.run_id, lineage.group, lineage.policy       the run and its part
+    lineage.load                                                           the staged load that an adoption brought in
+    lineage.digest, lineage.proof, lineage.settled                         the rows' digest, how they were proven equal, the size
+                                                                           and order they were written for
 
-Iceberg's own `operation` (append, replace, …) is set by its library and says less: a rewrite is `replace` whatever it was for.
+Iceberg's own `operation` (append, replace, …) is set by its library and says less: every rewrite is `replace`,
+whatever its purpose.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ TRIGGER_TYPES = ("schedule", "manual", "incident-response")
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """One commit's origin; `summary()` is what goes into the snapshot."""
+    """One commit's origin; `summary()` is the part that goes into the snapshot."""
 
     operation: str
     run_id: str
@@ -71,7 +72,7 @@ class Lineage:
 
 
 def checked(trigger: Trigger) -> Trigger:
-    """The trigger, if it says what its type must say; told before any work is done."""
+    """The trigger, if it has the fields that its type requires; checked before any work is done."""
     if trigger.type not in TRIGGER_TYPES:
         allowed = ", ".join(TRIGGER_TYPES)
         raise UsageError(reason=f"read trigger type {trigger.type!r}: allowed are {allowed}")
@@ -87,7 +88,7 @@ def checked(trigger: Trigger) -> Trigger:
 
 
 def origin(snapshot: Snapshot) -> str:
-    """Who made the commit and why, as its summary tells; engines that write no lineage are named by what they leave."""
+    """Who made the commit and why, from its summary; engines that write no lineage are recognised by the keys they leave."""
     summary = snapshot.summary
     if "writer.id" not in summary:
         engine = " ".join(summary[key] for key in ("engine-name", "engine-version") if key in summary)
@@ -105,7 +106,7 @@ def origin(snapshot: Snapshot) -> str:
 
 
 def told_number(summary: Mapping[str, str], key: str) -> int:
-    """A number of a summary; 0 where there is none that can be read: a summary is anybody's to write."""
+    """A number in a summary; 0 if it is missing or unreadable: any writer may put anything into a summary."""
     try:
         return int(summary.get(key) or 0)
     except ValueError:

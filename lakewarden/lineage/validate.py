@@ -1,6 +1,7 @@
-"""The commit hook: whether a commit says where it comes from, before the table's pointer moves.
+"""Validates that a commit states its origin, before the table's pointer moves.
 
-Pure, and microseconds: whoever commits (a job, a catalog, the gateway) calls it with the summary that is about to be written.
+Pure, and takes microseconds: every committer (a job, a catalog, the gateway) calls it with the summary that it
+is about to write.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from lakewarden.lineage.summary import TRIGGER_TYPES
 OPERATION = "lineage.operation"
 _TYPE, _OPERATOR, _TICKET = "trigger.type", "trigger.operator", "trigger.ticket"
 _OVERWRITE, _APPEND = "overwrite", "append"
-# Where the format's library says what a commit does to the table's files.
+# The key where the format's library states what a commit does to the table's files.
 LIBRARY = "operation"
-# What the format's library says a commit is, where rows leave the table by it.
+# The library's operations by which rows leave the table.
 _TAKES_ROWS = ("overwrite", "delete")
 _SHOWN = 200
-# What says that every row stays.
+# The operations that keep every row.
 _KEEPS_ROWS = ("append", "compaction", "manifest-rewrite")
 
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What a table asks of every commit. None: anything goes."""
+    """What a table requires of every commit. None: no requirement."""
 
     keys: tuple[str, ...] = ()
     operations: frozenset[str] | None = None
@@ -36,7 +37,7 @@ REQUIRED = "the table requires it of every commit"
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One rule that the summary breaks. `value` is None where the key is missing."""
+    """One rule that the summary breaks. `value` is None if the key is missing."""
 
     key: str
     value: str | None
@@ -44,8 +45,8 @@ class Violation:
     required: bool = False  # of every commit, whatever it does
 
     def __str__(self) -> str:
-        found = "is missing" if self.value is None else f"is {_short(self.value)!r}"
-        return f"{self.key} {found}: {self.rule}"
+        state = "is missing" if self.value is None else f"is {_short(self.value)!r}"
+        return f"{self.key} {state}: {self.rule}"
 
     @property
     def of_every_commit(self) -> bool:
@@ -61,27 +62,27 @@ class Violation:
 
 
 def validate(summary: Mapping[str, str], requirements: Requirements) -> tuple[Violation, ...]:
-    """Every rule that is broken, at once; nothing where the commit may go ahead."""
+    """Every rule that is broken; empty if the commit may go ahead."""
     return validate_all((summary,), requirements)
 
 
 def validate_all(summaries: Sequence[Mapping[str, str]], requirements: Requirements) -> tuple[Violation, ...]:
-    """The same for a commit of several snapshots. One that takes rows and one that brings some are an overwrite together."""
+    """The same for a commit of several snapshots. One that removes rows and one that adds some are an overwrite together."""
     taken = [each.get(LIBRARY) in _TAKES_ROWS for each in summaries]
     together = any(taken) and any(each.get(LIBRARY) == _APPEND for each in summaries)
-    found: list[Violation] = []
+    violations: list[Violation] = []
     for summary in summaries:
         texts, odd = _texts(summary)
-        found += odd
-        found += _missing(texts, requirements)
-        found += _operation(texts, requirements)
-        found += _trigger(texts)
-        found += _overwrite(texts, requirements, together)
-    return tuple(dict.fromkeys(found))
+        violations += odd
+        violations += _missing(texts, requirements)
+        violations += _operation(texts, requirements)
+        violations += _trigger(texts)
+        violations += _overwrite(texts, requirements, together)
+    return tuple(dict.fromkeys(violations))
 
 
 def _texts(summary: Mapping[str, str]) -> tuple[Mapping[str, str], list[Violation]]:
-    """A summary maps text to text. What is something else cannot be read by others, and is nobody's lineage."""
+    """A summary maps text to text. Readers cannot read any other type, so it does not count as lineage."""
     odd = [key for key, value in summary.items() if not isinstance(value, str)]
     if not odd:
         return summary, []
@@ -121,7 +122,7 @@ def _trigger(summary: Mapping[str, str]) -> Iterator[Violation]:
 
 
 def _overwrite(summary: Mapping[str, str], requirements: Requirements, together: bool) -> Iterator[Violation]:
-    """Rows that were there are replaced by others: somebody answers for that, and says why."""
+    """An overwrite replaces existing rows: it must name a responsible person and a reason."""
     if not _overwrites(summary, requirements, together):
         return
     operator, allowed = summary.get(_OPERATOR), requirements.overwrite_operators
@@ -134,7 +135,7 @@ def _overwrite(summary: Mapping[str, str], requirements: Requirements, together:
 
 
 def _overwrites(summary: Mapping[str, str], requirements: Requirements, together: bool) -> bool:
-    """Whatever it calls itself, unless the table lists that very word among the operations it allows, as `merge`."""
+    """Whether it is an overwrite, whatever it calls itself, unless the table allows its own word, such as `merge`."""
     word = summary.get(OPERATION, "").strip().lower()
     if word == _OVERWRITE:
         return True
@@ -148,5 +149,5 @@ def _told(summary: Mapping[str, str], key: str) -> bool:
 
 
 def _short(value: str) -> str:
-    """What somebody else wrote may be of any length; a message is not."""
+    """Shortened for a message: a text from another writer may have any length."""
     return value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"

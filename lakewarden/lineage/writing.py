@@ -1,4 +1,4 @@
-"""Lineage of writers that are not Lakewarden: said once, and carried by every commit they make.
+"""Lineage of writers other than Lakewarden: set once, then added to every commit they make.
 
 with lakewarden.lineage(writer_id="ingest", commit_hash=SHA):           PyIceberg, in this thread
     table.append(rows)
@@ -23,15 +23,15 @@ from lakewarden.errors import UsageError
 from lakewarden.lineage.summary import checked
 from lakewarden.model.run import Trigger
 
-# Where build systems leave the commit that is being run.
+# Variables in which build systems store the commit of the running code.
 _COMMIT_VARIABLES = ("LAKEWARDEN_COMMIT_HASH", "GIT_COMMIT", "GITHUB_SHA", "CI_COMMIT_SHA")
 _OPTION, _SESSION = "snapshot-property.", "spark.sql.iceberg.snapshot-property."
 _OPERATION = "lineage.operation"
 _METADATA_OF_COMMITS = "org.apache.iceberg.spark.CommitMetadata"
-# The word for what Iceberg's library says a commit is, where the writer does not say it. A `replace` is for the writer to name.
+# The operation for the library's word, if the writer does not name one. A `replace` must be named by the writer.
 _BY_LIBRARY = {"append": "append", "overwrite": "overwrite", "delete": "delete"}
 
-# What each `with` around this moment says, the innermost last. A value of the context: threads and tasks have their own.
+# The lineage of each active `with`, the innermost last. A context variable: threads and tasks have their own.
 _ambient: ContextVar[tuple[Mapping[str, str], ...]] = ContextVar("lakewarden_lineage", default=())
 _of_process: Mapping[str, str] = {}
 
@@ -48,18 +48,18 @@ def lineage(
     ticket: str | None = None,
     **more: str,
 ) -> WriterLineage:
-    """What a writer says about its commits.
+    """The lineage of a writer's commits.
 
-    `commit_hash` is taken from GIT_COMMIT, GITHUB_SHA or CI_COMMIT_SHA where it is not said, `invocation_id` is new then.
-    `inputs` are snapshots it read: ids, or `catalog.namespace.table@id` for those of another table. `more` are further keys
-    of `lineage.`, such as `load="2024-03-11"`.
+    `commit_hash` defaults to GIT_COMMIT, GITHUB_SHA or CI_COMMIT_SHA; `invocation_id` defaults to a new id.
+    `inputs` are snapshots that the writer read: ids, or `catalog.namespace.table@id` for those of another
+    table. `more` are further keys of `lineage.`, such as `load="2024-03-11"`.
     """
     if isinstance(inputs, str):
         raise UsageError(
             reason=f"read inputs {inputs!r}: it is one text", hint="write a list, as inputs=[42]"
         )
     why = _trigger(trigger, operator, ticket)
-    found: dict[str, str | None] = {
+    keys: dict[str, str | None] = {
         "writer.id": writer_id,
         "writer.host": socket.gethostname(),
         "writer.commit_hash": commit_hash or _commit_of_build(),
@@ -71,7 +71,7 @@ def lineage(
         _OPERATION: operation,
         **{f"lineage.{name}": value for name, value in more.items()},
     }
-    return WriterLineage({key: str(value) for key, value in found.items() if value})
+    return WriterLineage({key: str(value) for key, value in keys.items() if value})
 
 
 def _trigger(kind: str | None, operator: str | None, ticket: str | None) -> Trigger | None:
@@ -86,7 +86,7 @@ def _commit_of_build() -> str | None:
 
 @dataclass(frozen=True)
 class WriterLineage:
-    """Summary keys that are ready to be written, and the ways to have them written."""
+    """Summary keys ready to be written, and the ways to write them."""
 
     keys: Mapping[str, str]
 
@@ -100,13 +100,13 @@ class WriterLineage:
         _ambient.set(_ambient.get()[:-1])
 
     def for_process(self) -> Self:
-        """For every commit of this process from now on; a `with` inside it says more, or something else."""
+        """Add the keys to every later commit of this process; a `with` inside it adds to them or overrides them."""
         global _of_process
         _of_process = dict(self.keys)  # one assignment: a commit of another thread sees all of it or nothing
         return self
 
     def on(self, spark: Any) -> SessionLineage:
-        """Every Iceberg write of the session from now on; inside a `with`, until it is left."""
+        """For every later Iceberg write of the session; in a `with`, until its end."""
         return SessionLineage(spark, self._named())
 
     def options(self) -> dict[str, str]:
@@ -114,16 +114,16 @@ class WriterLineage:
         return {f"{_OPTION}{key}": value for key, value in self._named().items()}
 
     def _named(self) -> Mapping[str, str]:
-        """Spark is told beforehand, so an operation that nobody named is the most common one."""
+        """The keys with an operation: Spark needs it before the write, so an unnamed operation becomes the most common one."""
         return {_OPERATION: "append", **self.keys}
 
 
 class SessionLineage:
-    """Set on making; the settings that were there before come back on leaving a `with`."""
+    """Sets the keys when it is created; the earlier settings come back at the end of a `with`."""
 
     def __init__(self, spark: Any, keys: Mapping[str, str]) -> None:
         self._spark = spark
-        # What an earlier one set, and this one does not say, must not be taken for its own.
+        # Keys that an earlier session lineage set, and this one does not, must not stay.
         set_before = {name: value for name, value in spark.conf.getAll.items() if name.startswith(_SESSION)}
         self._before = set_before
         self._replace(set_before, {f"{_SESSION}{key}": value for key, value in keys.items()})
@@ -149,9 +149,11 @@ class SessionLineage:
 
 
 def _say_in_thread(spark: Any, keys: Mapping[str, str]) -> Callable[[], None] | None:
-    """A DELETE of whole partitions makes no job, and Iceberg asks no session setting for it but a value of the thread.
+    """Set the keys in this thread: a DELETE of whole partitions runs no job, and Iceberg reads only a value of
+    the thread for it.
 
-    The way back, or None where there is no JVM to tell: a Connect session.
+    Returns a function that restores the old value, or None if there is no JVM in this process (a Connect
+    session).
     """
     jvm = getattr(spark, "_jvm", None)
     if jvm is None:
@@ -169,7 +171,7 @@ def _say_in_thread(spark: Any, keys: Mapping[str, str]) -> Callable[[], None] | 
 
 
 def said(summary: Mapping[str, str]) -> dict[str, str]:
-    """The summary with what the process and this thread said about their commits; what the commit says itself stays."""
+    """The summary with the lineage of the process and this thread added; the commit's own values stay."""
     ambient = dict(_of_process)
     for each in _ambient.get():
         ambient |= each

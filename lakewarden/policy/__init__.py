@@ -1,1 +1,1 @@
-"""Policy: what may be done to a table, key by key, and where each value came from."""
+"""The policy of a table: for every key its value, and where the value came from."""

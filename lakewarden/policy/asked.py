@@ -1,4 +1,4 @@
-"""Which jobs a table's policy asks for."""
+"""The jobs that a table's policy requests."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from lakewarden.model.run import Job
 
-if TYPE_CHECKING:  # names alone are asked for when a command starts
+if TYPE_CHECKING:  # only names are needed when a command starts
     from lakewarden.policy.resolve import Policy
 
-# Jobs that a pass leaves out unless the policy switches them on.
+# Jobs that a pass skips unless the policy switches them on.
 WHERE_ASKED: Mapping[Job, str] = {
     Job.EXPIRE_PARTITIONS: "partition_expiry_enabled",
     Job.HANDOFF: "handoff_enabled",
@@ -27,5 +27,5 @@ SWITCHES: Mapping[Job, str] = {
 
 
 def jobs_by(policy: Policy) -> tuple[Job, ...]:
-    """The jobs a table's policy asks for, in the order of a pass."""
+    """The jobs that a table's policy requests, in the order of a pass."""
     return tuple(job for job in Job if job not in SWITCHES or policy.bool(SWITCHES[job]))

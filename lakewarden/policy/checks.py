@@ -1,4 +1,4 @@
-"""What two keys must agree on. Each refusal names both, with their values and origins."""
+"""Checks that two policy keys agree. Each refusal names both, with their values and origins."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from lakewarden.policy.origin import Ignored, Layer, Value
 
 Values = Mapping[str, Value]
 
-# (lower, upper): the first may not be more than the second.
+# (lower, upper): the first may not exceed the second.
 ORDERED = (
     ("rewrite_small_bytes", "rewrite_max_bytes"),
     ("rewrite_target_bytes", "rewrite_max_bytes"),
     ("snapshot_min_retained", "snapshot_max_retained"),
 )
 
-# (key, its value, needs): with that value the other key must be set.
+# (key, value, other key): with that value the other key must be set.
 NEEDS = (
     ("rewrite_strategy", "zorder", "rewrite_zorder_columns"),
     ("rewrite_strategy", "hilbert", "rewrite_zorder_columns"),
@@ -30,7 +30,7 @@ _OWN_LAYERS = frozenset({Layer.TABLE_PROPERTY, Layer.TABLE, Layer.CALL})
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """Two values that cannot both count. `short` says why, `advice` what to do about it."""
+    """Two values that cannot both apply. `short` says why, `advice` how to fix it."""
 
     values: tuple[Value, Value]
     short: str
@@ -39,14 +39,14 @@ class Disagreement:
 
 def check(values: Values, ignored: Sequence[Ignored] = ()) -> None:
     """Raises PolicyError for the first pair that disagrees."""
-    for found in disagreements(values):
-        first, second = found.values
+    for disagreement in disagreements(values):
+        first, second = disagreement.values
         unheard = (
             f"; {each.origin}={each.value} is ignored: {each.reason}"
             for each in ignored
             if each.key == second.key
         )
-        reason = f"{found.short}; {found.advice}{next(unheard, '')}"
+        reason = f"{disagreement.short}; {disagreement.advice}{next(unheard, '')}"
         raise PolicyError(key=first.key, reason=reason)
     _check_grace(values["delete_grace_hours"])
 
@@ -68,7 +68,7 @@ def disagreements(values: Values) -> Iterator[Disagreement]:
 
 
 def _check_grace(grace: Value) -> None:
-    """No grace is a decision about one table: a line that covers many must not take it from all of them."""
+    """A grace of 0 must be set for one table: a pattern that covers many tables must not remove it from all of them."""
     below = isinstance(grace.value, int | float) and grace.value < 1
     if below and grace.origin.layer not in _OWN_LAYERS:
         reason = f"{grace} is below 1, which only the table's own policy or the call may ask for"

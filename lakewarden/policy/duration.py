@@ -1,4 +1,4 @@
-"""How long something lasts, and when something was, as people write it."""
+"""Parses durations and points in time as people write them."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from lakewarden import clock
 from lakewarden.errors import UsageError
 from lakewarden.policy.values import Kind, Unreadable, read
 
-# Longer than any table lives, and short enough that no calendar ends before it does.
+# Longer than any table exists, and short enough to stay inside every calendar.
 _LONGEST = timedelta(days=36_500)
 _YEAR = re.compile(r"[0-9]{4}")
 
 
 def duration(value: str | timedelta | None, what: str) -> timedelta | None:
-    """`2h`, `30m`, `7d`, or a timedelta; None is for ever."""
+    """`2h`, `30m`, `7d`, or a timedelta; None means forever."""
     if value is None:
         return None
     try:
-        found = value if isinstance(value, timedelta) else _read(value)
-        if not timedelta(0) < found <= _LONGEST:
+        length = value if isinstance(value, timedelta) else _read(value)
+        if not timedelta(0) < length <= _LONGEST:
             raise Unreadable
     except (Unreadable, OverflowError) as error:
         raise UsageError(
             reason=f"read {what} {value!r}: it is not how long something lasts",
             hint="write it as 30m, 2h or 7d",
         ) from error
-    return found
+    return length
 
 
 def _read(text: str) -> timedelta:
@@ -37,17 +37,13 @@ def _read(text: str) -> timedelta:
 
 
 def moment(told: str | datetime | None, name: str) -> datetime | None:
-    """In UTC: a moment as ISO 8601 (UTC where it names no zone), a year, or how long ago: `2024-03-01T12:00`, `2024`, `90d`."""
+    """A time in UTC from ISO 8601 (UTC without a zone), a year, or an age: `2024-03-01T12:00`, `2024`, `90d`."""
     if told is None:
         return None
     try:
-        found = told if isinstance(told, datetime) else _moment(told.strip())
-        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
-    except (
-        Unreadable,
-        ValueError,
-        OverflowError,
-    ):  # the last: in UTC it would be before the first year, or after the last
+        at = told if isinstance(told, datetime) else _moment(told.strip())
+        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    except (Unreadable, ValueError, OverflowError):  # the last: in UTC it is outside the calendar
         raise UsageError(
             reason=f"read {name} {str(told)!r}: it is no moment",
             hint="write it as 2024, 2024-03-01, 2024-03-01T12:00 (UTC), or how long ago with its unit: 90d, 12h",
@@ -60,7 +56,7 @@ def _moment(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        # A number alone may be meant as anything: hours, days, seconds since 1970.
+        # A number alone could mean hours, days, or seconds since 1970.
         if text[-1:].isdigit():
             raise
     ago = _read(text)

@@ -1,9 +1,9 @@
-"""Filters that people write, read by us: comparisons of columns with literals, and nothing that an engine would have to run.
+"""Parses the filters that people write: comparisons of columns with literals, and nothing that an engine would have to run.
 
     day >= date '2026-01-01' and (region in ('eu', 'us') or not name like 'test-%')
 
-Function calls, arithmetic, subqueries and comparisons of two columns are refused, each by the word that is too much. So a
-filter cannot make a driver work, whoever wrote it; its length, depth and number of terms are bounded too.
+Function calls, arithmetic, subqueries and comparisons of two columns are refused; the message names the unsupported word.
+So no filter can overload a driver. Its length, depth and number of terms are limited too.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ ALLOWED = (
 
 
 class WrongFilter(ValueError):
-    """A filter that is not one of ours; its text says which word is too much and what is allowed."""
+    """A filter that this parser does not accept; its text names the unsupported word and what is allowed."""
 
 
 class Of(StrEnum):
-    """What kind of literal was written."""
+    """The kind of a literal."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -117,7 +117,9 @@ def parse(text: str) -> Filter:
 
 
 def check(text: str) -> None:
-    """UsageError for a filter that cannot be read. It is about the text alone: which columns there are is the table's to say."""
+    """Raises UsageError for a filter that cannot be parsed. Checks only the text: whether its columns exist
+    depends on the table.
+    """
     try:
         parse(text)
     except WrongFilter as error:
@@ -134,17 +136,17 @@ def wrong_filter(reason: str) -> UsageError:
 def _tokens(text: str) -> Iterator[_Token]:
     at, end = 0, len(text.rstrip())
     while at < end:
-        found = _TOKEN.match(text, at)
-        if found is None or found.lastgroup is None:
+        match = _TOKEN.match(text, at)
+        if match is None or match.lastgroup is None:
             rest = text[at:].lstrip()
             raise WrongFilter(
                 f"{rest[:1]!r} at letter {len(text) - len(rest) + 1} is not understood; {ALLOWED}"
             )
-        kind, told = found.lastgroup, found[found.lastgroup]
-        if kind == "name" and told.lower() in _WORDS:
-            kind, told = "word", told.lower()
-        yield _Token(kind, told, found.start(found.lastgroup) + 1)
-        at = found.end()
+        kind, word = match.lastgroup, match[match.lastgroup]
+        if kind == "name" and word.lower() in _WORDS:
+            kind, word = "word", word.lower()
+        yield _Token(kind, word, match.start(match.lastgroup) + 1)
+        at = match.end()
     yield _Token("end", "the end", end + 1)
 
 
@@ -156,10 +158,10 @@ class _Parser:
         self._terms = 0
 
     def whole(self) -> Filter:
-        found = self._any()
+        tree = self._any()
         if self._now.kind != "end":
             raise self._wrong("is not expected here")
-        return found
+        return tree
 
     @property
     def _now(self) -> _Token:
@@ -191,10 +193,10 @@ class _Parser:
         return _joined(All, self._several("and", self._not))
 
     def _several(self, word: str, one: Callable[[], Filter]) -> list[Filter]:
-        found = [one()]
+        parts = [one()]
         while self._accept(word):
-            found.append(one())
-        return found
+            parts.append(one())
+        return parts
 
     def _not(self) -> Filter:
         self._depth += 1
@@ -204,9 +206,9 @@ class _Parser:
             if self._accept("not"):
                 return Not(self._not())
             if self._accept("("):
-                found = self._any()
+                tree = self._any()
                 self._expect(")")
-                return found
+                return tree
             return self._term()
         finally:
             self._depth -= 1
@@ -236,12 +238,12 @@ class _Parser:
     def _ranged(self, column: str) -> Filter:
         if self._accept("in"):
             self._expect("(")
-            found = [self._literal()]
+            literals = [self._literal()]
             while self._accept(","):
                 self._count()
-                found.append(self._literal())
+                literals.append(self._literal())
             self._expect(")")
-            return OneOf(column, tuple(found))
+            return OneOf(column, tuple(literals))
         if self._accept("between"):
             least = self._literal()
             self._expect("and")

@@ -1,4 +1,4 @@
-"""How long trashed files wait before they may be deleted."""
+"""Computes how long trashed files wait before they may be deleted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ _LOAD_GRACE = "orphan_grace_hours"
 
 
 def grace_key(cause: str) -> str:
-    """The policy key that says how long files of this cause wait. What was never part of the table waits as long as orphans."""
+    """The policy key for the grace of files with this cause. Files that were never part of the table wait as
+    long as orphans.
+    """
     return _LOAD_GRACE if cause in (FAILED_LOAD, CLAIMED) else _GRACE
 
 

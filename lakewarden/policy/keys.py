@@ -1,4 +1,4 @@
-"""Every policy key: what it holds, what it is when nobody says, what it means. The docs and `lakewarden policy` print this table."""
+"""The table of all policy keys: type, default and meaning of each. The docs and `lakewarden policy` print it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MANY = 2**31 - 1
 
 
 class Say(StrEnum):
-    """What a table's own properties may say about a key. They are the writer's word; every other layer is the operator's.
+    """What a table's own properties may set for a key. Writers set these; operators set every other layer.
 
     The values are the words that the docs and messages use.
     """
@@ -35,11 +35,11 @@ class Say(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One row of the table. `least` and `most` bound a number, or how many names a list has.
+    """One row of the table of keys. `least` and `most` limit a number, or the length of a list.
 
-    `call_least` is the bound for one call, where that is lower. `by_property` is what a table's properties may say; `safer`
-    are the choices from the least to the most careful one, for a key of which they may say MORE; `unset` is the number that
-    `none` counts as there.
+    `call_least` is the limit for a single call, if it is lower. `by_property` says what a table's properties
+    may set; `safer` lists the choices from the least to the most careful, for a key that properties may set
+    only to MORE careful ones; `unset` is the number that `none` counts as in that comparison.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Key:
 
     @property
     def optional(self) -> bool:
-        """Whether `none` is a value: the key is simply not set."""
+        """Whether `none` is allowed: the key is then not set."""
         return self.default is None or self.may_be_none
 
     def parse(self, found: object, where: str, *, call: bool = False) -> PolicyValue:
@@ -76,9 +76,9 @@ class Key:
         return value
 
     def may_say(self, value: PolicyValue, operators: PolicyValue, *, is_set: bool) -> bool:
-        """Whether a table's property may have this value where the operator's layers have the other one.
+        """Whether a table's property may have this value while the operator's layers have the other one.
 
-        `is_set`: the operator's value is more than the default.
+        `is_set`: the operator set the value; it is not only the default.
         """
         match self.by_property:
             case Say.ANY:
@@ -101,7 +101,7 @@ class Key:
                 assert_never(self.by_property)
 
     def with_operators(self, value: PolicyValue, operators: PolicyValue) -> PolicyValue:
-        """The value that counts where a table's property may say this one."""
+        """The effective value if a table's property may set this one."""
         if self.by_property is not Say.ADD:
             return value
         names = (str(each) for each in (*_several(operators), *_several(value)))
@@ -116,7 +116,7 @@ class Key:
         return float(value) if isinstance(value, int | float) else self.unset
 
     def allowed(self) -> str:
-        """What may be written, in words: `a size in bytes, at least 1`."""
+        """The allowed values in words: `a size in bytes, at least 1`."""
         if self.choices:
             words = "one of " + ", ".join(self.choices)
         else:
@@ -148,11 +148,11 @@ class Key:
             and (self.above is None or size > self.above)
         )
 
-    def _refusal(self, found: object, where: str, why: str = "") -> PolicyError:
+    def _refusal(self, value: object, where: str, why: str = "") -> PolicyError:
         example = self.example or (show(self.default) if self.default is not None else _EXAMPLES[self.kind])
-        told = f"; {why}" if why else ""
+        detail = f"; {why}" if why else ""
         reason = (
-            f"found {found!r} ({where}){told}; allowed: {self.allowed()}; for example {self.name}={example}"
+            f"found {value!r} ({where}){detail}; allowed: {self.allowed()}; for example {self.name}={example}"
         )
         return PolicyError(key=self.name, reason=reason)
 
@@ -162,7 +162,7 @@ def _several(value: PolicyValue) -> tuple[str | int, ...]:
 
 
 def _plain(number: float) -> str:
-    """Without an exponent: sizes are compared by eye."""
+    """Without an exponent: people compare sizes by eye."""
     return str(int(number)) if float(number).is_integer() else f"{number:g}"
 
 
@@ -214,7 +214,7 @@ def _size(name: str, default: int | None, sentence: str) -> Key:
 
 
 def _floored(name: str, default: int, sentence: str) -> Key:
-    """Small enough, it would make a file or a commit of every row. Whoever asks for one call sees what comes of it."""
+    """A key with a minimum: a very small value would make a file or a commit of every row. A single call may go lower."""
     return replace(_size(name, default, sentence), least=MEBIBYTE, call_least=1)
 
 
@@ -304,8 +304,8 @@ _ROWS: tuple[Key, ...] = (
     Key("lineage_overwrite_operators", Kind.NAMES, None, "who may overwrite; any named operator when not set", example="ana, ben"),
 )  # fmt: skip
 
-# What a table's properties may say. They tune a rewrite or keep more; of a key that is not here they say nothing: it deletes,
-# shortens a grace, widens a scope, names another catalog or carries an expression.
+# What a table's properties may set. They tune a rewrite or keep more. All other keys are closed to them: such a
+# key deletes, shortens a grace, widens a scope, names another catalog or carries an expression.
 _BY_PROPERTY: dict[Say, tuple[str, ...]] = {
     Say.ANY: (
         "rewrite_encodings",
@@ -361,9 +361,9 @@ _BY_PROPERTY: dict[Say, tuple[str, ...]] = {
     Say.ON: ("snapshot_expiry_reserved",),
     Say.UNSET: ("lineage_allowed_operations", "lineage_overwrite_operators"),
 }
-# The format's own writers prove a count only, whatever `rewrite_digest` asks for.
+# The format's own writers prove only a count, whatever `rewrite_digest` requests.
 _SAFER = {"rewrite_digest": ("off", "auto", "rows"), "rewrite_engine": ("iceberg", "arrow")}
-# A partition that no setting seals may be rewritten at once.
+# Without the setting that seals partitions, a partition may be rewritten at once.
 _UNSET = {"rewrite_sealed_after_hours": -math.inf}
 _SAYS = {name: say for say, names in _BY_PROPERTY.items() for name in names}
 
@@ -381,7 +381,7 @@ _BY_NAME = {each.name: each for each in KEYS}
 
 
 def key(name: str, where: str = "call") -> Key:
-    """The key of that name, or a PolicyError naming the closest ones."""
+    """The key of that name, or a PolicyError with the closest names."""
     found = _BY_NAME.get(name)
     if found is None:
         raise PolicyError(key=name, reason=f"no such key ({where}); {_closest(name)}")

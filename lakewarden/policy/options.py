@@ -1,6 +1,7 @@
-"""What a table's native options ask for, in the words of the policy. Every layer of ours wins over them.
+"""Translates a table's native options to policy keys. Every layer of ours overrides them.
 
-They are Paimon's, and the one of Iceberg that lets something go; its others only keep more, and expire asks for them itself.
+They are Paimon's options, and the one Iceberg option that drops something; Iceberg's others only keep more, and
+expire reads them itself.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _KEYS = {
     "partition.expiration-max-num": "partition_expire_limit",
 }
 _DURATIONS = ("snapshot.time-retained", "partition.expiration-time")
-# A shorter time than the policy knows becomes the shortest one: nothing goes before the table would have it go.
+# A time shorter than the policy allows becomes the shortest allowed one: nothing is dropped earlier than the table says.
 _LEAST = {"partition.expiration-time": 1.0, REF_AGE: 1 / 60}
 _MILLIS_OF_AN_HOUR = 3_600_000
 _MANY_HOURS = 24 * 365 * 1000
@@ -44,25 +45,25 @@ def from_options(properties: Mapping[str, str]) -> Iterator[tuple[str, str, obje
     """Option, policy key and value, for every option that is set."""
     for option, key in _KEYS.items():
         if option in properties:
-            found = properties[option]
+            text = properties[option]
             if option == REF_AGE:
-                yield from _ref_age(found)
+                yield from _ref_age(text)
                 continue
-            yield option, key, _hours(option, found) if option in _DURATIONS else found
+            yield option, key, _hours(option, text) if option in _DURATIONS else text
 
 
-def _ref_age(found: str) -> Iterator[tuple[str, str, object]]:
-    """Longer than a policy can say is never. One that cannot be read says nothing: expire refuses it by its name."""
-    if not found.isdecimal() or not found.isascii() or not int(found):
+def _ref_age(text: str) -> Iterator[tuple[str, str, object]]:
+    """An age longer than the policy can express means never. An unreadable one is ignored here: expire refuses it by name."""
+    if not text.isdecimal() or not text.isascii() or not int(text):
         return
-    hours = max(int(found) / _MILLIS_OF_AN_HOUR, _LEAST[REF_AGE])
+    hours = max(int(text) / _MILLIS_OF_AN_HOUR, _LEAST[REF_AGE])
     yield REF_AGE, _KEYS[REF_AGE], "none" if hours > _MANY_HOURS else hours
 
 
-def _hours(option: str, found: str) -> float:
-    told = _DURATION.match(found.lower())
-    if told is None or told[2] not in _HOURS:
+def _hours(option: str, text: str) -> float:
+    match = _DURATION.match(text.lower())
+    if match is None or match[2] not in _HOURS:
         raise PolicyError(
-            key=option, reason=f"found {found!r} in the table's options; write a duration such as 7 d or 36 h"
+            key=option, reason=f"found {text!r} in the table's options; write a duration such as 7 d or 36 h"
         )
-    return max(int(told[1]) * _HOURS[told[2]], _LEAST.get(option, 0.0))
+    return max(int(match[1]) * _HOURS[match[2]], _LEAST.get(option, 0.0))

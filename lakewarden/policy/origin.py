@@ -11,7 +11,7 @@ from lakewarden.policy.values import PolicyValue, show
 
 
 class Layer(StrEnum):
-    """Where values come from, the least specific first."""
+    """The layers that set values, the least specific first."""
 
     DEFAULT = "default"
     TABLE_OPTION = "table option"
@@ -25,19 +25,21 @@ class Layer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A layer, and which pattern, table or option of it; prints as `default`, `namespace lake.db.*` or `table option snapshot.time-retained`."""
+    """A layer and its pattern, table or option; prints as `default`, `namespace lake.db.*` or `table option
+    snapshot.time-retained`.
+    """
 
     layer: Layer
     detail: str = ""
 
     def __str__(self) -> str:
-        told = self.layer in (Layer.NAMESPACE, Layer.TABLE_OPTION)
-        return f"{self.layer} {self.detail}" if told else str(self.layer)
+        is_named = self.layer in (Layer.NAMESPACE, Layer.TABLE_OPTION)
+        return f"{self.layer} {self.detail}" if is_named else str(self.layer)
 
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """What a table's own properties say and may not, as it is written there, and why it does not count."""
+    """A setting in a table's own properties that is not allowed, as written there, and why it is ignored."""
 
     key: str
     value: str

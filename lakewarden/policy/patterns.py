@@ -1,4 +1,4 @@
-"""Whether a table is meant by a pattern of the configuration."""
+"""Matches tables against patterns of the configuration."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _QUOTED = re.compile(r"`(?:[^`]|``)+`")
 
 
 def matches(table: TableRef | str, pattern: str) -> bool:
-    """Matched on the table's text, `lake.db.events`. `table` as text must be the text that a TableRef prints."""
+    """Matches the table's text, `lake.db.events`. `table` as text must be the text that a TableRef prints."""
     return fnmatchcase(str(table), _printed(pattern))
 
 
 @lru_cache(maxsize=4096)
 def _printed(pattern: str) -> str:
-    """The pattern as names are printed: without back-quotes around parts that need none."""
-    return _QUOTED.sub(lambda found: _bare(found[0]), pattern)
+    """The pattern in the printed form of names: without back-quotes around parts that need none."""
+    return _QUOTED.sub(lambda match: _bare(match[0]), pattern)
 
 
 def _bare(quoted: str) -> str:

@@ -1,8 +1,10 @@
-"""The time a partition names, and when its period is over: a day partition is over when the day is. Always UTC.
+"""Computes the time that a partition names, and when its period ends: a day partition ends with the day. Always
+UTC.
 
-Values that a type tells (a date, a transform by hour) need no words. Text does: the formatter says how it is written, in
-the letters Paimon and Java use, and the pattern how several columns make one text. The finest part that a partition column
-fills in is the length of its period: `$year-$month-01` names months, `$dt $hour:00:00` hours.
+Typed values (a date, a transform by hour) need no configuration. Text does: the formatter says how the time is
+written, with the letters of Paimon and Java, and the pattern says how several columns form one text. The finest
+part that a partition column fills is the length of its period: `$year-$month-01` names months, `$dt
+$hour:00:00` hours.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from functools import cached_property
 from lakewarden.model.files import KeyKind, PartitionKey
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Where the calendar ends: a partition such as 9999-12-31 is never over.
+# The end of the calendar: a partition such as 9999-12-31 never ends.
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 _UNITS = ("year", "month", "day", "hour", "minute", "second", "fraction")
@@ -31,15 +33,15 @@ _WRITTEN_PLAINLY = re.compile(
 
 
 class NoTime(ValueError):
-    """This partition names no time that can be read, and why. Such a partition is kept."""
+    """This partition names no readable time, and why. Such a partition is kept."""
 
 
 class WrongFormat(ValueError):
-    """The pattern or the formatter itself is wrong, whatever the partition."""
+    """The pattern or the formatter itself is wrong, for every partition."""
 
 
 def counted_end(kind: KeyKind, value: int) -> datetime | None:
-    """When the year, month, day or hour that is counted from 1970 on is over; None for a number that is no time."""
+    """When the year, month, day or hour, counted from 1970, ends; None for a number that is no time."""
     try:
         match kind:
             case KeyKind.YEAR:
@@ -65,7 +67,7 @@ def _month_start(months_since_epoch: int) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What is to be read, and which of its letters a partition's values filled in."""
+    """The text to parse, and which of its letters come from a partition's values."""
 
     written: str
     varies: tuple[bool, ...]
@@ -77,28 +79,28 @@ class Text:
 
 @dataclass(frozen=True)
 class Formatter:
-    """How a time is written; `letters` None is `2026-03-01` or `2026-03-01 12:00:00`."""
+    """The format of a time; `letters` None is `2026-03-01` or `2026-03-01 12:00:00`."""
 
     letters: str | None
 
     def check(self) -> None:
-        """WrongFormat where its letters make no sense."""
+        """Raises WrongFormat if its letters are not valid."""
         _ = self._expression
 
     def end(self, text: Text) -> datetime:
-        """When the period that the text names is over. NoTime where it cannot be read so."""
-        found = self._expression.fullmatch(text.written)
-        if found is None:
+        """When the period that the text names ends. NoTime if it cannot be parsed so."""
+        match = self._expression.fullmatch(text.written)
+        if match is None:
             raise NoTime(f"its value is not written as {self.letters or '2026-03-01 or 2026-03-01 12:00:00'}")
-        parts = {unit: digits for unit, digits in found.groupdict().items() if digits is not None}
-        told = [unit for unit in parts if any(text.varies[slice(*found.span(unit))])]
-        if not told:
+        parts = {unit: digits for unit, digits in match.groupdict().items() if digits is not None}
+        units = [unit for unit in parts if any(text.varies[slice(*match.span(unit))])]
+        if not units:
             raise NoTime("its values have no part in the time")
         try:
             start = _start(parts)
         except ValueError as error:
             raise NoTime("its value is no date of the calendar") from error
-        return _end(start, max(told, key=_UNITS.index))
+        return _end(start, max(units, key=_UNITS.index))
 
     @cached_property
     def _expression(self) -> re.Pattern[str]:
@@ -160,14 +162,14 @@ def _digits(unit: str, width: int) -> str:
 
 
 def _start(parts: Mapping[str, str]) -> datetime:
-    found = {unit: int(digits) for unit, digits in parts.items()}
+    numbers = {unit: int(digits) for unit, digits in parts.items()}
     return datetime(
-        found["year"] + (2000 if len(parts["year"]) == 2 else 0),
-        found.get("month", 1),
-        found.get("day", 1),
-        found.get("hour", 0),
-        found.get("minute", 0),
-        found.get("second", 0),
+        numbers["year"] + (2000 if len(parts["year"]) == 2 else 0),
+        numbers.get("month", 1),
+        numbers.get("day", 1),
+        numbers.get("hour", 0),
+        numbers.get("minute", 0),
+        numbers.get("second", 0),
         tzinfo=UTC,
     )
 
@@ -192,7 +194,7 @@ def _end(start: datetime, unit: str) -> datetime:
 
 
 def filled(pattern: str, keys: Sequence[PartitionKey]) -> Text:
-    """The pattern with the partition's values in the place of `$name`. NoTime where one of them is null or not there."""
+    """The pattern with the partition's values in place of `$name`. NoTime if a value is null or missing."""
     written, varies, at = "", [], 0
     values = by_name(keys)
     for name, start, end in references(pattern, values):
@@ -207,20 +209,20 @@ def filled(pattern: str, keys: Sequence[PartitionKey]) -> Text:
 
 
 def references(pattern: str, known: Mapping[str, PartitionKey]) -> list[tuple[str, int, int]]:
-    """Every `$name` of a pattern with its place: the longest name that fits. NoTime for one that is not known."""
+    """Every `$name` of a pattern with its position: the longest name that fits. NoTime for an unknown name."""
     names = sorted(known, key=len, reverse=True)
-    found = []
+    places = []
     for dollar in re.finditer(r"\$", pattern):
         name = next((each for each in names if pattern.startswith(each, dollar.end())), None)
         if name is None:
             asked = re.split(r"\W", pattern[dollar.end() :], maxsplit=1)[0]
             raise NoTime(f"it has no partition column {asked!r}")
-        found.append((name, dollar.start(), dollar.end() + len(name)))
-    return found
+        places.append((name, dollar.start(), dollar.end() + len(name)))
+    return places
 
 
 def by_name(keys: Sequence[PartitionKey]) -> dict[str, PartitionKey]:
-    """Under the names of their columns, and under their own, which win."""
+    """The keys by the names of their columns and by their own names, which take precedence."""
     return {each.column: each for each in keys} | {each.name: each for each in keys}
 
 

@@ -1,13 +1,13 @@
-"""Which value a table's policy has for every key, and where it came from. Pure: what it was not given, it cannot use.
+"""Resolves a table's policy: the value of every key and the layer it came from. Pure: uses only its arguments.
 
 From the least to the most specific layer:
 
     default < table option (Paimon's) < environment < file < namespace pattern < table property < table (stored) < call
 
-Patterns are matched on `catalog.namespace.table` in the order of the file; where several match, the later one wins.
+Patterns are matched on `catalog.namespace.table` in the order of the file; if several match, the last one wins.
 
-Table options and table properties are the writer's word. They tune a rewrite or keep more than the layers below them; what
-else they say is ignored, with the reason, unless the operator trusts the table with that key (`trust_table_properties`).
+Table options and table properties come from the writer. They may tune a rewrite or keep more than the layers below them;
+other values are ignored, with the reason, unless the operator trusts the table with that key (`trust_table_properties`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """What each layer says, as written there. `table_properties` are all of the table's; `lakewarden.*` and Paimon's own are looked at."""
+    """The settings of each layer, as written there. `table_properties` are all of the table's; `lakewarden.*`
+    and Paimon's are used.
+    """
 
     environment: Mapping[str, object] = field(default_factory=dict)
     file: Mapping[str, object] = field(default_factory=dict)
@@ -61,7 +63,7 @@ class Layers:
         stored: Mapping[str, object] | None = None,
         call: Mapping[str, object] | None = None,
     ) -> Layers:
-        """The configured layers, with what is known about one table on top."""
+        """The configured layers, with the layers of one table on top."""
         return cls(
             config.environment,
             config.file,
@@ -75,7 +77,7 @@ class Layers:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One table's policy. Asking for a key that is not in the table of keys is a mistake in the code: KeyError."""
+    """One table's policy. Reading a key that is not in the table of keys is a bug in the code: KeyError."""
 
     table: TableRef
     values: Mapping[str, Value]
@@ -117,7 +119,7 @@ class Policy:
         return None if self[name] is None else self.text(name)
 
     def columns(self, name: str) -> tuple[str, ...]:
-        """Names, in order; empty when the key is not set."""
+        """Names, in order; empty if the key is not set."""
         return () if self[name] is None else _typed(self.values[name], tuple)
 
     def ids(self, name: str) -> tuple[builtins.int, ...] | None:
@@ -128,7 +130,7 @@ class Policy:
         return str(self.values[name])
 
     def hash(self) -> str:
-        """Short, and the same wherever the effective values are the same, whatever layer they came from."""
+        """Short, and equal for equal effective values, whatever layers they came from."""
         effective = {name: each.value for name, each in self.values.items()}
         return hashlib.sha256(json.dumps(effective, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -138,15 +140,15 @@ class Policy:
 
 
 def resolve(table: TableRef, layers: Layers) -> Policy:
-    """The effective policy. A value that is wrong in any layer is refused, even where a later layer covers it."""
+    """The effective policy. A wrong value in any layer is refused, even if a later layer overrides it."""
     values = {each.name: Value(each.name, each.default, Origin(Layer.DEFAULT)) for each in KEYS}
     operators = dict(values)
     ignored: list[Ignored] = []
-    for origin, found in _stack(table, layers):
+    for origin, settings in _stack(table, layers):
         if origin.layer in _WRITERS:
-            ignored += _read_writers(table, found, origin, values, _trusted(table, layers))
+            ignored += _read_writers(table, settings, origin, values, _trusted(table, layers))
         else:
-            read = read_layer(found, origin)
+            read = read_layer(settings, origin)
             values.update(read)
             operators.update(read)
     ignored += _settle(values, operators)
@@ -155,11 +157,11 @@ def resolve(table: TableRef, layers: Layers) -> Policy:
 
 
 def _settle(values: dict[str, Value], operators: Mapping[str, Value]) -> Iterator[Ignored]:
-    """Takes out of `values` what the writer says and what cannot count together with another value; yields it."""
+    """Removes from `values` the writer's values that conflict with another value, and yields them."""
     while theirs := [
-        (each, found.short)
-        for found in disagreements(values)
-        for each in found.values
+        (each, disagreement.short)
+        for disagreement in disagreements(values)
+        for each in disagreement.values
         if each.origin.layer in _WRITERS
     ]:
         for each, why in theirs:
@@ -169,19 +171,19 @@ def _settle(values: dict[str, Value], operators: Mapping[str, Value]) -> Iterato
 
 
 def _trusted(table: TableRef, layers: Layers) -> frozenset[str]:
-    found = (keys for pattern, keys in layers.trusted if matches(table, pattern))
-    return frozenset(each for keys in found for each in keys)
+    trusted = (keys for pattern, keys in layers.trusted if matches(table, pattern))
+    return frozenset(each for keys in trusted for each in keys)
 
 
 def _read_writers(
     table: TableRef,
-    found: Mapping[str, object],
+    settings: Mapping[str, object],
     origin: Origin,
     values: dict[str, Value],
     trusted: frozenset[str],
 ) -> Iterator[Ignored]:
-    """Takes what the writer may say into `values`; yields the rest."""
-    for name, written in found.items():
+    """Adds the writer's permitted values to `values`; yields the rest."""
+    for name, written in settings.items():
         known = key(name, _place(origin, name))
         operators = values[name]
         if known.call_only or (known.by_property is Say.NOTHING and name not in trusted):
@@ -195,7 +197,7 @@ def _read_writers(
             values[name] = Value(name, value, origin)
         elif known.may_say(value, operators.value, is_set=is_set):
             values[name] = Value(name, known.with_operators(value, operators.value), origin)
-        elif value != operators.value:  # what the operator says as well is not worth a word
+        elif value != operators.value:  # a value equal to the operator's needs no message
             yield Ignored(
                 name, str(written), origin, _why_ignored(known, known.by_property, operators, table)
             )
@@ -211,18 +213,18 @@ def _why_ignored(known: Key, say: Say, operators: Value, table: TableRef) -> str
 
 
 def read_layer(found: Mapping[str, object], origin: Origin, where: str = "") -> dict[str, Value]:
-    """One layer's values, each in its normal form, or the first PolicyError. `where` replaces the origin in messages."""
+    """One layer's values in their normal form, or the first PolicyError. `where` replaces the origin in messages."""
     return {name: _value(name, each, origin, where or str(origin)) for name, each in found.items()}
 
 
 def validate(config: PolicyConfig, path: Path | None = None) -> None:
-    """Every configured layer read once, so that a typo shows when Lakewarden opens, not when a pattern first matches."""
+    """Read every configured layer once, so that a typo shows when Lakewarden opens, not when a pattern first matches."""
     file = f"[policy] of {path}" if path else ""
     read_layer(config.environment, Origin(Layer.ENVIRONMENT))
     read_layer(config.file, Origin(Layer.FILE), file)
-    for pattern, found in config.patterns:
+    for pattern, settings in config.patterns:
         origin = Origin(Layer.NAMESPACE, pattern)
-        read_layer(found, origin, f"{file}, {origin}" if path else "")
+        read_layer(settings, origin, f"{file}, {origin}" if path else "")
     for pattern, keys in config.trusted:
         where = f"{TRUST} of {file or '[policy]'}, {pattern}"
         for name in keys:
@@ -237,9 +239,9 @@ def _stack(table: TableRef, layers: Layers) -> Iterator[tuple[Origin, Mapping[st
         yield Origin(Layer.TABLE_OPTION, option), {name: value}
     yield Origin(Layer.ENVIRONMENT), layers.environment
     yield Origin(Layer.FILE), layers.file
-    for pattern, found in layers.patterns:
+    for pattern, settings in layers.patterns:
         if matches(table, pattern):
-            yield Origin(Layer.NAMESPACE, pattern), found
+            yield Origin(Layer.NAMESPACE, pattern), settings
     yield Origin(Layer.TABLE_PROPERTY, str(table)), _own_properties(layers.table_properties)
     yield Origin(Layer.TABLE, str(table)), layers.stored
     yield Origin(Layer.CALL), layers.call
@@ -254,18 +256,18 @@ def _own_properties(properties: Mapping[str, str]) -> dict[str, object]:
     return dict(named)
 
 
-def _value(name: str, found: object, origin: Origin, where: str) -> Value:
+def _value(name: str, setting: object, origin: Origin, where: str) -> Value:
     known = key(name, _place(origin, name) or where)
     if known.call_only and origin.layer is not Layer.CALL:
         raise PolicyError(
             key=name, reason=f"it is for one call only, but is set in a layer that stays ({where})"
         )
     call = origin.layer is Layer.CALL
-    return Value(name, known.parse(found, _place(origin, name) or where, call=call), origin)
+    return Value(name, known.parse(setting, _place(origin, name) or where, call=call), origin)
 
 
 def _place(origin: Origin, name: str) -> str:
-    """Which table to fix, where the layer belongs to one."""
+    """Which table to fix, if the layer belongs to one."""
     match origin.layer:
         case Layer.TABLE_PROPERTY:
             return f"table property {PROPERTY_PREFIX}{name} of {origin.detail}"
@@ -278,7 +280,7 @@ def _place(origin: Origin, name: str) -> str:
 
 
 def _typed(value: Value, kind: type[T]) -> T:
-    # bool is an int to isinstance; a switch read as a number is a mistake in the code.
+    # isinstance treats bool as an int; reading a switch as a number is a bug in the code.
     if not isinstance(value.value, kind) or (isinstance(value.value, bool) and kind is not bool):
         raise TypeError(f"policy key {value.key} holds {value.value!r}, not {kind.__name__}")
     return value.value

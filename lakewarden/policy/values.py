@@ -1,4 +1,4 @@
-"""How one policy value is read, whatever it was written in: TOML, JSON, an environment variable, a table property, `--set k=v`."""
+"""Reads and prints one policy value, from TOML, JSON, an environment variable, a table property or `--set k=v`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PolicyValue = bool | int | float | str | tuple[str, ...] | tuple[int, ...] | Non
 
 
 class Kind(StrEnum):
-    """What a key's value is; the values are the words the docs and messages use."""
+    """The type of a key's value; the enum values are the words of the docs and messages."""
 
     BOOL = "true or false"
     COUNT = "whole number"
@@ -52,7 +52,7 @@ _SORT_TERM = re.compile(r"(`[^`]+`|[^\s`]+)(\s+(asc|desc))?(\s+nulls\s+(first|la
 
 
 class Unreadable(ValueError):
-    """A value of the wrong form; the key turns it into a message with what is allowed."""
+    """A value of the wrong form; the key turns it into a message with the allowed values."""
 
 
 def read(kind: Kind, found: object) -> PolicyValue:
@@ -61,7 +61,7 @@ def read(kind: Kind, found: object) -> PolicyValue:
 
 
 def is_none(found: object) -> bool:
-    """`none` switches an optional key off again; TOML and table properties have no null."""
+    """`none` unsets an optional key; TOML and table properties have no null."""
     return found is None or (isinstance(found, str) and found.strip().lower() == "none")
 
 
@@ -77,58 +77,58 @@ def show(value: PolicyValue) -> str:
 
 
 def _show_list(items: Sequence[str | int]) -> str:
-    """Separated by commas where that reads back to the same names, else as JSON."""
+    """Separated by commas if that reads back to the same names, else as JSON."""
     text = ", ".join(map(str, items))
     misread = text.startswith("[") or is_none(text) or any("," in str(each) for each in items)
     return json.dumps(list(items)) if misread else text
 
 
-def _bool(found: object) -> bool:
-    if isinstance(found, bool):
-        return found
-    text = _text(found).lower()
+def _bool(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = _text(value).lower()
     if text not in _TRUE | _FALSE:
         raise Unreadable
     return text in _TRUE
 
 
-def _count(found: object) -> int:
-    if isinstance(found, int) and not isinstance(found, bool):
-        return found
+def _count(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
     try:
-        return int(_text(found))
+        return int(_text(value))
     except ValueError as error:
         raise Unreadable from error
 
 
-def _bytes(found: object) -> int:
-    if not isinstance(found, str):
-        return _count(found)
-    number, unit = _quantity(found, _UNITS)
+def _bytes(value: object) -> int:
+    if not isinstance(value, str):
+        return _count(value)
+    number, unit = _quantity(value, _UNITS)
     factor = _UNITS[unit]
     # Whole numbers stay integers: a float would round sizes above 2**53.
     return int(number) * factor if "." not in number else round(float(number) * factor)
 
 
-def _hours(found: object) -> int | float:
-    if not isinstance(found, str):
-        return _number(found)
-    number, unit = _quantity(found, _HOURS)
+def _hours(value: object) -> int | float:
+    if not isinstance(value, str):
+        return _number(value)
+    number, unit = _quantity(value, _HOURS)
     return _whole(float(number) * _HOURS[unit])
 
 
-def _quantity(found: str, units: Container[str]) -> tuple[str, str]:
-    match = _QUANTITY.fullmatch(found.strip())
+def _quantity(text: str, units: Container[str]) -> tuple[str, str]:
+    match = _QUANTITY.fullmatch(text.strip())
     if match is None or match[2].lower() not in units:
         raise Unreadable
     return match[1].replace("_", ""), match[2].lower()
 
 
-def _number(found: object) -> int | float:
-    if isinstance(found, bool) or not isinstance(found, int | float | str):
+def _number(value: object) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise Unreadable
     try:
-        number = float(found)
+        number = float(value)
     except (ValueError, OverflowError) as error:
         raise Unreadable from error
     if not math.isfinite(number):
@@ -140,22 +140,22 @@ def _whole(number: float) -> int | float:
     return int(number) if number.is_integer() else number
 
 
-def _ratio(found: object) -> float:
-    return float(_number(found))
+def _ratio(value: object) -> float:
+    return float(_number(value))
 
 
-def _percent(found: object) -> int | float:
-    return _number(found.strip().removesuffix("%") if isinstance(found, str) else found)
+def _percent(value: object) -> int | float:
+    return _number(value.strip().removesuffix("%") if isinstance(value, str) else value)
 
 
-def _text(found: object) -> str:
-    if not isinstance(found, str) or not found.strip():
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
         raise Unreadable
-    return found.strip()
+    return value.strip()
 
 
-def _filter(found: object) -> str:
-    text = _text(found)
+def _filter(value: object) -> str:
+    text = _text(value)
     try:
         parse(text)
     except WrongFilter as error:
@@ -163,23 +163,23 @@ def _filter(found: object) -> str:
     return text
 
 
-def _choice(found: object) -> str:
-    return _text(found).lower()
+def _choice(value: object) -> str:
+    return _text(value).lower()
 
 
-def _spec(found: object) -> int | str:
-    if isinstance(found, str) and found.strip().lower() in ("current", "keep"):
-        return found.strip().lower()
-    return _count(found)
+def _spec(value: object) -> int | str:
+    if isinstance(value, str) and value.strip().lower() in ("current", "keep"):
+        return value.strip().lower()
+    return _count(value)
 
 
-def _items(found: object) -> Sequence[object]:
-    """A list as it is; text as a JSON list (for names with commas) or separated by commas."""
-    if isinstance(found, list | tuple):
-        return found
-    if isinstance(found, int) and not isinstance(found, bool):
-        return [found]
-    text = _text(found)
+def _items(value: object) -> Sequence[object]:
+    """A list unchanged; text as a JSON list (for names with commas) or separated by commas."""
+    if isinstance(value, list | tuple):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return [value]
+    text = _text(value)
     if not text.startswith("["):
         return text.split(",")
     try:
@@ -189,23 +189,23 @@ def _items(found: object) -> Sequence[object]:
     return parsed
 
 
-def _names(found: object) -> tuple[str, ...]:
-    names = tuple(_text(each) for each in _items(found))
+def _names(value: object) -> tuple[str, ...]:
+    names = tuple(_text(each) for each in _items(value))
     if not names or len(set(names)) != len(names):
         raise Unreadable
     return names
 
 
-def _sort(found: object) -> tuple[str, ...]:
-    terms = tuple(" ".join(_text(each).split()) for each in _items(found))
+def _sort(value: object) -> tuple[str, ...]:
+    terms = tuple(" ".join(_text(each).split()) for each in _items(value))
     if not terms or not all(_SORT_TERM.fullmatch(term) for term in terms):
         raise Unreadable
     return terms
 
 
-def _ids(found: object) -> tuple[int, ...]:
-    # An empty list is refused: read as "not set" it would mean every snapshot past the window.
-    ids = tuple(_count(each) for each in _items(found))
+def _ids(value: object) -> tuple[int, ...]:
+    # An empty list is refused: read as "not set", it would mean every snapshot past the window.
+    ids = tuple(_count(each) for each in _items(value))
     if not ids:
         raise Unreadable
     return tuple(dict.fromkeys(ids))

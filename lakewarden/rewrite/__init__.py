@@ -1,1 +1,1 @@
-"""Where heavy work runs: the Spark session, the engines behind one seam, and the kernels."""
+"""Rewriting data files: the interface of the two engines, and the Arrow kernels that run in Spark tasks."""

@@ -66,9 +66,9 @@ class ArrowEngine:
         written = []
         for group in order.groups:
             asked = tasks[group.number]
-            found = [None if looks_too_large(task) else next(results) for task in asked]
-            # An ordered group is one bin; what does not fit one task's memory is spread over several.
-            alone = [each for each in found if isinstance(each, Rewritten | Trouble)]
+            outcomes = [None if looks_too_large(task) else next(results) for task in asked]
+            # An ordered group is one bin. If it does not fit one task's memory, several tasks share it.
+            alone = [each for each in outcomes if isinstance(each, Rewritten | Trouble)]
             fits = len(alone) == len(asked)
             done = alone if fits else self._shuffled(order, asked[0])
             self._meter.fetch(sum(each.fetched for each in done if isinstance(each, Rewritten)))
@@ -76,7 +76,7 @@ class ArrowEngine:
         return written
 
     def _run(self, tasks: Sequence[RewriteTask], what: str) -> list[Outcome]:
-        """One Spark job of all tasks; under a limit a job per task, each in a lane and at its share of the pace."""
+        """One Spark job for all tasks. Under a limit, one job per task, each in its own slot and with its share of the rate."""
         if not tasks:
             return []
         kernel = _kernel(self._meter)
@@ -128,7 +128,7 @@ class ArrowEngine:
         )
 
     def remap_task(self, order: Order, group: RewriteGroup, path: str, parts: tuple[Part, ...]) -> RemapTask:
-        """The task that carries deletes which arrived over to one output."""
+        """The task that maps newly arrived deletes to positions in one output."""
         options = WriteOptions.from_properties(order.properties, encodings=order.encodings)
         rewrite = self._task(order, group, Bin(()), (), options)
         return RemapTask(path, parts, replace(rewrite, ordering=None, digest=False))
@@ -140,7 +140,7 @@ def identity_columns(view: TableView, spec_id: int) -> frozenset[int]:
 
 
 def _slices(bin_: Bin, known: Sequence[TableDelete]) -> tuple[tuple[Slice, ...], tuple[DeleteFile, ...]]:
-    """The bin's sources, and the delete files that apply to them: each task is sent only its own."""
+    """The bin's sources and the delete files that apply to them: each task is sent only its own."""
     places = sorted({place for source in bin_.sources for place in source.deletes})
     number = {place: n for n, place in enumerate(places)}
     slices = tuple(
@@ -185,12 +185,12 @@ Outcome = Rewritten | Trouble | TooLarge
 
 
 def _kernel(meter: Meter) -> Callable[[RewriteTask], Outcome]:
-    """The function each task runs. A file at fault comes back as a value: raising would make Spark try it again."""
+    """The function that each task runs. A faulty file is returned as a value: an exception would make Spark retry the task."""
     done = meter.accumulator
 
     def run(task: RewriteTask) -> Outcome:
         try:
-            # A task that Spark runs twice writes two names: one never overwrites what the other has closed.
+            # A task that Spark runs twice writes two names: one run never overwrites a file that the other has closed.
             names = tuple(attempt_path(prefix) for prefix in task.outputs)
             written = rewrite(replace(task, outputs=names))
         except (Unfit, MissingSource, RowsDiffer, PagesDiffer) as error:
@@ -210,7 +210,8 @@ def _trouble(error: Unfit | MissingSource | RowsDiffer | PagesDiffer) -> Trouble
         case DamagedSource():
             return Trouble(False, error.path, f"{error.reason}; {_ADVICE}")
         case MissingSource():
-            # A store the kernel cannot open may still open for the format's own engine; a file that is gone is gone.
+            # If the kernel cannot open a store, the format's own engine may still open it. A missing file is
+            # missing for both.
             return Trouble(not error.gone, error.path, error.reason)
         case PagesDiffer():
             return Trouble(False, error.path, f"{error}; {_ADVICE}")
@@ -238,7 +239,7 @@ def _gather(order: Order, group: RewriteGroup, results: Sequence[Outcome]) -> Wr
             for each in done
             for f in each.files
         ),
-        # Damage first: the group must not go to another engine because something else of it is unfit.
+        # Report damage first: the group must not go to another engine because something else in it is unfit.
         trouble=min((each for each in results if isinstance(each, Trouble)), key=_is_unfit, default=None),
         cpu_seconds=sum(f.cpu_seconds for f in done),
         peak_rss=max((f.peak_rss for f in done), default=0),
@@ -256,6 +257,6 @@ def _is_unfit(trouble: Trouble) -> bool:
 
 
 def _total(digests: Iterable[Digest | None]) -> Digest | None:
-    """The sum of what was hashed; None where nothing was."""
+    """The sum of the digests; None if nothing was hashed."""
     known = [each for each in digests if each is not None]
     return sum(known, Digest()) if known else None

@@ -1,7 +1,7 @@
 """An order-free digest of rows: equal before and after a rewrite, and for as long as the rows are kept.
 
-It is stored with the snapshot and may be computed again from other files years later, so it is spelled out here in plain
-arithmetic modulo 2**64, and no release may change it (tests/unit/test_digest.py holds a second, slow version of it):
+It is stored with the snapshot and may be computed again from other files years later, so it is defined here in plain
+arithmetic modulo 2**64, and no release may change it (tests/unit/test_digest.py holds a second, slow implementation):
 
     fold(x)               x xor x >> 32
     spread(x, a, b)       fold(x * a) * b
@@ -12,13 +12,13 @@ arithmetic modulo 2**64, and no release may change it (tests/unit/test_digest.py
     first, second         the sums over rows of that hash, and of fold(spread(hash, AGAIN, TWICE))
 
 The word of an integer, a boolean or an unscaled decimal is its value; of a float, fold(its bits as a double); of a date or a
-time, its microseconds. What these leave over, a decimal beyond a signed 64-bit part or nanoseconds beyond the whole
-microsecond, is added times BEYOND. A string is cut into words of eight bytes, the first byte lowest, the last word filled up
-with zeros: its own word is the sum of spread(the k-th of them, SEQUENCE, key(4k + 3)), plus its bytes * LENGTH. A list is the
-string of its elements' hashes; a map is a list of entries, each of which is the hash of its key plus that of its value.
+time, its microseconds. The remainder (a decimal beyond a signed 64-bit part, or nanoseconds beyond the whole microsecond)
+is multiplied by BEYOND and added. A string is cut into words of eight bytes, the first byte lowest, the last word padded with
+zeros: its own word is the sum of spread(the k-th word, SEQUENCE, key(4k + 3)), plus its number of bytes * LENGTH. A list is
+the string of its elements' hashes; a map is a list of entries, each of which is the hash of its key plus the hash of its value.
 
-So only what a value is counts, not how Arrow holds it: in how many bits, in which unit, plain or in a dictionary, in which
-part of a buffer. Every NaN is the same value, -0.0 is not 0.0, a date is its midnight, and tables promote types without
+So only the value counts, not how Arrow stores it: the number of bits, the unit, plain or in a dictionary, the part of a
+buffer. Every NaN is the same value, -0.0 is not 0.0, a date is its midnight, and tables promote types without
 changing a row's hash.
 """
 
@@ -60,25 +60,26 @@ from lakewarden.rewrite.read.project import Unfit, children, field_id, is_list
 
 Octets = NDArray[np.uint8]
 
-# Octets up to which it is cheaper to lay out the whole of every string than to go round again for the longer ones.
+# Up to this many bytes, laying out all strings whole is cheaper than another round for the longer ones.
 _SHORT = 64
-# And up to which strings of one length are read word by word, where they lie.
+# Up to this many bytes, strings of equal length are read word by word in place.
 _EQUAL = 256
 
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000}
 _DAY = 86_400 * 1_000_000
 
 
-# Hashes of a dictionary's entries, by the column and where it is in memory.
+# Hashes of a dictionary's entries, by column and memory address.
 Entries = dict[tuple[Any, ...], Words]
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Sums over rows, so those of two halves add up to that of the whole. Two sums: 64 bits are few for ever.
+    """Sums over rows, so the digests of two halves add up to that of the whole. Two sums, because 64 bits are
+    too few for years.
 
-    `beside` binds each row to values that are no part of what it says: its row id and its sequence number. It is compared
-    before a commit and never stored.
+    `beside` binds each row to values that are not part of its content: its row id and its sequence number. It
+    is compared before a commit and never stored.
     """
 
     rows: int = 0
@@ -102,10 +103,10 @@ class Digest:
 
     @classmethod
     def parse(cls, text: str) -> Digest:
-        found = re.fullmatch(r"rows-v1:(\d+):([0-9a-f]{16})([0-9a-f]{16})", text, re.ASCII)
-        if found is None:
+        match = re.fullmatch(r"rows-v1:(\d+):([0-9a-f]{16})([0-9a-f]{16})", text, re.ASCII)
+        if match is None:
             raise ValueError(f"read row digest {text!r}: expected rows-v1:<rows>:<32 hexadecimal digits>")
-        return cls(int(found[1]), int(found[2], 16), int(found[3], 16))
+        return cls(int(match[1]), int(match[2], 16), int(match[3], 16))
 
 
 def digest(batch: pa.RecordBatch | pa.Table, leave_out: frozenset[int] = frozenset()) -> Digest:
@@ -117,7 +118,7 @@ def digest(batch: pa.RecordBatch | pa.Table, leave_out: frozenset[int] = frozens
 
 
 def add_up(hashes: Words, bound: Words | None = None) -> Digest:
-    """The digest of the rows that have these hashes; `bound` are those of `bind`."""
+    """The digest of the rows with these hashes; `bound` are the results of `bind`."""
     first = second = 0
     for start in range(0, len(hashes), BLOCK):
         part = hashes[start : start + BLOCK]
@@ -128,7 +129,7 @@ def add_up(hashes: Words, bound: Words | None = None) -> Digest:
 
 
 def bind(hashes: Words, beside: pa.RecordBatch) -> Words:
-    """A hash for each row, of these rows' hashes together with the values beside them."""
+    """A hash for each row, from the row's hash and the values beside it."""
     columns = Columns(beside.num_rows, frozenset())
     for field, column in zip(beside.schema, beside.columns, strict=True):
         columns.add(field, column)
@@ -140,7 +141,7 @@ def bind(hashes: Words, beside: pa.RecordBatch) -> Words:
 
 
 def hash_rows(batch: pa.RecordBatch | pa.Table, leave_out: frozenset[int] = frozenset()) -> Words:
-    """A hash for each row. Unfit if a column has no field id, or a type Iceberg has not."""
+    """A hash for each row. Raises Unfit if a column has no field id, or a type that Iceberg does not have."""
     if isinstance(batch, pa.Table):
         parts = [hash_rows(part, leave_out) for part in batch.to_batches()]
         return np.concatenate([np.empty(0, np.uint64), *parts])
@@ -158,7 +159,7 @@ def hash_rows(batch: pa.RecordBatch | pa.Table, leave_out: frozenset[int] = froz
 
 
 class Columns:
-    """Sums over columns, for each row. What every row gets is kept apart and added once."""
+    """Sums over columns, for each row. Values common to all rows are kept apart and added once."""
 
     def __init__(self, rows: int, leave_out: frozenset[int], known: Entries | None = None) -> None:
         self._sums = np.zeros(rows, np.uint64)
@@ -200,10 +201,10 @@ class Columns:
             self._every += int(here)
 
     def _add_dictionary(self, field: pa.Field, array: pa.Array) -> None:
-        """Each entry is hashed once. Some may be null themselves, and are 0 like all nulls."""
+        """Hash each entry once. Entries may be null themselves; like all nulls they count as 0."""
         entries = self._entries(field, array.dictionary)
         if not len(entries):
-            return  # every value is under a null, if only that of a struct around it
+            return  # every value is under a null, perhaps only that of a surrounding struct
         if len(entries) == 1 and not array.null_count:
             self._every += int(entries[0])
             return
@@ -211,7 +212,7 @@ class Columns:
         places = _fixed(indices, indices.type.to_pandas_dtype())
         for start in range(0, len(array), BLOCK):
             part = places[start : start + BLOCK]
-            # An index under a null may be any number; clipping makes it harmless, and costs less than checking.
+            # An index under a null may be any number; clipping makes it harmless and costs less than checking.
             hashes = np.take(entries, part, out=scratch.of(len(part))[0], mode="clip")
             self._add_present(start, hashes, indices.slice(start, BLOCK))
 
@@ -223,15 +224,15 @@ class Columns:
         return self._known[key]
 
     def _add_present(self, start: int, hashes: Words, array: pa.Array) -> None:
-        """Add a block of hashes, but for those of nulls."""
+        """Add a block of hashes, except those of nulls."""
         if array.null_count:
             np.multiply(hashes, _presence(array), hashes)
         sums = self._sums[start : start + len(hashes)]
         np.add(sums, hashes, sums)
 
     def _block(self, id_: int, field: pa.Field, array: pa.Array) -> Words:
-        """Hashes of a block of values, less what each of them gets for being there. Anything under a null."""
-        # The schema's type, not the array's, which may have lost the ids of its children.
+        """Hashes of a block of values, without the part that every present value gets. Undefined under a null."""
+        # Use the schema's type: the array's type may have lost the ids of its children.
         kind = field.type
         if pt.is_struct(kind):
             parts = [array.field(place) for place in range(kind.num_fields)]
@@ -249,7 +250,7 @@ class Columns:
         return _octet_words(entries.view(np.uint8), (offsets - first) * 8)
 
     def _children(self, rows: int, fields: list[pa.Field], arrays: list[pa.Array]) -> Words:
-        """What rows of these columns alone would add up to."""
+        """The row sums of these columns alone."""
         inner = Columns(rows, self._leave_out)
         for field, array in zip(fields, arrays, strict=True):
             inner.add(field, array)
@@ -257,7 +258,7 @@ class Columns:
 
 
 def _is_constant(array: pa.Array) -> bool:
-    """Whether it is one integer, date or moment all along, as the column that a table is partitioned by is in a file."""
+    """Whether the array is one repeated integer, date or time, as a partition column is within a file."""
     if array.null_count or len(array) < 2 or not (pt.is_integer(array.type) or pt.is_temporal(array.type)):
         return False
     if array.type.bit_width not in (32, 64):
@@ -277,7 +278,7 @@ def _presence(array: pa.Array) -> Octets:
 
 
 def _plain_words(field: pa.Field, array: pa.Array) -> Words:
-    """Each value as one word; any word under a null."""
+    """Each value as one word; undefined under a null."""
     kind = array.type
     if pt.is_integer(kind):
         return _integer_words(_fixed(array, kind.to_pandas_dtype()))
@@ -300,7 +301,7 @@ def _plain_words(field: pa.Field, array: pa.Array) -> Words:
 
 
 def _fixed(array: pa.Array, kind: Any, per_value: int = 1, more: int = 0) -> NDArray[Any]:
-    """The numbers an array of fixed width holds, without a copy."""
+    """The numbers of a fixed-width array, without a copy."""
     size = np.dtype(kind).itemsize * per_value
     count = (len(array) + more) * per_value
     return np.frombuffer(array.buffers()[1], kind, count, array.offset * size)
@@ -316,11 +317,11 @@ def _integer_words(values: NDArray[Any]) -> Words:
 
 
 def _float_words(values: NDArray[Any]) -> Words:
-    """The bits as a double, folded: most doubles differ in their upper bits alone, which a product does not carry down."""
+    """The bits as a double, folded: most doubles differ only in their upper bits, which a product does not carry down."""
     with np.errstate(invalid="ignore"):
         values = values.astype(np.float64, copy=False)
         words: Words = values.view(np.uint64)
-        # A maximum is NaN if any value is, and costs a fraction of looking at each of them.
+        # The maximum is NaN if any value is, and costs a fraction of checking every value.
         if math.isnan(values.max()):
             words = np.where(np.isnan(values), NAN, words)
     folded: Words = words >> HALF
@@ -329,7 +330,7 @@ def _float_words(values: NDArray[Any]) -> Words:
 
 
 def _time_words(array: pa.Array) -> Words:
-    """Microseconds; nanoseconds that are left over are added on a scale of their own."""
+    """Microseconds; remaining nanoseconds are added on a separate scale."""
     kind = array.type
     values = _fixed(array, np.int32 if kind.bit_width == 32 else np.int64)
     if pt.is_date32(kind):
@@ -344,7 +345,7 @@ def _time_words(array: pa.Array) -> Words:
 
 
 def _decimal_words(array: pa.Array) -> Words:
-    """The unscaled integer; what 64 bits do not hold is added on a scale of its own."""
+    """The unscaled integer; the part beyond 64 bits is added on a separate scale."""
     width = array.type.bit_width
     if width < 128:
         return _integer_words(_fixed(array, np.dtype(f"i{width // 8}")))
@@ -361,7 +362,7 @@ def _decimal_words(array: pa.Array) -> Words:
 
 
 def _octet_words(data: Octets, offsets: NDArray[Any]) -> Words:
-    """One word for each run of octets between two offsets."""
+    """One word for each run of bytes between two offsets."""
     sizes = offsets[1:] - offsets[:-1]
     words: Words = sizes.astype(np.uint64)
     np.multiply(words, LENGTH, words)
@@ -370,7 +371,7 @@ def _octet_words(data: Octets, offsets: NDArray[Any]) -> Words:
 
 
 def _add_runs(words: Words, data: Octets, starts: NDArray[Any], sizes: NDArray[Any]) -> None:
-    """Find the cheapest way: strings are often of one length, but for nulls and empty ones."""
+    """Choose the cheapest method: strings often have one length, apart from nulls and empty ones."""
     start, end = int(starts[0]), int(starts[-1] + sizes[-1])
     size, count = int(sizes.max()), int(np.count_nonzero(sizes))
     equal = size <= _EQUAL and size * count == end - start
@@ -389,7 +390,7 @@ def _add_runs(words: Words, data: Octets, starts: NDArray[Any], sizes: NDArray[A
 
 
 def _add_equal(words: Words, strings: Octets) -> None:
-    """Strings of one length: each of their words is at the same place in all of them."""
+    """Strings of one length: the k-th word is at the same place in all of them."""
     out, spare = scratch.of(len(words))
     size = strings.shape[1]
     keys = position_keys(0, -(-size // 8))
@@ -399,7 +400,7 @@ def _add_equal(words: Words, strings: Octets) -> None:
 
 
 def _load(octets: Octets, out: Words, spare: Words) -> None:
-    """Up to eight octets of each row as one word, filled up with zeros."""
+    """Up to eight bytes of each row as one word, padded with zeros."""
     size, at = octets.shape[1], 0
     for width in (8, 4, 2, 1):
         if size & width:
@@ -410,7 +411,7 @@ def _load(octets: Octets, out: Words, spare: Words) -> None:
 
 
 def _add_windows(words: Words, data: Octets, at: NDArray[np.int64], left: NDArray[np.int64]) -> None:
-    """Strings of any length, a window of each at a time; each round keeps those that go on."""
+    """Strings of any length, one window of each at a time; each round keeps the strings that have more bytes."""
     rows: slice | NDArray[np.int64] = slice(None)
     position = 0
     while True:
@@ -438,27 +439,27 @@ def _ones_then_zeros(width: int) -> Octets:
 
 
 def _sequence_sums(laid_out: Words, position: int) -> Words:
-    """Sums over the words of each row, of which the first is the string's word at `position`. Uses them up."""
+    """Sums over the words of each row, of which the first is the string's word at `position`. Overwrites its input."""
     rows, count = laid_out.shape
     keys = position_keys(position, count)
     np.multiply(laid_out, SEQUENCE, laid_out)
     fold(laid_out, scratch.of(rows * count)[1].reshape(rows, count))
-    # To multiply by the keys and add up along short rows is slow, unless it is done as one product.
+    # Multiplying by the keys and adding along short rows is slow, unless it is done as one product.
     sums: Words = np.vecdot(laid_out, keys)
     return sums
 
 
 def _windows(data: Octets, at: NDArray[np.int64], width: int) -> Words:
-    """`width` octets from each place on, as words; the places ascend. Past the end of the data are zeros."""
+    """`width` bytes from each place on, as words; the places ascend. Past the end of the data are zeros."""
     inside = int(np.searchsorted(at, len(data) - width, side="right"))
-    found = [_sliding(data, width)[at[:inside]]] if inside else []
+    pieces = [_sliding(data, width)[at[:inside]]] if inside else []
     if inside < len(at):
         start = int(at[inside])
         rest = np.concatenate([data[start:], np.zeros(width, np.uint8)])
-        found.append(_sliding(rest, width)[at[inside:] - start])
-    return (found[0] if len(found) == 1 else np.concatenate(found)).view(np.uint64)
+        pieces.append(_sliding(rest, width)[at[inside:] - start])
+    return (pieces[0] if len(pieces) == 1 else np.concatenate(pieces)).view(np.uint64)
 
 
 def _sliding(data: Octets, width: int) -> NDArray[np.void]:
-    """A window at every octet. Numpy copies such a window in about the time it takes to copy one word."""
+    """A window at every byte. Numpy copies such a window in about the time it takes to copy one word."""
     return np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))

@@ -1,6 +1,7 @@
-"""The seam between a plan and whatever rewrites data: two engines stand behind it.
+"""The interface between a plan and the engine that rewrites data. Two engines implement it.
 
-An engine writes; it never commits, expires or deletes. The plan carries the bounds, and both engines get the same plan.
+An engine writes; it never commits, expires or deletes. The plan sets the limits, and both engines get the same
+plan.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from lakewarden.tables.interface import OutputFile
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Groups to write together in one go, with where each output goes (a prefix the engine completes)."""
+    """A set of groups to write in one call, with the path prefix of each output (the engine completes it)."""
 
     run_id: str
     view: TableView
@@ -35,14 +36,12 @@ class Order:
     sort_order_id: int = 0
     digest: bool = True
     copy_pages: bool = True
-    properties: Mapping[str, str] = field(
-        default_factory=dict
-    )  # `write.parquet.` ones, as the table wants its files
+    properties: Mapping[str, str] = field(default_factory=dict)  # the table's `write.parquet.*` properties
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a group could not be written. `unfit` means another engine can; otherwise `path` names the file at fault."""
+    """Why a group could not be written. `unfit` means another engine can; otherwise `path` names the faulty file."""
 
     unfit: bool
     path: str
@@ -54,11 +53,11 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What came of one group: outputs, or the trouble (then nothing of it may be committed).
+    """The result of one group: its outputs, or the trouble (then nothing of it may be committed).
 
-    `erased` rows were deleted ones. `read` and `written` are digests of the rows on their way in and out, as far as they
-    were hashed; where pages were `copied`, of the other columns' values in their order. `parts` tell, by output, where each
-    source's rows are in it; empty where rows changed their order.
+    `erased` counts deleted rows. `read` and `written` are digests of the rows read and written, as far as they
+    were hashed; where pages were `copied`, they cover only the other columns' values in their order. `parts`
+    say, by output, where each source's rows are in it; empty if rows changed their order.
     """
 
     group: RewriteGroup
@@ -72,12 +71,12 @@ class Written:
     written: Digest | None = None
     parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
     waited: float = 0.0
-    exchanged: bool = False  # rows went from task to task: they did not fit one's memory
-    copied: bool = False  # by some task pages were copied whole, and their checksums compared
+    exchanged: bool = False  # rows were sent from task to task because they did not fit one task's memory
+    copied: bool = False  # some task copied whole pages and verified their checksums
 
     @property
     def differs(self) -> bool:
-        """Whether the rows that came out are not those that went in."""
+        """Whether the written rows differ from the rows that were read."""
         return self.read != self.written
 
 
@@ -88,4 +87,4 @@ class RewriteEngine(Protocol):
         """One result per group, in order."""
 
     def cancel(self) -> None:
-        """Stop what is being written for this run, from any thread; `write` then raises."""
+        """Stop all writing for this run, from any thread; `write` then raises."""

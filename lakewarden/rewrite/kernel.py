@@ -1,8 +1,8 @@
-"""The rewrite kernel: source files in, Parquet files out, every row as it was.
+"""The rewrite kernel: source files in, Parquet files out, with every row unchanged.
 
-Told in order: read every footer once; find the way from each file's schema to the table's; choose encodings; stream the
-rows through, cutting row groups by size and by memory; check the counts; close. Whatever fails on the way, the partial
-output is removed.
+In order: read every footer once; find the projection from each file's schema to the table's; choose encodings;
+stream the rows through and cut row groups by size and by memory; check the counts; close. If any step fails,
+the partial output is removed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def rewrite(task: RewriteTask) -> Rewritten:
     files = copied or (_in_order(reading) if task.ordering is None else clustered(reading))
     reading.throttle.settle()
     rows = sum(file.rows for file in files)
-    # Digests of all rows hold the count too; where they differ, whoever asked keeps the files as evidence.
+    # Digests of all rows cover the count too. If they differ, the caller keeps the files as evidence.
     if (copied or not task.digest) and rows != task.rows - reading.erased:
         raise RowsDiffer(task.outputs[0], task.rows - reading.erased, rows)
     return Rewritten(
@@ -68,14 +68,14 @@ def rewrite(task: RewriteTask) -> Rewritten:
 
 
 def _by_pages(reading: Reading) -> tuple[WrittenFile, ...]:
-    """All rows into one file, as many pages as can be copied; nothing where rows have to be decoded."""
+    """All rows into one file, with as many copied pages as possible. Empty if rows have to be decoded."""
     task = reading.task
     if task.ordering is not None or not task.copy_pages or not pages.suits(reading):
         return ()
     try:
         return pages.concatenate(reading)
     except pages.Doubtful:
-        # Nothing was left behind, and nothing is lost by decoding but time.
+        # No output is left behind. Decoding instead costs only time.
         return ()
 
 

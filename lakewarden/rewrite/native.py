@@ -1,4 +1,4 @@
-"""The second engine: the format's own rewrite on Spark. Fallback where the kernel cannot, and reference to compare with."""
+"""The second engine: the format's own rewrite on Spark. It takes over where the kernel cannot, and serves as a reference."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class NativeEngine:
                 order.view.ref, order.files, group, plan.strategy, plan.columns, plan.target_bytes
             )
         except JavaError as error:
-            # The format's writer removes what it had written when it failed; nothing of the group is left to commit.
+            # When the format's writer fails it removes its output; nothing of the group is left to commit.
             missing = is_java(error, "NotFoundException", "FileNotFoundException")
             reason = java_reason(error)
-            if group.engine_reason:  # why the kernel did not write it: whoever repairs one of the two is done
+            if group.engine_reason:  # why the kernel did not write it: fixing either cause is enough
                 reason = f"{group.engine_reason}; {self.name}'s own writer, which was asked instead, failed: {reason}"
             return Written(
                 group, (), Trouble(False, "" if not missing else group.partition, reason), engine=self.name
@@ -53,8 +53,10 @@ class NativeEngine:
         )
 
 
-def _rows_differ(group: RewriteGroup, found: int, writer: str) -> Trouble | None:
-    """A rewrite that changes how many rows there are is not a rewrite, whoever wrote it. Deletes may take rows, never add."""
-    if found == group.rows or (group.deletes() and found < group.rows):
+def _rows_differ(group: RewriteGroup, actual: int, writer: str) -> Trouble | None:
+    """Trouble if the row count changed: then it is no rewrite, whichever engine wrote it. Deletes may remove
+    rows, never add.
+    """
+    if actual == group.rows or (group.deletes() and actual < group.rows):
         return None
-    return Trouble(False, "", f"expected {group.rows} rows, {writer}'s own writer gave {found}")
+    return Trouble(False, "", f"expected {group.rows} rows, {writer}'s own writer gave {actual}")

@@ -1,6 +1,7 @@
-"""A digest of values that must stay where they are: those of decoded columns, beside others whose pages are copied.
+"""A digest of values that must stay in place: decoded columns, beside others whose pages are copied.
 
-It is quicker than that of rows, as it needs no hash of each of them, and comparable to its own kind only.
+It is faster than the digest of rows, because it needs no hash of each row, and can be compared only with
+digests of its own kind.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import pyarrow as pa
 from lakewarden.rewrite.digest import Columns, Digest, Entries
 
 _MASK = (1 << 64) - 1
-# Rows weighed at a time, so that they stay in a core's second-level cache.
+# Rows weighted at a time, so that they stay in a core's second-level cache.
 _BLOCK = 1 << 15
 _WEIGHT = 0x9E37_79B9_7F4A_7C15
 _WEIGHTS = np.arange(_BLOCK, dtype=np.uint64) * np.uint64(_WEIGHT)
@@ -20,9 +21,9 @@ _WEIGHTS = np.arange(_BLOCK, dtype=np.uint64) * np.uint64(_WEIGHT)
 def digest_in_place(
     batch: pa.RecordBatch, place: int, leave_out: frozenset[int] = frozenset(), known: Entries | None = None
 ) -> Digest:
-    """The digest of these rows, of which the first is at this place: the second sum weighs each row by its place.
+    """The digest of these rows, the first of which is at `place`: the second sum weights each row by its place.
 
-    `known` remembers dictionaries from batch to batch; they must stay in memory.
+    `known` caches dictionaries from batch to batch; they must stay in memory.
     """
     columns = Columns(batch.num_rows, leave_out, known)
     for field, column in zip(batch.schema, batch.columns, strict=True):

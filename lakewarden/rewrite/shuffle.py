@@ -1,8 +1,9 @@
-"""An ordered group that does not fit one task: rows travel from task to task as Arrow blobs, never one by one.
+"""Rewrites an ordered group that does not fit one task: rows are sent from task to task as Arrow blobs, never
+one by one.
 
-On a cluster they go through Spark's shuffle. Where every task runs on this machine they stay in files: through the shuffle
-a row costs as much again as ordering it does (20 M rows: 37 CPU seconds instead of 24), most of it copies between Python and
-Java.
+On a cluster the blobs go through Spark's shuffle. If every task runs on this machine they stay in files:
+through the shuffle, a row costs as much again as ordering it (20 M rows: 37 CPU seconds instead of 24), mostly
+for copies between Python and Java.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ Item = TypeVar("Item")
 Found = TypeVar("Found")
 Collected = tuple[Rewritten, list[Told]]
 
-# These come back as values: raising in a task would make Spark try it again, with the same end.
+# Returned as values: an exception in a task would make Spark retry it, with the same result.
 FILE_AT_FAULT = (Unfit, MissingSource, RowsDiffer)
 
-# Groups whose rows are in files at once: two keep the cores busy, and all at once would need the disk for all of them.
+# Groups with rows in files at the same time: two keep the cores busy, and all at once would need disk space for all of them.
 _in_files = threading.BoundedSemaphore(2)
-# Blobs whose places the driver keeps; more go through Spark's shuffle, which needs no such list.
+# The most blobs whose locations the driver keeps; larger groups use Spark's shuffle, which needs no such list.
 _MOST_BLOBS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """What an exchange needs of whoever asks for it. `gate` raises if no work may begin now; `work` is None without limits."""
+    """What the caller of an exchange provides. `gate` raises if no work may begin now; `work` is None without limits."""
 
     spark: Any
     run_id: str
@@ -57,7 +58,7 @@ class Caller:
 
 
 def shuffled(caller: Caller, task: RewriteTask, what: str) -> list[Rewritten]:
-    """One result per output, in order; the first carries what the other tasks read. Stopped, if asked to between two jobs."""
+    """One result per output, in order; the first includes what the other tasks read. Can be cancelled between two jobs."""
     job = _Job(caller, what)
     exchange, row_bytes, sampling = job.sample(task)
     parts = chunks(task, row_bytes, at_least=2 * parallelism(caller.spark))
@@ -69,7 +70,7 @@ def shuffled(caller: Caller, task: RewriteTask, what: str) -> list[Rewritten]:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A group's sampling, and both ways from the spreading tasks to the collecting ones. Kernels are closures without it."""
+    """A group's sampling, and both ways to send rows. Kernels are closures that do not contain this object."""
 
     caller: Caller
     what: str
@@ -86,7 +87,9 @@ class _Job:
     def through_files(
         self, exchange: Exchange, parts: list[tuple[Slice, ...]], folder: str
     ) -> list[Collected]:
-        """Blobs stay where they were written; the driver tells the collecting tasks where that is."""
+        """Exchange through files: blobs stay where they were written, and the driver sends the collecting tasks
+        their locations.
+        """
         done = self.caller.meter.accumulator
 
         def spread(part: tuple[Slice, ...], pace: Pace | None) -> list[Record] | Exception:
@@ -100,19 +103,19 @@ class _Job:
         def gather(item: tuple[int, list[Record]], pace: Pace | None) -> Collected | Exception:
             return _collect(exchange.paced(pace), *item)
 
-        told: list[Told] = []
+        reports: list[Told] = []
         arrived: list[list[Record]] = [[] for _ in exchange.task.outputs]
         for sent in self._run(spread, parts, "spreading"):
             for number, blob in sent:
                 if number == TELL:
-                    told.append(Told.of(blob))
+                    reports.append(Told.of(blob))
                 else:
                     arrived[exchange.output_of(number)].append((number, blob))
         written = [each for each, _ in self._run(gather, list(enumerate(arrived)), "collecting")]
-        return [(each, [] if place else told) for place, each in enumerate(written)]
+        return [(each, [] if place else reports) for place, each in enumerate(written)]
 
     def through_shuffle(self, exchange: Exchange, parts: list[tuple[Slice, ...]]) -> list[Collected]:
-        """Blobs travel through Spark's shuffle, keyed by their range. Under a limit all of it is one task's share."""
+        """Exchange through Spark's shuffle, keyed by range. Under a limit, all of it counts as one task."""
         work, at_once = self.caller.work, parallelism(self.caller.spark)
         if work is None:
             return self._shuffle(exchange, parts)
@@ -146,7 +149,7 @@ class _Job:
             ranged = sent.partitionBy(len(exchange.task.outputs), exchange.output_of)
             return _checked(ranged.mapPartitionsWithIndex(gather).collect())
         finally:
-            shared.destroy()  # its file on this machine too, which unpersist would leave
+            shared.destroy()  # also deletes its file on this machine, which unpersist would leave
 
     def _run(
         self,
@@ -155,7 +158,7 @@ class _Job:
         what: str,
         begun: bool = True,
     ) -> list[Found]:
-        """One Spark job of all items; under a limit a job per item, each in a lane and at its share of the pace."""
+        """One Spark job for all items; under a limit, one job per item, each in its own slot and with its share of the rate."""
         _check(self.caller)
         spark, run_id, described = self.caller.spark, self.caller.run_id, f"{self.what}, {what}"
         if self.caller.work is None:
@@ -172,14 +175,14 @@ def _at(kernel: Callable[[Item, Pace | None], Found], pace: Pace | None) -> Call
 
 
 def _check(caller: Caller) -> None:
-    """Cancelling ends jobs that run; one that is yet to be handed in has to be held back."""
+    """Raise if the run was cancelled. Cancelling ends running jobs; a job that is not submitted yet must be stopped here."""
     if caller.stopped.is_set():
         raise Stopped
 
 
 @contextmanager
 def _turn(caller: Caller) -> Iterator[None]:
-    """Wait until the rows of another group may be in files. It may take hours, so the gate is asked after it."""
+    """Wait until another group's rows may be in files. This may take hours, so the gate is checked again after it."""
     while not _in_files.acquire(timeout=GLANCE_SECONDS):
         _check(caller)
     try:
@@ -191,9 +194,10 @@ def _turn(caller: Caller) -> Iterator[None]:
 
 @contextmanager
 def _folder(spark: Any) -> Iterator[str]:
-    """A folder for as long as the body runs.
+    """A temporary folder that exists while the body runs.
 
-    It is beside Spark's own shuffle files: on a disk that was given to it for such, and removed with them if we cannot.
+    It is beside Spark's own shuffle files: on a disk intended for such files, and Spark removes it if we
+    cannot.
     """
     manager = spark._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
     roomiest = max((str(each) for each in manager.localDirs()), key=lambda path: shutil.disk_usage(path).free)
@@ -211,24 +215,24 @@ def _collect(exchange: Exchange, output: int, records: Iterable[Record]) -> Coll
         return error
 
 
-def _checked(found: Sequence[Found | Exception]) -> list[Found]:
-    """What the tasks gave, or the first exception among it, raised here."""
-    for each in found:
+def _checked(results: Sequence[Found | Exception]) -> list[Found]:
+    """The results of the tasks. Raises the first exception among them."""
+    for each in results:
         if isinstance(each, Exception):
             raise each
-    return [each for each in found if not isinstance(each, Exception)]
+    return [each for each in results if not isinstance(each, Exception)]
 
 
 def _attempt(exchange: Exchange) -> Exchange:
-    """A task that Spark runs twice writes two names: one never overwrites what the other has closed."""
+    """A task that Spark runs twice writes two names: one run never overwrites a file that the other has closed."""
     names = tuple(attempt_path(prefix) for prefix in exchange.task.outputs)
     return replace(exchange, task=replace(exchange.task, outputs=names))
 
 
 def _proven(task: RewriteTask, sampling: Told, results: list[Collected]) -> list[Rewritten]:
-    """The outputs' rows are as many as were sent, and those as many as the sources have."""
-    told = [sampling, *(each for _, list_ in results for each in list_)]
-    read, sent, erased = proof(told)
+    """Check that the outputs have as many rows as were sent, and that as many were sent as the sources have."""
+    reports = [sampling, *(each for _, list_ in results for each in list_)]
+    read, sent, erased = proof(reports)
     written = sum(each.rows for each, _ in results)
     if sent + erased != task.rows:
         raise RowsDiffer(task.outputs[0], task.rows, sent + erased)
@@ -240,10 +244,10 @@ def _proven(task: RewriteTask, sampling: Told, results: list[Collected]) -> list
         read=read if task.digest else None,
         erased=erased,
         bytes_read=task.stored_bytes,
-        cpu_seconds=first.cpu_seconds + sum(each.cpu_seconds for each in told),
-        waited=first.waited + sum(each.waited for each in told),
-        fetched=sum(each.fetched for each in told),
-        peak_rss=max(first.peak_rss, *(each.peak_rss for each in told)),
+        cpu_seconds=first.cpu_seconds + sum(each.cpu_seconds for each in reports),
+        waited=first.waited + sum(each.waited for each in reports),
+        fetched=sum(each.fetched for each in reports),
+        peak_rss=max(first.peak_rss, *(each.peak_rss for each in reports)),
     )
     # The sources' digest is on the first result; the others add nothing to it.
     return [first, *(replace(each, read=_nothing(task)) for each in rest)]

@@ -1,4 +1,4 @@
-"""What a rewrite is asked to do, what came of it, and the reading half that every way of writing shares."""
+"""A rewrite task, its result, and the reading part that all ways of writing share."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ if TYPE_CHECKING:
     from lakewarden.rewrite.deletes.deletes import Eraser
 
 _MIB = 1 << 20
-# Row ids and sequence numbers are made up where a file states none; they are not part of what a row says.
+# Row ids and sequence numbers are computed if a file states none; they are not part of a row's content.
 NOT_CONTENT = frozenset({ROW_ID, LAST_UPDATED})
 
 
 def stored_bytes(slices: Iterable[Slice]) -> int:
-    """What the wanted rows take in their files."""
+    """The size of the rows to read, as stored in their files."""
     return sum(piece.size * piece.wanted // max(1, piece.rows) for piece in slices)
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """All that one task needs; travels to it by pickle."""
+    """All data that one task needs; sent to it by pickle."""
 
     outputs: tuple[str, ...]
     slices: tuple[Slice, ...]
@@ -70,9 +70,9 @@ class RewriteTask:
     digest: bool = True
     copy_pages: bool = True
     pace: Pace | None = None
-    encodings: Encodings | None = None  # chosen already, so that tasks of one group agree
+    encodings: Encodings | None = None  # chosen earlier, so that tasks of one group agree
     nan_in_bounds: bool = (
-        False  # readers take NaN for the largest number: a float that has one may state no bounds
+        False  # readers treat NaN as the largest number: a float column with NaN may state no bounds
     )
 
     @property
@@ -86,7 +86,7 @@ class RewriteTask:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Where a slice's rows are in the output: from row `first` on, in order, without those at the erased positions."""
+    """Where a slice's rows are in the output: from row `first` on, in order, without the erased positions."""
 
     slice: Slice
     first: int
@@ -104,13 +104,13 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What came out. The peak is the process's, so in a reused worker it includes earlier tasks.
+    """The result of a task. The peak is the process's, so in a reused worker it includes earlier tasks.
 
-    `read` and `written` are digests of the rows on their way in (deleted ones left out) and out; None where none was asked
-    for. Where pages were `copied`, whose checksums were compared, they are digests of the other columns alone, as read from
-    the sources and as handed to the encoder, and depend on order; of no rows where every column was copied.
-    `parts` tell where each source's rows went, where order was kept.
-    `bytes_read` are those of the sources; `fetched` are all, with those of delete files and of what was read twice.
+    `read` and `written` are digests of the rows read (without deleted ones) and written; None if none was
+    requested. If pages were `copied`, with verified checksums, the digests cover only the other columns, as
+    read from the sources and as passed to the encoder, and depend on order; they cover no rows if every column
+    was copied. `parts` say where each source's rows went, if order was kept. `bytes_read` counts source bytes;
+    `fetched` also counts delete files and bytes that were read twice.
     """
 
     files: tuple[WrittenFile, ...]
@@ -138,7 +138,7 @@ class Reading:
         self.throttle = Throttle(task.pace)
         self.store = Store(task.io, self.throttle)
         self.target = output_schema(pa.ipc.read_schema(pa.py_buffer(task.schema)), task.row_lineage)
-        # A column a file lacks may be known from its partition alone, as in files imported from Hive: not null there.
+        # A missing column may have a value from its partition, as in files imported from Hive: then it is not null.
         self.defaults = defaulted_ids(task.iceberg_schema_json) | task.partition_ids
         self.sources = open_sources(task.slices, self.store, self.target, self.defaults, self.throttle)
         self.seen = survey((source.footer, source.way.leaves) for source in self.sources)
@@ -152,7 +152,7 @@ class Reading:
         self.erased = 0
 
     def _with_dictionaries(self) -> pa.Schema:
-        """The output's schema with the carried strings as dictionaries; Parquet sees no difference."""
+        """The output's schema with carried strings as dictionaries; in Parquet this makes no difference."""
         return pa.schema(
             column.with_type(pa.dictionary(pa.int32(), column.type))
             if field_id(column) in self.encodings.carried
@@ -161,7 +161,7 @@ class Reading:
         )
 
     def _row_bytes(self) -> float:
-        """About how much memory a row takes once decoded, from the footers."""
+        """The approximate memory of a decoded row, from the footers."""
         found = (
             (leaf.field.type, self.seen.get(leaf.id)) for leaf in leaves(self.schema) if leaf.id is not None
         )
@@ -177,44 +177,45 @@ class Reading:
 
     @cached_property
     def eraser(self) -> Eraser | None:
-        """Which rows are deleted; None where no slice has deletes."""
+        """Which rows are deleted; None if no slice has deletes."""
         if not any(piece.deletes for piece in self.task.slices):
             return None
         targets = [Target(s.path, s.rows, s.data_sequence_number, s.deletes) for s in self.task.slices]
-        from lakewarden.rewrite.deletes.deletes import Eraser  # a rewrite without deletes does not load it
+        from lakewarden.rewrite.deletes.deletes import Eraser  # loaded only for a rewrite with deletes
 
         # Half of the budget: the other half holds the rows themselves.
         budget = self.task.memory_budget // 2
         return Eraser(self.task.deletes, targets, self.target, self.store, budget, self.keys)
 
     def columns(self, ids: Collection[int]) -> pa.Schema:
-        """The output's columns with these field ids; a column that the table dropped is not among them."""
+        """The output's columns with these field ids; columns that the table dropped are not included."""
         return pa.schema([column for column in self.target if field_id(column) in ids])
 
     def keys(self, number: int, keys: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Only these columns of a source, plain, each batch with the position of its first row."""
-        source, wanted = self.sources[number], ids_of(keys)
-        kept = [column for column in source.way.source if field_id(column) in wanted]
-        # From format version 3 on a column that was dropped may have had a default, which the newest schema no longer tells.
-        dropped = wanted - ids_of(self.target)
+        source, ids = self.sources[number], ids_of(keys)
+        kept = [column for column in source.way.source if field_id(column) in ids]
+        # From format version 3 on, a dropped column may have had a default, which the newest schema no longer states.
+        dropped = ids - ids_of(self.target)
         unknown = self.defaults | (dropped if self.task.row_lineage else frozenset())
         try:
             way = projection(pa.schema(kept), keys, unknown)
         except Unfit as unfit:
             raise Unfit(unfit.reason, source.slice.path) from unfit
-        for position, batch in read_batches(source, self.store, keys, BATCH_ROWS, self.throttle, wanted):
+        for position, batch in read_batches(source, self.store, keys, BATCH_ROWS, self.throttle, ids):
             yield position, pa.RecordBatch.from_arrays(way.apply(batch, keys), schema=keys)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Every row of every slice that is not deleted, in order, as the output has it."""
+        """Every row of every slice that is not deleted, in order, in the output's form."""
         row_bytes = self.row_bytes
-        eraser = self.eraser  # made before the first handle is in use: it may read keys through the same
+        # Made before the first handle is in use: it may read keys through the same handle.
+        eraser = self.eraser
         for number, source in enumerate(self.sources):
             rows = 0
             batch_rows = max(1, min(BATCH_ROWS, int(self.task.memory_budget / 8 / row_bytes)))
             for position, batch in read_batches(source, self.store, self.schema, batch_rows, self.throttle):
                 rows += batch.num_rows
-                # Footers tell little of strings that repeat; the rows themselves do, from the first file on.
+                # Footers say little about repeated strings; from the first file on, the rows themselves give the size.
                 row_bytes = max(row_bytes, batch.nbytes / batch.num_rows)
                 lineage = self._lineage(source, position, batch)
                 output = self._output_batch(source, batch, lineage)
@@ -230,10 +231,11 @@ class Reading:
     def _add_digest(
         self, source: Source, batch: pa.RecordBatch, lineage: pa.RecordBatch | None, kept: pa.Array | None
     ) -> None:
-        """Hash what the file says, before it is projected; fields that the table no longer has do not count.
+        """Hash the rows as the file has them, before projection; fields that the table no longer has do not
+        count.
 
-        A row's hash depends on field ids, not on the order of a struct's fields, and a field the file lacks adds nothing:
-        so rows of a nested column that changed have the same hash before and after.
+        A row's hash depends on field ids, not on the order of a struct's fields, and a field the file lacks
+        adds nothing. So rows of a nested column that changed have the same hash before and after.
         """
         if not self.task.digest:
             return
@@ -249,7 +251,7 @@ class Reading:
         self.read += add_up(hashes, bound)
 
     def add_written(self, rows: pa.Table) -> None:
-        """Hash what is handed to the encoder."""
+        """Hash the rows that are passed to the encoder."""
         known: Entries = {}
         for batch in rows.to_batches():
             lineage = self._lineage_of(batch) if self.task.row_lineage else None
@@ -270,9 +272,9 @@ class Reading:
         leave_out: frozenset[int],
         known: Entries | None = None,
     ) -> Digest:
-        """The digest of values in their places, those of the row lineage among them."""
-        found = digest_in_place(rows, place, leave_out, known)
-        return found if lineage is None else found + replace(digest_in_place(lineage, place), rows=0)
+        """The digest of values in their places, including the row lineage."""
+        values = digest_in_place(rows, place, leave_out, known)
+        return values if lineage is None else values + replace(digest_in_place(lineage, place), rows=0)
 
     def _output_batch(
         self, source: Source, batch: pa.RecordBatch, lineage: pa.RecordBatch | None
@@ -290,7 +292,7 @@ class Reading:
         return output.select([output.num_columns - 2, output.num_columns - 1])
 
     def _lineage(self, source: Source, position: int, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """The row ids and sequence numbers of these rows, by what the file states; None for a table without them."""
+        """The row ids and sequence numbers of these rows, from the file; None for a table without them."""
         if not self.task.row_lineage:
             return None
         stated = {field_id(field): column for field, column in zip(batch.schema, batch.columns, strict=True)}
@@ -301,19 +303,19 @@ class Reading:
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(list(self.schema)[-2:]))
 
     def parts(self) -> tuple[Part, ...]:
-        """Where each slice's rows are in one output that keeps their order; complete once all batches have passed."""
-        found, first = [], 0
+        """Where each slice's rows are in one output that keeps their order; complete after all batches have passed."""
+        result, first = [], 0
         for number, piece in enumerate(self.task.slices):
             erased = self.eraser.erased(number) if self.eraser and piece.deletes else None
             if erased is not None:
                 erased = erased[(erased >= piece.from_row) & (erased < piece.to_row)]
-            found.append(Part(piece, first, erased))
+            result.append(Part(piece, first, erased))
             first += piece.wanted - (0 if erased is None else len(erased))
-        return tuple(found)
+        return tuple(result)
 
 
 def _lineage(row_id: pa.Array, updated: pa.Array, piece: Slice, position: int) -> list[pa.Array]:
-    """A row keeps the id and sequence number its file states; where it states none, they follow from the file's own."""
+    """A row keeps the id and sequence number that its file states; if it states none, they are computed from the file's own."""
     if row_id.null_count and piece.first_row_id is not None:
         first = piece.first_row_id + position
         row_id = pc.coalesce(row_id, pa.arange(first, first + len(row_id)))

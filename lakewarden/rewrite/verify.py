@@ -1,7 +1,7 @@
-"""Looking at rows again, long after they were written: what they are, by their digest, and nothing is written.
+"""Reads rows again, long after they were written, and computes their digest. Writes nothing.
 
-A large file is given to several tasks. Each is told rows from and to, and takes the row groups that begin between them: so
-every row group is decoded by exactly one task, although nobody has read the footer when the tasks are made.
+Several tasks share a large file. Each has a from-row and a to-row, and takes the row groups that begin between
+them: so exactly one task decodes each row group, although no footer has been read when the tasks are made.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class Miscounted:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What some files hold: the rows that are not deleted, how many are, and files whose count is not the table's."""
+    """The content of some files: the digest of their live rows, the number of deleted rows, and files with a
+    wrong row count.
+    """
 
     rows: Digest = field(default_factory=Digest)
     deleted: int = 0
@@ -47,7 +49,7 @@ class Seen:
 
 
 def look(task: RewriteTask) -> Seen:
-    """Read the task's slices with their deletes applied. Memory is that of a batch, and of the deletes."""
+    """Read the task's slices with their deletes applied. Takes the memory of one batch and of the deletes."""
     pa.set_cpu_count(1)
     reading, miscounted = _open(task)
     reading.sources = [replace(source, slice=_by_groups(source)) for source in reading.sources]
@@ -58,26 +60,26 @@ def look(task: RewriteTask) -> Seen:
 
 
 def _open(task: RewriteTask) -> tuple[Reading, tuple[Miscounted, ...]]:
-    """A file with another number of rows is read as it is: what it holds tells more than that it differs."""
-    found: list[Miscounted] = []
+    """Open the files. A file with a wrong row count is read as it is: its content says more than the difference."""
+    miscounted: list[Miscounted] = []
     while True:
         try:
-            return Reading(task), tuple(found)
+            return Reading(task), tuple(miscounted)
         except RowsDiffer as differs:
-            found.append(Miscounted(differs.path, differs.expected, differs.found))
-            task = replace(task, slices=tuple(_recounted(piece, found[-1]) for piece in task.slices))
+            miscounted.append(Miscounted(differs.path, differs.expected, differs.found))
+            task = replace(task, slices=tuple(_recounted(piece, miscounted[-1]) for piece in task.slices))
 
 
 def _recounted(piece: Slice, odd: Miscounted) -> Slice:
     if piece.path != odd.path:
         return piece
-    # The last slice of a file goes to its end, wherever that is.
+    # The last slice of a file goes to its end, whatever its row count.
     end = odd.found if piece.to_row == piece.rows else min(piece.to_row, odd.found)
     return replace(piece, rows=odd.found, from_row=min(piece.from_row, end), to_row=end)
 
 
 def _by_groups(source: Source) -> Slice:
-    """The slice widened or narrowed to the row groups that begin in it; of no rows where none does."""
+    """The slice adjusted to the row groups that begin in it; without rows if none does."""
     piece, first, start, end = source.slice, 0, 0, 0
     for number in range(source.footer.num_row_groups):
         rows = source.footer.row_group(number).num_rows
@@ -88,10 +90,10 @@ def _by_groups(source: Source) -> Slice:
 
 
 def writers_schema(path: str, store: Store) -> str:
-    """The Iceberg schema a data file was written with, as its footer tells; empty where it does not."""
+    """The Iceberg schema a data file was written with, from its footer; empty if it states none."""
     try:
         with store.open(path) as handle:
             metadata = pq.ParquetFile(handle).metadata.metadata or {}
     except (MissingSource, OSError, pa.ArrowException):
-        return ""  # only a second opinion is asked for: without it the first one stands
+        return ""  # this is only a second check: without it the first result stands
     return bytes(metadata.get(_SCHEMA, b"")).decode("utf-8", "replace")

@@ -1,10 +1,10 @@
-"""The jars Spark needs, pinned, fetched once into a cache folder and then used offline.
+"""The jars that Spark needs: pinned, downloaded once into a cache folder, then used offline.
 
-They come through Ivy, which ships inside pyspark, so neither Maven nor any address is needed here: Ivy asks
-the local Maven and Ivy folders first, then the default central repository. To have it ask elsewhere, point
-LAKEWARDEN_IVY_SETTINGS at an Ivy settings file.
+They are downloaded by Ivy, which ships inside pyspark, so neither Maven nor an address is needed here: Ivy asks
+the local Maven and Ivy folders first, then the default central repository. To use another repository, set
+LAKEWARDEN_IVY_SETTINGS to an Ivy settings file.
 
-`python -m lakewarden.spark.jars [group ...]` fetches and prints where the jars are.
+`python -m lakewarden.spark.jars [group ...]` downloads the jars and prints their paths.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ IVY_SETTINGS = "LAKEWARDEN_IVY_SETTINGS"
 
 @dataclass(frozen=True)
 class Jar:
-    """One pinned jar: where it comes from and what it is for."""
+    """One pinned jar: its coordinates and its purpose."""
 
     group: Group
     organisation: str
@@ -65,8 +65,8 @@ PINNED = (
 
 def pinned(groups: Iterable[Group]) -> tuple[Jar, ...]:
     """The jars of these groups, in the table's order."""
-    wanted = set(groups)
-    return tuple(jar for jar in PINNED if jar.group in wanted)
+    names = set(groups)
+    return tuple(jar for jar in PINNED if jar.group in names)
 
 
 def default_cache(environ: Mapping[str, str]) -> Path:
@@ -77,30 +77,30 @@ def default_cache(environ: Mapping[str, str]) -> Path:
 
 
 def ensure_jars(groups: Iterable[Group], cache_dir: Path | None = None) -> list[Path]:
-    """The jars of these groups as files in the cache, fetching what is missing. Complete, or NotSetUp."""
+    """The jars of these groups as files in the cache. Downloads missing ones. Complete, or raises NotSetUp."""
     cache = cache_dir or default_cache(os.environ)
-    wanted = pinned(groups)
-    if missing_from(wanted, cache):
+    jars = pinned(groups)
+    if missing_from(jars, cache):
         cache.mkdir(parents=True, exist_ok=True)
         with _locked(cache / ".lock"):
-            # Another process may have fetched them while this one waited for the lock.
-            _fetch(missing_from(wanted, cache), cache)
-    return [cache / jar.file_name for jar in wanted]
+            # Another process may have downloaded them while this one waited for the lock.
+            _fetch(missing_from(jars, cache), cache)
+    return [cache / jar.file_name for jar in jars]
 
 
 def missing_from(jars: Iterable[Jar], cache: Path) -> list[Jar]:
-    """Those whose file is absent or no complete jar."""
+    """The jars whose file is missing or incomplete."""
     return [jar for jar in jars if not is_complete(cache / jar.file_name)]
 
 
 def is_complete(path: Path) -> bool:
-    """A zip's directory is at its end: a file cut short has none."""
+    """A zip's directory is at its end, so a truncated file has none."""
     return path.is_file() and zipfile.is_zipfile(path)
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One process at a time; the lock goes with the process, so a killed one leaves none behind."""
+    """One process at a time. The lock ends with the process, so a killed process leaves none behind."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -115,11 +115,11 @@ def _fetch(jars: Sequence[Jar], cache: Path) -> None:
 
 
 def _install(fetched: Path, jar: Jar, cache: Path) -> None:
-    """Into place by one rename: a reader sees the whole jar or none."""
+    """Put the jar in place with one rename: a reader sees the whole jar or none."""
     if not is_complete(fetched):
         raise _unavailable(jar, cache, f"{fetched} is no complete jar")
     partial = cache / f".{jar.file_name}.partial"
-    # Copied, not moved: Ivy may answer with a file of the user's own Maven folder.
+    # Copied, not moved: Ivy may return a file of the user's own Maven folder.
     shutil.copyfile(fetched, partial)
     partial.replace(cache / jar.file_name)
 
@@ -141,13 +141,13 @@ class _Ivy:
     log: Path
 
     def resolve(self, jar: Jar) -> Path:
-        """The file Ivy found or downloaded, somewhere under the scratch folder or the user's own caches."""
+        """The file that Ivy found or downloaded, in the scratch folder or the user's own caches."""
         from py4j.protocol import Py4JJavaError
 
         maven = self.jvm.org.apache.spark.util.MavenUtils
         quiet = self.jvm.java.io.PrintStream(str(self.log))
         try:
-            found = maven.resolveMavenCoordinates(
+            report = maven.resolveMavenCoordinates(
                 jar.coordinate,
                 self._settings(quiet),
                 self.jvm.scala.Option.empty(),
@@ -158,7 +158,7 @@ class _Ivy:
             )
         except Py4JJavaError as error:
             raise _unavailable(jar, self.scratch.parent, self._reason(error)) from None
-        return Path(found.head())
+        return Path(report.head())
 
     def _settings(self, quiet: Any) -> Any:
         maven, option = self.jvm.org.apache.spark.util.MavenUtils, self.jvm.scala.Option
@@ -170,7 +170,7 @@ class _Ivy:
         return settings
 
     def _reason(self, error: Any) -> str:
-        """Ivy's own first sentence: what it says to its caller is only that something is unresolved."""
+        """The first sentence of Ivy's own message: the exception only says that something is unresolved."""
         said = self.log.read_text(errors="replace") if self.log.is_file() else ""
         for line in said.splitlines():
             if "SERVER ERROR" in line or "Exception" in line:
@@ -179,7 +179,7 @@ class _Ivy:
 
 
 def _only_central(chain: Any) -> None:
-    """Spark adds a second public repository that has none of our jars and is slow to say so."""
+    """Remove the second public repository that Spark adds: it has none of our jars and answers slowly."""
     for resolver in list(chain.getResolvers()):
         if resolver.getName() == "spark-packages":
             chain.getResolvers().remove(resolver)
@@ -187,7 +187,7 @@ def _only_central(chain: Any) -> None:
 
 @contextmanager
 def _ivy(scratch: Path) -> Iterator[_Ivy]:
-    """A JVM for the time of the download, apart from any session of this process."""
+    """A JVM that runs during the download, separate from any session of this process."""
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
@@ -199,7 +199,7 @@ def _ivy(scratch: Path) -> Iterator[_Ivy]:
         yield _Ivy(gateway.jvm, scratch, scratch / "ivy.log")
     finally:
         gateway.shutdown()
-        # The gateway's JVM ends when its standard input does.
+        # The gateway's JVM ends when its standard input is closed.
         gateway.proc.stdin.close()
         gateway.proc.wait()
 

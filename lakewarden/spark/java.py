@@ -1,10 +1,10 @@
 """Find the Java that Spark can run on.
 
-Spark 4.1 runs on Java 17 and 21, and does not start without the module `jdk.incubator.vector`. The first
-`java` on PATH is often another one, so the candidates are looked through in the order a user would expect:
-JAVA_HOME, then PATH, then the folders where systems put their Javas.
+Spark 4.1 runs on Java 17 and 21, and does not start without the module `jdk.incubator.vector`. The first `java`
+on PATH is often another version, so candidates are checked in the order that a user expects: JAVA_HOME, then
+PATH, then the folders where systems install Java.
 
-`python -m lakewarden.spark.java` prints the home it found.
+`python -m lakewarden.spark.java` prints the home that was found.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class JavaHome:
 
     @property
     def unfit(self) -> str:
-        """Why Spark cannot run on it; empty when it can."""
+        """Why Spark cannot run on it; empty if it can."""
         if self.major not in SUPPORTED:
             return f"{self.path} is Java {self.major}"
         if not self.has_vector:
@@ -45,7 +45,7 @@ class JavaHome:
 
 
 def find_java(environ: Mapping[str, str], folders: Iterable[Path] = SYSTEM_FOLDERS) -> JavaHome:
-    """The first Java that Spark can run on, or NotSetUp naming those that were passed over."""
+    """The first Java that Spark can run on, or NotSetUp with the rejected ones."""
     passed_over = []
     for home in _candidates(environ, folders):
         java = inspect(home)
@@ -58,21 +58,21 @@ def find_java(environ: Mapping[str, str], folders: Iterable[Path] = SYSTEM_FOLDE
 
 
 def use_java(environ: MutableMapping[str, str]) -> JavaHome:
-    """Find Java and name it in JAVA_HOME, which decides what the JVMs pyspark launches from here run on."""
+    """Find Java and set JAVA_HOME to it, which decides the Java of the JVMs that pyspark launches."""
     java = find_java(environ)
     environ["JAVA_HOME"] = str(java.path)
     return java
 
 
 def inspect(home: Path) -> JavaHome | None:
-    """What Java lives in this folder; None when none does."""
+    """The Java in this folder; None if there is none."""
     if not (home / "bin" / "java").is_file():
         return None
     return _from_release_file(home) or _from_asking(home)
 
 
 def _candidates(environ: Mapping[str, str], folders: Iterable[Path]) -> Iterator[Path]:
-    """Every place a Java may be, each real folder once, best first."""
+    """Every place where a Java may be, each real folder once, best first."""
     seen: set[Path] = set()
     for place in _places(environ, folders):
         home = place.resolve()
@@ -94,7 +94,7 @@ def _places(environ: Mapping[str, str], folders: Iterable[Path]) -> Iterator[Pat
 
 
 def _from_release_file(home: Path) -> JavaHome | None:
-    """Read instead of asked where possible: starting a JVM costs a noticeable moment."""
+    """Read the release file if possible: starting a JVM takes noticeable time."""
     try:
         text = (home / "release").read_text(errors="replace")
     except OSError:
@@ -113,7 +113,7 @@ def _from_asking(home: Path) -> JavaHome | None:
         return None
     base = re.search(r"^java\.base@(\S+)", asked.stdout, re.MULTILINE)
     if base is None:
-        # Java 8 and older know no modules: there is a Java, and it is too old to name itself this way.
+        # Java 8 and older have no modules: this Java is too old to identify itself this way.
         return JavaHome(home, 8, False)
     return JavaHome(home, _major(base.group(1)), f"{VECTOR_MODULE}@" in asked.stdout)
 

@@ -1,11 +1,11 @@
-"""The one place that starts a Spark session.
+"""Starts the Spark session: the only module that does.
 
-What the user's configuration says wins on every key; the defaults here make the embedded mode start fast,
-stay quiet and listen on no interface but the loopback. The JVM's own chatter goes to a log file, never to
-the terminal, and is shown only when the start fails.
+The user's configuration overrides every key; the defaults here make the embedded mode start fast, print little
+and listen only on the loopback interface. The JVM's own output goes to a log file, never to the terminal, and
+is shown only if the start fails.
 
-Half of a start is Java loading classes. `python -m lakewarden.spark.session` makes an archive of them once
-(170 MB in the cache folder), from which every later start on this machine takes them.
+Half of a start is Java loading classes. `python -m lakewarden.spark.session` makes an archive of the classes
+once (170 MB in the cache folder), and every later start on this machine loads them from it.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ STARTED_BY_US = "spark.lakewarden.started"
 
 Handler = Callable[[int, FrameType | None], Any] | int | None
 
-# Spark's own pattern of what it never prints (spark.redaction.regex).
+# Spark's own pattern of values that it never prints (spark.redaction.regex).
 SECRET = re.compile(r"(?i)secret|password|token|access[.]?key|credential")
 
 
 def open_session(master: str, conf: Mapping[str, str], jars: Sequence[Path]) -> SparkSession:
     """The session of this process.
 
-    Where one is active already (a notebook's, a job's), it is used as it is and only learns the catalogs in
-    `conf`; a catalog that session has already used keeps the settings it was loaded with.
+    If a session is already active (of a notebook or a job), it is used unchanged and only gets the catalogs in
+    `conf`; a catalog that the session has already used keeps its settings.
     """
     active = active_session()
     if active is not None:
@@ -62,7 +62,7 @@ def open_session(master: str, conf: Mapping[str, str], jars: Sequence[Path]) -> 
 
 
 def close_session(spark: SparkSession) -> None:
-    """Stop a session that `open_session` started; leave anyone else's running. One whose JVM is gone is forgotten."""
+    """Stop a session that `open_session` started; leave other sessions running. A session whose JVM is gone is forgotten."""
     if not is_alive(spark):
         if _our_jvm() is not None:
             abandon_session()
@@ -74,13 +74,14 @@ def close_session(spark: SparkSession) -> None:
 _THREAD = threading.local()
 _OURS: dict[str, int] = {}  # the JVM that this module launched
 _LOGS: list[Path] = []  # of JVMs that ran, the newest last
-_LOGS_OF_FAILED: list[Path] = []  # of a start that failed
+_LOGS_OF_FAILED: list[Path] = []  # of a failed start
 
 
 def use_in_this_thread(spark: SparkSession) -> None:
-    """Make it this thread's active session in the JVM, where the thread has none.
+    """Make it this thread's active session in the JVM, if the thread has none.
 
-    Spark looks settings up by thread: on one that it does not know, a catalog that nobody has used yet is not found.
+    Spark looks up settings by thread: on a thread without a session, a catalog that was never used is not
+    found.
     """
     if getattr(_THREAD, "session", None) is spark:
         return
@@ -91,32 +92,34 @@ def use_in_this_thread(spark: SparkSession) -> None:
 
 
 def is_alive(spark: SparkSession) -> bool:
-    """Whether its JVM is there and its context has not ended. Never raises."""
+    """Whether its JVM exists and its context has not ended. Never raises."""
     gateway = SparkContext._gateway
     process = getattr(gateway, "proc", None)
     if gateway is None or (process is not None and process.poll() is not None):
         return False
     try:
         return not spark.sparkContext._jsc.sc().isStopped()
-    except Exception:  # py4j tells a JVM that is gone in many ways: each of them means the same
+    except Exception:  # py4j reports a missing JVM in many ways: all of them mean the same
         return False
 
 
 def end_jvm() -> None:
-    """End the JVM that this process started, at once: calls that wait for its answers fail. Nobody else's is touched."""
+    """End the JVM that this process started, at once: calls that wait for its answers fail. Other JVMs are not affected."""
     process = _our_jvm()
     if process is not None and process.poll() is None:
         process.kill()
 
 
 def _our_jvm() -> Any:
-    """The process of the JVM that PySpark stands on, where this module launched it; else None."""
+    """The process of PySpark's JVM if this module launched it; else None."""
     process = getattr(SparkContext._gateway, "proc", None)
     return process if process is not None and process.pid == _OURS.get("pid") else None
 
 
 def abandon_session() -> None:
-    """Forget this process's session and its JVM, so that the next `open_session` starts anew. What is left of them is ended."""
+    """Forget this process's session and its JVM, so that the next `open_session` starts again. Ends whatever is
+    left of them.
+    """
     context, gateway = SparkContext._active_spark_context, SparkContext._gateway
     server = getattr(context, "_accumulatorServer", None)
     if server is not None:
@@ -132,7 +135,7 @@ def abandon_session() -> None:
 
 
 def active_session() -> SparkSession | None:
-    """This process's session, whichever thread asks."""
+    """This process's session, from any thread."""
     if SparkContext._active_spark_context is None:
         return None
     # Without options getOrCreate changes nothing on the session it finds.
@@ -140,7 +143,7 @@ def active_session() -> SparkSession | None:
 
 
 def defaults(master: str, jars: Sequence[Path], archive: Path | None = None) -> dict[str, str]:
-    """What a session has when the user says nothing."""
+    """The settings of a session without user settings."""
     java_options = ["-XX:+UseParallelGC"]
     if archive is not None:
         java_options.append(f"-XX:SharedArchiveFile={archive}")
@@ -152,7 +155,7 @@ def defaults(master: str, jars: Sequence[Path], archive: Path | None = None) -> 
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.python.worker.reuse": "true",
-        # A cancelled task ends at once: what it was writing is removed, so there is nothing to wait for.
+        # A cancelled task ends at once: its partial output is removed, so waiting has no use.
         "spark.python.task.killTimeout": "200ms",
         "spark.sql.extensions": ICEBERG_EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
@@ -165,11 +168,12 @@ def defaults(master: str, jars: Sequence[Path], archive: Path | None = None) -> 
         conf |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            # The default of 200 is made for clusters: on one machine it is 200 tasks of no work.
+            # The default of 200 is for clusters: on one machine it means 200 tasks without work.
             "spark.sql.shuffle.partitions": str(os.cpu_count() or 4),
         }
-        # Over TCP every task waits for a delayed acknowledgement: 100 empty tasks on two cores took 2.7 s instead of 1.3.
-        # Elsewhere the executors' temporary folders may have names too long for a socket.
+        # Over TCP every task waits for a delayed acknowledgement: 100 empty tasks on two cores took 2.7 s
+        # instead of 1.3. On other machines, the executors' temporary folders may have names too long for a
+        # socket.
         if _has_unix_sockets():
             conf |= {
                 "spark.python.unix.domain.socket.enabled": "true",
@@ -179,12 +183,12 @@ def defaults(master: str, jars: Sequence[Path], archive: Path | None = None) -> 
 
 
 def _has_unix_sockets() -> bool:
-    """Whether there are any, and the name of one in the temporary folder is not too long."""
+    """Whether Unix sockets exist, and the path of one in the temporary folder is not too long."""
     return hasattr(socket, "AF_UNIX") and len(tempfile.gettempdir()) < 60
 
 
 def _driver_memory(total_bytes: int) -> str:
-    """A quarter of the machine, 1 to 4 GB: rows move in Python workers, the JVM holds metadata."""
+    """A quarter of the machine, 1 to 4 GB: Python workers move rows, the JVM holds only metadata."""
     quarter = total_bytes // 4 // 2**20
     return f"{min(max(quarter, 1024), 4096)}m"
 
@@ -200,7 +204,7 @@ def _start(conf: Mapping[str, str]) -> SparkSession:
     if SparkContext._gateway is None:
         _launch_jvm(conf)
     else:
-        # A session that has been stopped leaves its JVM behind; it may lack our jars.
+        # A stopped session leaves its JVM running; that JVM may not have our jars.
         _add_to_class_path(conf.get("spark.jars", "").split(","))
     before = signal.getsignal(signal.SIGINT)
     spark = SparkSession.builder.config(map=dict(conf)).getOrCreate()
@@ -211,7 +215,9 @@ def _start(conf: Mapping[str, str]) -> SparkSession:
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:
-    """py4j logs a traceback when Ctrl-C lands in one of its calls, or the JVM goes; what it raises tells it already."""
+    """Drops py4j's log records: it logs a traceback if Ctrl-C interrupts a call or the JVM ends; its exception
+    already says so.
+    """
     return record.msg not in (
         "KeyboardInterrupt while sending command.",
         "Exception while sending command.",
@@ -219,11 +225,11 @@ def _not_py4j(record: logging.LogRecord) -> bool:
 
 
 def _cancel_on_interrupt(spark: SparkSession, before: Handler) -> None:
-    """Ctrl-C cancels the Spark jobs, then does what it did before the session started.
+    """On Ctrl-C, cancel the Spark jobs, then do what Ctrl-C did before the session started.
 
-    pyspark's own handler calls the JVM from inside the call it interrupts, which garbles that connection
-    and ends in tracebacks instead of KeyboardInterrupt. So: cancel on another thread, and drop the
-    interrupted connection, whose late answer would be taken for that of the next call.
+    pyspark's own handler calls the JVM from inside the interrupted call, which corrupts that connection and
+    ends in tracebacks instead of KeyboardInterrupt. So cancel on another thread, and drop the interrupted
+    connection: its late answer would be read as the answer to the next call.
     """
     context = spark.sparkContext
 
@@ -239,7 +245,7 @@ def _cancel_on_interrupt(spark: SparkSession, before: Handler) -> None:
 
 
 def _drop_connection() -> None:
-    """This thread's connection to the JVM; py4j opens a new one for the next call."""
+    """Drop this thread's connection to the JVM; py4j opens a new one for the next call."""
     gateway = SparkContext._gateway
     connection = gateway._gateway_client.get_thread_connection() if gateway else None
     if connection is not None:
@@ -247,24 +253,24 @@ def _drop_connection() -> None:
 
 
 def _launch_jvm(conf: Mapping[str, str]) -> None:
-    """Start the JVM with its output in a file that is removed when this process ends well."""
+    """Start the JVM with its output in a file that is removed if this process ends without error."""
     descriptor, name = tempfile.mkstemp(prefix="lakewarden-spark-", suffix=".log")
     log = Path(name)
     try:
-        # launch_gateway keeps Ctrl-C from the JVM, so that Python can cancel its jobs in order.
+        # launch_gateway hides Ctrl-C from the JVM, so that Python can cancel its jobs first.
         gateway = launch_gateway(_command_line(conf), {"stdout": descriptor, "stderr": descriptor})
     except PySparkRuntimeError as error:
-        _keep(log, _LOGS_OF_FAILED, 1)  # the hint names it
+        _keep(log, _LOGS_OF_FAILED, 1)  # the error's hint names it
         raise NotSetUp(what="Spark", reason=_last_line(log) or str(error), hint=f"see {log}") from error
     finally:
         os.close(descriptor)
-    _keep(log, _LOGS, 2)  # its own, and that of the one before it: it may tell what that died of
+    _keep(log, _LOGS, 2)  # its own log and the previous one, which may show why that JVM died
     _OURS["pid"] = gateway.proc.pid
     SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _keep(log: Path, logs: list[Path], most: int) -> None:
-    """This one and as many of those before it. A worker whose Spark cannot start tries every few seconds, for days."""
+    """Keep this log and the latest ones before it. A worker whose Spark cannot start tries every few seconds, for days."""
     logs.append(log)
     while len(logs) > most:
         logs.pop(0).unlink(missing_ok=True)
@@ -277,8 +283,9 @@ def _remove_logs() -> None:
 
 
 def _command_line(conf: Mapping[str, str]) -> SparkConf:
-    """What spark-submit must know before the JVM runs. Everyone on the machine can read a command line:
-    catalogs (whose addresses may hold a password) and secrets are set afterwards, inside the JVM."""
+    """The settings that spark-submit needs before the JVM runs. Every user of the machine can read a command
+    line, so catalogs (whose addresses may hold a password) and secrets are set afterwards, inside the JVM.
+    """
     public = {
         key: value
         for key, value in conf.items()
@@ -298,14 +305,14 @@ def _add_to_class_path(jars: Iterable[str]) -> None:
 
 
 def class_archive(java: JavaHome, environ: Mapping[str, str]) -> Path:
-    """Where the archive for this Java and this Spark is, or would be. A JVM ignores one made by another."""
+    """The path of the archive for this Java and this Spark, whether it exists or not. A JVM ignores any other archive."""
     made_by = f"{java.path} {(java.path / 'lib' / 'modules').stat().st_mtime_ns} {pyspark.__file__} {pyspark.__version__}"
     key = hashlib.sha256(made_by.encode()).hexdigest()[:12]
     return default_cache(environ).parent / "classes" / f"spark-{pyspark.__version__}-{key}.jsa"
 
 
 def make_class_archive(archive: Path, jars: Sequence[Path]) -> None:
-    """Run a little of everything in a JVM of its own, which writes down at its end what it had loaded."""
+    """Run a little of everything in a separate JVM, which writes the list of loaded classes when it ends."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     partial = archive.with_suffix(f".{os.getpid()}.partial")
     with tempfile.TemporaryDirectory(prefix="lakewarden-") as folder:
@@ -321,7 +328,7 @@ def make_class_archive(archive: Path, jars: Sequence[Path]) -> None:
         spark.table("warm.db.t.files").toArrow()
         spark.stop()
     _end_jvm()
-    # Absent when this Java cannot make archives: starts stay as slow as they were, nothing else changes.
+    # Missing if this Java cannot make archives: starts stay slow, and nothing else changes.
     if partial.is_file():
         partial.replace(archive)
 

@@ -1,14 +1,14 @@
-"""How many tasks run at once over everything this process rewrites, and each one's share of the budgets.
+"""Limits how many rewrite tasks run at once in this process, and gives each its share of the budgets.
 
-Where nothing is limited, a unit of work is one Spark job of many tasks. Under a limit every task is a Spark job of its own,
-and a driver thread, its lane, holds the task's share until it ends:
+Without limits, a unit of work is one Spark job of many tasks. Under a limit every task is its own Spark job, and a driver
+thread (a lane) holds the task's share until the task ends:
 
-    lanes = lanes_for(config.budgets, cores)           one for the process, or None: nothing is limited
-    with lanes.work(tasks, stop=…, gate=…) as work:    one run, which knows how many tasks it will hand in
-        work.run(submit, items)                        one unit of it; units come from several threads
+    lanes = lanes_for(config.budgets, cores)           one for the process, or None without limits
+    with lanes.work(tasks, stop=…, gate=…) as work:    one run, which knows how many tasks it will submit
+        work.run(submit, items)                        one unit of the run; several threads may submit units
 
-Shares are given out when a task starts and kept until it ends, since a task on another machine cannot be told of a new one.
-They never add up to more than the whole.
+A task gets its share when it starts and keeps it until it ends, because a task on another machine cannot receive a new one.
+All shares together never exceed the whole budget.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ GLANCE_SECONDS = 0.2
 
 
 class Stopped(Exception):
-    """The run was stopped, or its unit had failed, before this task began."""
+    """Before this task began, the run was stopped or its unit failed."""
 
 
 def lanes_for(budgets: BudgetsConfig, cores: int) -> Lanes | None:
-    """The lanes these settings ask for; None where they limit nothing on so many cores."""
+    """The lanes for these settings; None if the settings limit nothing on this many cores."""
     budget = budget_of(budgets)
-    # A lane beyond the cores would hold a share while its task waits for one.
+    # A lane beyond the cores would hold a share while its task waits for a core.
     at_once = min(budgets.max_tasks or cores, cores)
-    # Back-off is asked before every task, which takes a job per task.
+    # Back-off is checked before every task, so every task must be a job.
     limited = budget.limits or at_once < cores or budgets.backoff_url is not None
     return Lanes(at_once, budget) if limited else None
 
 
 def budget_of(budgets: BudgetsConfig) -> Pace:
-    """What all tasks together may do in a second."""
+    """The rate limit of all tasks together."""
     return Pace(_bytes(budgets.read_mb_per_s), _bytes(budgets.write_mb_per_s), budgets.requests_per_s)
 
 
@@ -55,10 +55,10 @@ def _bytes(megabytes: float | None) -> float | None:
 
 
 class Shares:
-    """Who holds how much of the whole, in whole parts, so that nothing is lost or made by rounding.
+    """Which task holds how much of the budget, in whole parts, so that rounding loses or adds nothing.
 
-    No share is smaller than one lane's: the task that ends gives back enough for another to start. So while a task waits,
-    all of the whole is given out, and there are never more shares than lanes.
+    No share is smaller than one lane's, so a task that ends gives back enough for another to start. So while a
+    task waits, all of the budget is given out, and there are never more shares than lanes.
     """
 
     def __init__(self, at_once: int) -> None:
@@ -73,7 +73,7 @@ class Shares:
         return self.free // self._lane
 
     def take(self, waiting: int) -> int | None:
-        """One task's share when so many wait to start, itself among them; None when too little is free."""
+        """One task's share if `waiting` tasks wait to start, including itself; None if too little is free."""
         if self.free_lanes == 0:
             return None
         starting = min(waiting, self.free_lanes, max(1, self._lanes_for(waiting + self._given) - self._given))
@@ -83,10 +83,11 @@ class Shares:
         return share
 
     def _lanes_for(self, tasks: int) -> int:
-        """As few lanes as take no more rounds.
+        """The fewest lanes that need no more rounds.
 
-        Of nine tasks on four lanes the ninth would run last and alone, with a quarter of the budget; on three lanes all
-        rounds are full. Simulated with equal tasks: 1.33 of the shortest time becomes 1.01, for five tasks 1.59 1.20.
+        With nine tasks on four lanes, the ninth would run last and alone, with a quarter of the budget; on
+        three lanes all rounds are full. Simulated with equal tasks: 1.33 of the shortest time becomes 1.01; for
+        five tasks 1.59 becomes 1.20.
         """
         rounds = -(-tasks // self._at_once)
         return -(-tasks // rounds)
@@ -97,13 +98,13 @@ class Shares:
 
 
 class Lanes:
-    """Threads that each carry one task at a time, first come first served, so that units end one after the other."""
+    """Threads that run one task each at a time, first come first served, so that units end one after the other."""
 
     def __init__(self, at_once: int, budget: Pace) -> None:
         self.at_once, self.budget = at_once, budget
         self._shares = Shares(at_once)
         self._changed = threading.Condition()
-        self._waiting = 0  # tasks handed in or announced that have no share yet
+        self._waiting = 0  # submitted or announced tasks that have no share yet
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="lakewarden-lane")
 
     def close(self) -> None:
@@ -117,10 +118,10 @@ class Lanes:
         gate: Callable[[], None] = lambda: None,
         hold: Callable[[], None] = lambda: None,
     ) -> Work:
-        """One run of so many tasks.
+        """Start one run of `tasks` tasks.
 
-        `gate` is asked when the first task of a unit is about to start: what it raises ends the unit before it began.
-        `hold` comes before every task and returns when it may start.
+        `gate` is called when the first task of a unit is about to start: an exception ends the unit before it
+        begins. `hold` is called before every task and returns when the task may start.
         """
         return Work(self, tasks, stop or threading.Event(), gate, hold)
 
@@ -135,7 +136,7 @@ class Lanes:
 
     @contextmanager
     def _share(self, over: Callable[[], bool]) -> Iterator[Pace]:
-        """A part of the budget for as long as the body runs; Stopped if the task is no longer wanted."""
+        """A part of the budget while the body runs; raises Stopped if the task is no longer needed."""
         share = self._take(over)
         try:
             yield self.budget.part(share / self._shares.whole)
@@ -157,12 +158,12 @@ class Lanes:
                 self._waiting -= 1
 
     def _rivals(self) -> int:
-        """How many the free budget is split among. Where only tasks are counted, more than a lane would be no gain."""
+        """How many tasks share the free budget. If only tasks are limited, a share larger than one lane brings nothing."""
         return self._waiting if self.budget.limits else max(1, self._shares.free_lanes)
 
 
 class Work:
-    """One run's way into the lanes. `run` may be called from several threads."""
+    """One run's access to the lanes. Several threads may call `run`."""
 
     def __init__(
         self,
@@ -185,22 +186,23 @@ class Work:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Tasks that were announced and never came would keep the others' shares small.
+        # Announced tasks that never came would keep the other tasks' shares small.
         self._lanes._expect(-self._announced(self._to_come))
 
     def run(
         self, submit: Callable[[Item, Pace], Result], items: Sequence[Item], begun: bool = False
     ) -> list[Result]:
-        """Results in order. After the first exception no item starts any more; it is raised when those in flight are over.
+        """Results in order. After the first exception no further item starts; it is raised when the running
+        items have ended.
 
-        `begun`: the items belong to work that has begun, so the gate is not asked again.
+        `begun`: the items belong to work that has begun, so the gate is not called again.
         """
         self._lanes._expect(len(items) - self._announced(len(items)))
         gate = (lambda: None) if begun else self._gate
         return _Unit(self._lanes, submit, self._stop, gate, self._hold).run(items)
 
     def _announced(self, tasks: int) -> int:
-        """How many of these tasks had been announced; they are so no longer."""
+        """How many of these tasks had been announced. They stop counting as announced."""
         with self._lock:
             known = min(tasks, self._to_come)
             self._to_come -= known
@@ -234,7 +236,7 @@ class _Unit(Generic[Item, Result]):
         finally:
             begun = [future for future in futures if not future.cancel()]
             self._lanes._expect(len(begun) - len(futures))
-        # Also when one failed: what the others write must be there before anybody removes it.
+        # Also after a failure: the files of the other tasks must be complete before they can be removed.
         wait(begun)
         if self._failure is not None:
             raise self._failure
@@ -258,7 +260,7 @@ class _Unit(Generic[Item, Result]):
         return self._stop.is_set() or self._failure is not None
 
     def _begin(self) -> None:
-        """The gate is asked here and not when the unit is handed in: it may have waited for hours."""
+        """Calls the gate here and not when the unit is submitted: the unit may have waited for hours."""
         with self._lock:
             if self._over():
                 raise Stopped

@@ -1,4 +1,4 @@
-"""Kernels fanned out over Spark tasks: one task per item, results as they are, progress while they run."""
+"""Runs kernels as Spark tasks: one task per item, results as they are, progress while they run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 _SHIPPED = "spark.lakewarden.shipped"
 _AT_REST = "spark.lakewarden.accumulators"
-# What Spark says of a worker that ended without an exception; it has tried the task again by then, as often as it may.
+# Spark's message for a worker that ended without an exception. Spark has already retried the task as often as allowed.
 _DIED = "Python worker exited unexpectedly"
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -33,7 +33,7 @@ _ONE_AT_A_TIME = threading.Lock()
 def fan_out(
     spark: Any, kernel: Callable[[Item], Result], items: Sequence[Item], run_id: str, what: str
 ) -> list[Result]:
-    """`kernel` on every item, one Spark task each. The call may come from any thread; `cancel` stops it."""
+    """Run `kernel` on every item, one Spark task each. Any thread may call this; `cancel` stops it."""
     context = spark.sparkContext
     context.setJobGroup(run_id, what, interruptOnCancel=True)
     results: list[Result] = context.parallelize(items, len(items)).map(_light(kernel)).collect()
@@ -41,7 +41,7 @@ def fan_out(
 
 
 def _light(kernel: Callable[[Item], Result]) -> Callable[[Item], Result]:
-    """The kernel, and then a lighter worker."""
+    """The kernel, with its worker made lighter afterwards."""
 
     def run(item: Item) -> Result:
         with light_worker():
@@ -52,18 +52,21 @@ def _light(kernel: Callable[[Item], Result]) -> Callable[[Item], Result]:
 
 @contextmanager
 def light_worker() -> Iterator[None]:
-    """Leave a worker that starts its next task sooner.
+    """Prepare the worker so that its next task starts sooner.
 
-    Before every task pyspark's worker drops Python's import caches, and each zip on its path (pyspark's own is one) is
-    read again: 0.1 s of CPU a task, a fifth of a 1 M-row rewrite. Importers that are forgotten are made anew when needed.
+    Before every task, pyspark's worker drops Python's import caches, and each zip on its path (pyspark's own is
+    one) is read again: 0.1 s of CPU per task, a fifth of a 1 M-row rewrite. Dropped importers are created again
+    when needed.
 
-    After every task it looks for garbage among all objects there are, those of Arrow, numpy and Spark too: 10 ms, nine
-    tenths of what an empty task costs. What is there after the first task stays, so it is not looked at again.
+    After every task it runs garbage collection over all objects, including those of Arrow, numpy and Spark: 10
+    ms, 90 % of the cost of an empty task. Objects that exist after the first task stay, so they are excluded.
     """
     try:
         yield
     finally:
-        archives = [path for path, found in sys.path_importer_cache.items() if isinstance(found, zipimporter)]
+        archives = [
+            path for path, importer in sys.path_importer_cache.items() if isinstance(importer, zipimporter)
+        ]
         for path in archives:
             del sys.path_importer_cache[path]
         _set_aside_what_stays()
@@ -71,7 +74,7 @@ def light_worker() -> Iterator[None]:
 
 @cache
 def _set_aside_what_stays() -> None:
-    """Once in a worker's life."""
+    """Exclude all existing objects from garbage collection, once in a worker's life."""
     gc.collect()
     gc.freeze()
 
@@ -81,7 +84,8 @@ def cancel(spark: Any, run_id: str) -> None:
 
 
 def wait_until_idle(spark: Any, seconds: float = 10.0) -> None:
-    """Cancelled jobs end at once, their tasks a moment later; wait for those, so that none writes after we clean up.
+    """Wait until the tasks of cancelled jobs have ended, so that none writes after the clean-up. They end
+    shortly after their jobs.
 
     Best effort: other jobs of a shared session may keep it busy, and a file written late is only an orphan.
     """
@@ -94,7 +98,7 @@ def wait_until_idle(spark: Any, seconds: float = 10.0) -> None:
 
 
 def kill_timeout(spark: Any) -> float:
-    """Seconds a cancelled task's Python worker may live on, with a little to spare."""
+    """Seconds that a cancelled task's Python worker may still live, with a small margin."""
     conf = spark.sparkContext._jsc.sc().getConf()
     return float(conf.getTimeAsMs("spark.python.task.killTimeout", "2s")) / 1000 + 0.5
 
@@ -107,9 +111,9 @@ def task_reason(error: BaseException) -> str:
                 "the Python worker died while it read these files: a damaged footer can end Arrow's process, and so can too "
                 "little memory; `lakewarden fsck TABLE --deep` names every damaged file"
             )
-        _, found, trace = message.partition("Traceback (most recent call last):")
+        _, separator, trace = message.partition("Traceback (most recent call last):")
         lines = [line for line in trace.splitlines() if line and not line.startswith((" ", "\t"))]
-        if found and lines:
+        if separator and lines:
             return redact_text(lines[0])
     return java_reason(error)
 
@@ -119,9 +123,10 @@ def parallelism(spark: Any) -> int:
 
 
 class Meter:
-    """Bytes of sources finished by tasks anywhere, added up on the driver as they finish, for progress.
+    """Bytes of finished source files over all tasks, added up on the driver as tasks finish, for progress.
 
-    `fetched` is all that was read for groups that were written, delete files too, and what was read twice.
+    `fetched` counts all bytes read for the groups written, including delete files and bytes that were read
+    twice.
     """
 
     def __init__(self, spark: Any) -> None:
@@ -131,7 +136,7 @@ class Meter:
         self._lock = threading.Lock()
 
     def fetch(self, nbytes: int) -> None:
-        """So much was read. Called by the driver's threads."""
+        """Add bytes that were read. Called by the driver's threads."""
         with self._lock:
             self.fetched += nbytes
 
@@ -141,19 +146,18 @@ class Meter:
 
 
 def _accumulator(context: Any, meter: Meter) -> Any:
-    """One for this meter alone, until it is gone; then the next one has it.
+    """An accumulator for this meter alone while the meter exists; the next meter uses it again.
 
-    PySpark forgets no accumulator as long as the process lives: one for every run adds up over months. It cannot be made to,
-    either: a task that ends late would name one it does not know, and that ends the thread which hears from all tasks. So they
-    are used again; a task of a cancelled run that ends late then moves another run's progress a little, and nothing else.
+    PySpark keeps every accumulator while the process lives: one for every run adds up over months. It cannot be
+    removed either: a task that ends late would name an unknown accumulator, and that ends the thread which
+    receives the results of all tasks. So accumulators are reused; if a task of a cancelled run ends late, it
+    only moves another run's progress a little.
     """
     at_rest: list[Any] = context.__dict__.setdefault(_AT_REST, [])
-    with (
-        _ONE_AT_A_TIME
-    ):  # PySpark counts its accumulators without a lock: two may get one number, and then one hears nothing
-        found = at_rest.pop() if at_rest else context.accumulator(0)
-    weakref.finalize(meter, at_rest.append, found)
-    return found
+    with _ONE_AT_A_TIME:  # PySpark numbers its accumulators without a lock: two may get one number, and then one receives nothing
+        accumulator = at_rest.pop() if at_rest else context.accumulator(0)
+    weakref.finalize(meter, at_rest.append, accumulator)
+    return accumulator
 
 
 @contextmanager
@@ -182,7 +186,7 @@ def on_one_machine(spark: Any) -> bool:
 
 
 def ship_kernels(spark: Any, cache: Path) -> None:
-    """Executors on other machines get this package once per session; in local mode they import what the driver does."""
+    """Send this package to executors on other machines, once per session; in local mode they import the driver's package."""
     context = spark.sparkContext
     if on_one_machine(spark):
         return
@@ -193,7 +197,7 @@ def ship_kernels(spark: Any, cache: Path) -> None:
 
 
 def _archive(cache: Path) -> Path:
-    """This package as a zip named by its content. It stays in the cache: executors that start later fetch it again."""
+    """This package as a zip named by its content. It stays in the cache, because later executors load it again."""
     package = Path(__file__).resolve().parent.parent
     sources = {path.relative_to(package.parent): path.read_bytes() for path in sorted(package.rglob("*.py"))}
     digest = hashlib.sha256(

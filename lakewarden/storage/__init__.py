@@ -1,1 +1,1 @@
-"""The kinds of store behind storage/objects.py: local files, S3, other clouds, and whatever pyarrow can open."""
+"""Access to files on local disks, S3, other clouds and every store that pyarrow can open, behind storage/objects.py."""

@@ -1,6 +1,8 @@
-"""Objects of S3 and their storage classes: what lies where, moving it to another class, and asking an archive for it.
+"""Storage classes of S3 objects: reads them, moves objects to another class, and recalls objects from an
+archive.
 
-Everything here is a question to the store, or an order that it carries out by itself: no byte of an object comes along.
+Every call asks the store a question or gives it an order that it carries out itself: no object's bytes pass
+through here.
 """
 
 from __future__ import annotations
@@ -31,9 +33,10 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object as it lies. `restoring`: an archive is at it; `until`: it can be read so long although it is archived.
+    """The current state of an object. `restoring`: the archive is retrieving it; `until`: an archived object is
+    readable until then.
 
-    `sealed`: its etag changes with every copy, because of how it is encrypted.
+    `sealed`: its etag changes with every copy, because of its encryption.
     """
 
     path: str
@@ -51,7 +54,9 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """`written` is false where it had the class already. With `trouble` it is as it was, as far as anyone knows."""
+    """The result of a move. `written` is false if the object already had the class. With `trouble`, it is
+    unchanged as far as known.
+    """
 
     path: str
     etag: str = ""
@@ -60,34 +65,34 @@ class Moved:
 
 
 class Archive:
-    """One store's objects, many at once."""
+    """Many objects of one store at once."""
 
     def __init__(self, io: Mapping[str, str]) -> None:
         self._client = connect(io)
 
     def look(self, paths: Sequence[str]) -> list[Stored | None]:
-        """Each as it is now, in order; None for what is not there. Unreachable where the store does not say."""
+        """The current state of each object, in order; None if it does not exist. Unreachable if the store does not answer."""
         return _side_by_side(self._head, paths)
 
     def move(self, objects: Sequence[tuple[str, int]], storage_class: str) -> list[Moved]:
-        """Paths with the size each must have, copied onto themselves. What went wrong with one is told, not raised."""
+        """Copy each path, with the size it must have, onto itself in the new class. Failures are returned, not raised."""
         return _side_by_side(lambda each: self._moved(each[0], each[1], storage_class), objects)
 
     def recall(self, paths: Sequence[str], days: int, speed: str) -> list[bool]:
-        """Ask for each to be readable for so many days; False for one that was being made readable already."""
+        """Request that each object is readable for `days` days; False for an object that is already being recalled."""
         return _side_by_side(lambda path: self._asked(path, days, speed), paths)
 
     def _head(self, path: str) -> Stored | None:
         _, bucket, key = split_url(path)
         try:
-            found = self._client.head_object(Bucket=bucket, Key=key)
+            head = self._client.head_object(Bucket=bucket, Key=key)
         except ClientError as error:
             if code(error) in _MISSING:
                 return None
             raise unreachable(bucket, error) from error
         except BotoCoreError as error:
             raise unreachable(bucket, error) from error
-        return _stored(path, found)
+        return _stored(path, head)
 
     def _moved(self, path: str, size: int, storage_class: str) -> Moved:
         before = self._head(path)
@@ -100,7 +105,7 @@ class Archive:
         if not before.readable:
             return Moved(path, trouble=f"it lies in {before.storage_class}: recall it first")
         try:
-            # Only what was looked at: another object under the name is not this run's.
+            # Only the object that was read: a new object under this name does not belong to this run.
             copy_object(self._client, path, path, size, storage_class, before.etag)
         except (BotoCoreError, ClientError) as error:
             return Moved(path, trouble=reason(error))
@@ -108,9 +113,9 @@ class Archive:
 
     def _asked(self, path: str, days: int, speed: str) -> bool:
         _, bucket, key = split_url(path)
-        wanted = {"Days": days, "GlacierJobParameters": {"Tier": speed}}
+        request = {"Days": days, "GlacierJobParameters": {"Tier": speed}}
         try:
-            self._client.restore_object(Bucket=bucket, Key=key, RestoreRequest=wanted)
+            self._client.restore_object(Bucket=bucket, Key=key, RestoreRequest=request)
         except ClientError as error:
             if code(error) == "RestoreAlreadyInProgress":
                 return False
@@ -120,28 +125,28 @@ class Archive:
         return True
 
 
-def _stored(path: str, found: Mapping[str, Any]) -> Stored:
-    told = str(found.get("Restore", ""))
-    until = _EXPIRY.search(told)
+def _stored(path: str, head: Mapping[str, Any]) -> Stored:
+    restore = str(head.get("Restore", ""))
+    until = _EXPIRY.search(restore)
     return Stored(
         path,
-        int(found["ContentLength"]),
-        stamp(found),
-        str(found.get("StorageClass") or STANDARD),
-        'ongoing-request="true"' in told,
+        int(head["ContentLength"]),
+        stamp(head),
+        str(head.get("StorageClass") or STANDARD),
+        'ongoing-request="true"' in restore,
         parsedate_to_datetime(until[1]) if until else None,
-        str(found.get("ServerSideEncryption", "")).startswith("aws:kms"),
+        str(head.get("ServerSideEncryption", "")).startswith("aws:kms"),
     )
 
 
 def _checked(before: Stored, after: Stored | None, storage_class: str) -> Moved:
-    """An etag is the content's own where the object is in one part and its key is the store's."""
+    """Check the moved object. An etag depends only on the content if the object has one part and uses the store's key."""
     if after is None:
         return Moved(before.path, trouble="it is gone after it was moved")
     if after.storage_class != storage_class:
         return Moved(before.path, trouble=f"the store left it in {after.storage_class}")
-    told = not (before.sealed or after.sealed or "-" in before.etag or "-" in after.etag)
-    if after.size != before.size or (told and after.etag != before.etag):
+    comparable = not (before.sealed or after.sealed or "-" in before.etag or "-" in after.etag)
+    if after.size != before.size or (comparable and after.etag != before.etag):
         return Moved(before.path, trouble="it is not what it was before it was moved")
     return Moved(before.path, after.etag, written=True)
 

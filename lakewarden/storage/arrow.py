@@ -1,4 +1,4 @@
-"""HDFS, and whatever else pyarrow can open, one request after the other."""
+"""Access to HDFS and to every other store that pyarrow can open, one request at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHUNK = 1000
 
 
 class ArrowFiles:
-    """One file system, where a path's name begins after its authority."""
+    """One file system. A path's name begins after its authority."""
 
     def __init__(self, where: Any, authority: str) -> None:
         self._where, self._authority = where, authority
@@ -25,10 +25,10 @@ class ArrowFiles:
         top = folder.rstrip("/")
         name = _name(top)
         try:
-            found = self._where.get_file_info(fs.FileSelector(name, allow_not_found=True, recursive=True))
+            infos = self._where.get_file_info(fs.FileSelector(name, allow_not_found=True, recursive=True))
         except OSError as error:
             raise self._unreachable(error) from error
-        files = [each for each in found if each.is_file]
+        files = [each for each in infos if each.is_file]
         for start in range(0, len(files), CHUNK):
             yield _batch(top, name, files[start : start + CHUNK])
 
@@ -72,7 +72,7 @@ class ArrowFiles:
         return 0
 
     def _still_there(self, path: str, error: OSError) -> str | None:
-        """HDFS says of a missing file only that it could not be deleted."""
+        """Check whether the file still exists: for a missing file, HDFS only says that it could not be deleted."""
         try:
             gone = self._where.get_file_info(_name(path)).type is fs.FileType.NotFound
         except OSError:
@@ -87,8 +87,8 @@ def _name(path: str) -> str:
     return f"/{split_url(path)[2]}"
 
 
-def _stat(found: Any) -> Stat:
-    return Stat(found.size, modified_at(found.mtime_ns), str(found.mtime_ns))
+def _stat(info: Any) -> Stat:
+    return Stat(info.size, modified_at(info.mtime_ns), str(info.mtime_ns))
 
 
 def _batch(top: str, name: str, files: Sequence[Any]) -> pa.RecordBatch:

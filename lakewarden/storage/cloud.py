@@ -1,6 +1,7 @@
-"""Google Cloud Storage and Azure, through obstore.
+"""Access to Google Cloud Storage and Azure, through obstore.
 
-It takes a key apart at its slashes: one that begins or ends with a slash would become another key, so those are refused by name.
+obstore splits a key at its slashes: a key that begins or ends with a slash would become another key, so such
+keys are refused.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ _AZURE = {
 
 
 def google(bucket: str, io: Mapping[str, str]) -> CloudFiles:
-    """Credentials come from the environment: a token of the properties has no way to be renewed."""
+    """A Google bucket. Credentials come from the environment: a token in the properties cannot be renewed."""
     return CloudFiles(GCSStore(bucket, **_OPTIONS), bucket)
 
 
 def azure(container: str, io: Mapping[str, str]) -> CloudFiles:
-    """Spelled container@account.host in a path."""
+    """An Azure container, written as container@account.host in a path."""
     name, _, host = container.partition("@")
     config: Any = {ours: io[theirs] for theirs, ours in _AZURE.items() if io.get(theirs)}
     if host:
@@ -116,7 +117,9 @@ class CloudFiles:
         return Stat(found["size"], modified.replace(microsecond=0), found["e_tag"] or "")
 
     def _delete(self, path: str) -> str | None:
-        """Why it is still there, if it is. One request for each: a bulk request of obstore does not tell which key failed."""
+        """Why the file still exists, if it does. One request per file: a bulk request of obstore does not say
+        which key failed.
+        """
         try:
             obstore.delete(self._store, _key(path))
         except FileNotFoundError:
@@ -132,7 +135,7 @@ class CloudFiles:
 
 
 def _reason(error: Exception) -> str:
-    """Its first line; the rest is a dump of the request."""
+    """The first line of the error; the rest is a dump of the request."""
     return redact_text(str(error).partition("\n")[0])
 
 

@@ -1,4 +1,6 @@
-"""Files of this machine. Plain system calls: several times as fast as any library that also knows object stores."""
+"""Access to files of this machine. Plain system calls are several times as fast as a library that also supports
+object stores.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from lakewarden.storage.interface import LISTING, LOOKED, Stat, Stats, modified_
 
 BATCH = 16_384
 
-# A name whose folder is gone, or has become a file, is as gone as one that is missing in its folder.
+# A file is also missing if its folder is gone, or is now a file.
 _GONE = (FileNotFoundError, NotADirectoryError)
 
 
@@ -25,35 +27,35 @@ class LocalFiles:
     """Any path without a scheme, or with `file:`."""
 
     def list(self, folder: str) -> Iterator[pa.RecordBatch]:
-        found = _Rows()
+        rows = _Rows()
         try:
             for path, entry in _walk(folder if folder.endswith("/") else f"{folder}/"):
-                found.add(path, entry)
-                if len(found.paths) >= BATCH:
-                    yield found.batch()
-                    found = _Rows()
+                rows.add(path, entry)
+                if len(rows.paths) >= BATCH:
+                    yield rows.batch()
+                    rows = _Rows()
         except OSError as error:
             raise Unreachable(what=folder, reason=_reason(error)) from error
-        if found.paths:
-            yield found.batch()
+        if rows.paths:
+            yield rows.batch()
 
     def stat(self, paths: Sequence[str]) -> Stats:
         return [_stat(path) for path in paths]
 
     def look(self, paths: Sequence[str]) -> pa.Table:
-        """What `stat` says, as columns: a tenth of its time for very many."""
+        """The result of `stat` as columns: takes a tenth of its time for very many files."""
         sizes: list[int | None] = []
         changed: list[int | None] = []
         for path in paths:
             try:
-                found = os.stat(_plain(path))
+                info = os.stat(_plain(path))
             except _GONE:
-                found = None
+                info = None
             except OSError as error:
                 raise Unreachable(what=path, reason=_reason(error)) from error
-            there = found is not None and not modes.S_ISDIR(found.st_mode)
-            sizes.append(found.st_size if found and there else None)
-            changed.append(found.st_mtime_ns if found and there else None)
+            exists = info is not None and not modes.S_ISDIR(info.st_mode)
+            sizes.append(info.st_size if info and exists else None)
+            changed.append(info.st_mtime_ns if info and exists else None)
         nanos = pa.array(changed, pa.int64())
         modified = pc.divide(nanos, 1000).cast(LOOKED.field("modified").type)
         return pa.Table.from_arrays(
@@ -88,11 +90,11 @@ class LocalFiles:
             raise Unreachable(what=path, reason=_reason(error)) from error
 
     def remove_empty_folders(self, folders: Iterable[str], root: str) -> int:
-        # By their real names: a symlink inside the root may lead out of it.
+        # Compare real paths: a symlink inside the root may lead out of it.
         top = os.path.realpath(_plain(root))
-        wanted = {os.path.realpath(_plain(each)) for each in folders}
-        # The deepest first, so that each folder is looked at after those inside it.
-        return sum(_remove_upwards(each, top) for each in sorted(wanted, key=len, reverse=True))
+        real = {os.path.realpath(_plain(each)) for each in folders}
+        # The deepest first, so that each folder is checked after the folders inside it.
+        return sum(_remove_upwards(each, top) for each in sorted(real, key=len, reverse=True))
 
 
 def _plain(path: str) -> str:
@@ -106,7 +108,7 @@ def _reason(error: OSError) -> str:
 
 
 class _Rows:
-    """Columns under way. Lists of plain numbers, because building rows first takes longer than the listing itself."""
+    """Columns being built. Lists of plain numbers, because building rows first takes longer than the listing itself."""
 
     def __init__(self) -> None:
         self.paths: list[str] = []
@@ -140,14 +142,16 @@ def _strings(paths: Sequence[str]) -> pa.Array:
 
 
 def _walk(top: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Files with their spelling. Symlinks to files count, symlinks to folders are not followed: they may lead anywhere, and in circles."""
+    """Files with their spelling. Includes symlinks to files; does not follow symlinks to folders, which may
+    lead out or in circles.
+    """
     waiting = [top]
     while waiting:
         folder = waiting.pop()
         try:
             entries = os.scandir(_plain(folder))
         except _GONE:
-            continue  # never there, or removed since its parent was read: nothing is in it
+            continue  # never existed, or removed since its parent was read: it contains nothing
         with entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
@@ -164,12 +168,12 @@ def _stat(path: str) -> Stat | None:
     except OSError as error:
         raise Unreachable(what=path, reason=_reason(error)) from error
     if modes.S_ISDIR(found.st_mode):
-        return None  # a folder is no file
+        return None  # a folder is not a file
     return Stat(found.st_size, modified_at(found.st_mtime_ns), str(found.st_mtime_ns))
 
 
 def _unlink(plain: str) -> str | None:
-    """Why it is still there, if it is."""
+    """Why the file still exists, if it does."""
     try:
         os.unlink(plain)
     except _GONE:
@@ -181,12 +185,12 @@ def _unlink(plain: str) -> str | None:
 
 
 def _unlink_checksum(plain: str) -> None:
-    """Hadoop keeps `.NAME.crc` beside NAME, and both go together."""
+    """Delete the Hadoop checksum: Hadoop keeps `.NAME.crc` beside NAME, and both are deleted together."""
     folder, _, name = plain.rpartition("/")
     try:
         os.unlink(f"{folder}/.{name}.crc")
     except OSError:
-        # Usually there is none. One that cannot be removed harms nobody without its file, which is gone.
+        # Usually there is none. A checksum that cannot be removed is harmless, because its file is gone.
         return
 
 
@@ -198,7 +202,7 @@ def _remove_upwards(folder: str, top: str) -> int:
         except FileNotFoundError:
             pass  # its parent may still be empty
         except OSError:
-            break  # not empty, or not ours to remove: an empty folder left over costs nothing
+            break  # not empty, or no permission to remove it: a remaining empty folder costs nothing
         else:
             removed += 1
         folder = os.path.dirname(folder)

@@ -1,4 +1,4 @@
-"""Files by path on the driver: listing, asking after, reading, writing and deleting them, on whichever store each path names."""
+"""Lists, stats, reads, writes and deletes files by path on the driver, on the store of each path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["LISTING", "Objects", "Stat"]
 
 
 class Objects:
-    """Reached with the properties of a table's FileIO. Stores are connected to when the first path of theirs is met."""
+    """Files of all stores, reached with the properties of a table's FileIO. Connects to a store when its first path occurs."""
 
     def __init__(self, io: Mapping[str, str]) -> None:
         self._io = dict(io)
@@ -25,45 +25,49 @@ class Objects:
         self._stores: dict[tuple[str, str], Files] = {("file", ""): self._local}
 
     def list(self, folder: str) -> Iterator[pa.RecordBatch]:
-        """Every file under the folder, at any depth, in the folder's own spelling. Complete, or raises; a folder that is not there is empty."""
+        """Every file under the folder, at any depth, in the folder's own spelling. Complete, or raises; a
+        missing folder is empty.
+        """
         return self._store(folder).list(folder)
 
     def stat(self, paths: Sequence[str]) -> Stats:
-        """In order; None for what is not there. Anything else that goes wrong raises."""
-        found: dict[str, Stat | None] = {}
+        """In order; None for a missing file. Any other failure raises."""
+        stats: dict[str, Stat | None] = {}
         for own in _by_place(paths):
-            found.update(zip(own, self._store(own[0]).stat(own), strict=True))
-        return [found[path] for path in paths]
+            stats.update(zip(own, self._store(own[0]).stat(own), strict=True))
+        return [stats[path] for path in paths]
 
     def look(self, paths: Sequence[str]) -> pa.Table:
-        """The same as columns: size, modified, stamp; null for what is not there. For very many, where objects cost more."""
+        """The same as columns: size, modified, stamp; null for a missing file. For very many files, where objects cost more."""
         if all(is_local(path) for path in paths):
             return self._local.look(paths)
-        found = self.stat(paths)
+        stats = self.stat(paths)
         return pa.table(
             {
-                name: pa.array([None if each is None else getattr(each, name) for each in found], kind)
+                name: pa.array([None if each is None else getattr(each, name) for each in stats], kind)
                 for name, kind in zip(LOOKED.names, LOOKED.types, strict=True)
             }
         )
 
     def delete(self, paths: Sequence[str]) -> dict[str, str]:
-        """Failures only: path to reason. Not found is success. On this machine's disks a file's Hadoop checksum goes with it."""
+        """Returns only failures: path to reason. A missing file is a success. On local disks, a file's Hadoop
+        checksum is deleted too.
+        """
         failed: dict[str, str] = {}
         for own in _by_place(paths):
             failed |= self._store(own[0]).delete(own)
         return failed
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """Those bytes, fewer at the file's end, or FileNotFoundError."""
+        """The requested bytes, fewer at the file's end, or FileNotFoundError."""
         return self._store(path).read(path, start, length)
 
     def write(self, path: str, content: bytes) -> None:
-        """A small file, whole under its name, in place of what was there."""
+        """Write a small file atomically, replacing any existing one."""
         self._store(path).write(path, content)
 
     def remove_empty_folders(self, folders: Iterable[str], root: str) -> int:
-        """Folders of this machine's disks that are left empty, and those above them, but never `root`, nor what is outside of it."""
+        """Remove empty folders on local disks, and their empty parents, but never `root` or a folder outside it."""
         return self._store(root).remove_empty_folders([each for each in folders if is_local(each)], root)
 
     def _store(self, path: str) -> Files:
@@ -72,7 +76,7 @@ class Objects:
             self._stores[place] = self._connect(*place)
         return self._stores[place]
 
-    # Each library is imported where its first path is met: none of them is free, and most lakes need one.
+    # Each library is imported when its first path occurs: imports are slow, and most lakes need only one.
 
     def _connect(self, kind: str, bucket: str) -> Files:
         if kind == "s3":

@@ -1,7 +1,8 @@
-"""S3 and what speaks like it, through botocore: keys are taken exactly as they are.
+"""Access to S3 and compatible stores, through botocore: keys are used exactly as they are.
 
-obstore, which serves the other clouds, drops slashes at both ends of a key and refuses empty segments: it lists the folder
-marker `a/` as `a`, and asked to delete `/a` it would delete `a`. A bulk deletion that fails for one key fails there as a whole.
+obstore, which is used for the other clouds, drops slashes at both ends of a key and refuses empty segments: it
+lists the folder marker `a/` as `a`, and a request to delete `/a` would delete `a`. If a bulk deletion fails for
+one key, obstore fails all of it.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ class S3Files:
 
     def stat(self, paths: Sequence[str]) -> Stats:
         keys = [split_url(path)[2] for path in paths]
-        found = Lookup(self._client, self._bucket).run(tuple(dict.fromkeys(keys)))
-        if not found and keys:
+        stats = Lookup(self._client, self._bucket).run(tuple(dict.fromkeys(keys)))
+        if not stats and keys:
             self._see_bucket()
-        return [found.get(key) for key in keys]
+        return [stats.get(key) for key in keys]
 
     def delete(self, paths: Sequence[str]) -> dict[str, str]:
         keys = {path: split_url(path)[2] for path in paths}
@@ -75,11 +76,11 @@ class S3Files:
         return 0
 
     def _see_bucket(self) -> None:
-        """An answer to HEAD has no body: a bucket that is not there looks like one without these keys."""
+        """Check that the bucket exists. A HEAD answer has no body: a missing bucket looks like one without these keys."""
         try:
             self._client.head_bucket(Bucket=self._bucket)
         except ClientError as error:
-            if code(error) != "403":  # it is there; these credentials may use keys of it only
+            if code(error) != "403":  # it exists; these credentials may use only keys in it
                 raise unreachable(self._bucket, error) from error
         except BotoCoreError as error:
             raise unreachable(self._bucket, error) from error

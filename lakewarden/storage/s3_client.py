@@ -1,4 +1,4 @@
-"""The driver's connection to S3, and what its errors mean."""
+"""The driver's connection to S3, and the meaning of its errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakewarden.storage import s3_connection as s3
 
 
 def connect(io: Mapping[str, str]) -> Any:
-    """A client any thread may use. Nothing is asked of the store yet."""
+    """A client that any thread may use. Sends no request to the store yet."""
     try:
         return s3.connect(io)
     except (BotoCoreError, ValueError) as error:
@@ -22,12 +22,12 @@ def connect(io: Mapping[str, str]) -> Any:
 
 
 def code(error: ClientError) -> str:
-    """S3's own word for what went wrong, or the status where the answer has no body."""
+    """S3's error code, or the HTTP status if the answer has no body."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def reason(error: Exception) -> str:
-    """In S3's words, without the request."""
+    """S3's message, without the request."""
     if not isinstance(error, ClientError):
         return redact_text(str(error))
     message = str(error.response.get("Error", {}).get("Message", ""))

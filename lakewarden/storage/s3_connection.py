@@ -1,4 +1,4 @@
-"""A connection to S3 from the properties a table's FileIO has, in PyIceberg's names or Iceberg's own."""
+"""Connects to S3 with the properties of a table's FileIO, under PyIceberg's names or Iceberg's own."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.session import Session
 
-# Requests at once, of all threads together.
+# Simultaneous requests of all threads together.
 CONNECTIONS = 32
-# Seconds. A store that sends nothing for so long has lost the request.
+# Seconds. If a store sends nothing for this long, the request is lost.
 CONNECT_TIMEOUT, REQUEST_TIMEOUT = 5.0, 30.0
-# With growing pauses of up to 20 s each: together about a minute of a store that says SlowDown.
+# With growing pauses of up to 20 s each: together about a minute for a store that answers SlowDown.
 RETRIES = 6
 
 
 def connect(io: Mapping[str, str]) -> Any:
-    """A client any thread may use. Times in answers stay text: parsing each of them takes longer than the rest of a listing."""
+    """A client that any thread may use. Times in answers stay text: parsing them takes longer than the rest of a listing."""
     session = Session(profile=io.get("s3.profile-name") or io.get("client.profile-name"))
     session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
     region = io.get("s3.region") or io.get("client.region") or session.get_config_variable("region")
     return session.create_client(
         "s3",
-        # botocore follows AWS's answer when the bucket lives elsewhere; other stores ignore the region.
+        # botocore follows AWS's answer if the bucket is in another region; other stores ignore the region.
         region_name=region or "us-east-1",
         endpoint_url=io.get("s3.endpoint"),
         aws_access_key_id=io.get("s3.access-key-id"),
@@ -47,14 +47,14 @@ def _config(io: Mapping[str, str]) -> Config:
         },
         max_pool_connections=CONNECTIONS,
         proxies={"http": proxy, "https": proxy} if proxy else None,
-        # Checksums where the protocol demands one; the newer ones are unknown to many stores.
+        # Send checksums only where the protocol requires one; many stores do not know the newer ones.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
 
 
 def addressing(io: Mapping[str, str]) -> str:
-    """Bucket in the path or in the host name. Where nobody says, as pyarrow does it: a named endpoint takes it in the path."""
+    """Whether the bucket goes into the path or the host name. By default as in pyarrow: into the path for a custom endpoint."""
     if named := io.get("s3.path-style-access"):
         return "path" if _true(named) else "virtual"
     if named := io.get("s3.force-virtual-addressing"):

@@ -1,4 +1,6 @@
-"""Objects brought to S3 in a storage class of their own: by the store itself where it has the source too, else in parts."""
+"""Copies objects to S3 in a given storage class: by the store itself if it also has the source, otherwise as an
+upload in parts.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ from typing import Any
 from lakewarden.model.location import S3, is_local, split_url
 from lakewarden.storage.s3_connection import connect
 
-# What one request copies at most, and how much each does of what is larger.
+# The largest object that one request copies, and the size of the parts of a larger one.
 _WHOLE, _PART = 5 << 30, 1 << 30
-# One request for less, parts for more: a part has at least 5 MiB.
+# One request for smaller files, parts for larger ones: a part has at least 5 MiB.
 _SMALL = 8 << 20
 
 
@@ -19,13 +21,13 @@ def on_s3(path: str) -> bool:
 
 
 def within(source: str, source_io: Mapping[str, str], target: str, target_io: Mapping[str, str]) -> bool:
-    """Whether one store has both, and one key opens both."""
+    """Whether one store has both, and the same credentials open both."""
     same = ("s3.endpoint", "s3.access-key-id")
     return on_s3(source) and on_s3(target) and all(source_io.get(key) == target_io.get(key) for key in same)
 
 
 def copy_within(source: str, target: str, io: Mapping[str, str], storage_class: str | None) -> None:
-    """Not a byte of it passes through here."""
+    """Copy inside the store: no byte passes through this machine."""
     client = connect(io)
     (_, from_bucket, from_key) = split_url(source)
     size = int(client.head_object(Bucket=from_bucket, Key=from_key)["ContentLength"])
@@ -35,7 +37,7 @@ def copy_within(source: str, target: str, io: Mapping[str, str], storage_class: 
 def copy_object(
     client: Any, source: str, target: str, size: int, storage_class: str | None, etag: str | None = None
 ) -> None:
-    """In one request, or in parts where that is too large for one. With an etag only what still has it is copied."""
+    """Copy in one request, or in parts if the object is too large. With an etag, only an object that still has it is copied."""
     (_, from_bucket, from_key), (_, bucket, key) = split_url(source), split_url(target)
     asked = {"StorageClass": storage_class} if storage_class else {}
     place = {"Bucket": from_bucket, "Key": from_key}
@@ -46,7 +48,7 @@ def copy_object(
     with _upload(client, bucket, key, asked) as (upload, parts):
         for number, start in enumerate(range(0, size, _PART), 1):
             span = f"bytes={start}-{min(start + _PART, size) - 1}"
-            found = client.upload_part_copy(
+            answer = client.upload_part_copy(
                 Bucket=bucket,
                 Key=key,
                 UploadId=upload,
@@ -55,11 +57,11 @@ def copy_object(
                 CopySourceRange=span,
                 **only,
             )
-            parts.append({"PartNumber": number, "ETag": found["CopyPartResult"]["ETag"]})
+            parts.append({"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]})
 
 
 def upload(pieces: Iterator[Any], target: str, io: Mapping[str, str], storage_class: str | None) -> None:
-    """Streamed: never more than two pieces in memory."""
+    """Upload as a stream, with at most two pieces in memory."""
     client = connect(io)
     _, bucket, key = split_url(target)
     asked = {"StorageClass": storage_class} if storage_class else {}
@@ -71,15 +73,15 @@ def upload(pieces: Iterator[Any], target: str, io: Mapping[str, str], storage_cl
     with _upload(client, bucket, key, asked) as (upload_id, parts):
         number, piece = 1, first
         while piece is not None:
-            found = client.upload_part(
+            answer = client.upload_part(
                 Bucket=bucket, Key=key, UploadId=upload_id, PartNumber=number, Body=bytes(piece)
             )
-            parts.append({"PartNumber": number, "ETag": found["ETag"]})
+            parts.append({"PartNumber": number, "ETag": answer["ETag"]})
             number, piece, second = number + 1, second, next(pieces, None) if second is not None else None
 
 
 class _upload:
-    """A multipart upload that is completed on leaving, or given up: parts that are left behind cost money, unseen."""
+    """A multipart upload that is completed or aborted on leaving: leftover parts cost money and are not visible."""
 
     def __init__(self, client: Any, bucket: str, key: str, asked: Mapping[str, str]) -> None:
         self._client, self._place, self._asked = client, {"Bucket": bucket, "Key": key}, asked

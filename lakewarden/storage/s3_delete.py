@@ -1,4 +1,4 @@
-"""Deleting many keys of one bucket, and knowing of each what became of it."""
+"""Deletes many keys of one bucket and reports the result of each."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ from botocore.parsers import ResponseParserError
 from lakewarden import clock
 from lakewarden.storage.s3_client import code, reason
 
-# What one request takes at most, and how many run at once: more would only provoke SlowDown.
+# The most keys per request, and the most parallel requests: more would only cause SlowDown.
 BULK, PARALLEL, PARALLEL_SINGLE = 1000, 4, 16
-# Seconds before asking again for keys a busy store refused although it took the request; botocore asks again for whole requests only.
+# Seconds before a retry for keys that a busy store refused in an accepted request; botocore retries only whole requests.
 PAUSES = (0.2, 0.5, 1.0, 2.0)
 
 _BUSY = {"InternalError", "ServiceUnavailable", "SlowDown", "RequestTimeout", "OperationAborted"}
 _MISSING = {"404", "NoSuchKey"}
-# Stores without the bulk request, or that want it signed in another way.
+# Stores without the bulk request, or with another signature for it.
 _NO_BULK = {"501", "NotImplemented", "405", "MethodNotAllowed", "MissingContentMD5", "InvalidDigest"}
-# XML cannot carry these: such a key gets a request of its own.
+# XML cannot contain these characters: such a key gets its own request.
 _UNFIT_FOR_XML = re.compile("[\x00-\x1f\x7f-\x9f\ufffe\uffff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a key may still be there, and whether to ask again: in a request of its own where the store lost sight of it among others."""
+    """Why a key may still exist, and whether to retry: in its own request if the store's bulk answer does not
+    mention the key.
+    """
 
     reason: str
     again: bool = False
@@ -37,14 +39,14 @@ class Failure:
 
 
 class Deletion:
-    """One call's worth. A key counts as gone only when the store says so; deleting it twice does no harm."""
+    """The work of one call. A key counts as deleted only if the store says so; deleting it twice is harmless."""
 
     def __init__(self, client: Any, bucket: str) -> None:
         self._client, self._bucket = client, bucket
         self._down: Failure | None = None
 
     def run(self, keys: Sequence[str]) -> dict[str, str]:
-        """Keys that are not known to be gone, with the reason."""
+        """Delete the keys. Returns the keys that may still exist, with the reason."""
         alone = {key for key in keys if _UNFIT_FOR_XML.search(key)}
         failed = self._round(keys, alone)
         for pause in PAUSES:
@@ -98,7 +100,9 @@ class Deletion:
         return None
 
     def _unanswered(self, error: Exception) -> Failure:
-        """An answer that cannot be read is asked for again. No answer, after all of botocore's attempts: what is left is not tried."""
+        """The failure for an unusable answer: retried if unreadable. After no answer to all of botocore's
+        attempts, the rest is skipped.
+        """
         if isinstance(error, HTTPClientError):
             self._down = Failure(f"no answer from the store: {reason(error)}")
             return self._down
@@ -116,10 +120,10 @@ def _failures(keys: Sequence[str], answer: Mapping[str, Any]) -> dict[str, Failu
     return {key: failure for key, failure in failed.items() if failure}
 
 
-def _refusal(told: Mapping[str, Any] | None) -> Failure | None:
-    if told is None:
+def _refusal(answer: Mapping[str, Any] | None) -> Failure | None:
+    if answer is None:
         return Failure("the store's answer does not mention it", again=True, alone=True)
-    name, message = told.get("Code", "refused"), told.get("Message", "")
+    name, message = answer.get("Code", "refused"), answer.get("Message", "")
     if name in _MISSING:
         return None
     return Failure(f"{name}: {message}" if message else name, again=name in _BUSY)

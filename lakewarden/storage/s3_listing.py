@@ -1,7 +1,8 @@
-"""Listing a bucket: straight through, or folder by folder in parallel where folders hold enough to be worth it.
+"""Lists a bucket: sequentially, or folder by folder in parallel if folders hold enough keys.
 
-S3 answers a thousand keys a request, one request after the other. Asking for each folder separately lets requests run side by
-side, and costs one request for each folder however little it holds. The first page of a folder tells which it is.
+S3 returns a thousand keys per request, one request after the other. Listing each folder separately allows
+parallel requests, but costs one request per folder, however few keys it has. The first page of a folder shows
+which method is better.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from lakewarden.storage.interface import LISTING
 from lakewarden.storage.s3_client import unreachable
 
 PARALLEL = 16
-# For an answer without a body; botocore itself asks again for other failures.
+# For an answer without a body; botocore itself retries other failures.
 ATTEMPTS = 3
-# A full first page that shows more folders than this: each holds so little that asking for it alone is a waste.
+# If a full first page shows more folders than this, each holds too little to be worth its own request.
 MOST_FOLDERS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request: what begins with the prefix, from the token on."""
+    """One request: keys that begin with the prefix, from the token on."""
 
     prefix: str
     token: str = ""
@@ -39,7 +40,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Its answer, and what has to be asked because of it."""
+    """The answer to a request, and the requests that follow from it."""
 
     rows: Sequence[Any]
     more: Sequence[Ask] = ()
@@ -52,7 +53,7 @@ class Listing:
         self._client, self._bucket = client, bucket
 
     def pages(self, prefix: str) -> Iterator[Sequence[Any]]:
-        """As they arrive: so many requests at once, and no more answers in memory than that."""
+        """Pages as they arrive, with a limited number of parallel requests and no more answers in memory than that."""
         pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="list-s3")
         waiting, running = [Ask(prefix)], set[Future[Page]]()
         try:
@@ -76,12 +77,14 @@ class Listing:
         if ask.one_level:
             return Page(rows, [*following, *map(Ask, folders)])
         if following and not ask.token and _splits_well(ask.prefix, rows):
-            # This page comes again, as part of the folders.
+            # The keys of this page come again, as part of the folders.
             return Page((), [replace(ask, one_level=True)])
         return Page(rows, following)
 
     def _decoded(self, ask: Ask, answer: Any) -> tuple[list[Any], list[str]]:
-        """Objects and folders by their own names. Some stores do not encode although they are asked to; decoding would make those other names."""
+        """Objects and folders by their own names. Some stores ignore the request to encode keys; decoding would
+        then change the names.
+        """
         encoded = answer.get("EncodingType") == "url"
         decode = unquote_plus if encoded else str
         rows = [{**row, "Key": decode(row["Key"])} for row in answer.get("Contents", ())]
@@ -102,34 +105,34 @@ class Listing:
             options["ContinuationToken"] = ask.token
         for _ in range(ATTEMPTS):
             try:
-                # Encoded, because XML cannot carry every key.
+                # Encoded, because XML cannot contain every key.
                 answer = self._client.list_objects_v2(
                     Bucket=self._bucket, Prefix=ask.prefix, EncodingType="url", **options
                 )
             except (ClientError, BotoCoreError, ResponseParserError) as error:
                 raise unreachable(self._bucket, error) from error
-            # botocore takes an answer that was cut off before its first byte for one that lists nothing.
+            # botocore reads an answer that was cut off before its first byte as an empty listing.
             if "IsTruncated" in answer:
                 return answer
         raise self._garbled("it is empty, without saying that it is complete")
 
 
 def _splits_well(prefix: str, rows: Sequence[Any]) -> bool:
-    """Whether this first page of many shows folders that hold a good part of a page each."""
+    """Whether this first of many pages shows folders that each hold a good part of a page."""
     rests = [row["Key"][len(prefix) :] for row in rows]
     folders = {rest.partition("/")[0] for rest in rests if "/" in rest}
     return 0 < len(folders) <= MOST_FOLDERS
 
 
 def batch(start: str, rows: Sequence[Any]) -> pa.RecordBatch:
-    """Rows of S3's answer as a listing; `start` is all of a path before the key."""
+    """Rows of S3's answer as a listing; `start` is the part of a path before the key."""
     times = pa.array([row["LastModified"] for row in rows], pa.string())
     modified = pc.cast(times, pa.timestamp("us", "UTC"))
     return pa.RecordBatch.from_arrays(
         [
             pa.array([start + row["Key"] for row in rows], pa.string()),
             pa.array([int(row["Size"]) for row in rows], pa.int64()),
-            # To the second, which is all that a HEAD request tells: the same object is the same in both.
+            # To the second, the precision of a HEAD request: so both give the same object the same time.
             pc.floor_temporal(modified, unit="second"),
             pa.array([stamp(row) for row in rows], pa.string()),
         ],
@@ -138,5 +141,5 @@ def batch(start: str, rows: Sequence[Any]) -> pa.RecordBatch:
 
 
 def stamp(answer: Any) -> str:
-    """The etag without its quotes, which some stores leave out."""
+    """The etag without its quotes, which some stores omit."""
     return str(answer.get("ETag", "")).strip('"')

@@ -1,8 +1,8 @@
-"""Asking after many keys: by pages of a listing where a page shows many of them, one by one elsewhere.
+"""Looks up many keys: by listing pages if a page shows many of them, otherwise one by one.
 
-A page of a thousand keys costs what thirty HEAD requests cost, so files of one folder are far cheaper to list. A listing is
-believed only for what it shows. A key it does not show is asked for alone: no key counts as gone because a listing was short,
-came in an order of the store's own, or spelled the key in another way.
+A page of a thousand keys costs as much as thirty HEAD requests, so listing is far cheaper for files of one
+folder. A listing proves only that a key exists. A key that it does not show is requested alone: so no key
+counts as missing because a listing was short, had the store's own order, or spelled the key differently.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from lakewarden.storage.s3_client import code, unreachable
 from lakewarden.storage.s3_listing import stamp
 
 PARALLEL = 16
-# Keys a page has to show to be worth it: it costs twelve to thirty times what asking for one key does, in money and in time.
+# How many keys a page must show: it costs 12 to 30 times as much as requesting one key, in money and in time.
 WORTH_A_PAGE = 20
-# So many keys are looked for one page after the other; others meanwhile, side by side.
+# This many keys are looked up page after page; other stretches run in parallel.
 STRETCH = 1000
 
 _MISSING = {"404", "NoSuchKey"}
-# Whoever may not list, or a store that cannot begin a listing in the middle: keys are asked for one by one.
+# No permission to list, or a store that cannot begin a listing in the middle: keys are requested one by one.
 _NOT_LISTED = {"403", "AccessDenied", "400", "InvalidArgument", "InvalidRequest", "501", "NotImplemented", "405", "MethodNotAllowed"}  # fmt: skip
-# Stores differ in whether they encode these in a listing.
+# Stores differ in whether they encode these characters in a listing.
 _AMBIGUOUS = re.compile(r"[+% \ufffd]")
 
 Asked = TypeVar("Asked")
@@ -42,13 +42,13 @@ Answer = TypeVar("Answer")
 
 
 class Lookup:
-    """One call's worth."""
+    """The work of one call."""
 
     def __init__(self, client: Any, bucket: str) -> None:
         self._client, self._bucket = client, bucket
 
     def run(self, keys: Sequence[str]) -> dict[str, Stat]:
-        """Of these keys those that are there, each as it is now."""
+        """Those of the keys that exist, each with its current state."""
         found: dict[str, Stat] = {}
         for each in _side_by_side(self._walk, [*_stretches(keys)]):
             found |= each
@@ -57,19 +57,19 @@ class Lookup:
         return found | {key: stat for key, stat in stats if stat is not None}
 
     def _walk(self, keys: Sequence[str]) -> dict[str, Stat]:
-        """Page by page along these keys, which are in order and of one folder, while the pages are worth it."""
+        """Page by page along these keys, which are sorted and in one folder, while the pages show enough of them."""
         prefix = commonprefix(keys)  # noqa: RUF071 by character, as S3 takes it: the fewer others a page shows
-        found, at = dict[str, Stat](), 0
+        stats, at = dict[str, Stat](), 0
         while len(keys) - at >= WORTH_A_PAGE:
             # To begin right after a key without its last character is to begin before that key.
             answer = self._page(prefix, keys[at][:-1])
             rows = _rows(prefix, answer)
             shown = {key: _stat(rows[key]) for key in keys[at:] if key in rows}
-            found |= shown
+            stats |= shown
             if not answer.get("IsTruncated") or len(shown) < WORTH_A_PAGE:
                 break
             at = max(at + WORTH_A_PAGE, bisect_right(keys, max(rows)))
-        return found
+        return stats
 
     def _page(self, prefix: str, after: str) -> Mapping[str, Any]:
         try:
@@ -88,17 +88,17 @@ class Lookup:
 
     def _head(self, key: str) -> Stat | None:
         try:
-            found = self._client.head_object(Bucket=self._bucket, Key=key)
+            answer = self._client.head_object(Bucket=self._bucket, Key=key)
         except ClientError as error:
             if code(error) in _MISSING:
                 return None
             raise unreachable(self._bucket, self._with_reason(key, error)) from error
         except BotoCoreError as error:
             raise unreachable(self._bucket, error) from error
-        return Stat(found["ContentLength"], parsedate_to_datetime(found["LastModified"]), stamp(found))
+        return Stat(answer["ContentLength"], parsedate_to_datetime(answer["LastModified"]), stamp(answer))
 
     def _with_reason(self, key: str, error: ClientError) -> ClientError:
-        """An answer to HEAD has no body, so it does not say why it failed. The answer to GET does."""
+        """The error with its reason: a HEAD answer has no body, so it does not say why it failed. The answer to GET does."""
         try:
             self._client.get_object(Bucket=self._bucket, Key=key, Range="bytes=0-0")["Body"].close()
         except ClientError as said:
@@ -109,7 +109,7 @@ class Lookup:
 
 
 def _stretches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Keys of one folder together, in order, where there are enough of them."""
+    """Keys of one folder together, in order, if there are enough of them."""
     for _, group in groupby(sorted(set(keys)), lambda key: key.rpartition("/")[0]):
         near = [*group]
         for start in range(0, len(near), STRETCH):
@@ -118,7 +118,7 @@ def _stretches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _rows(prefix: str, answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What a page shows by names that can only mean themselves. What begins otherwise was decoded wrongly."""
+    """The keys of a page whose names are unambiguous. Names with another prefix were decoded wrongly."""
     decode: Callable[[str], str] = unquote_plus if answer.get("EncodingType") == "url" else str
     named = ((decode(row["Key"]), row) for row in answer.get("Contents", ()))
     return {
@@ -128,13 +128,13 @@ def _rows(prefix: str, answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stat(row: Mapping[str, Any]) -> Stat:
-    """To the second, which is all that a HEAD request tells: the same object is the same in both."""
+    """To the second, the precision of a HEAD request: so both give the same object the same time."""
     modified = datetime.fromisoformat(row["LastModified"]).replace(microsecond=0)
     return Stat(int(row["Size"]), modified, stamp(row))
 
 
 def _side_by_side(ask: Callable[[Asked], Answer], all_of: Sequence[Asked]) -> list[Answer]:
-    """In order. The first that fails is raised, and what had not begun by then is not asked."""
+    """Results in order. The first failure is raised, and requests that have not begun by then are not sent."""
     if not all_of:
         return []
     with ThreadPoolExecutor(PARALLEL, thread_name_prefix="stat-s3") as pool:

@@ -17,7 +17,7 @@ import org.apache.arrow.vector.ipc.ArrowStreamWriter;
 import org.apache.arrow.vector.types.Types;
 import org.apache.arrow.vector.types.pojo.FieldType;
 
-/** Data files as one Arrow stream in a local file, with the columns Python plans from: those of model.FileSet. */
+/** Writes data files as one Arrow stream in a local file, with the columns that Python plans from: those of model.FileSet. */
 public class FileColumns {
   private static final int BATCH = 65536;
 
@@ -41,7 +41,7 @@ public class FileColumns {
   private ArrowStreamWriter writer;
   private int rows = 0;
 
-  /** By this one the class is loaded; it writes nothing. */
+  /** Used to load the class; it writes nothing. */
   public FileColumns() {}
 
   public FileColumns(String arrowPath) throws Exception {
@@ -75,7 +75,7 @@ public class FileColumns {
         });
   }
 
-  /** One file. `places` are those of the delete files that apply to it; null for what a format does not tell. */
+  /** Add one file. `places` are the indexes of the delete files that apply to it; null for values that a format does not provide. */
   public void add(
       int partitionId,
       String name,
@@ -124,7 +124,7 @@ public class FileColumns {
     }
   }
 
-  /** The stream is whole after this, and not before. */
+  /** Finish the stream. It is complete only after this call. */
   public void end() throws Exception {
     flush();
     writer.end();

@@ -1,7 +1,9 @@
-"""One file copied to another store, in pieces, and read back: what is told of it is what the store has.
+"""Copies one file to another store, in pieces, and reads it back: the result describes the file that the store
+really has.
 
-Runs in Spark's workers. A copy that is there already and equal is left alone. So is any other file of that name: copies get
-their name when they are whole, so it is none that was cut short, and a snapshot of the colder tier may need it.
+Runs in Spark's workers. An equal copy that already exists stays as it is. So does any other file of that name:
+a copy gets its name only when it is complete, so the file is no interrupted copy, and a snapshot of the colder
+tier may need it.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from lakewarden.rewrite.read.store import MissingSource, Store
 from lakewarden.storage.s3_copy import copy_within, on_s3, upload, within
 
 PIECE = 8 << 20
-# Processors of today compute it at 2 GB/s, twice as fast as any other of the standard library that is not a mere sum.
+# Current processors compute it at 2 GB/s, twice as fast as any other real checksum of the standard library.
 _CHECKSUM = hashlib.sha256
 OTHER = "another file lies there, and is left alone"
-# As `known`: what no file is, so that nothing is written.
+# A value for `known` that no file matches, so that nothing is written.
 NEVER = (-1, "")
 CHANGED = "it is no longer the file that was copied"
 _TROUBLE = (MissingSource, Stray, OSError, ValueError, pa.ArrowException, BotoCoreError, ClientError)
@@ -33,9 +35,11 @@ _TROUBLE = (MissingSource, Stray, OSError, ValueError, pa.ArrowException, BotoCo
 
 @dataclass(frozen=True, slots=True)
 class CopyTask:
-    """`rehome` is of files that name others inside: the table's folder, and the copy's. Without it bytes stay as they are.
+    """`rehome` is set for files that name other files: the table's folder and the copy's. Without it the bytes
+    stay as they are.
 
-    `known` is what the copy was when it was made: one that has become something else is written again, if it will be that.
+    `known` is what the copy was when it was made: a copy that has changed since is written again, if the result
+    equals `known`.
     """
 
     source: str
@@ -44,7 +48,7 @@ class CopyTask:
     target_io: Mapping[str, str]
     pace: Pace | None = None
     rehome: tuple[str, str] | None = None
-    storage_class: str | None = None  # on S3
+    storage_class: str | None = None  # S3 only
     known: tuple[int, str] | None = None
 
 
@@ -56,50 +60,52 @@ class Copied:
     checksum: str
     written: bool
     trouble: str = ""
-    storage_class: str | None = None  # that was asked for, on S3
+    storage_class: str | None = None  # requested, S3 only
 
 
 def copy(task: CopyTask) -> Copied:
-    """What went wrong is told, not raised: the other files of the batch are not its concern."""
+    """Copy the file. Failures are returned, not raised, so that the other files of the batch are still copied."""
     throttle = Throttle(task.pace)
     source, target = Store(task.source_io, throttle), Store(task.target_io, throttle)
     try:
         with ExitStack() as closing:
-            made = closing.enter_context(rehomed(source, task.source, task.rehome)) if task.rehome else None
-            return _copied(task, source, target, made)
+            relocated = (
+                closing.enter_context(rehomed(source, task.source, task.rehome)) if task.rehome else None
+            )
+            return _copied(task, source, target, relocated)
     except _TROUBLE as error:
         return Copied(task.source, task.target, 0, "", False, str(error))
     finally:
         throttle.settle()
 
 
-def _copied(task: CopyTask, source: Store, target: Store, made: IO[bytes] | None) -> Copied:
+def _copied(task: CopyTask, source: Store, target: Store, relocated: IO[bytes] | None) -> Copied:
     had = _there(target, task.target)
     if had is not None or task.known is not None:
-        wanted = _measured(source, task.source) if made is None else _measure(_parts(made))
-        if had is not None and (had == wanted or _same(task, target, made)):
+        expected = _measured(source, task.source) if relocated is None else _measure(_parts(relocated))
+        if had is not None and (had == expected or _same(task, target, relocated)):
             return Copied(task.source, task.target, *had, written=False)
-        if wanted != task.known:
+        if expected != task.known:
             return Copied(task.source, task.target, 0, "", False, OTHER if task.known is None else CHANGED)
-    if made is None and within(task.source, task.source_io, task.target, task.target_io):
+    if relocated is None and within(task.source, task.source_io, task.target, task.target_io):
         copy_within(task.source, task.target, task.target_io, task.storage_class)
-        wanted = _measured(source, task.source)
+        expected = _measured(source, task.source)
     else:
-        pieces = _pieces(source, task.source) if made is None else _parts(made)
-        wanted = _streamed(pieces, target, task)
-    # Read back, and not from this machine's memory: what was handed to a store is not yet what it has.
+        pieces = _pieces(source, task.source) if relocated is None else _parts(relocated)
+        expected = _streamed(pieces, target, task)
+    # Read the copy back from the store, not from this machine's memory: the store may not have all that was sent.
     target.forget(task.target)
-    found = _measured(target, task.target)
-    if found != wanted:
+    actual = _measured(target, task.target)
+    if actual != expected:
         return Copied(
             task.source, task.target, 0, "", True, "the copy differs from the file it was made from"
         )
     kind = task.storage_class if on_s3(task.target) else None
-    return Copied(task.source, task.target, *found, written=True, storage_class=kind)
+    return Copied(task.source, task.target, *actual, written=True, storage_class=kind)
 
 
 def measure(task: CopyTask) -> Copied:
-    """The copy as it is now."""
+    """The current size and checksum of the copy."""
     throttle = Throttle(task.pace)
     store = Store(task.target_io, throttle)
     try:
@@ -112,13 +118,13 @@ def measure(task: CopyTask) -> Copied:
 
 
 def placed(source: str, target: str, content: bytes, io: Mapping[str, str]) -> Copied:
-    """The same for metadata that was made anew from a file. What is there and says the same in other bytes is left as it is."""
+    """Store metadata that was rewritten from a file. An existing file with the same records in other bytes stays as it is."""
     store = Store(io)
     had = _content(store, target)
     if had is not None:
         same = had == content or same_records(had, content)
-        told = (len(had), checksum(had)) if same else (0, "")
-        return Copied(source, target, *told, False, "" if same else OTHER)
+        measured = (len(had), checksum(had)) if same else (0, "")
+        return Copied(source, target, *measured, False, "" if same else OTHER)
     if on_s3(target):
         upload(iter([content]), target, io, None)
     else:
@@ -142,31 +148,31 @@ def _content(store: Store, path: str) -> bytes | None:
         raise
 
 
-def _same(task: CopyTask, target: Store, made: IO[bytes] | None) -> bool:
-    """Where nobody knows what the copy was, as after a loss of the records, one that deletes the same rows will do."""
-    if made is None or task.known is not None or not task.target.endswith(".parquet"):
+def _same(task: CopyTask, target: Store, relocated: IO[bytes] | None) -> bool:
+    """Whether an existing copy deletes the same rows. That is enough if its record was lost."""
+    if relocated is None or task.known is not None or not task.target.endswith(".parquet"):
         return False
-    return same_deletes(target, task.target, made)
+    return same_deletes(target, task.target, relocated)
 
 
 def _streamed(pieces: Iterator[Any], target: Store, task: CopyTask) -> tuple[int, str]:
-    """Never more than two pieces in memory, however large the file. The size and checksum of what was read."""
-    size, found = 0, _CHECKSUM()
+    """Stream the pieces to the target, with at most two in memory, however large the file. Returns size and checksum."""
+    size, checksum_state = 0, _CHECKSUM()
 
     def passing() -> Iterator[Any]:
         nonlocal size
         for piece in pieces:
             size += len(piece)
-            found.update(piece)
+            checksum_state.update(piece)
             yield piece
             target.throttle.wrote(len(piece))
 
     if on_s3(task.target):
-        # pyarrow would leave what it has of a file whose source breaks off, under the file's name.
+        # pyarrow would leave a partial file under the file's name if reading the source fails.
         upload(passing(), task.target, task.target_io, task.storage_class)
     else:
         target.put(task.target, passing())
-    return size, found.hexdigest()
+    return size, checksum_state.hexdigest()
 
 
 def _there(store: Store, path: str) -> tuple[int, str] | None:
@@ -183,11 +189,11 @@ def _measured(store: Store, path: str) -> tuple[int, str]:
 
 
 def _measure(pieces: Iterator[Any]) -> tuple[int, str]:
-    size, found = 0, _CHECKSUM()
+    size, checksum_state = 0, _CHECKSUM()
     for piece in pieces:
         size += len(piece)
-        found.update(piece)
-    return size, found.hexdigest()
+        checksum_state.update(piece)
+    return size, checksum_state.hexdigest()
 
 
 def _pieces(store: Store, path: str) -> Iterator[Any]:
@@ -197,7 +203,7 @@ def _pieces(store: Store, path: str) -> Iterator[Any]:
             yield piece
 
 
-def _parts(made: IO[bytes]) -> Iterator[bytes]:
-    made.seek(0)
-    while piece := made.read(PIECE):
+def _parts(file: IO[bytes]) -> Iterator[bytes]:
+    file.seek(0)
+    while piece := file.read(PIECE):
         yield piece

@@ -1,7 +1,8 @@
-"""Delete files that name data files, with where those are now, and the same deletes. In a temporary file, a part at a time.
+"""Rewrites delete files so that they name the copies of their data files. Works on a temporary file, one part
+at a time.
 
-Parquet   the column of paths, row group by row group
-Puffin    the blobs as they are, at the same places; the footer behind them names the data file that each belongs to
+    Parquet   the column of paths is replaced, row group by row group
+    Puffin    the blobs stay as they are, at the same offsets; the footer after them names each blob's data file
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ import pyarrow.parquet as pq
 from lakewarden.model.location import Location, elsewhere
 from lakewarden.rewrite.read.store import Store
 
-# The table's folder, and the copy's.
+# The table's folder and the copy's folder.
 Move = tuple[str, str]
 
-# The column of a position delete file that has the path of a data file.
+# The column of a position delete file that holds the path of a data file.
 _PATH = "file_path"
 _PUFFIN, _REFERENCED = b"PFA1", "referenced-data-file"
 _FOOTER_PACKED = 1
@@ -30,11 +31,11 @@ _ROWS = 64 << 10
 
 
 class Stray(Exception):
-    """A delete file cannot follow its data files: one lies elsewhere, or the file is not what it should be."""
+    """A delete file cannot be relocated: one of its data files lies elsewhere, or the file has unexpected content."""
 
 
 def moved(path: str, move: Move) -> str:
-    """Where the data file lies in the copy. It must be spelled as the copy's manifests spell it: readers compare texts."""
+    """The path of the data file's copy, spelled as the copy's manifests spell it: readers compare texts."""
     live, copy = move
     if (place := elsewhere(path, Location.of(live), copy)) is None:
         raise Stray(f"it deletes rows of {path}, which lies outside the table")
@@ -43,7 +44,7 @@ def moved(path: str, move: Move) -> str:
 
 @contextmanager
 def rehomed(store: Store, path: str, move: Move) -> Iterator[IO[bytes]]:
-    """The file as its copy shall be, to be read from the start."""
+    """The relocated file's content, to be read from the start."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY, prefix="lakewarden-") as made:
         with store.open(path) as file:
             store.throttle.read(file.size())
@@ -56,30 +57,30 @@ def rehomed(store: Store, path: str, move: Move) -> Iterator[IO[bytes]]:
 
 
 def same_deletes(store: Store, path: str, made: IO[bytes]) -> bool:
-    """Whether a Parquet file that is there has these rows: another version of the writer spells them in other bytes."""
+    """Whether an existing Parquet file has the same rows: another version of the writer may write them as other bytes."""
     made.seek(0)
     with store.open(path) as file:
-        there, wanted = pq.ParquetFile(file, page_checksum_verification=True), pq.ParquetFile(made)
+        existing, expected = pq.ParquetFile(file, page_checksum_verification=True), pq.ParquetFile(made)
         if (
-            there.metadata.num_rows != wanted.metadata.num_rows
-            or there.schema_arrow.names != wanted.schema_arrow.names
+            existing.metadata.num_rows != expected.metadata.num_rows
+            or existing.schema_arrow.names != expected.schema_arrow.names
         ):
             return False
-        pairs = zip(there.iter_batches(_ROWS), wanted.iter_batches(_ROWS), strict=True)
+        pairs = zip(existing.iter_batches(_ROWS), expected.iter_batches(_ROWS), strict=True)
         return all(one.equals(other) for one, other in pairs)
 
 
-def _parquet(file: pa.NativeFile, made: Any, move: Move) -> None:
+def _parquet(file: pa.NativeFile, target: Any, move: Move) -> None:
     if _PATH not in pq.ParquetFile(file).schema_arrow.names:
         raise Stray("it is no position delete file: it has no column file_path")
-    # A delete that is read wrongly would be written again as a right one.
+    # A delete that is read wrongly would be written again with a correct checksum.
     source = pq.ParquetFile(file, read_dictionary=[_PATH], page_checksum_verification=True)
     schema = source.schema_arrow
     place = schema.get_field_index(_PATH)
     field = schema.field(place).with_type(pa.string())
     schema = schema.set(place, field)
     with pq.ParquetWriter(
-        made, schema, compression="zstd", store_schema=False, write_page_checksum=True
+        target, schema, compression="zstd", store_schema=False, write_page_checksum=True
     ) as writer:
         writer.add_key_value_metadata(_own_words(source))
         for number in range(source.num_row_groups):
@@ -91,18 +92,18 @@ def _parquet(file: pa.NativeFile, made: Any, move: Move) -> None:
 
 
 def _own_words(source: pq.ParquetFile) -> dict[bytes, bytes]:
-    """What the writer said of the file; that it is one of position deletes, for one."""
-    found = source.metadata.metadata or {}
-    return {key: value for key, value in found.items() if key != b"ARROW:schema"}
+    """The key-value metadata of the writer, for example that this is a position delete file."""
+    metadata = source.metadata.metadata or {}
+    return {key: value for key, value in metadata.items() if key != b"ARROW:schema"}
 
 
 def _moved_column(column: pa.DictionaryArray, move: Move) -> pa.Array:
-    """Each path once, however many rows have it."""
+    """Relocate each distinct path once, however many rows have it."""
     names = [None if each is None else moved(each, move) for each in column.dictionary.to_pylist()]
     return pa.DictionaryArray.from_arrays(column.indices, pa.array(names, pa.string())).cast(pa.string())
 
 
-def _puffin(file: pa.NativeFile, made: Any, move: Move) -> None:
+def _puffin(file: pa.NativeFile, target: Any, move: Move) -> None:
     size = file.size()
     file.seek(max(0, size - 12))
     tail = file.read(12)
@@ -124,8 +125,8 @@ def _puffin(file: pa.NativeFile, made: Any, move: Move) -> None:
         piece = file.read(min(left, _IN_MEMORY))
         if not piece:
             raise Stray("it became shorter while it was read")
-        made.write(piece)
+        target.write(piece)
         left -= len(piece)
     told = json.dumps(footer, separators=(",", ":")).encode()
-    # The flags of a footer that is not packed.
-    made.write(_PUFFIN + told + len(told).to_bytes(4, "little") + bytes(4) + _PUFFIN)
+    # The flags of a footer that is not compressed.
+    target.write(_PUFFIN + told + len(told).to_bytes(4, "little") + bytes(4) + _PUFFIN)

@@ -1,7 +1,7 @@
-"""Iceberg's manifests and manifest lists with other paths in them, and nothing else changed.
+"""Rewrites the paths in Iceberg's manifests and manifest lists and changes nothing else.
 
-The records are walked, not decoded: every byte that is not a path, a length, or a path among the bounds of a delete file is
-copied as it is. So what a newer writer put in, and this code does not know, is still there afterwards.
+The records are walked, not decoded: every byte that is not a path, a length, or a path among the bounds of a
+delete file is copied as it is. So fields from newer writers that this code does not know are kept.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import pyarrow as pa
 
 from lakewarden.rewrite.metadata import avro
 
-# None for a path outside the table.
+# Maps an old path to the new one; None for a path outside the table.
 Rehome = Callable[[str], str | None]
 Walk = Callable[["_Record", int], int]
 Path = tuple[str, ...]
 
 _CODECS = {b"null", b"deflate", b"zstandard", b"snappy"}
-# The column of a position delete file that has the path of a data file.
+# The column of a position delete file that holds the path of a data file.
 _PATH_COLUMN = 2147483546
 _REMOVED = 2
 
 
 class Outside(Exception):
-    """A file that is needed lies outside the table's folder, so there is no place for it in the colder tier."""
+    """A needed file lies outside the table's folder, so it has no place in the colder tier."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -36,9 +36,11 @@ class Outside(Exception):
 
 
 def rehomed_manifest(content: bytes, rehome: Rehome, sizes: Mapping[str, int]) -> bytes:
-    """Its data and delete files under their new paths; `sizes` are of those that were written anew, by old path.
+    """The manifest with its data and delete files under new paths; `sizes` are those of rewritten files, by old
+    path.
 
-    `rehome` answers None for a path outside the table. Of a file that the snapshot removed that path stays: no scan opens it.
+    `rehome` returns None for a path outside the table. For a file that the snapshot removed the old path stays:
+    no scan opens it.
     """
     entry = _Entry(rehome, sizes)
     hooks: dict[Path, Any] = {
@@ -55,7 +57,7 @@ def rehomed_manifest(content: bytes, rehome: Rehome, sizes: Mapping[str, int]) -
 
 
 class _Entry:
-    """The entry that is being walked. Fields come in the order of the format: status, path, sizes, bounds, reference."""
+    """The entry that is being walked. Fields come in the format's order: status, path, sizes, bounds, reference."""
 
     def __init__(self, rehome: Rehome, sizes: Mapping[str, int]) -> None:
         self._rehome, self._sizes = rehome, sizes
@@ -85,22 +87,24 @@ class _Entry:
         return old if self._column != _PATH_COLUMN else self._bound(old, "/")
 
     def upper(self, old: bytes) -> bytes:
-        # The letter after the slash: above every path of the folder.
+        # "0" is the character after the slash, so it sorts above every path in the folder.
         return old if self._column != _PATH_COLUMN else self._bound(old, "0")
 
     def _to(self, path: str) -> str:
-        found = self._rehome(path)
-        if found is None:
+        new_path = self._rehome(path)
+        if new_path is None:
             if self._status == _REMOVED:
                 return path
             raise Outside(path)
-        return found
+        return new_path
 
     def _bound(self, old: bytes, after: str) -> bytes:
-        """Where the paths of a delete file begin or end. One that was cut off says nothing about the copy: all of its folder."""
-        found = self._rehome(old.decode(errors="replace"))
-        if found is not None:
-            return found.encode()
+        """The lower or upper bound of a delete file's paths. A truncated bound says nothing about the copy: use
+        the whole folder.
+        """
+        new_path = self._rehome(old.decode(errors="replace"))
+        if new_path is not None:
+            return new_path.encode()
         tail = self._path
         while tail and not self._moved.endswith(tail):
             tail = tail[1:]
@@ -109,15 +113,15 @@ class _Entry:
 
 
 def rehomed_list(content: bytes, rehome: Rehome, lengths: Mapping[str, int]) -> bytes:
-    """Its manifests under their new paths, with their new lengths, by old path."""
+    """The list with its manifests under new paths and with new lengths, by old path."""
     seen = {"path": ""}
 
     def path(old: bytes) -> bytes:
         seen["path"] = old.decode()
-        found = rehome(seen["path"])
-        if found is None:
+        new_path = rehome(seen["path"])
+        if new_path is None:
             raise Outside(seen["path"])
-        return found.encode()
+        return new_path.encode()
 
     hooks: dict[Path, Any] = {
         ("manifest_path",): path,
@@ -127,7 +131,7 @@ def rehomed_list(content: bytes, rehome: Rehome, lengths: Mapping[str, int]) -> 
 
 
 def same_records(one: bytes, other: bytes) -> bool:
-    """Whether two files say the same, in whatever bytes they are packed."""
+    """Whether two files hold the same records, even with different compression."""
     return _plain(one) == _plain(other)
 
 
@@ -146,7 +150,7 @@ def _rewritten(content: bytes, hooks: Mapping[Path, Any]) -> bytes:
     schema = json.loads(meta[b"avro.schema"])
     walk = _compiled(schema, (), hooks, {})
     sync = content[place : place + avro.SYNC]
-    # Written anew as deflate, which every reader knows.
+    # Written as deflate, which every reader knows.
     meta[b"avro.codec"] = b"deflate"
     parts = [avro.MAGIC, avro._written(len(meta))]
     for name, value in meta.items():
@@ -169,7 +173,7 @@ def _unpacked(block: bytes, codec: bytes) -> bytes:
         case b"zstandard":
             return bytes(pa.input_stream(BytesIO(block), compression="zstd").read())
         case b"snappy":
-            # Four bytes of checksum follow; how long it is unpacked stands at its beginning.
+            # Four bytes of checksum follow. The uncompressed size is at the beginning.
             length = shift = place = 0
             while True:
                 byte = block[place]
@@ -188,7 +192,7 @@ def _deflated(block: bytes) -> bytes:
 
 
 class _Record:
-    """A block's bytes, and those of the new one so far: what lies between two replacements is copied in one piece."""
+    """A block's bytes and the new block so far: the bytes between two replacements are copied in one piece."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -206,7 +210,7 @@ class _Record:
 
 
 def _compiled(schema: Any, path: Path, hooks: Mapping[Path, Any], named: dict[str, Any]) -> Walk:
-    """How to go over one value of this type. Paths are of field names; items of lists and branches of unions add none."""
+    """A function that walks one value of this type. Paths consist of field names; list items and union branches add none."""
     kind = schema["type"] if isinstance(schema, dict) else schema
     if isinstance(schema, list):
         return _union([_compiled(each, path, hooks, named) for each in schema])
@@ -259,7 +263,7 @@ def _repeated(item: Walk) -> Walk:
         count, after = avro._number(record.content, place)
         while count:
             if count < 0:
-                # The block tells its length in bytes, which may change: it is written without.
+                # The block states its length in bytes, which may change: write it without the length.
                 _, end = avro._number(record.content, after)
                 record.replace(place, end, avro._written(-count))
                 count, after = -count, end

@@ -1,1 +1,1 @@
-"""Which rows of the sources are deleted."""
+"""Finds which rows of the sources are deleted."""

@@ -1,4 +1,4 @@
-"""Delete files as a task names them, and how they are opened."""
+"""Delete files as a task names them, and functions to open and read them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from lakewarden.rewrite.read.project import Unfit
 from lakewarden.rewrite.read.sources import column_sizes
 from lakewarden.rewrite.read.store import DamagedSource, Store
 
-# A column chunk is read through a window of this size. Read whole, as pre-buffering does, it takes as much memory as the
-# writer's row group, which nothing bounds.
+# A column chunk is read through a window of this size. Pre-buffering would read it whole and take as much
+# memory as the writer's row group, which has no size limit.
 _WINDOW = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """A delete file, or one vector inside a Puffin file; travels to a task by pickle."""
+    """A delete file, or one vector inside a Puffin file. Pickled and sent to a task."""
 
     kind: str
     path: str
@@ -37,7 +37,9 @@ class DeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A source file whose rows may be deleted. `rows` are all of the file's; `deletes` are places in the list of files."""
+    """A source file whose rows may be deleted. `rows` is the file's total; `deletes` are indices into the list
+    of delete files.
+    """
 
     path: str
     rows: int
@@ -47,13 +49,14 @@ class Target:
 
 @contextlib.contextmanager
 def opened(file: DeleteFile, store: Store, dictionaries: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
-    """A Parquet file read in small pieces, its checksums compared; what goes wrong inside the block is told as this file's.
+    """Open a Parquet file for reading in small pieces with checksums verified. Errors inside the block are
+    reported for this file.
 
-    Damage is never passed over: a delete that is read wrongly brings a row back, and takes another. Columns named as
-    dictionaries are read as such, if the file has them and Arrow can.
+    Damage is never ignored: a delete that is read wrongly brings one row back and deletes another. Columns
+    named in `dictionaries` are read as dictionaries, if the file has them and Arrow can.
     """
     path = file.path
-    store.throttle.read(0, requests=2)  # its size and its footer
+    store.throttle.read(0, requests=2)  # the file's size and its footer
     handle = store.open(path)
     try:
         footer = read_footer(handle, path)
@@ -79,7 +82,7 @@ def opened(file: DeleteFile, store: Store, dictionaries: Sequence[str] = ()) -> 
 
 
 def _check_rows(footer: pq.FileMetaData, file: DeleteFile) -> None:
-    """Deletes that a damaged footer leaves out would be rows that are back."""
+    """Check the row count: if a damaged footer leaves out deletes, deleted rows come back."""
     rows = sum(footer.row_group(number).num_rows for number in range(footer.num_row_groups))
     if rows != footer.num_rows:
         raise DamagedSource(
@@ -92,7 +95,7 @@ def _check_rows(footer: pq.FileMetaData, file: DeleteFile) -> None:
 def batches(
     parquet: pq.ParquetFile, number: int, columns: Sequence[str], rows: int, store: Store
 ) -> Iterator[pa.RecordBatch]:
-    """Columns of a row group, so many rows at a time and window by window. A group that ends early is damaged."""
+    """Columns of a row group, `rows` rows at a time and window by window. A group that ends early is damaged."""
     sizes = column_sizes(parquet.metadata, number, columns)
     store.throttle.read(sum(sizes), requests=sum(-(-size // _WINDOW) for size in sizes))
     left = parquet.metadata.row_group(number).num_rows

@@ -1,4 +1,4 @@
-"""Which rows of one file are deleted: a bit a row, so that memory follows from the file and not from its deletes."""
+"""Which rows of one file are deleted: one bit per row, so memory depends on the file and not on its deletes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# Bytes of bits unpacked at a time, eight times as many once they are.
+# Bytes of bits unpacked at a time; they take eight times as much memory when unpacked.
 _STEP = 1 << 17
 
 
 class RowBits:
     def __init__(self, rows: int) -> None:
         self._rows = rows
-        # Most files of a task have no deleted row: theirs is never allocated.
+        # Allocated on first use: most files of a task have no deleted row.
         self._bits: npt.NDArray[np.uint8] | None = None
 
     def add(self, positions: npt.NDArray[np.int64]) -> None:
@@ -26,7 +26,7 @@ class RowBits:
             )
 
     def add_page(self, start: int, page: npt.NDArray[np.uint8]) -> None:
-        """Delete the rows whose bits are set in a page of bits, the first of which is row `start`, a multiple of 8."""
+        """Delete the rows whose bits are set in a page of bits. The page's first row is `start`, a multiple of 8."""
         if start >= self._rows:
             return
         bits = self._allocated()[start >> 3 :][: len(page)]
@@ -39,7 +39,7 @@ class RowBits:
         return self._bits
 
     def survivors(self, position: int, rows: int) -> pa.Array | None:
-        """For `rows` rows from `position` on, true for those that stay; None when all do."""
+        """For `rows` rows from `position` on, true for those that stay; None if all stay."""
         if self._bits is None:
             return None
         deleted = pa.Array.from_buffers(pa.bool_(), rows, [None, pa.py_buffer(self._bits)], offset=position)

@@ -1,7 +1,8 @@
-"""Which rows of a task's source files are deleted: by position, by deletion vector, by the values of a key.
+"""Which rows of a task's source files are deleted: by position, by deletion vector, or by the values of a key.
 
-All is read before the first row is: what cannot be applied here is Unfit then, and nothing was written. A file's deleted
-rows are a bit each; keys of equality deletes take a share of the budget, however many there are.
+All deletes are read before the first row, so a delete that cannot be applied here raises Unfit before anything
+is written. The deleted rows of a file take one bit each; keys of equality deletes take a share of the budget,
+however many there are.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lakewarden.rewrite.read.store import Store
 
 __all__ = ["READABLE", "DeleteFile", "Eraser", "Target", "Way"]
 
-# The formats that delete files of each kind may have.
+# The file formats that each kind of delete file may have.
 READABLE = {"position": ("parquet",), "vector": ("puffin", "paimon"), "equality": ("parquet",)}
 
 
@@ -53,13 +54,14 @@ class Eraser:
 
     @property
     def ways(self) -> tuple[Way, ...]:
-        """How each set of equality columns was dealt with."""
+        """How each set of equality columns was processed."""
         return tuple(equality.way for equality in self._filters)
 
     def survivors(self, target: int, position: int, batch: pa.RecordBatch) -> pa.Array | None:
-        """Which rows of a batch stay, the first being at `position` of the file; None when all do.
+        """Which rows of a batch stay; the first row is at `position` of the file. None if all stay.
 
-        The batch has the output's columns, or at least those that equality deletes ask for; they are found by field id.
+        The batch has the output's columns, or at least those that equality deletes need. Columns are matched by
+        field id.
         """
         end, rows = position + batch.num_rows, self._targets[target].rows
         if end > rows:
@@ -69,9 +71,9 @@ class Eraser:
         return self._bits[target].survivors(position, batch.num_rows)
 
     def erased(self, target: int) -> npt.NDArray[np.int64]:
-        """Positions found deleted so far, in order; complete once all batches of the target have passed.
+        """Positions deleted so far, in order; complete after all batches of the target have passed.
 
-        Deletes by position are known for the whole file, also where only a slice of it is read.
+        Deletes by position are known for the whole file, even if only a slice of it is read.
         """
         return self._bits[target].positions()
 
@@ -95,7 +97,7 @@ class Eraser:
 
 
 def _listed(targets: Sequence[Target]) -> dict[int, list[int]]:
-    """For each delete file, by its place, the targets that list it."""
+    """For each delete file, by index, the targets that list it."""
     listed = defaultdict(list)
     for number, target in enumerate(targets):
         for place in target.deletes:
@@ -104,7 +106,7 @@ def _listed(targets: Sequence[Target]) -> dict[int, list[int]]:
 
 
 def _named(file: DeleteFile, listing: Mapping[str, list[RowBits]]) -> list[RowBits]:
-    """The rows a vector is about. One that names none of the files listing it must not be passed over in silence."""
+    """The files whose rows a vector deletes. A vector that names none of the files that list it must raise an error."""
     named = file.referenced or next(iter(listing))
     if set(listing) != {named}:
         raise Unfit(f"a deletion vector of {named} is listed for {', '.join(listing)}", file.path)
@@ -124,7 +126,7 @@ def _filters(
     targets: Sequence[Target],
     schema: pa.Schema,
 ) -> list[EqualityFilter]:
-    """A filter for each set of equality columns. A delete reaches only rows that are older than it is."""
+    """A filter for each set of equality columns. A delete applies only to rows older than it."""
     by_ids: dict[tuple[int, ...], dict[DeleteFile, int]] = defaultdict(lambda: defaultdict(int))
     ages = np.array([target.sequence_number for target in targets])
     for place, numbers in listed.items():
@@ -132,7 +134,7 @@ def _filters(
         audience = _audience(np.array(numbers), ages, file.sequence_number)
         if file.kind == "equality" and audience:
             by_ids[tuple(sorted(file.equality_ids))][file] |= audience
-    return [EqualityFilter(ids, found, targets, schema) for ids, found in by_ids.items()]
+    return [EqualityFilter(ids, grouped, targets, schema) for ids, grouped in by_ids.items()]
 
 
 def _audience(numbers: npt.NDArray[np.int64], ages: npt.NDArray[np.int64], sequence_number: int) -> int:

@@ -1,9 +1,9 @@
-"""Rows deleted by value: a row goes if a newer delete file holds its key.
+"""Rows deleted by value: a row is deleted if a newer delete file holds its key.
 
-The delete files over one set of columns are one filter. If their keys fit in memory, rows are looked up as they stream by.
-If not, the keys of the rows are read first, into a table of some bits for each; of the deletes, which are read once, only
-keys found in it are gathered. Those that still do not fit are dealt with in rounds, each a pass over the keys of the rows.
-So memory follows from the budget alone.
+The delete files over one set of columns form one filter. If their keys fit in memory, each row is looked up as
+it streams by. Otherwise the keys of the rows are read first, into a table with a few bits per key; the delete
+files are read once, and only keys found in that table are gathered. If those still do not fit, they are
+processed in rounds, each a pass over the keys of the rows. So memory depends only on the budget.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from lakewarden.rewrite.read.project import Projection, Unfit, field_id, leaves,
 from lakewarden.rewrite.read.sources import BATCH_ROWS
 from lakewarden.rewrite.read.store import Store
 
-# Batches of the columns of a key in a target, each with the position of its first row in the file.
+# Reads batches of a target's key columns, each with the position of its first row in the file.
 ReadKeys = Callable[[int, pa.Schema], Iterator[tuple[int, pa.RecordBatch]]]
 Mark = Callable[[int, Rows], None]
 
-# What a string may take; whether strings do fit shows when they are read.
+# Assumed size of a string. The real size is known only when the strings are read.
 _STRING_BYTES = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a filter went: all keys in memory or, if large, only those that rows may have, in rounds and a rest."""
+    """How a filter was applied: all keys in memory or, if too many, only the keys that rows may have, in rounds and a rest."""
 
     ids: tuple[int, ...]
     large: bool
@@ -57,14 +57,14 @@ class EqualityFilter:
         targets: Sequence[Target],
         schema: pa.Schema,
     ) -> None:
-        """`files` come with their audiences: bit n is set if the file applies to target n."""
+        """`files` maps each file to its audience: bit n is set if the file applies to target n."""
         self._ids = ids
         self._targets = targets
         self._table, self._schema = schema, pa.schema([])
         masks = sorted(set(files.values()), key=lambda mask: (-mask.bit_count(), mask))
         self._audiences = Audiences(masks, len(targets))
         numbers = {mask: number for number, mask in enumerate(masks)}
-        # The widest audience first, which is the order gathering asks for.
+        # The widest audience first, as gathering requires.
         self._files = sorted(
             ((numbers[mask], file) for file, mask in files.items()), key=lambda numbered: numbered[0]
         )
@@ -72,7 +72,7 @@ class EqualityFilter:
         self.way = Way(ids, False, 0, 0)
 
     def prepare(self, store: Store, budget: int, read_keys: ReadKeys, mark: Mark) -> None:
-        """Read the delete files. Rows found deleted on the way are marked, by target and positions."""
+        """Read the delete files. Rows found deleted during this are marked, by target and positions."""
         self._schema = self._keys_as_they_are(store)
         gathered = Gathered(self._audiences, budget // 2)
         large = self._expected_bytes() > budget // 2 or not self._gather_all(gathered, store, budget)
@@ -80,36 +80,36 @@ class EqualityFilter:
         self._index = gathered.take_index()
         self.way = Way(self._ids, large, rounds, len(self._index or ()))
         if not set(self._ids) <= {field_id(field) for field in self._table}:
-            # The rows that stream by do not have a column that was dropped: they are marked now.
+            # Rows that stream by later lack a dropped column, so they are marked now.
             self._mark_all(self._index, read_keys, mark)
             self._index = None
 
     def hits(self, target: int, batch: pa.RecordBatch) -> Rows:
-        """Places of the deleted rows of a batch, which has at least the key columns."""
+        """Indices of the deleted rows of a batch, which has at least the key columns."""
         if self._index is None or not self._audiences.reaching(target).any():
             return NO_ROWS
         columns = self._keys_of(batch)
         return self._index.hits(target, columns, hash_keys(columns))
 
     def _keys_as_they_are(self, store: Store) -> pa.Schema:
-        """The key columns: as the table has them or, where it dropped one, as the delete files have it."""
+        """The key columns: as the table has them or, for dropped columns, as the delete files have them."""
         files = [file for _, file in self._files]
-        found = {field_id(field): _plain(field) for field in self._table}
-        nested = {leaf.id for leaf in leaves(self._table)} - set(found)
-        dropped = set(self._ids) - set(found) - nested
+        fields = {field_id(field): _plain(field) for field in self._table}
+        nested = {leaf.id for leaf in leaves(self._table)} - set(fields)
+        dropped = set(self._ids) - set(fields) - nested
         for file in files if dropped else ():
             for field in _schema_of(file, store):
-                known = found.get(field_id(field))
+                known = fields.get(field_id(field))
                 if field_id(field) in dropped and (known is None or promotes(known.type, field.type)):
-                    found[field_id(field)] = _plain(field)
-        return pa.schema([_key(id_, found.get(id_), id_ in nested, files[0].path) for id_ in self._ids])
+                    fields[field_id(field)] = _plain(field)
+        return pa.schema([_key(id_, fields.get(id_), id_ in nested, files[0].path) for id_ in self._ids])
 
     def _expected_bytes(self) -> int:
         records = sum(file.records for _, file in self._files)
         return records * (KEY_BYTES + 2 * sum(_width(field.type) for field in self._schema))
 
     def _gather_all(self, gathered: Gathered, store: Store, budget: int) -> bool:
-        """Gather every key, unless they turn out to be too many."""
+        """Gather every key. False if there are too many."""
         for audience, columns in self._deletes(store, budget):
             gathered.add(columns, hash_keys(columns), audience)
             if gathered.full and not gathered.make_room():
@@ -120,7 +120,7 @@ class EqualityFilter:
     def _gather_known(
         self, gathered: Gathered, store: Store, budget: int, read_keys: ReadKeys, mark: Mark
     ) -> int:
-        """Gather the keys that rows may have. Whenever they are too many, mark their rows and start anew."""
+        """Gather only keys that rows may have. Whenever there are too many, mark their rows and start again with no keys."""
         known = self._known(budget // 4, read_keys)
         rounds = 0
         for audience, columns in self._deletes(store, budget):
@@ -157,7 +157,7 @@ class EqualityFilter:
             yield position, columns, hash_keys(columns)
 
     def _keys_of(self, batch: pa.RecordBatch) -> Columns:
-        """By id, so that a batch of all columns and one of only some cannot be mistaken for each other."""
+        """Find columns by id, so that a batch with only some columns cannot be mistaken for one with all."""
         places = {field_id(field): place for place, field in enumerate(batch.schema)}
         return [comparable(batch.column(places[id_])) for id_ in self._ids]
 
@@ -168,7 +168,7 @@ class EqualityFilter:
 
 
 def _read(file: DeleteFile, schema: pa.Schema, store: Store, batch_bytes: int) -> Iterator[Columns]:
-    """The keys of a delete file, in batches of about so many bytes."""
+    """The keys of a delete file, in batches of about `batch_bytes`."""
     with opened(file, store) as parquet:
         way = _way(parquet.schema_arrow, schema)
         row_bytes = 1.0
@@ -181,10 +181,10 @@ def _read(file: DeleteFile, schema: pa.Schema, store: Store, batch_bytes: int) -
 
 
 def _way(file: pa.Schema, schema: pa.Schema) -> Projection:
-    """From the file's key columns to the table's. Other columns a delete file may have are nothing to us."""
+    """The projection from the file's key columns to the table's. Other columns of a delete file are ignored."""
     ids = {field_id(field) for field in schema}
     keys = pa.schema(field for field in file if field_id(field) in ids)
-    # A key column that is missing has no value at all: it must not be taken for null.
+    # A missing key column has no value: it must not be read as null.
     return projection(keys, schema, frozenset(id_ for id_ in ids if id_ is not None))
 
 
@@ -202,7 +202,7 @@ def _schema_of(file: DeleteFile, store: Store) -> pa.Schema:
 
 
 def _key(id_: int, field: pa.Field | None, nested: bool, path: str) -> pa.Field:
-    """A column that rows are deleted by, or Unfit."""
+    """A column that rows are deleted by; raises Unfit if keys cannot use it."""
     if field is None:
         where = "a nested field" if nested else "a column that neither the table nor the delete file has"
         raise Unfit(f"rows are deleted by the value of {where}, field {id_}", path)
@@ -212,7 +212,7 @@ def _key(id_: int, field: pa.Field | None, nested: bool, path: str) -> pa.Field:
 
 
 def _plain(field: pa.Field) -> pa.Field:
-    """The field without its dictionary. Also nullable: a null deletes no row of a required column, and is no fault."""
+    """The field without its dictionary, and nullable: a null deletes no row of a required column and is no error."""
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     return field.with_type(kind).with_nullable(True)
 

@@ -1,7 +1,8 @@
-"""The keys of equality deletes in memory: gathered up to a limit, sorted by hash, and looked up by batches of rows.
+"""The keys of equality deletes in memory: gathered up to a limit, sorted by hash, and looked up for batches of
+rows.
 
-A key may come from several delete files, each of which applies to some of the files being read: its audience. One that
-reaches no file that another of the same key does not is dropped.
+A key may come from several delete files, each of which applies to some of the files being read: its audience. A
+key is dropped if an equal key reaches all the same files.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ import pyarrow as pa
 from lakewarden.rewrite.deletes.keys import BitFilter, Columns, Hashes, Rows, same_keys
 
 NO_ROWS: Rows = np.empty(0, np.int64)
-# What a key takes while an index is built, beside its columns, which are there twice: hash, order, sorted hash, audience
-# and flags.
+# Bytes that a key takes while an index is built: hash, order, sorted hash, audience and flags. Its columns come
+# on top, twice.
 KEY_BYTES = 64
 # Keys compared at a time while duplicates are dropped.
 _STEP = 1 << 16
 
 
 class Audiences:
-    """The different sets of files that delete files apply to, as bits: bit n stands for target n."""
+    """The distinct audiences: the sets of files that delete files apply to, as bits. Bit n stands for target n."""
 
     def __init__(self, masks: Iterable[int], targets: int) -> None:
         self._masks = list(masks)
@@ -38,7 +39,7 @@ class Audiences:
         return reached
 
     def within(self, narrow: npt.NDArray[np.int32], wide: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-        """Whether every target of one audience is in the one beside it."""
+        """Whether every target of each narrow audience is in the wide audience at the same index."""
         inside: npt.NDArray[np.bool_] = narrow == wide
         rest = np.flatnonzero(~inside)
         masks, size = self._masks, len(self._masks)
@@ -62,7 +63,7 @@ class Keys:
 
 
 class KeyIndex:
-    """Keys sorted by hash. Those that share a hash lie side by side, whether equal or not."""
+    """Keys sorted by hash. Keys with the same hash are adjacent, equal or not."""
 
     def __init__(self, keys: Keys, audiences: Audiences) -> None:
         self._keys = keys
@@ -75,30 +76,30 @@ class KeyIndex:
         return len(self._keys.hashes)
 
     def hits(self, target: int, columns: Columns, hashes: Hashes) -> Rows:
-        """Places of the rows of a target's batch whose key is deleted there."""
+        """Indices of the rows of a target's batch whose key is deleted for that target."""
         reached = self._audiences.reaching(target)
         if not reached.any():
             return NO_ROWS
         known, audience = self._keys.hashes, self._keys.audience
         rows = self._filter.among(hashes)
-        # In the order of their hashes the searches walk through memory instead of jumping: four times as fast.
+        # In the order of their hashes, the searches read memory sequentially instead of jumping: four times as fast.
         rows = rows[np.argsort(hashes[rows])]
         places = np.searchsorted(known, hashes[rows])
-        found = []
+        deleted = []
         while len(rows):
             alike = places < len(known)
             alike[alike] = known[places[alike]] == hashes[rows[alike]]
             rows, places = rows[alike], places[alike]
             hit = reached[audience[places]]
             hit[hit] = same_keys(columns, rows[hit], self._keys.columns, places[hit])
-            found.append(rows[hit])
-            # What is left may equal the next key of the same hash.
+            deleted.append(rows[hit])
+            # The remaining rows may equal the next key of the same hash.
             rows, places = rows[~hit], places[~hit] + 1
-        return np.concatenate(found) if found else NO_ROWS
+        return np.concatenate(deleted) if deleted else NO_ROWS
 
 
 class Gathered:
-    """Keys on their way into an index."""
+    """Keys that are being collected for an index."""
 
     def __init__(self, audiences: Audiences, limit: int) -> None:
         self._audiences = audiences
@@ -108,7 +109,7 @@ class Gathered:
         self._is_distinct = False
 
     def add(self, columns: Columns, hashes: Hashes, audience: int) -> None:
-        """One batch of one delete file. Audiences must come in the order of their numbers, the widest first."""
+        """Add one batch of one delete file. Audiences must come in the order of their numbers, the widest first."""
         self._hold(Keys(columns, hashes, np.full(len(hashes), audience, np.int32)))
 
     def _hold(self, piece: Keys) -> None:
@@ -122,7 +123,7 @@ class Gathered:
         return self._bytes > self._limit
 
     def make_room(self) -> bool:
-        """Drop duplicates; whether that halved what is held. A key updated often is deleted as often."""
+        """Drop duplicates. Returns whether that halved the size: a key that is updated often is deleted as often."""
         if self._pieces:
             piece = self._distinct()
             self.clear()
@@ -131,7 +132,7 @@ class Gathered:
         return self._bytes <= self._limit // 2
 
     def take_index(self) -> KeyIndex | None:
-        """An index of all that was gathered, which is gathered no more; None if that is nothing."""
+        """An index of everything gathered, which is then empty again; None if nothing was gathered."""
         if not self._pieces:
             return None
         keys = self._distinct()
@@ -142,7 +143,7 @@ class Gathered:
         self._pieces, self._bytes = [], 0
 
     def _distinct(self) -> Keys:
-        """All pieces as one, in the order of hashes, without what another key covers."""
+        """All pieces joined, in the order of hashes, without keys that another key covers."""
         if self._is_distinct:
             return self._pieces[0]
         pieces, self._pieces = self._pieces, []
@@ -152,8 +153,8 @@ class Gathered:
             pa.concat_arrays(parts) for parts in zip(*(piece.columns for piece in pieces), strict=True)
         ]
         del pieces
-        # Pieces come with the widest audience first; a stable sort leaves the keys of one hash in that order. It is five
-        # times slower than one that is not, so it is done only where audiences differ.
+        # Pieces come with the widest audience first; a stable sort keeps the keys of one hash in that order. A
+        # stable sort is five times slower than an unstable one, so it is used only if audiences differ.
         order = np.argsort(hashes, kind="stable" if audience.min() != audience.max() else "quicksort")
         keys = Keys(columns, hashes[order], audience[order])
         order = order[~self._covered(keys, order)]
@@ -161,7 +162,7 @@ class Gathered:
         return Keys([column.take(taken) for column in columns], hashes[order], audience[order])
 
     def _covered(self, keys: Keys, order: Rows) -> npt.NDArray[np.bool_]:
-        """Which keys, told by place in the order, equal the one before or the first of their hash and reach no further."""
+        """Which keys, by index in the order, equal the previous key or the first of their hash and reach no further."""
         covered = np.zeros(len(order), np.bool_)
         repeated = np.flatnonzero(keys.hashes[1:] == keys.hashes[:-1]) + 1
         for start in range(0, len(repeated), _STEP):

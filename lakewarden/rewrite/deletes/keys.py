@@ -1,7 +1,7 @@
-"""Keys of one or more columns: made comparable, hashed, and indexed.
+"""Keys of one or more columns: made comparable, hashed and compared.
 
-Equal as Iceberg has it: null equals null, every NaN equals every other, and -0.0 is not 0.0. A hash only finds
-candidates; what is reported has been compared value by value.
+Equal as Iceberg defines it: null equals null, every NaN equals every other NaN, and -0.0 is not 0.0. A hash
+only finds candidates; every reported match was compared value by value.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Columns = Sequence[pa.Array]
 
 _NULL = np.uint64(0x8E5C_2B19_77D3_A64F)
 _FIRST, _SECOND = np.uint64(0x9E37_79B9_7F4A_7C15), np.uint64(0xD6E8_FEB8_6659_FD93)
-# Byte strings are hashed eight bytes at a time; what is longer than this many words is rare, and hashed one by one.
+# Byte strings are hashed eight bytes at a time. Strings longer than this many words are rare, and hashed one by one.
 _WORDS = 32
-# The bytes of a little-endian word that belong to a value with this many bytes left.
+# Masks for the bytes of a little-endian word that belong to a value with n bytes left.
 _KEPT = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 
 
@@ -48,7 +48,7 @@ def can_be_key(kind: pa.DataType) -> bool:
 
 
 def comparable(array: pa.Array) -> pa.Array:
-    """The same values as integers, fixed bytes or byte strings, equal there exactly if they are equal as keys."""
+    """The same values as integers, fixed bytes or byte strings, which are equal exactly if they are equal as keys."""
     kind = array.type
     if pt.is_dictionary(kind):
         return pa.DictionaryArray.from_arrays(array.indices, comparable(array.dictionary), safe=False)
@@ -109,14 +109,14 @@ def _hash_dictionary(array: pa.DictionaryArray) -> Hashes:
     size = len(array.dictionary)
     if size > len(array):
         return _hash_column(array.dictionary_decode())
-    # A null is a code of its own, behind those of the values.
+    # A null has its own code, after the codes of the values.
     codes = array.indices.cast(pa.int32()).fill_null(size).to_numpy()
     hashes: Hashes = np.append(_hash_column(array.dictionary), _NULL)[codes]
     return hashes
 
 
 def _raw(array: pa.Array, buffer: int, kind: Any, count: int | None = None) -> npt.NDArray[Any]:
-    """An array's buffer as it lies in memory; what is under nulls is whatever it is."""
+    """An array's buffer as it is in memory; the bytes under nulls are undefined."""
     kind = np.dtype(kind)
     count = len(array) if count is None else count
     data = array.buffers()[buffer]
@@ -143,13 +143,13 @@ def _hash_fixed(array: pa.Array) -> Hashes:
 
 
 def _hash_strings(array: pa.Array) -> Hashes:
-    """Word after word of all values at once, each read straight from where it lies in the buffer.
+    """Hash all values at once, word after word, each read directly from the buffer.
 
     A million values of 12 bytes take 30 ms this way; encoding them as dictionaries first took 55 ms.
     """
     offsets = _raw(array, 1, np.int32, len(array) + 1)
     first, last = int(offsets[0]), int(offsets[-1])
-    # Eight bytes more, so that the last value's last word can be read whole.
+    # Eight bytes more, so that the last word of the last value can be read whole.
     data = np.zeros(last - first + 8, np.uint8)
     if last > first:
         data[:-8] = np.frombuffer(array.buffers()[2], np.uint8, last - first, first)
@@ -157,23 +157,23 @@ def _hash_strings(array: pa.Array) -> Hashes:
 
 
 def _hash_bytes(data: npt.NDArray[np.uint8], starts: Rows, left: npt.NDArray[np.int32]) -> Hashes:
-    """Hashes of values that lie at `starts` and have so many bytes `left`."""
+    """Hashes of values that begin at `starts` and have `left` bytes each."""
     words: Hashes = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
     hashes = left.astype(np.uint64)
     rows, current = np.arange(len(hashes)), hashes
     for _ in range(_WORDS):
-        # Values tend to be of about one length: the others are picked out only when some have ended.
+        # Most values have about the same length: the others are picked out only when some have ended.
         if left.min(initial=1) <= 0:
             hashes[rows] = current
             going = np.flatnonzero(left > 0)
             rows, current, starts, left = rows[going], current[going], starts[going], left[going]
         if not len(rows):
             return hashes
-        found = words[starts]
+        result = words[starts]
         if left.min() < 8:
-            found &= _KEPT[np.minimum(left, 8)]
-        found ^= current
-        current = _mix(found)
+            result &= _KEPT[np.minimum(left, 8)]
+        result ^= current
+        current = _mix(result)
         starts, left = starts + 8, left - 8
     hashes[rows] = current
     for place in np.flatnonzero(left > 0):
@@ -183,7 +183,7 @@ def _hash_bytes(data: npt.NDArray[np.uint8], starts: Rows, left: npt.NDArray[np.
 
 
 def same_keys(left: Columns, rows: Rows, right: Columns, others: Rows) -> npt.NDArray[np.bool_]:
-    """Whether the key at each of `rows` on the left equals the one beside it, at `others` on the right."""
+    """Whether the key at each of `rows` on the left equals the key at the same index of `others` on the right."""
     same = np.ones(len(rows), np.bool_)
     for one, other in zip(left, right, strict=True):
         same &= _same_values(_taken(one, rows), _taken(other, others))
@@ -204,12 +204,12 @@ def _same_values(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 class BitFilter:
-    """Hashes that were added, and a few that were not: two bits for each in a table of fixed size."""
+    """A Bloom filter: finds the hashes that were added and a few others, with two bits each in a table of fixed size."""
 
     def __init__(self, members: int, most_bytes: int) -> None:
-        # 16 to 32 bits a member let one in a hundred strangers pass, or fewer.
-        wanted = max(10, (members * 16).bit_length())
-        self._power = min(wanted, max(10, most_bytes.bit_length() + 2))
+        # With 16 to 32 bits per member, at most one in a hundred other hashes passes.
+        power = max(10, (members * 16).bit_length())
+        self._power = min(power, max(10, most_bytes.bit_length() + 2))
         self._bits = np.zeros(1 << (self._power - 3), np.uint8)
 
     @property
@@ -221,7 +221,7 @@ class BitFilter:
             np.bitwise_or.at(self._bits, place >> 3, np.left_shift(1, place & 7).astype(np.uint8))
 
     def among(self, hashes: Hashes) -> Rows:
-        """Places of the hashes that may have been added."""
+        """Indices of the hashes that may have been added."""
         rows = np.flatnonzero(self._set(self._one(hashes)))
         return rows[self._set(self._other(hashes[rows]))]
 
@@ -232,7 +232,7 @@ class BitFilter:
         return (hashes & np.uint64((1 << self._power) - 1)).view(np.int64)
 
     def _set(self, place: Rows) -> npt.NDArray[np.bool_]:
-        found: npt.NDArray[np.bool_] = ((self._bits[place >> 3] >> (place & 7).astype(np.uint8)) & 1).view(
+        is_set: npt.NDArray[np.bool_] = ((self._bits[place >> 3] >> (place & 7).astype(np.uint8)) & 1).view(
             np.bool_
         )
-        return found
+        return is_set

@@ -1,4 +1,4 @@
-"""Rows deleted by position-delete files, each of which may name many data files."""
+"""Reads position-delete files: rows deleted by position, in one file for many data files."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from lakewarden.rewrite.read.sources import BATCH_ROWS
 from lakewarden.rewrite.read.store import DamagedSource, Store
 
 _PATH, _POSITION = "file_path", "pos"
-# How Parquet stores a text.
+# Parquet's type for a text.
 _TEXT = "BYTE_ARRAY"
 
-# The rows of each data file that is asked about, by its path in the one spelling.
+# The deleted rows of each requested data file, by its normalised path.
 Wanted = Mapping[str, Sequence[RowBits]]
 
 
 def mark_positions(file: DeleteFile, wanted: Wanted, store: Store) -> None:
-    """Delete the rows the file names in the wanted data files."""
+    """Mark the rows that the file deletes in the requested data files."""
     if file.referenced and file.referenced not in wanted:
         return
-    # Paths repeat for thousands of rows: as a dictionary, each is looked at once a batch.
+    # Paths repeat for thousands of rows: as a dictionary, each path is examined once per batch.
     with opened(file, store, dictionaries=[_PATH]) as parquet:
         _check(parquet.schema_arrow)
         columns = [_PATH, _POSITION]
@@ -43,18 +43,18 @@ def mark_positions(file: DeleteFile, wanted: Wanted, store: Store) -> None:
 
 
 def _check(schema: pa.Schema) -> None:
-    """Both names are reserved, so a file of other columns is no position-delete file we know."""
-    found = {field.name: field.type for field in schema}
-    path, position = found.get(_PATH, pa.null()), found.get(_POSITION, pa.null())
+    """Check the schema. Both column names are reserved, so a file with other columns is no known position-delete file."""
+    types = {field.name: field.type for field in schema}
+    path, position = types.get(_PATH, pa.null()), types.get(_POSITION, pa.null())
     text = path.value_type if pt.is_dictionary(path) else path
     if not (pt.is_string(text) or pt.is_large_string(text)) or not pt.is_int64(position):
         raise Unfit(f"a position-delete file whose {_PATH} is {path} and {_POSITION} is {position}")
 
 
 def _may_name(parquet: pq.ParquetFile, number: int, wanted: Wanted) -> bool:
-    """Whether a row group may name a wanted file, by the bounds of its paths.
+    """Whether a row group may name a requested file, by the bounds of its paths.
 
-    Only bounds of a writer that is known to get them right: a group that is passed over wrongly brings deleted rows back.
+    Uses only bounds from writers known to be correct: skipping a group wrongly brings deleted rows back.
     """
     if not trusted(parquet.metadata.created_by):
         return True
@@ -78,13 +78,13 @@ def _mark(paths: pa.Array, positions: npt.NDArray[np.int64], wanted: Wanted) -> 
         raise pa.ArrowInvalid(f"a path is not in its dictionary of {len(paths.dictionary)}")
     used = np.flatnonzero(np.bincount(codes))
     names = paths.dictionary.take(pa.array(used)).to_pylist()
-    found = [(code, wanted[name]) for code, name in zip(used, names, strict=True) if name in wanted]
-    if not found:
+    targets = [(code, wanted[name]) for code, name in zip(used, names, strict=True) if name in wanted]
+    if not targets:
         return
-    # Writers sort by path, and sorting what is sorted costs next to nothing.
+    # Writers sort by path, and sorting sorted data costs almost nothing.
     order = np.argsort(codes, kind="stable")
     codes = codes[order]
-    for code, files in found:
+    for code, files in targets:
         start, end = np.searchsorted(codes, [code, code + 1])
         for bits in files:
             bits.add(positions[order[start:end]])

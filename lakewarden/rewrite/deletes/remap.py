@@ -1,4 +1,4 @@
-"""From positions in the sources to positions in an output that kept their order."""
+"""Maps deleted positions in the sources to positions in an output that kept their order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakewarden.rewrite.task import Part, Reading, RewriteTask
 
 @dataclass(frozen=True, slots=True)
 class RemapTask:
-    """One output, where its rows came from, and the rewrite's own task with the new deletes instead of the old ones."""
+    """One output, the source of its rows, and the rewrite's own task with the new deletes instead of the old ones."""
 
     output: str
     parts: tuple[Part, ...]
@@ -35,7 +35,7 @@ class RemapTask:
 
 
 def remap(task: RemapTask) -> NDArray[np.int64]:
-    """Sorted positions in the output that the new deletes strike."""
+    """Sorted positions in the output that the new deletes delete."""
     pa.set_cpu_count(1)
     reading = Reading(task.rewrite)
     struck = [
@@ -51,7 +51,7 @@ def _struck(reading: Reading, number: int) -> NDArray[np.int64]:
     eraser = reading.eraser
     assert eraser is not None
     files = [reading.task.deletes[place] for place in reading.task.slices[number].deletes]
-    # Rows that are deleted by a column the table dropped are known already.
+    # Rows deleted by a column that the table dropped are already known.
     keys = reading.columns({id_ for file in files for id_ in file.equality_ids})
     if keys.names:
         for position, batch in reading.keys(number, keys):
@@ -64,6 +64,6 @@ def _in_output(part: Part, struck: NDArray[np.int64]) -> NDArray[np.int64]:
     struck = struck[(struck >= piece.from_row) & (struck < piece.to_row)]
     if part.erased is None or not len(part.erased):
         return struck - piece.from_row + part.first
-    # A vector holds what was deleted before, too: those rows are not in the output.
+    # A vector also holds the earlier deletes: those rows are not in the output.
     struck = np.setdiff1d(struck, part.erased, assume_unique=True)
     return struck - piece.from_row + part.first - np.searchsorted(part.erased, struck)

@@ -1,7 +1,8 @@
-"""Deletion vectors: one data file's deleted positions as a Roaring bitmap inside a Puffin file, or one of Paimon's.
+"""Reads deletion vectors: one data file's deleted positions as a Roaring bitmap, in a Puffin file or in
+Paimon's own format.
 
-The bitmap is read container by container, each becoming a page of bits. Through a list of positions a vector would take
-eight bytes for every deleted row.
+The bitmap is read container by container, and each becomes a page of bits. As a list of positions, a vector
+would take eight bytes for every deleted row.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from lakewarden.rewrite.deletes.deleted_rows import RowBits
 from lakewarden.rewrite.read.store import DamagedSource, MissingSource, Store
 
 _MAGIC = b"\xd1\xd3\x39\x64"
-# Paimon's own kind: one bitmap of 32 bits. Its other kind is Iceberg's.
+# Paimon's own kind: a 32-bit bitmap. Its other kind is Iceberg's.
 _PAIMON_MAGIC = (1581511376).to_bytes(4)
 _PAGE_ROWS = 1 << 16
-# From the Roaring format: cookies of the two layouts, the most values kept as an array, and the number of containers from
-# which the layout with runs lists their offsets too.
+# From the Roaring format: cookies of the two layouts, the maximum number of values stored as an array, and the
+# number of containers from which the layout with runs also lists their offsets.
 _PLAIN, _WITH_RUNS = 12346, 12347
 _LARGEST_ARRAY = 4096
 _OFFSETS_FROM = 4
@@ -31,7 +32,7 @@ Page = npt.NDArray[np.uint8]
 
 
 class Damaged(ValueError):
-    """The bytes are not a deletion vector."""
+    """The bytes are no valid deletion vector."""
 
 
 def mark_vector(file: DeleteFile, files: Sequence[RowBits], store: Store) -> None:
@@ -42,13 +43,13 @@ def mark_vector(file: DeleteFile, files: Sequence[RowBits], store: Store) -> Non
 
 
 def check_vector(file: DeleteFile, store: Store) -> None:
-    """Read the vector to its end, or DamagedSource."""
+    """Read the vector to its end; raises DamagedSource if it is invalid."""
     for _ in _read(file, store):
         pass
 
 
 def _read(file: DeleteFile, store: Store) -> Iterator[tuple[int, Page]]:
-    """Pages of bits, each with the position of its first row. The checksum is compared before the first one."""
+    """Pages of bits, each with the position of its first row. The checksum is verified before the first page."""
     try:
         rows = 0
         for start, count, page in _pages(_checked(_blob(file, store))):
@@ -69,12 +70,12 @@ def _blob(file: DeleteFile, store: Store) -> bytes:
             blob = bytes(handle.read_at(file.content_size, file.content_offset))
         except OSError as error:
             raise MissingSource(file.path, str(error)) from error
-    # Paimon tells the size of one kind with its length and checksum, of the other without: they are asked for as well.
+    # For one kind, Paimon's stated size includes length and checksum; for the other it does not, so they are requested too.
     return blob[: int.from_bytes(blob[:4]) + 8] if file.format == "paimon" else blob
 
 
 def _checked(blob: bytes) -> tuple[bytes, memoryview]:
-    """Magic and bitmap of the blob: length, magic, bitmap, checksum of magic and bitmap."""
+    """Magic and bitmap of the blob, which is: length, magic, bitmap, checksum of magic and bitmap."""
     if len(blob) < 12 or int.from_bytes(blob[:4]) != len(blob) - 8:
         raise Damaged(f"its length does not fit its {len(blob)} bytes")
     body = memoryview(blob)[4:-4]
@@ -115,7 +116,7 @@ def _pages(vector: tuple[bytes, memoryview]) -> Iterator[tuple[int, int, Page]]:
 
 
 def pages(bitmap: memoryview) -> Iterator[tuple[int, int, Page]]:
-    """Every container of a 64-bit bitmap: position of its first bit, how many are set, and the bits."""
+    """Every container of a 64-bit bitmap: position of its first bit, number of set bits, and the bits."""
     cursor = _Cursor(bitmap)
     for _ in range(cursor.number("<u8")):
         high = cursor.number("<u4")
@@ -159,7 +160,7 @@ def _page(cursor: _Cursor, count: int, is_run: bool) -> Page:
 
 
 def _from_runs(runs: npt.NDArray[np.uint16]) -> Page:
-    """Runs as first and length less one: count one up where each begins and one down behind its end."""
+    """A page from runs, each given as first and length minus one: count up where a run begins and down after its end."""
     starts = runs[:, 0].astype(np.int64)
     ends = np.minimum(starts + runs[:, 1] + 1, _PAGE_ROWS)
     steps = np.bincount(starts, minlength=_PAGE_ROWS + 1) - np.bincount(ends, minlength=_PAGE_ROWS + 1)

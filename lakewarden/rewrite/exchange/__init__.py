@@ -1,1 +1,1 @@
-"""Rows that travel from task to task."""
+"""Sending rows from task to task, to order a partition that does not fit one task."""

@@ -1,4 +1,4 @@
-"""The blobs of an exchange: in memory, or stored in a file that whoever gets them can open."""
+"""The blobs of an exchange: in memory, or stored in a file that the receiver can open."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Stored:
 
 Blob: TypeAlias = pa.Buffer | Stored
 Record = tuple[int, Blob]
-# What a spreading task tells of itself goes under this number, which no range has, to the first collector.
+# The number for a sending task's report about itself; no range has it. It goes to the first collecting task.
 TELL = -1
 
 
@@ -35,7 +35,7 @@ def content(blob: Blob) -> pa.Buffer:
 
 
 def stored(records: Iterable[Record], folder: str) -> Iterator[Record]:
-    """The same records, with all rows in a new file of this folder."""
+    """The same records, with all rows moved to a new file in this folder."""
     descriptor, path = tempfile.mkstemp(prefix="lakewarden-", dir=folder)
     with os.fdopen(descriptor, "wb", buffering=0) as file:
         for number, blob in records:
@@ -49,14 +49,14 @@ def stored(records: Iterable[Record], folder: str) -> Iterator[Record]:
 
 
 def _write(file: IO[bytes], data: pa.Buffer) -> None:
-    """All of it: the system may take less than it is given at a time."""
+    """Write all bytes: the system may accept fewer than it is given at a time."""
     left = memoryview(data)
     while left:
         left = left[file.write(left) :]
 
 
 class Held:
-    """Blobs by range: in memory up to a limit, then in a temporary file without a name, which nobody has to remove."""
+    """Blobs by range: in memory up to a limit, then in a temporary file without a name, which needs no clean-up."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -74,7 +74,7 @@ class Held:
 
     def add(self, number: int, blob: Blob) -> None:
         in_memory = 0 if isinstance(blob, Stored) else blob.size
-        # Once one was spilled all are, so that blobs of a range stay in the order they came.
+        # After one blob was spilled all are, so that blobs of a range stay in the order they came.
         if self._file is None and self._size + in_memory <= self._limit:
             self._blobs.setdefault(number, []).append(blob)
             self._size += in_memory
@@ -95,7 +95,7 @@ class Held:
         self._blobs.pop(number, None)
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
-        """The range's batches, as often as they are asked for."""
+        """The range's batches. May be read repeatedly."""
         for blob in self._blobs.get(number, ()):
             yield from pa.ipc.open_stream(content(blob)).read_all().to_batches()
         for at, size in self._spilled.get(number, ()):

@@ -1,8 +1,8 @@
-"""Putting rows in order over several tasks, for a partition that does not fit one task's memory.
+"""Plans how several tasks order a partition that does not fit one task's memory.
 
-One task samples keys and finds where to cut them into ranges. Every spreading task (spreading.py) reads some of the sources
-and sends each range's rows on as Arrow IPC blobs. Every collecting task (collecting.py) gets all blobs of its ranges,
-orders them range by range and writes one file.
+One task samples keys and finds where to cut them into ranges. Every sending task (send.py) reads some of the
+sources and sends each range's rows as Arrow IPC blobs. Every collecting task (receive.py) gets all blobs of its
+ranges, orders them range by range and writes one file.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from lakewarden.rewrite.order.order import Edges, find_edges, sample
 from lakewarden.rewrite.read.sources import Slice
 from lakewarden.rewrite.task import Reading, RewriteTask
 
-# Keys the cuts are found from: with a hundred a range, ranges come out even within a tenth or two.
+# Keys to find the cuts from: with a hundred per range, the sizes of ranges differ by 10 to 20 %.
 _SAMPLE_ROWS = 400_000
-# Sources looked at for that, evenly spread: so many, and more if they have few rows.
+# Sources to sample, evenly spread: this many, and more if they have few rows.
 _SAMPLE_FILES = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What every task of one ordered group knows. `task` names all outputs and no sources."""
+    """The data that every task of one ordered group gets. `task` names all outputs and no sources."""
 
     task: RewriteTask
     edges: Edges
@@ -42,13 +42,13 @@ class Exchange:
         return replace(self, task=replace(self.task, pace=pace))
 
     def output_of(self, number: int) -> int:
-        """Which output a range belongs to."""
+        """The output that a range belongs to."""
         return 0 if number == TELL else number * len(self.task.outputs) // self.ranges
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a spreading task did: part of the group's proof."""
+    """A sending task's report: part of the group's proof."""
 
     read: Digest
     rows: int
@@ -72,7 +72,7 @@ class Told:
 
     @staticmethod
     def of(blob: Blob) -> Told:
-        """What was told under TELL, or the reason for which there is nothing to tell, raised."""
+        """Read the report sent under TELL. Raises the error if the task sent one instead."""
         found = pickle.loads(content(blob))
         if isinstance(found, Exception):
             raise found
@@ -81,7 +81,7 @@ class Told:
 
 
 class Sampled(NamedTuple):
-    """What the first look at a group comes to; `row_bytes` is the memory a row takes once decoded."""
+    """The result of sampling a group; `row_bytes` is the memory of a decoded row."""
 
     exchange: Exchange
     row_bytes: float
@@ -124,29 +124,31 @@ def _evenly(slices: tuple[Slice, ...]) -> tuple[Slice, ...]:
 
 
 def _ranges(task: RewriteTask, row_bytes: float) -> int:
-    """As many as outputs, or a multiple of it: a range has to fit a quarter of a task's memory, since it is ordered there."""
+    """As many ranges as outputs, or a multiple: a range has to fit a quarter of a task's memory, because it is
+    ordered there.
+    """
     decoded = task.rows * row_bytes / len(task.outputs)
     per_output = max(1, -(-int(decoded) // (task.memory_budget // 4)))
     return min(len(task.outputs) * per_output, 65_535)
 
 
 def chunks(task: RewriteTask, row_bytes: float, at_least: int) -> list[tuple[Slice, ...]]:
-    """The sources of each spreading task: few enough rows that they fit a quarter of its memory."""
+    """The sources of each sending task: few enough rows to fit a quarter of its memory."""
     rows = min(int(task.memory_budget / 4 / row_bytes), -(-task.rows // at_least))
-    found: list[tuple[Slice, ...]] = []
+    parts: list[tuple[Slice, ...]] = []
     held: list[Slice] = []
     taken = 0
     for piece in (part for each in task.slices for part in _cut(each, max(1, rows))):
         if held and taken + piece.wanted > rows:
-            found.append(tuple(held))
+            parts.append(tuple(held))
             held, taken = [], 0
         held.append(piece)
         taken += piece.wanted
-    return [*found, tuple(held)] if held else found
+    return [*parts, tuple(held)] if held else parts
 
 
 def _cut(piece: Slice, rows: int) -> Iterator[Slice]:
-    """A file too large for one task as several slices; row groups that two of them touch are read by both."""
+    """A file too large for one task as several slices. Both slices read a row group that they share."""
     parts = -(-piece.wanted // (2 * rows))
     for number in range(parts):
         start = piece.from_row + piece.wanted * number // parts
@@ -157,6 +159,6 @@ def _cut(piece: Slice, rows: int) -> Iterator[Slice]:
 def proof(parts: Iterable[Told]) -> tuple[Digest, int, int]:
     """Digest, rows and deleted rows of everything that was sent."""
     total, rows, erased = Digest(), 0, 0
-    for told in parts:
-        total, rows, erased = total + told.read, rows + told.rows, erased + told.erased
+    for report in parts:
+        total, rows, erased = total + report.read, rows + report.rows, erased + report.erased
     return total, rows, erased

@@ -16,18 +16,18 @@ from lakewarden.rewrite.write.output import Output, held_limit
 
 
 def collect(exchange: Exchange, output: int, records: Iterable[Record]) -> tuple[Rewritten, list[Told]]:
-    """One file of every row that was sent to this output, in order, and what the spreading tasks told."""
+    """One file with every row that was sent to this output, in order, and the reports of the sending tasks."""
     started = time.process_time()
     pa.set_cpu_count(1)
     reading = Reading(exchange.task)
-    told: list[Told] = []
+    reports: list[Told] = []
     with (
         Held(held_limit(reading.task.memory_budget) // 2) as held,
         Output(reading, exchange.task.outputs[output]) as file,
     ):
         for number, blob in records:
             if number == TELL:
-                told.append(Told.of(blob))
+                reports.append(Told.of(blob))
             else:
                 held.add(number, blob)
         for number in held.numbers():
@@ -45,7 +45,7 @@ def collect(exchange: Exchange, output: int, records: Iterable[Record]) -> tuple
             written=reading.written if reading.task.digest else None,
             waited=reading.throttle.waited,
         ),
-        told,
+        reports,
     )
 
 
@@ -54,7 +54,7 @@ def _batches(held: Held, number: int, schema: pa.Schema) -> Iterator[pa.RecordBa
 
 
 def _as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Dictionaries that were left behind made anew."""
+    """Build again the dictionaries that were not sent."""
     columns = [
         column if column.type.equals(field.type) else column.dictionary_encode()
         for column, field in zip(batch.columns, schema, strict=True)

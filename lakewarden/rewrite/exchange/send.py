@@ -21,8 +21,9 @@ from lakewarden.rewrite.write.output import held_limit
 
 
 def spread_out(exchange: Exchange, slices: tuple[Slice, ...]) -> Iterator[Record]:
-    """Each range's rows of these sources as a blob, or as several where rows are wider than was thought; at the end what
-    was read."""
+    """Each range's rows of these sources as a blob, or as several if rows are wider than estimated; at the end
+    a report of the rows read.
+    """
     started = time.process_time()
     pa.set_cpu_count(1)
     reading = Reading(replace(exchange.task, slices=slices))
@@ -42,7 +43,7 @@ def spread_out(exchange: Exchange, slices: tuple[Slice, ...]) -> Iterator[Record
 
 
 def _blobs(exchange: Exchange, held: list[pa.RecordBatch], schema: pa.Schema) -> Iterator[Record]:
-    """The rows held, which are let go."""
+    """The held rows as blobs. Empties the list of held rows."""
     ordering = exchange.task.ordering
     assert ordering is not None
     rows = gather((held.pop(0) for _ in range(len(held))), schema)
@@ -64,7 +65,7 @@ def _blob(rows: pa.Table) -> pa.Buffer:
 
 
 def _without_large_dictionaries(rows: pa.Table) -> pa.Table:
-    """A dictionary travels whole with every blob: one that is larger than what it saves is left behind."""
+    """Decode large dictionaries: a dictionary travels whole with every blob, so one larger than its saving is not sent."""
     columns = []
     for column in rows.columns:
         large = pt.is_dictionary(column.type) and len(column.chunk(0).dictionary) * 4 > rows.num_rows

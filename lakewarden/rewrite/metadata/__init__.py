@@ -1,1 +1,1 @@
-"""Reading Avro metadata in bulk."""
+"""Reads large numbers of Avro metadata files."""

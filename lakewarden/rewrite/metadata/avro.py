@@ -1,7 +1,8 @@
-"""Avro files as containers: whether one is whole, and the same one without its compression.
+"""Avro container files: checks whether a file is complete, and removes its compression.
 
-polars decodes Avro by column, several times as fast as anything row by row, but knows no zstd, with which Paimon writes. So
-the blocks are unpacked here and the container is written anew around them, which costs a tenth of the decoding.
+polars decodes Avro by column, several times faster than any row-by-row reader, but cannot read zstd, which
+Paimon writes with. So the blocks are decompressed here and a new container is written around them, which costs
+a tenth of the decoding.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _ZSTD = b"zstandard"
 
 
 def check_whole(content: bytes, length: int) -> None:
-    """A file cut short at the end of a block decodes as a shorter one without a word."""
+    """Check the length: a file that is cut off at the end of a block decodes without error as a shorter one."""
     if length >= 0 and len(content) != length:
         raise ValueError(f"it has {len(content)} bytes, its list says {length}")
     if not content.startswith(MAGIC):
@@ -29,7 +30,7 @@ def check_whole(content: bytes, length: int) -> None:
 
 
 def is_header(content: bytes) -> bool:
-    """A list that names nothing is a header alone: a map of bytes, then the marker that ends every block."""
+    """Whether the file is only a header. A list without entries is: a map of bytes, then the marker that ends every block."""
     try:
         _, place = _header(content)
     except IndexError:
@@ -38,29 +39,27 @@ def is_header(content: bytes) -> bool:
 
 
 def decode(content: bytes, columns: Sequence[str] | None, rows: int | None = None) -> pa.Table:
-    """Straight to Arrow: polars' own operations cost more than the decoding of so few rows."""
+    """Decode directly to Arrow: polars' own operations cost more than decoding so few rows."""
     import polars
 
-    wanted = None if columns is None else list(columns)
+    names = None if columns is None else list(columns)
     try:
-        return polars.read_avro(BytesIO(content), columns=wanted, n_rows=rows).to_arrow()
-    except (
-        polars.exceptions.PanicException
-    ) as error:  # no Exception: it would pass everyone who names broken files
+        return polars.read_avro(BytesIO(content), columns=names, n_rows=rows).to_arrow()
+    except polars.exceptions.PanicException as error:  # not a subclass of Exception: it would pass every caller that catches errors to name broken files
         raise ValueError(f"it cannot be decoded: {error}") from error
 
 
 def shape(content: bytes) -> tuple[bytes, bytes]:
-    """What two files must have in common to be joined: schema and compression."""
+    """Two files can be joined only if these are equal: schema and compression."""
     meta, _ = _header(content)
     return meta.get(b"avro.schema", b""), meta.get(_CODEC, b"null")
 
 
 def joined(contents: Sequence[bytes]) -> tuple[bytes, list[int]]:
-    """One file with the records of several of one shape, in order, and how many each had.
+    """One file with the records of several files of one shape, in order, and the number of records of each.
 
-    To decode a file costs more than its records do where they are few: reading the schema, building columns, converting them.
-    Sixteen joined take half the time.
+    Small files cost more to decode than their records do: reading the schema, building columns, converting
+    them. Joining sixteen files halves the time.
     """
     _, place = _header(contents[0])
     sync = contents[0][place : place + SYNC]
@@ -76,7 +75,7 @@ def joined(contents: Sequence[bytes]) -> tuple[bytes, list[int]]:
 
 
 def unpacked(content: bytes) -> bytes:
-    """The same records in blocks that are not compressed, where they are with zstd."""
+    """The file with zstd blocks decompressed; other files unchanged."""
     meta, place = _header(content)
     if meta.get(_CODEC) != _ZSTD:
         return content
@@ -97,7 +96,7 @@ def one(column: pa.ChunkedArray) -> Any:
 
 
 def _header(content: bytes) -> tuple[dict[bytes, bytes], int]:
-    """What the file says of itself, and where the marker begins that ends this and every block."""
+    """The file's own metadata, and where the marker begins that ends the header and every block."""
     place = len(MAGIC)
     meta: dict[bytes, bytes] = {}
     count, place = _number(content, place)

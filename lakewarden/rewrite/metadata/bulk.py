@@ -1,4 +1,4 @@
-"""Reading very many small metadata files at once: threads beside the driver, or Spark tasks where there are executors."""
+"""Reads very many small metadata files at once: in threads of the driver, or in Spark tasks if there are executors."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from lakewarden.rewrite.read.store import Store
 from lakewarden.spark.tasks import fan_out, on_one_machine, parallelism
 from lakewarden.storage.objects import Objects
 
-# Decoded files wait to be taken over by the caller: so many, and with so many entries, at most, whatever the table's size.
+# At most this many decoded files, and this many entries, wait for the caller, whatever the table's size.
 _WAVE = 256
 _ENTRIES = 50_000
-# What one thread takes at a time: enough to decode them together, few enough that all threads have work.
+# Files per thread and step: enough to decode them together, few enough that all threads have work.
 _AT_ONCE = 16
-# Requests to an object store wait for an answer most of the time.
+# Requests to an object store mostly wait for an answer.
 _REMOTE_THREADS = 16
-# Fewer files than this per core are read here sooner than a job starts.
+# With fewer files than this per core, reading here is faster than starting a Spark job.
 _FEW_PER_CORE = 200
 
 
 class MetadataFiles:
-    """Lists and manifests, decoded, in the order they were asked for.
+    """Reads lists and manifests in the order of the request.
 
-    What cannot be read comes back as None and the reason: the caller decides, and names it.
+    A file that cannot be read comes back as None with the reason: the caller decides, and names the file.
     """
 
     def __init__(self, spark: Any) -> None:
@@ -37,24 +37,24 @@ class MetadataFiles:
     def lists(
         self, paths: Sequence[str], io: Mapping[str, str], lengths: Mapping[str, int]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
-        """Of each list its manifests: manifest, length, live, encrypted. Lengths where they are told."""
+        """For each list, its manifests: manifest, length, live, encrypted. `lengths` are the known lengths of lists."""
         return self._told([MetadataFile(path, length=lengths.get(path, -1)) for path in paths], io)
 
     def manifests(
         self, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
-        """Of each (path, length, live count) its live files: path, size, kind."""
+        """For each (path, length, live count), the manifest's live files: path, size, kind."""
         return self._told([MetadataFile(path, "manifest", length, live) for path, length, live in wanted], io)
 
     def absent(self, paths: Sequence[str], io: Mapping[str, str]) -> list[str]:
-        """Which of these files are not on the store."""
+        """Which of these files do not exist on the store."""
         stats = Objects(io).stat(paths)
         return [path for path, stat in zip(paths, stats, strict=True) if stat is None]
 
     def decode(
         self, what: What, wanted: Sequence[tuple[str, int, int]], io: Mapping[str, str]
     ) -> Iterator[tuple[str, pa.Table | None, str]]:
-        """Of each (path, length, live count) what a file of that kind names, in the kind's own columns."""
+        """For each (path, length, live count), the files named in that file, with the columns of its kind."""
         return self._told([MetadataFile(path, what, length, live) for path, length, live in wanted], io)
 
     def _told(
@@ -96,7 +96,7 @@ def _in_threads(files: Sequence[MetadataFile], io: Mapping[str, str], cores: int
 
 
 def _waves(files: Sequence[MetadataFile], cores: int) -> Iterator[list[MetadataFile]]:
-    """As many at once as memory is meant for: a manifest may have ten entries or a hundred thousand."""
+    """As many files at once as memory allows: a manifest may have ten entries or a hundred thousand."""
     wave: list[MetadataFile] = []
     entries = 0
     for each in files:

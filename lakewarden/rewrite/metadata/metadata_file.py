@@ -1,4 +1,4 @@
-"""Metadata files of a table, read and decoded: each complete, or the reason why not."""
+"""Reads and decodes a table's metadata files: each result is complete, or the reason why not."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ from lakewarden.rewrite.read.store import MissingSource, Store
 
 What = Literal["list", "manifest", "paimon-list", "paimon-manifest", "paimon-index"]
 
-# Small files are decoded together, so many bytes of them at once.
+# Small files are decoded together, up to this many bytes at once.
 _TOGETHER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Decoder:
-    """`decode` gives one row per record; `finish` makes of one file's rows what the file names."""
+    """How to decode one kind of file. `decode` returns one row per record; `finish` turns a file's rows into
+    the files it names.
+    """
 
     decode: Callable[[bytes], pa.Table]
     schema: pa.Schema
@@ -53,7 +55,7 @@ _DECODERS: Mapping[What, _Decoder] = {
 
 @dataclass(frozen=True, slots=True)
 class MetadataFile:
-    """A list or a manifest to read. `length` and `live` are what the list says of a manifest; -1 where nothing does."""
+    """A list or a manifest to read. `length` and `live` are what the list states about a manifest; -1 if unknown."""
 
     path: str
     what: What = "list"
@@ -63,7 +65,7 @@ class MetadataFile:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What one file names, or why that cannot be known."""
+    """The files that one metadata file names, or the reason why that is unknown."""
 
     path: str
     table: pa.Table | None
@@ -71,27 +73,27 @@ class Named:
 
 
 def read_metadata_files(files: Sequence[MetadataFile], store: Store) -> list[Named]:
-    """In order; each complete, or a trouble; never a part of what a file holds."""
-    found: dict[int, Named] = {}
+    """Read the files, results in the same order: each complete, or a trouble, never a part of a file."""
+    results: dict[int, Named] = {}
     waiting: list[tuple[int, bytes]] = []
     for place, file in enumerate(files):
         try:
             content = _content(file.path, store)
             check_whole(content, file.length)
             if is_header(content):
-                found[place] = _checked(file, _DECODERS[file.what].schema.empty_table())
+                results[place] = _checked(file, _DECODERS[file.what].schema.empty_table())
                 continue
             if waiting and not _fits(files, waiting, file, content):
-                found |= _decoded(files, waiting)
+                results |= _decoded(files, waiting)
                 waiting = []
             waiting.append((place, content))
         except (
             Exception
-        ) as error:  # whatever a broken file makes a decoder say: the caller stops and names it
-            found[place] = _broken(file, error)
+        ) as error:  # a broken file can make a decoder raise anything: the caller stops and names the file
+            results[place] = _broken(file, error)
     if waiting:
-        found |= _decoded(files, waiting)
-    return [found[place] for place in range(len(files))]
+        results |= _decoded(files, waiting)
+    return [results[place] for place in range(len(files))]
 
 
 def _fits(
@@ -103,23 +105,23 @@ def _fits(
 
 
 def _decoded(files: Sequence[MetadataFile], waiting: Sequence[tuple[int, bytes]]) -> dict[int, Named]:
-    """All together, or, where one of them spoils that, each alone: then it is known which."""
+    """Decode all files together. If one of them prevents that, decode each alone to find out which."""
     decoder = _DECODERS[files[waiting[0][0]].what]
     try:
         content, counts = joined([each for _, each in waiting])
         table = decoder.decode(content)
         if table.num_rows != sum(counts):
             raise ValueError(f"{table.num_rows} records, its blocks say {sum(counts)}")
-        found, start = {}, 0
+        results, start = {}, 0
         for (place, _), count in zip(waiting, counts, strict=True):
-            found[place] = _checked(files[place], decoder.finish(table.slice(start, count)))
+            results[place] = _checked(files[place], decoder.finish(table.slice(start, count)))
             start += count
-        return found
+        return results
     except Exception as error:
         if len(waiting) == 1:
             place = waiting[0][0]
             return {place: _broken(files[place], error)}
-        return {key: told for each in waiting for key, told in _decoded(files, [each]).items()}
+        return {key: result for each in waiting for key, result in _decoded(files, [each]).items()}
 
 
 def _broken(file: MetadataFile, error: Exception) -> Named:

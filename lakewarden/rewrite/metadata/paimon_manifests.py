@@ -1,7 +1,8 @@
-"""What Paimon's manifest lists, manifests and index manifests name, as Arrow. Runs in the driver's threads and in workers.
+"""Reads Paimon's manifest lists, manifests and index manifests as Arrow tables. Runs in the driver's threads
+and in workers.
 
-Which folder a file is in depends on its partition, which is told as Paimon's own bytes: only its library turns those into a
-path, so here they stay bytes and the driver asks for the few different ones.
+A file's folder depends on its partition, which is stored in Paimon's own bytes. Only Paimon's library turns
+those into a path, so the bytes stay here, and the driver asks the library for the few distinct ones.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import pyarrow.compute as pc
 from lakewarden.rewrite.metadata.avro import decode, one, unpacked
 from lakewarden.rewrite.metadata.iceberg_manifests import LISTED
 
-# One row per entry. `external` is the whole path where a file lies outside of the table; `extra` are names beside the file;
-# `vectors`: an index file of deletion vectors.
+# One row per entry. `external` is the whole path of a file outside the table; `extra` are names of files beside
+# it; `vectors`: an index file of deletion vectors.
 ENTRIES = pa.schema(
     [
         ("partition", pa.binary()),
@@ -27,14 +28,14 @@ ENTRIES = pa.schema(
         ("vectors", pa.bool_()),
     ]
 )
-# Beside what every list tells: how many more files a manifest's entries add than they delete.
+# In addition to the common columns: how many more files a manifest's entries add than they delete.
 PAIMON_LISTED = LISTED.append(pa.field("net", pa.int64()))
 _ADD = 0
 _VECTORS = "DELETION_VECTORS"
 
 
 def paimon_list(content: bytes) -> pa.Table:
-    """Of each manifest its name, length, number of entries, and what these come to."""
+    """For each manifest, its name, length, number of entries, and additions minus deletions."""
     names = ("_FILE_NAME", "_FILE_SIZE", "_NUM_ADDED_FILES", "_NUM_DELETED_FILES")
     table = decode(unpacked(content), names)
     name, size, added, deleted = (one(table[each]) for each in names)
@@ -49,7 +50,7 @@ def paimon_list(content: bytes) -> pa.Table:
 
 
 def paimon_manifest(content: bytes) -> pa.Table:
-    """Every entry, added or deleted: which files are live is a sum over all manifests of a snapshot."""
+    """Every entry, added or deleted: the live files are the sum over all manifests of a snapshot."""
     table = decode(unpacked(content), ("_KIND", "_PARTITION", "_BUCKET", "_FILE"))
     file = one(table["_FILE"])
     have = {field.name for field in file.type}

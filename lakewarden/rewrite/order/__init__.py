@@ -1,1 +1,1 @@
-"""The order of rows: sort, z-order and Hilbert."""
+"""Orders rows: sort, z-order and Hilbert curve."""

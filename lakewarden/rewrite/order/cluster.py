@@ -1,7 +1,7 @@
-"""Putting a partition's rows in order inside one task: all of them in memory, one permutation, several files.
+"""Orders a partition's rows inside one task: all rows in memory, one permutation, several files.
 
-Rows are held once, column by column; each row group of an output gathers its rows from there. So the peak is the rows
-themselves, the permutation, and one row group.
+Rows are held once, column by column; each row group of an output gathers its rows from there. So peak memory is
+the rows themselves, the permutation, and one row group.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from lakewarden.rewrite.read.project import field_id
 from lakewarden.rewrite.task import Reading, RewriteTask, WrittenFile
 from lakewarden.rewrite.write.output import Output, held_limit, rows_per_group
 
-# The permutation and one row group are held beside the rows.
+# The share of memory for the rows. The rest holds the permutation and one row group.
 _BESIDE = 0.75
-# Bytes after which memory that decoding left over is given back.
+# After this many bytes, memory left over from decoding is given back.
 _MUCH = 64 << 20
 
 
 class TooLarge(Exception):
-    """The rows do not fit the task's memory: they have to be spread over several tasks first."""
+    """The rows do not fit the task's memory: several tasks have to share them first."""
 
     def __init__(self, rows: int, needed: int, budget: int) -> None:
         super().__init__(rows, needed, budget)
@@ -38,15 +38,15 @@ class TooLarge(Exception):
 
 
 def looks_too_large(task: RewriteTask) -> bool:
-    """A guess without a look at the footers: rows hardly ever take less memory than they take on disk.
+    """An estimate without reading footers: rows almost never take less memory than they take on disk.
 
-    Where they do, as with files full of columns that were dropped, several tasks order what one could have.
+    If they do, as in files full of dropped columns, several tasks order what one task could have ordered.
     """
     return task.ordering is not None and task.stored_bytes > _BESIDE * task.memory_budget
 
 
 def clustered(reading: Reading) -> tuple[WrittenFile, ...]:
-    """All rows in order, cut into the task's outputs. TooLarge, before anything is read, if they do not fit."""
+    """All rows in order, cut into the task's outputs. Raises TooLarge before reading anything if they do not fit."""
     task = reading.task
     assert task.ordering is not None
     if reading.decoded_bytes > _BESIDE * task.memory_budget:
@@ -55,18 +55,20 @@ def clustered(reading: Reading) -> tuple[WrittenFile, ...]:
     edges = own_edges(rows, task.ordering)
     order = permutation(rows, task.ordering, edges)
     places = cuts(rows, order, task.ordering, len(task.outputs), edges)
-    found = []
+    files = []
     for path, start, end in zip(task.outputs, places, places[1:], strict=False):
         with Output(reading, path) as output:
             write_ordered(output, rows, order[start:end], rows_per_group(reading))
-            found.append(output.finish())
-    return tuple(file for file in found if file is not None)
+            files.append(output.finish())
+    return tuple(file for file in files if file is not None)
 
 
 def gather(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """The batches as one table of whole columns. A column's pieces are let go as soon as it is joined, if they are its own."""
-    # Decoding leaves the allocator with pages it does not give back by itself: a third of the peak, for 4 M rows. Asking
-    # for them costs as much as joining does, so few rows are joined without.
+    """The batches as one table of whole columns. The pieces of a column are freed when it is joined, if they
+    own their memory.
+    """
+    # Decoding leaves pages in the allocator that it does not give back by itself: a third of the peak for 4 M
+    # rows. Asking for them costs as much as joining, so small sets of rows are joined without it.
     pool = pa.default_memory_pool()
     pieces: list[list[pa.Array]] = [[] for _ in schema]
     size = due = 0
@@ -89,7 +91,7 @@ def gather(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 
 
 def write_ordered(output: Output, rows: pa.Table, order: Rows, group_rows: int) -> None:
-    """These rows, in this order, as row groups of about equal size."""
+    """Write these rows, in this order, as row groups of about equal size."""
     groups = max(1, -(-len(order) // group_rows))
     for number in range(groups):
         part = order[len(order) * number // groups : len(order) * (number + 1) // groups]
@@ -105,7 +107,7 @@ def write_range(
     edges: Edges,
     group_rows: int,
 ) -> None:
-    """One range of a partition, put in order. `read` gives its batches, `size` is about how many bytes they take."""
+    """Write one range of a partition in order. `read` returns its batches; `size` is their approximate size in bytes."""
     ordering = reading.task.ordering
     assert ordering is not None
     pieces = max(1, -(-size // (held_limit(reading.task.memory_budget) // 2)))
@@ -113,10 +115,10 @@ def write_range(
         rows = gather(read(), reading.schema)
         write_ordered(output, rows, permutation(rows, ordering, edges), group_rows)
         return
-    # Wider rows than the sample showed. The keys alone fit: they tell each row's place, and the rows are read once for each
-    # piece of the order.
-    wanted = {key.field_id for key in ordering.keys}
-    narrow = pa.schema([field for field in reading.schema if field_id(field) in wanted])
+    # The rows are wider than the sample showed. The keys alone fit: they give each row's place, and the rows
+    # are read once for each piece of the order.
+    key_ids = {key.field_id for key in ordering.keys}
+    narrow = pa.schema([field for field in reading.schema if field_id(field) in key_ids])
     keys = gather((_copy(batch.select(narrow.names)) for batch in read()), narrow)
     order = permutation(keys, ordering, edges)
     places = np.empty(len(order), np.int64)
@@ -127,7 +129,9 @@ def write_range(
 
 
 def _copy(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Memory of its own: a batch as it is read keeps its whole blob alive, every column of it, by a dictionary alone too."""
+    """A copy with its own memory: a batch as it is read keeps its whole blob alive, with every column, even
+    through one dictionary.
+    """
     return pa.RecordBatch.from_arrays([_copy_of(column) for column in batch.columns], schema=batch.schema)
 
 
@@ -144,17 +148,17 @@ def _write_piece(
     piece: tuple[NDArray[np.int64], int, int],
     group_rows: int,
 ) -> None:
-    """The rows whose places are in [first, end), in order."""
+    """Write the rows whose places are in [first, end), in order."""
     places, first, end = piece
-    held, found, seen = [], [], 0
+    held, local_places, seen = [], [], 0
     for batch in batches:
         here = places[seen : seen + batch.num_rows]
         seen += batch.num_rows
         inside = (here >= first) & (here < end)
         if inside.any():
             held.append(_copy(batch.filter(pa.array(inside))))
-            found.append(here[inside])
+            local_places.append(here[inside])
     if held:
         rows = gather(held, reading.schema)
-        order: Rows = np.argsort(np.concatenate(found)).astype(np.uint32)
+        order: Rows = np.argsort(np.concatenate(local_places)).astype(np.uint32)
         write_ordered(output, rows, order, group_rows)

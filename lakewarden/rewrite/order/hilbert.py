@@ -1,9 +1,10 @@
-"""The Hilbert curve: like a z-order, but without its jumps. Two places side by side on it are side by side in space.
+"""The Hilbert curve: like a z-order, but without its jumps. Two adjacent places on the curve are adjacent in
+space.
 
-A place on the z-order says in which half of every column a row lies, from the largest cells to the smallest. The Hilbert curve
-goes through the same cells, in an order that depends on how it came into each: where it entered, and along which column it
-leaves. So a place is turned into the other level by level, by a table of what each cell is called for each way of coming in.
-After Hamilton, "Compact Hilbert Indices", 2006.
+A place on the z-order says in which half of every column a row lies, from the largest cells to the smallest.
+The Hilbert curve visits the same cells in an order that depends on its state in each cell: where it entered,
+and along which column it leaves. So a z-order place is converted level by level, with a table that gives each
+cell's number for each state. After Hamilton, "Compact Hilbert Indices", 2006.
 """
 
 from __future__ import annotations
@@ -16,29 +17,29 @@ import numpy as np
 
 from lakewarden.rewrite.order.row_sort import Integers, Words
 
-# Levels that are looked up together have at most so many bits: the table then fits the processor's cache.
+# Levels that are looked up together have at most this many bits, so the table fits the processor's cache.
 _AT_ONCE_BITS = 8
 
 
 def of_zorder(places: Words, columns: int, levels: int) -> Words:
-    """Places on the Hilbert curve of rows whose places on the z-order are these, of so many columns and bits for each."""
+    """Convert places on the z-order to places on the Hilbert curve, for this many columns with `levels` bits each."""
     at_once = max(
         each for each in range(1, levels + 1) if levels % each == 0 and each * columns <= _AT_ONCE_BITS
     )
     table, bits = _table(columns, at_once), at_once * columns
     state = np.zeros(len(places), dtype=np.intp)
-    found = np.zeros_like(places)
+    result = np.zeros_like(places)
     for shift in reversed(range(0, levels * columns, bits)):
         cell = (places >> np.uint64(shift) & np.uint64((1 << bits) - 1)).astype(np.intp)
         at = state << bits | cell
-        found = found << np.uint64(bits) | table.number[at]
+        result = result << np.uint64(bits) | table.number[at]
         state = table.following[at]
-    return found
+    return result
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """By state and cell: the cell's number along the curve, and the state inside of it."""
+    """By state and cell: the cell's number along the curve, and the state inside the cell."""
 
     number: Words
     following: Integers
@@ -46,7 +47,7 @@ class _Table:
 
 @cache
 def _table(columns: int, levels: int) -> _Table:
-    """For cells inside cells, so many levels deep."""
+    """The table for cells inside cells, `levels` deep."""
     one, states = _one_level(columns), columns << columns
     state = np.repeat(np.arange(states), 1 << levels * columns)
     cells = np.tile(np.arange(1 << levels * columns), states)
@@ -63,7 +64,7 @@ def _one_level(columns: int) -> _Table:
     shape = (
         columns * cells,
         cells,
-    )  # a state: the corner the curve enters by, and the column it leaves along
+    )  # a state: the corner where the curve enters, and the column along which it leaves
     number, following = np.zeros(shape, dtype=np.uint64), np.zeros(shape, dtype=np.intp)
     for along, corner, cell in product(range(columns), range(cells), range(cells)):
         place = _gray_inverse(_rotated(cell ^ corner, -(along + 1), columns))
@@ -87,12 +88,12 @@ def _gray_inverse(code: int) -> int:
 
 
 def _entry(place: int) -> int:
-    """The corner by which the curve comes into the cell of this number."""
+    """The corner where the curve enters the cell of this number."""
     return 0 if place == 0 else _gray(2 * ((place - 1) // 2))
 
 
 def _direction(place: int, columns: int) -> int:
-    """The column along which it crosses that cell."""
+    """The column along which the curve crosses that cell."""
     if place == 0:
         return 0
     odd = place if place % 2 else place - 1

@@ -1,7 +1,7 @@
-"""The pure part of clustering: from key columns to an order of rows, in one task or in many.
+"""The pure part of clustering: turns key columns into an order of rows, in one task or in many.
 
-One task: `permutation`, then `cuts` into files. Many tasks: `sample` every batch, `find_edges` once, `range_of` for every
-batch; the rows of a range go to one task, which orders them by `permutation` with the same edges.
+One task: `permutation`, then `cuts` into files. Many tasks: `sample` every batch, `find_edges` once, `range_of`
+for every batch; the rows of a range go to one task, which orders them by `permutation` with the same edges.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ __all__ = [
     "unfit_ordering",
 ]
 
-# Rows a table's own buckets are found from. Of 65,536 the sampling error would move the limits of a sixteenth by 4 %.
+# Rows to find a table's own buckets from. With 65,536, the sampling error would move the limits of a sixteenth by 4 %.
 _OWN_SAMPLE = 1 << 18
 _MOST_RANGES = 1 << 16
 # How far a cut of a linear order may move, as a share of a part.
 _SLACK = 0.02
-# Rows of each part that are looked at to find the cuts of a curve, before those right around the cuts.
+# Rows of each part that are read to find the cuts of a curve, before the rows directly around the cuts.
 _COARSE = 256
 
 
@@ -61,7 +61,7 @@ class RowEdges:
 
 @dataclass(frozen=True, slots=True)
 class CurveEdges:
-    """Edges of a z-order or a Hilbert curve: how to find a row's place, and the first place of every range but the first."""
+    """Edges of a z-order or a Hilbert curve: how to compute a row's place, and the first place of every range but the first."""
 
     scales: tuple[zorder.Scale, ...]
     places: tuple[int, ...]
@@ -71,7 +71,7 @@ Edges = RowEdges | CurveEdges
 
 
 def permutation(rows: pa.Table | pa.RecordBatch, ordering: Ordering, edges: Edges | None = None) -> Rows:
-    """Row numbers in order; rows of equal keys keep theirs. A curve without edges finds its own."""
+    """Row numbers in order; rows with equal keys keep their order. A curve without edges computes its own."""
     check(ordering, rows.schema)
     return ordered(_keys(rows, ordering, edges), rows.num_rows).rows
 
@@ -92,7 +92,7 @@ def _along(rows: pa.Table | pa.RecordBatch, ordering: Ordering, curve: CurveEdge
     places = zorder.places(rows, ordering.keys, curve.scales)
     if ordering.kind == "zorder":
         return places
-    # Its cells are those of the z-order in another order, so whatever is cut where a cell begins is cut as well.
+    # Its cells are those of the z-order in another order, so a cut where a z-order cell begins is valid here too.
     return hilbert.of_zorder(places, len(ordering.keys), zorder.levels(len(ordering.keys)))
 
 
@@ -103,7 +103,7 @@ def _of_curve(edges: Edges) -> CurveEdges:
 
 
 def own_edges(rows: pa.Table | pa.RecordBatch, ordering: Ordering) -> Edges | None:
-    """What `permutation` and `cuts` would each find for themselves; a sort needs nothing."""
+    """The edges that `permutation` and `cuts` would each compute themselves; a sort needs none."""
     return _curve_of(rows, ordering) if ordering.kind != "sort" else None
 
 
@@ -116,7 +116,7 @@ def _curve_of(rows: pa.Table | pa.RecordBatch, ordering: Ordering) -> Edges:
 
 
 def sample(rows: pa.Table | pa.RecordBatch, ordering: Ordering, share: float, seed: int) -> pa.Table:
-    """The key columns of a random share of the rows, no dictionaries among them. Give every batch its own seed."""
+    """The key columns of a random share of the rows, without dictionaries. Give every batch its own seed."""
     check(ordering, rows.schema)
     random = np.random.default_rng(seed)
     count = random.binomial(rows.num_rows, min(1.0, share))
@@ -125,7 +125,7 @@ def sample(rows: pa.Table | pa.RecordBatch, ordering: Ordering, share: float, se
 
 
 def find_edges(samples: pa.Table, ordering: Ordering, ranges: int) -> Edges:
-    """Where to cut a partition into `ranges` ranges of about equal rows, by a sample of its rows."""
+    """Where to cut a partition into `ranges` ranges of about equal rows, based on a sample of its rows."""
     check(ordering, samples.schema)
     if not 1 <= ranges <= _MOST_RANGES:
         raise ValueError(f"cut a partition into 1 to {_MOST_RANGES} ranges, not {ranges}")
@@ -158,20 +158,20 @@ def _cell_at(ascending: Words, at: int) -> int:
 
 
 def range_of(rows: pa.Table | pa.RecordBatch, ordering: Ordering, edges: Edges) -> npt.NDArray[np.uint16]:
-    """The range every row belongs to.
+    """The range of every row.
 
-    All rows of a range come before all rows of the next. Equal keys share a range, unless they are so many that they span
-    several: then they are dealt out among these, so that no task is handed them all.
+    All rows of a range come before all rows of the next. Equal keys share a range, unless they span several
+    ranges: then they are distributed over these ranges, so that no task gets all of them.
     """
     check(ordering, rows.schema)
-    found = (
+    ranges = (
         _among_rows(rows, ordering, edges)
         if ordering.kind == "sort"
         else _among_places(rows, ordering, edges)
     )
-    numbers = found.through()
-    if found.repeats:
-        before = found.before()
+    numbers = ranges.through()
+    if ranges.repeats:
+        before = ranges.before()
         several = np.flatnonzero(numbers > before + 1)
         numbers[several] = before[several] + 1 + several % (numbers[several] - before[several])
     return numbers.astype(np.uint16)
@@ -197,10 +197,12 @@ def _among_places(rows: pa.Table | pa.RecordBatch, ordering: Ordering, edges: Ed
 def cuts(
     rows: pa.Table | pa.RecordBatch, order: Rows, ordering: Ordering, parts: int, edges: Edges | None = None
 ) -> list[int]:
-    """Where to slice the ordered rows into `parts` pieces of about equal rows: `parts` + 1 places, from 0 to the end.
+    """Where to cut the ordered rows into `parts` pieces of about equal rows: `parts` + 1 places, from 0 to the
+    end.
 
-    A cut of a linear order moves up to 2 % of a part, to where the keys change, the first key rather than the last. One of a
-    curve moves up to 25 %, to where a large cell begins. `order` is what `permutation` gave; few rows are looked at.
+    A cut of a linear order moves up to 2 % of a part, to a change of keys, of the first key rather than the
+    last. A cut of a curve moves up to 25 %, to where a large cell begins. `order` is the result of
+    `permutation`; only few rows are read.
     """
     check(ordering, rows.schema)
     if not len(order):
@@ -238,7 +240,7 @@ def _sort_cuts(rows: pa.Table | pa.RecordBatch, order: Rows, ordering: Ordering,
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """Places [first, end) in an order where a cut may lie."""
+    """Places [first, end) in an order where a cut is allowed."""
 
     target: int
     first: int
@@ -249,7 +251,7 @@ class _Window:
         return cls(target, max(1, target - reach), min(count, target + reach + 1))
 
     def best(self, changes: Integers) -> int:
-        """The place of the greatest change, and of those the nearest to the target; the target if nothing changes."""
+        """The place of the greatest change, the nearest to the target if there are several; the target if nothing changes."""
         if not changes.any():
             return self.target
         greatest = self.first + np.flatnonzero(changes == changes.max())
@@ -257,10 +259,10 @@ class _Window:
 
 
 def _changes(rows: pa.Table | pa.RecordBatch, ordering: Ordering) -> Integers:
-    """How much the keys change from the row before to each row, 0 where they are equal. The rows are in order."""
+    """How much the keys change from the previous row to each row, 0 if they are equal. The rows are in order."""
     changes = np.zeros(rows.num_rows, dtype=np.int64)
     for count in range(1, len(ordering.keys) + 1):
         prefix = (key_planes(rows, key) for key in ordering.keys[:count])
-        # A change of the first key begins something new in every prefix, one of the last key in the longest alone.
+        # A change of the first key begins a new key in every prefix; a change of the last key only in the longest.
         changes += ordered(prefix, rows.num_rows).begins
     return changes

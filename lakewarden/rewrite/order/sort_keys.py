@@ -1,4 +1,4 @@
-"""What rows are ordered by: keys named by field id, and their columns ready to compare."""
+"""Sort keys: which columns order the rows, named by field id, and those columns made comparable."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SIMPLE_TYPES = (
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """One column to order by, transformed as Iceberg names it: identity, bucket[16], truncate[8], day, void …"""
+    """One column to order by, with an Iceberg transform: identity, bucket[16], truncate[8], day, void …"""
 
     field_id: int
     transform: str = "identity"
@@ -44,7 +44,9 @@ class SortKey:
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """How the rows of a partition lie: `sort`, the first key counting most, or `zorder` or `hilbert`, all counting alike."""
+    """How to order the rows of a partition: `sort`, the first key most significant, or `zorder` or `hilbert`,
+    all keys equal.
+    """
 
     kind: str
     keys: tuple[SortKey, ...]
@@ -81,7 +83,7 @@ def check(ordering: Ordering, schema: pa.Schema) -> None:
 
 
 def key_rows(rows: pa.Table | pa.RecordBatch, ordering: Ordering, numbers: Rows) -> pa.Table:
-    """Some rows, with only the columns that keys are made of, each once and as plain values."""
+    """Some rows with only the key columns, each once and as plain values."""
     places = _places(rows.schema)
     wanted = dict.fromkeys(places[key.field_id] for key in ordering.keys)
     columns = [take_rows(rows.column(place), numbers) for place in wanted]
@@ -97,7 +99,8 @@ def _places(schema: pa.Schema) -> dict[int | None, int]:
 def key_column(rows: pa.Table | pa.RecordBatch, key: SortKey) -> pa.ChunkedArray:
     """The values of a key.
 
-    Texts and uuids come as bytes, and only bytes as dictionaries, with 32-bit indices and no null among their values.
+    Texts and uuids come as bytes; only bytes may be dictionaries, with 32-bit indices and no null among their
+    values.
     """
     column = rows.column(_places(rows.schema)[key.field_id])
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
@@ -109,7 +112,7 @@ def key_column(rows: pa.Table | pa.RecordBatch, key: SortKey) -> pa.ChunkedArray
 def _key_values(chunk: pa.Array, transform: str) -> pa.Array:
     if not pt.is_dictionary(chunk.type):
         return _as_bytes(transformed(chunk, transform))
-    # A value is transformed once, however many rows have it.
+    # A distinct value is transformed once, however many rows have it.
     values = _as_bytes(transformed(chunk.dictionary, transform))
     indices = chunk.indices.cast(pa.int32())
     if is_bytes(values.type) and not values.null_count:
@@ -128,7 +131,9 @@ def _as_bytes(array: pa.Array) -> pa.Array:
 def key_planes(
     rows: pa.Table | pa.RecordBatch, key: SortKey, marks: pa.Array | None = None
 ) -> Iterator[Plane]:
-    """What to order the rows by for one key, with marks before them if given. Nothing is read before the first is asked for."""
+    """The planes that order the rows by one key, with marks before the rows if given. Nothing is read before
+    the first is used.
+    """
     column = key_column(rows, key)
     if marks is not None:
         column = joined(marks, column)
@@ -155,7 +160,7 @@ def as_bytes(values: pa.Array) -> bytes:
     return bytes(sink.getvalue())
 
 
-# A task asks for the same few with every batch of rows.
+# A task uses the same few with every batch of rows.
 @lru_cache(maxsize=64)
 def from_bytes(data: bytes) -> pa.Array:
     with pa.ipc.open_stream(data) as reader:

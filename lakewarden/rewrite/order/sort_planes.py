@@ -1,7 +1,7 @@
-"""From a column of any plain type to planes: integers in the order of its values.
+"""Converts a column of any plain type to planes: integers in the order of its values.
 
-A timestamp is one plane. A text is a plane for every eight bytes and one for its length, unless its values repeat: then it
-is made a dictionary, and the ranks of the dictionary's values are the plane.
+A timestamp is one plane. A text is one plane for every eight bytes and one for its length, unless its values
+repeat: then it is converted to a dictionary, and the ranks of the dictionary's values are the plane.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from lakewarden.rewrite.order.row_sort import Flags, Integers, Plane, Read, Rows
 _PROBE = 4096
 _MAX_DECIMAL_OF_ONE_WORD = 18
 _ALL_BITS = (1 << 64) - 1
-# A text of so many bytes left keeps these of the eight that were read.
+# Masks that keep the bytes of a text with n bytes left, out of the eight that were read.
 _KEPT_BYTES = np.array([_ALL_BITS << (8 * (8 - kept)) & _ALL_BITS for kept in range(9)], dtype=np.uint64)
 
 
 def planes(column: pa.ChunkedArray, descending: bool = False, nulls_first: bool = True) -> Iterator[Plane]:
-    """What to order a column by. Texts come as binary; see `sortkeys` for the other types."""
+    """The planes to order a column by. Texts come as binary; see `sort_keys` for the other types."""
     missing = column.is_null().to_numpy() if column.null_count else None
     if missing is not None:
         yield Plane(partial(pick, missing.view(np.uint8)), descending=nulls_first)
@@ -61,7 +61,7 @@ def _fixed_width(column: pa.ChunkedArray) -> Iterator[Integers]:
 
 
 def buffers_of(column: pa.ChunkedArray, dtype: npt.DTypeLike, each: int = 1) -> Integers:
-    """The values as they lie in memory, `each` of the dtype to a row; where a row is null, anything."""
+    """The values as they are in memory, `each` numbers of the dtype per row; undefined for null rows."""
     parts = [
         np.frombuffer(chunk.buffers()[1], dtype)[chunk.offset * each : (chunk.offset + len(chunk)) * each]
         for chunk in column.chunks
@@ -71,7 +71,7 @@ def buffers_of(column: pa.ChunkedArray, dtype: npt.DTypeLike, each: int = 1) -> 
 
 
 def _fill(values: Integers, missing: Flags | None) -> Integers:
-    """Nulls are told apart before: here they are all one value, one of the column's, so that its range stays small."""
+    """Nulls are separated earlier: here all of them get one value of the column, so that its range stays small."""
     if missing is None:
         return values
     filled: Integers = np.where(missing, values[np.argmin(missing)], values)
@@ -79,11 +79,11 @@ def _fill(values: Integers, missing: Flags | None) -> Integers:
 
 
 def _float_bits(floats: Integers, rows: Rows | None) -> Integers:
-    """Integers in the order of Iceberg's floats: -0.0 comes before 0.0, and every NaN is equal and greatest."""
+    """Integers in Iceberg's order of floats: -0.0 comes before 0.0, and every NaN is equal and greatest."""
     values = pick(floats, rows)
     bits = values.view(f"i{values.itemsize}")
     greatest = np.iinfo(bits.dtype).max
-    # Negative numbers are stored as sign and magnitude: turning the magnitude over puts the greater first.
+    # Negative numbers are stored as sign and magnitude: inverting the magnitude puts the greater first.
     code: Integers = bits >> (8 * values.itemsize - 1)
     code &= greatest
     code ^= bits
@@ -102,7 +102,7 @@ def _decimal_words(column: pa.ChunkedArray, precision: int) -> Iterator[Integers
 
 
 def _byte_words(column: pa.ChunkedArray, width: int) -> Iterator[Integers]:
-    """Bytes eight at a time. The last eight may repeat bytes of those before, which are equal by then."""
+    """Bytes, eight at a time. The last eight may repeat earlier bytes, which are equal by then."""
     data = buffers_of(column, np.uint8, each=width).reshape(len(column), width)
     if width < 8:
         data = np.pad(data, ((0, 0), (0, 8 - width)))
@@ -139,7 +139,7 @@ def is_binary(kind: pa.DataType) -> bool:
 
 
 def compact(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column as a dictionary, if it is binary and a probe says that its values repeat."""
+    """The column as a dictionary, if it is binary and a sample shows that its values repeat."""
     if not is_binary(column.type) or len(column) < _PROBE:
         return column
     probe = take_rows(column, (np.arange(_PROBE) * len(column) // _PROBE).astype(np.uint32))
@@ -147,7 +147,7 @@ def compact(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def indices_of(column: pa.ChunkedArray) -> tuple[pa.Array, Integers]:
-    """The one dictionary of a column and its indices; a null's is one past the dictionary."""
+    """The one dictionary of a column and its indices; a null's index is one past the dictionary."""
     chunks = column.unify_dictionaries().chunks
     dictionary = chunks[0].dictionary
     indices = buffers_of(pa.chunked_array([chunk.indices for chunk in chunks]), np.int32)
@@ -159,15 +159,15 @@ def indices_of(column: pa.ChunkedArray) -> tuple[pa.Array, Integers]:
 def _dictionary_ranks(column: pa.ChunkedArray) -> Integers:
     dictionary, indices = indices_of(column)
     texts = _Texts(pa.chunked_array([dictionary]), None)
-    found = ordered([map(Plane, texts.reads())], len(dictionary))
-    # Values a dictionary holds twice begin no new key, so they share a rank.
+    order = ordered([map(Plane, texts.reads())], len(dictionary))
+    # Values that a dictionary holds twice begin no new key, so they share a rank.
     ranks = np.zeros(len(dictionary) + 1, dtype=np.uint32)
-    ranks[found.rows] = np.cumsum(found.begins)
+    ranks[order.rows] = np.cumsum(order.begins)
     return ranks[indices]
 
 
 class _Texts:
-    """Byte strings of any length, read eight bytes at a time, first byte highest; beyond the end they read as zeros."""
+    """Byte strings of any length, read eight bytes at a time, first byte highest; zeros follow the end."""
 
     def __init__(self, column: pa.ChunkedArray, missing: Flags | None) -> None:
         array = _one_array(column)
@@ -185,7 +185,7 @@ class _Texts:
         longest = int(self._lengths(None).max())
         for start in range(0, longest, 8):
             yield partial(self._word, start)
-        # Zeros at the end of a text are told from no text by the length alone.
+        # Only the length distinguishes zeros at the end of a text from the end of the text.
         yield self._lengths
 
     def _lengths(self, rows: Rows | None) -> Integers:

@@ -1,7 +1,7 @@
-"""Iceberg's transforms on Arrow arrays, as far as an order of rows needs them.
+"""Iceberg's transforms on Arrow arrays, as far as ordering rows needs them.
 
-What counts is the order: truncated numbers are given as quotients, which have the order of the multiples and cannot
-overflow. Everything else has the value Iceberg gives it.
+Only the order matters: truncated numbers are returned as quotients, which have the same order as the multiples
+and cannot overflow. All other transforms return Iceberg's value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WIDEST = 2**31 - 1
 
 
 def unfit_transform(transform: str, kind: pa.DataType) -> str | None:
-    """Why values of a type cannot be transformed so, or None."""
+    """Why values of this type cannot be transformed so, or None."""
     name, width = _parsed(transform)
     allowed = _ALLOWED.get(name)
     if allowed is None or width > _WIDEST:
@@ -94,7 +94,7 @@ _ALLOWED: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
 
 
 def _integers(array: pa.Array) -> _Integers:
-    """The numbers below a fixed-width type, as 64 bits; zero where null."""
+    """The numbers of a fixed-width array as 64 bits; zero where null."""
     storage = pa.int32() if array.type.bit_width == 32 else pa.int64()
     plain = array.view(storage).cast(pa.int64())
     numbers: _Integers = plain.fill_null(0).to_numpy()
@@ -102,7 +102,7 @@ def _integers(array: pa.Array) -> _Integers:
 
 
 def _like(array: pa.Array, values: _Integers) -> pa.Array:
-    """An Arrow array of the values, null where the other is."""
+    """An Arrow array of the values, null where the other array is null."""
     return pa.array(values, mask=array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None)
 
 
@@ -120,7 +120,7 @@ def _truncate(array: pa.Array, width: int) -> pa.Array:
 
 
 def _truncate_decimal(array: pa.Array, width: int) -> pa.Array:
-    """Long division of 128-bit numbers, from the top: every remainder fits 31 bits, so the next 32 fit beside it."""
+    """Long division of 128-bit numbers, from the top: every remainder fits 31 bits, so the next 32 bits fit beside it."""
     words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
     low, high = words[0::2].view(np.uint64), words[1::2]
     top, rest = np.divmod(high, width)
@@ -138,7 +138,7 @@ def _truncate_decimal(array: pa.Array, width: int) -> pa.Array:
 
 
 def _period(array: pa.Array, name: str) -> pa.Array:
-    """Whole years, months, days or hours since 1970; those before it count down."""
+    """Whole years, months, days or hours since 1970; earlier ones are negative."""
     numbers = _integers(array)
     second = 0 if pt.is_date32(array.type) else _PER_SECOND[array.type.unit]
     if name == "hour":
@@ -150,7 +150,9 @@ def _period(array: pa.Array, name: str) -> pa.Array:
 
 
 def _calendar(days: _Integers, unit: str) -> _Integers:
-    """A calendar step takes 30 ns, and a file has few days: where they are close, count each day once."""
+    """A calendar conversion takes 30 ns, and a file has few distinct days: if they are close together, convert
+    each day once.
+    """
     first, last = int(days.min(initial=0)), int(days.max(initial=0))
     if last - first >= len(days):
         return _steps(days, unit)
@@ -176,7 +178,7 @@ def _bucket(array: pa.Array, buckets: int) -> pa.Array:
     if is_text(array.type) or is_bytes(array.type):
         return _bucket_distinct(array.cast(pa.large_binary()), buckets, bytes)
     numbers = _integers(array)
-    # Iceberg hashes a timestamp in nanoseconds by its microseconds.
+    # Iceberg hashes a nanosecond timestamp by its microseconds.
     if pt.is_timestamp(array.type) and array.type.unit == "ns":
         numbers = numbers // 1_000
     hashes = _murmur_of_longs(numbers)

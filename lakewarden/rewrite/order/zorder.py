@@ -1,7 +1,7 @@
-"""Z-order: rows that are near in every key lie near each other.
+"""Z-order: rows that are near in every key are stored near each other.
 
-Each column is cut into buckets of about equal rows, so a skewed one is cut as evenly as any. A row's bucket in every column,
-written in binary and interleaved, is its place on the curve.
+Each column is cut into buckets of about equal rows, so a skewed column is cut as evenly as any other. A row's
+bucket numbers, in binary and interleaved, are its place on the curve.
 """
 
 from __future__ import annotations
@@ -19,23 +19,25 @@ from lakewarden.rewrite.order.row_sort import Among, Integers, Rows, Words, orde
 from lakewarden.rewrite.order.sort_keys import SortKey, as_bytes, from_bytes, joined, key_column
 from lakewarden.rewrite.order.sort_planes import compact, indices_of, is_binary, planes, take_rows
 
-# 4096 buckets a column are far below the size of a page of rows, and their limits stay a few kilobytes. With four columns
-# they are 1024: the place and the number of a row then still fit one word, and are sorted at once.
+# With 4096 buckets per column, a bucket is far smaller than a page of rows, and the limits stay a few kilobytes.
+# With four columns there are 1024: place and row number then still fit one word, and are sorted at once.
 _MOST_BITS = 12
 _ALL_COLUMNS_BITS = 40
 _LONGEST_LIMIT = 256
-# How far the size of a piece may be from even, and a cut from where it would be if all were, as shares of a piece. A cut just
-# beside the limit of a large cell doubles the spread of a piece. Where a value has an eighth of the rows, cells differ in size
-# by a quarter: 16 pieces of such a column and an even one covered 25 % of each; cut by rows within 10 %, up to 35 %.
+# How far a piece's size may differ from the average, and a cut from its even position, as shares of a piece. A
+# cut just beside the limit of a large cell doubles the spread of a piece. If one value has an eighth of the
+# rows, cells differ in size by a quarter: 16 pieces of such a column and an even one covered 25 % of each; cut
+# by rows within 10 %, up to 35 %.
 _SLACK = 0.25
 _WANDER = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A column's buckets: the least value of each but the first, as IPC bytes, and each one's part of the place.
+    """A column's buckets: the least value of each but the first, as IPC bytes, and each bucket's part of the
+    place.
 
-    There is a bucket more for nulls: the first or the last, as the key says.
+    There is one more bucket for nulls: the first or the last, as the key says.
     """
 
     limits: bytes
@@ -43,7 +45,7 @@ class Scale:
 
 
 def levels(columns: int) -> int:
-    """Bits of a place that each of so many columns has."""
+    """Bits of a place for each column, if there are this many columns."""
     return min(_MOST_BITS, _ALL_COLUMNS_BITS // columns)
 
 
@@ -68,7 +70,7 @@ def places(rows: pa.Table | pa.RecordBatch, keys: Sequence[SortKey], found: Sequ
 
 
 def cell_cuts(ascending: Words, parts: int) -> list[int]:
-    """Where to cut rows in order into `parts` pieces: near equal rows, where the largest cell begins."""
+    """Where to cut ordered rows into `parts` pieces: near equal rows, where the largest cell begins."""
     count, cuts = len(ascending), [0]
     for part in range(1, parts):
         even = (count - cuts[-1]) / (parts - part + 1)
@@ -84,7 +86,7 @@ def cell_cuts(ascending: Words, parts: int) -> list[int]:
 
 
 def cell_start(before: int, after: int) -> int:
-    """The first place of the largest cell that begins after one place and no later than the other."""
+    """The first place of the largest cell that begins after `before` and not later than `after`."""
     clear = max(0, (before ^ after).bit_length() - 1)
     return after >> clear << clear
 
@@ -102,11 +104,11 @@ def _scale(column: pa.ChunkedArray, key: SortKey, bits: int, columns: int, shift
 
 def _limits(column: pa.ChunkedArray, key: SortKey, count: int) -> pa.Array:
     """Distinct values that cut the rows into parts of about equal size."""
-    found = ordered([planes(column, key.descending, key.nulls_first)], len(column))
+    order = ordered([planes(column, key.descending, key.nulls_first)], len(column))
     at = np.arange(1, count + 1) * len(column) // (count + 1) if len(column) else np.arange(0)
-    _, distinct = np.unique(np.cumsum(found.begins)[at], return_index=True)
-    limits = take_rows(column, found.rows[at[distinct]]).drop_null()
-    # Any values that ascend will do as limits, and short ones travel lighter.
+    _, distinct = np.unique(np.cumsum(order.begins)[at], return_index=True)
+    limits = take_rows(column, order.rows[at[distinct]]).drop_null()
+    # Any ascending values work as limits, and short ones are smaller to send.
     return pc.binary_slice(limits, 0, _LONGEST_LIMIT) if is_binary(limits.type) else limits
 
 
@@ -117,8 +119,8 @@ def _by_bucket(column: pa.ChunkedArray, limits: pa.Array, key: SortKey, parts: I
         return parts[_buckets(column, limits, key)]
     dictionary, indices = indices_of(column)
     by_value = parts[_buckets(pa.chunked_array([dictionary]), limits, key)]
-    found: Integers = np.append(by_value, parts[0 if key.nulls_first else -1])[indices]
-    return found
+    result: Integers = np.append(by_value, parts[0 if key.nulls_first else -1])[indices]
+    return result
 
 
 def _buckets(column: pa.ChunkedArray, limits: pa.Array, key: SortKey) -> Rows:
@@ -130,13 +132,14 @@ def _buckets(column: pa.ChunkedArray, limits: pa.Array, key: SortKey) -> Rows:
 
 
 def _levels(rows: Integers, bits: int, nulls_first: bool) -> Words:
-    """A number of so many bits for every bucket: how far along the column its middle row lies.
+    """A number of `bits` bits for every bucket: how far along the column its middle row lies.
 
-    So a column of few values is spread over all bits, and one of two values differs in the highest however they are shared.
+    So a column of few values is spread over all bits, and one of two values differs in the highest bit, however
+    many rows have each.
     """
     middles = np.cumsum(rows) - rows / 2
     levels = (middles / max(1, rows.sum()) * (1 << bits)).astype(np.int64).clip(0, (1 << bits) - 1)
-    # Nulls share their number with no value.
+    # Nulls do not share their number with a value.
     if nulls_first:
         levels[0] = min(levels[0], (1 << bits) - 2)
         levels[1:] = np.maximum(levels[1:], levels[0] + 1)

@@ -1,1 +1,1 @@
-"""Copying Parquet pages as they are."""
+"""Copies Parquet pages without decoding them."""

@@ -1,7 +1,7 @@
-"""A Parquet file put together from column chunks, copied or encoded, and read back before anyone may use it.
+"""Assembles a Parquet file from copied or encoded column chunks, and reads it back before it may be used.
 
-Arrow writes an empty file of the output's schema first: its footer, filled in, becomes the output's. So types, ids and
-orders are Arrow's, and a reader cannot tell how the rows came in.
+Arrow writes an empty file with the output's schema first: its footer, filled in, becomes the output's. So
+types, ids and orders are Arrow's, and a reader cannot see how the rows were written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lakewarden.rewrite.write.footer_fixups import amended, int96_paths
 from lakewarden.rewrite.write.output import nan_counts, remove_partial, split_offsets
 
 _MAGIC = b"PAR1"
-# Bytes read back at a time: from a disk as many as stay in the processor's cache.
+# Bytes read back at a time: from a local disk as many as stay in the processor's cache.
 _BLOCK = 8 << 20
 _LOCAL_BLOCK = 256 << 10
 # ColumnChunk: indexes that are not copied. ColumnMetaData: index page and bloom filter.
@@ -37,7 +37,7 @@ _ASIDE = frozenset((10, 14, 15))
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A column chunk Arrow has encoded: its footer entry, and its bytes."""
+    """A column chunk that Arrow has encoded: its footer entry and its bytes."""
 
     entry: Struct
     data: memoryview
@@ -66,7 +66,9 @@ def arrow_file(
     rows: pa.Table | None = None,
     hand_over: Callable[[pa.Table], None] | None = None,
 ) -> pa.Buffer:
-    """A file in memory as the task would write it, of one row group or none. `hand_over` sees the rows as they are encoded."""
+    """A file in memory as the task would write it, with one row group or none. `hand_over` receives the rows
+    before encoding.
+    """
     sink = pa.BufferOutputStream()
     settings = writer_settings(encodings, task.options)
     if rows is not None:
@@ -82,16 +84,16 @@ def arrow_file(
 
 
 def _with_statistics(schema: pa.Schema, task: RewriteTask, rows: pa.Table) -> list[str]:
-    """Columns of which Arrow states bounds. Of those that are dictionaries `encoded_chunks` does, which is quicker."""
+    """Columns whose bounds Arrow states. For dictionary columns `encoded_chunks` does that faster."""
     without = {field_id(field) for field in schema if pa.types.is_dictionary(field.type)}
     if task.nan_in_bounds:
-        # Bounds would leave NaN out: such a column states nothing.
+        # Bounds would ignore NaN: a column with NaN states none.
         without |= {id_ for id_, count in nan_counts(rows.schema, rows.columns) if count}
     return [leaf.path for leaf in leaves(schema) if leaf.id is None or leaf.id not in without]
 
 
 def octets(buffer: pa.Buffer) -> memoryview:
-    """Arrow shows its bytes as signed numbers."""
+    """The buffer's bytes as unsigned numbers; Arrow exposes signed ones."""
     return memoryview(buffer).cast("B")
 
 
@@ -102,7 +104,7 @@ def footer_of(file: pa.Buffer) -> Struct:
 
 
 def encoded_chunks(file: pa.Buffer, rows: pa.Table) -> Iterator[Encoded]:
-    """The column chunks of a file of one row group, which holds these rows."""
+    """The column chunks of a file with one row group, which holds these rows."""
     view = octets(file)
     (group,) = thrift.value_of(footer_of(file), 4)
     for leaf, entry in zip(leaves(rows.schema), thrift.value_of(group, 1), strict=True):
@@ -114,7 +116,7 @@ def encoded_chunks(file: pa.Buffer, rows: pa.Table) -> Iterator[Encoded]:
 
 
 def column_names(footer: Struct) -> Iterator[tuple[bytes, ...]]:
-    """The names of each leaf column, from the top down."""
+    """The names of each leaf column, from the top level down."""
     elements = iter(thrift.value_of(footer, 2))
 
     def walk(above: tuple[bytes, ...], count: int) -> Iterator[tuple[bytes, ...]]:
@@ -132,7 +134,7 @@ def column_names(footer: Struct) -> Iterator[tuple[bytes, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The next stretch of the file, and the checksum of what was handed over to be stored there."""
+    """The next part of the file, and the checksum of the bytes sent to the store for it."""
 
     column: str
     size: int
@@ -140,7 +142,7 @@ class _Written:
 
 
 class Assembly:
-    """The file being put together. Leaving the block without `finish` removes it."""
+    """The file being assembled. Leaving the block without `finish` removes it."""
 
     def __init__(self, reading: Reading, path: str, template: Struct) -> None:
         self._reading = reading
@@ -157,7 +159,7 @@ class Assembly:
         return self
 
     def copy(self, column: Column, parts: Iterable[SourceChunk]) -> None:
-        """The next column chunk of the row group, from chunks of the sources."""
+        """Add the next column chunk of the row group, from chunks of the sources."""
         merged = Merged(column)
         start = self._begin()
         for part in parts:
@@ -168,7 +170,7 @@ class Assembly:
         self._entries.append(merged.entry(start, self._at - start))
 
     def place(self, column: str, chunk: Encoded) -> None:
-        """The next column chunk of the row group, as Arrow encoded it."""
+        """Add the next column chunk of the row group, as Arrow encoded it."""
         start = self._begin()
         self._store(column, chunk.data)
         self._entries.append(chunk.at(start))
@@ -200,8 +202,8 @@ class Assembly:
 
     def _footer(self) -> Struct:
         rows = sum(thrift.value_of(group, 3) for group in self._groups)
-        # Readers know writers by name, and by it their past mistakes. Arrow has none to allow for, and no page is copied
-        # that needs such allowance; the addition tells people what the file went through.
+        # Readers know writers by name and work around their old bugs. Arrow has none that need this, and no
+        # page is copied that does. The addition tells people how the file was made.
         maker = thrift.value_of(self._template, 6) + b" (build lakewarden-pages)"
         footer = self._template | {
             3: thrift.i64(rows),
@@ -227,7 +229,7 @@ class Assembly:
         return self._at
 
     def _read_back(self) -> pq.FileMetaData:
-        """What is stored, checked, by its footer."""
+        """Verify the stored file. Returns its footer."""
         try:
             with self._reading.store.open(self._path) as stored:
                 self._check(stored)
@@ -238,7 +240,9 @@ class Assembly:
         return footer
 
     def _check(self, stored: pa.NativeFile) -> None:
-        """Nothing was decoded, so no decoder would notice a page that was stored wrongly: compare what is there now."""
+        """Compare the stored bytes with their checksums: nothing is decoded, so no decoder would notice a page
+        that was stored wrongly.
+        """
         if stored.size() != self._at:
             raise PagesDiffer(self._path, "", f"wrote {self._at} bytes, {stored.size()} are stored")
         buffer = memoryview(bytearray(_LOCAL_BLOCK if is_local(self._path) else _BLOCK))
@@ -258,11 +262,11 @@ class Assembly:
                 raise PagesDiffer(self._path, written.column, "what is stored is not what was written")
 
     def _check_rows(self, footer: pq.FileMetaData) -> None:
-        wanted = [thrift.value_of(group, 3) for group in self._groups]
-        found = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
-        if wanted != found or footer.num_rows != sum(wanted):
+        expected = [thrift.value_of(group, 3) for group in self._groups]
+        actual = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+        if expected != actual or footer.num_rows != sum(expected):
             raise ValueError(
-                f"rewrite {self._path}: wrote row groups of {wanted} rows, its footer says {found}"
+                f"rewrite {self._path}: wrote row groups of {expected} rows, its footer says {actual}"
             )
 
     def __exit__(
@@ -270,7 +274,7 @@ class Assembly:
     ) -> None:
         if self._finished:
             return
-        # As with any output: closing may fail again, the removal has to happen.
+        # As with any output: closing may fail again, but the file must still be removed.
         with contextlib.suppress(Exception):
             if self._sink is not None:
                 self._sink.close()

@@ -1,10 +1,11 @@
-"""One column chunk of an output, made of the pages of many: what its pages are, and what its footer entry says of them.
+"""Merges the pages of many column chunks into one output chunk, with its footer entry.
 
-The body of a page is copied, so levels, values and compression stay as their writer made them. A page is copied only if it
-has a checksum, and the right one: damage would otherwise spread to the healthy rows beside it. The checksum does not cover
-the page's header, so no byte of a header is copied: it is written again from values that were checked. Nor does it cover the
-footer: the codec that the footer states is compared with what the page looks like.
-What the chunk says of itself is added up from what its pages and the source footers say, and is left out in doubt.
+The body of a page is copied, so levels, values and compression stay as their writer made them. A page is copied
+only if it has a correct checksum: otherwise damage would spread to the healthy rows beside it. The checksum
+does not cover the page's header, so no byte of a header is copied: the header is written again from checked
+values. The checksum does not cover the footer either: the codec that the footer states is compared with the
+page's bytes. The new chunk's statistics are the sum of what the pages and the source footers state, and are
+left out in doubt.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ PHYSICAL = {
     "BYTE_ARRAY": 6,
     "FIXED_LEN_BYTE_ARRAY": 7,
 }
-# Codecs whose pages tell that they are of theirs. Brotli's do not: they are decoded.
+# Codecs whose pages can be recognised. Brotli's cannot, so they are decoded.
 CODECS = {"UNCOMPRESSED": 0, "SNAPPY": 1, "GZIP": 2, "ZSTD": 6}
 ENCODINGS = {
     "PLAIN": 0,
@@ -51,18 +52,18 @@ _RLE, _BIT_PACKED = ENCODINGS["RLE"], ENCODINGS["BIT_PACKED"]
 
 _FLOATS = ("FLOAT", "DOUBLE")
 _PACKED = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
-# Statistics longer than this cost every reader of the footer more than they save; Arrow's writer draws the same line.
+# Longer statistics cost every reader of the footer more than they save; Arrow's writer uses the same limit.
 _LONGEST_BOUND = 4096
 
 
 class Doubtful(Exception):
-    """These pages are not ones that may be copied. Nothing is wrong with the rows: decode them instead."""
+    """These pages may not be copied. The rows are not wrong: decode them instead."""
 
 
 class PagesDiffer(ValueError):
-    """Pages contradict what they or their footer say, or were not stored as they were written.
+    """Pages contradict their header or their footer, or were not stored as they were written.
 
-    Without a column it is the file as a whole.
+    Without a column, the file as a whole is meant.
     """
 
     def __init__(self, path: str, column: str, reason: str) -> None:
@@ -76,7 +77,7 @@ class PagesDiffer(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the output: its names from the top down, and Parquet's description of it."""
+    """A column of the output: its names from the top level down, and Parquet's description of it."""
 
     names: tuple[bytes, ...]
     kind: Any
@@ -89,7 +90,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class SourceChunk:
-    """A column chunk of a source: its footer entry, and its bytes."""
+    """A column chunk of a source: its footer entry and its bytes."""
 
     path: str
     rows: int
@@ -108,12 +109,12 @@ class Merged:
     chunks: list[pq.ColumnChunkMetaData] = field(default_factory=list)
 
     def add(self, part: SourceChunk) -> list[Page]:
-        """The pages of a part, as the output has them. Doubtful or PagesDiffer, before any of its bytes is written."""
+        """The pages of a part as the output stores them. Raises Doubtful or PagesDiffer before any of its bytes is written."""
         pages = list(_pages(part, self.column))
         values = sum(page.values for page in pages)
         if values != part.chunk.num_values:
             raise self._differs(part, f"the footer says {part.chunk.num_values} values, its pages {values}")
-        # Where values repeat within a row, pages do not tell their rows: no such column is copied.
+        # If values repeat within a row, pages do not show where rows begin: no such column is copied.
         if values != part.rows:
             raise self._differs(part, f"the footer says {part.rows} rows, its pages {values}")
         self.values += values
@@ -126,7 +127,7 @@ class Merged:
         return PagesDiffer(part.path, self.column.path, reason)
 
     def entry(self, start: int, size: int) -> Struct:
-        """The footer's ColumnChunk, for pages that lie at `start`."""
+        """The footer's ColumnChunk, for pages that begin at `start`."""
         metadata: Struct = {
             1: thrift.i32(PHYSICAL[self.column.kind.physical_type]),
             2: thrift.listed(thrift.I32, sorted({_RLE, *self.pages})),
@@ -160,7 +161,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """What the header of a data page says, each field in the type that Parquet gives it."""
+    """The fields of a data page's header, each in its Parquet type."""
 
     inflated: int
     size: int
@@ -180,7 +181,7 @@ class _Header:
         )
 
     def write(self, checksum: int) -> bytes:
-        """The header for the output. The page's own statistics are left out: nothing tells whether they are right."""
+        """The header for the output. The page's own statistics are left out: nothing proves that they are right."""
         levels = thrift.i32(_RLE)
         page = {1: thrift.i32(self.values), 2: thrift.i32(self.encoding), 3: levels, 4: levels}
         return thrift.write(
@@ -195,18 +196,18 @@ class _Header:
 
 
 def _levels_fit(encoding: int, deepest: int) -> bool:
-    """Whether levels are as the output's header will say. Where there are none, writers name either encoding."""
+    """Whether the level encoding matches the output's header. For columns without levels, writers name either encoding."""
     return encoding == _RLE or (deepest == 0 and encoding == _BIT_PACKED)
 
 
 def checksum_of(header: Struct) -> int | None:
-    """The checksum a page's header states. Malformed if it is no number."""
+    """The checksum in a page's header. Malformed if it is not a number."""
     stated = thrift.typed(header, 4, thrift.I32)
     return None if stated is None else int(stated) & 0xFFFFFFFF
 
 
 def _pages(part: SourceChunk, column: Column) -> Iterator[Page]:
-    """The data pages of a part, whose sizes must lead exactly to its end."""
+    """The data pages of a part. Their sizes must add up exactly to its end."""
     at, end, inflated = 0, len(part.data), 0
     stated = {ENCODINGS.get(each) for each in part.chunk.encodings}
     while at < end:
@@ -219,13 +220,13 @@ def _pages(part: SourceChunk, column: Column) -> Iterator[Page]:
         _check_codec(part, column, header.inflated, data)
         inflated += body - start + header.inflated
         yield Page(header.encoding, header.values, header.inflated, header.write(checksum), data, checksum)
-    # Checksums cover bodies only. What headers say besides is in the footer too.
+    # Checksums cover only bodies. The other header fields are compared with the footer.
     if inflated != part.chunk.total_uncompressed_size:
         raise Doubtful(f"{part.path}, column {column.path}: its pages have other sizes than the footer says")
 
 
 def _read_header(part: SourceChunk, column: Column, at: int) -> tuple[_Header | None, int]:
-    """The header at this place, None if it is not of a data page; and where it ends. Doubtful if it is damaged."""
+    """The header at this place, None if it is not a data page's, and where it ends. Doubtful if it is damaged."""
     try:
         header, end = thrift.read(part.data, at)
         return _data_page(header), end
@@ -236,13 +237,13 @@ def _read_header(part: SourceChunk, column: Column, at: int) -> tuple[_Header | 
 
 
 def _data_page(header: Struct) -> _Header | None:
-    """What a header says of its data page; None for any other kind of page, or if a field is missing.
+    """The fields of a data page's header; None for any other kind of page, or if a field is missing.
 
-    Pages of the second version are decoded, not copied: their headers say where levels end, which no checksum covers.
+    Pages of version 2 are decoded, not copied: their headers say where levels end, and no checksum covers that.
     """
     kind, inflated, size = (thrift.typed(header, number, thrift.I32) for number in (1, 2, 3))
     inner = thrift.typed(header, 5, thrift.STRUCT)
-    # A page is of one kind: with a header of another kind beside its own, it is not certain which one.
+    # A page has one kind: with a second kind's header beside its own, the kind is uncertain.
     if kind != _PAGE or inner is None or not header.keys() <= {1, 2, 3, 4, 5}:
         return None
     fields = [thrift.typed(inner, number, thrift.I32) for number in (1, 2, 3, 4)]
@@ -252,7 +253,9 @@ def _data_page(header: Struct) -> _Header | None:
 
 
 def _check_sum(part: SourceChunk, column: Column, stated: int | None, body: memoryview) -> int:
-    """Decoding would tell most damage. Where nothing is decoded the checksum does, so a page without one is not copied."""
+    """Verify the checksum. Decoding would find most damage. Here nothing is decoded, so a page without a
+    checksum is not copied.
+    """
     if stated is None:
         raise Doubtful(f"{part.path}, column {column.path}: a page without a checksum")
     if zlib.crc32(body) != stated:
@@ -261,11 +264,11 @@ def _check_sum(part: SourceChunk, column: Column, stated: int | None, body: memo
 
 
 def _check_codec(part: SourceChunk, column: Column, inflated: int, body: memoryview) -> None:
-    """Only the footer states the codec, and no checksum covers a footer: the page itself must look like it."""
+    """Check the codec. Only the footer states it, without a checksum: the page itself must match it."""
     codec = part.chunk.compression
     reason = f"a page does not look like {codec}, the codec that the footer says"
     if codec == "UNCOMPRESSED" and len(body) != inflated:
-        # Decoding could take compressed bytes for values. No writer makes such a page.
+        # Decoding could read compressed bytes as values. No writer makes such a page.
         raise PagesDiffer(part.path, column.path, reason)
     if not _looks_like(codec, inflated, body):
         raise Doubtful(f"{part.path}, column {column.path}: {reason}")
@@ -284,17 +287,17 @@ def _looks_like(codec: str, inflated: int, body: memoryview) -> bool:
 
 
 def _leading_varint(body: memoryview) -> int:
-    """Snappy begins with the size of what it holds. A size of Parquet takes at most five bytes."""
-    found = 0
+    """Snappy begins with the uncompressed size. A size in Parquet takes at most five bytes."""
+    number = 0
     for place, byte in enumerate(body[:5]):
-        found |= (byte & 0x7F) << 7 * place
+        number |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
-            return found
+            return number
     return -1
 
 
 def _zstd_size(body: memoryview) -> int | None:
-    """The size of what a frame of zstd holds, None if its header does not state it (RFC 8878, 3.1.1.1)."""
+    """The uncompressed size of a zstd frame, None if its header does not state it (RFC 8878, 3.1.1.1)."""
     flags = body[4] if len(body) > 4 else 0
     single = flags >> 5 & 1
     width = (single, 2, 4, 8)[flags >> 6]
@@ -305,14 +308,14 @@ def _zstd_size(body: memoryview) -> int | None:
 
 # --- statistics ---------------------------------------------------------------------------------------------
 
-# Of each chunk: what it states, and its number of values.
+# For each chunk: its stated value, and its number of values.
 _Stated = Sequence[tuple[Any, int]]
 
 
 def statistics(chunks: Iterable[pq.ColumnChunkMetaData], column: Column) -> Struct:
-    """Of all chunks together: nulls, least and greatest value, each only if every chunk states it.
+    """Statistics of all chunks together: nulls, least and greatest value, each only if every chunk states it.
 
-    Whether a bound is exact is left open, as not every writer says it, and a shortened one is a bound all the same.
+    Whether a bound is exact is not stated: not every writer says so, and a shortened bound is still a bound.
     """
     stated = [(chunk.statistics, chunk.num_values) for chunk in chunks]
     merged: Struct = {}
@@ -325,11 +328,13 @@ def statistics(chunks: Iterable[pq.ColumnChunkMetaData], column: Column) -> Stru
 
 
 def dictionary_statistics(column: pa.ChunkedArray) -> Struct:
-    """Nulls, least and greatest value of strings whose chunks share one dictionary, as Arrow's writer states them.
+    """Nulls, least and greatest value of strings whose chunks share one dictionary, in the form of Arrow's
+    writer.
 
-    It would find out which entries are in use by a hash table of all rows, in more than half the time of the whole column.
+    Arrow's writer would find the used entries with a hash table of all rows, in more than half the time of the
+    whole column.
     """
-    found: Struct = {3: thrift.i64(column.null_count)}
+    stated: Struct = {3: thrift.i64(column.null_count)}
     dictionary = column.chunk(0).dictionary
     used = np.zeros(len(dictionary), bool)
     for chunk in column.chunks:
@@ -342,13 +347,15 @@ def dictionary_statistics(column: pa.ChunkedArray) -> Struct:
     for number, exact, name in ((5, 7, "max"), (6, 8, "min")):
         bound = bounds[name].as_py()
         if bound is not None and len(bound) <= _LONGEST_BOUND:
-            found[number], found[exact] = thrift.binary(bound), thrift.boolean(True)
-    return found
+            stated[number], stated[exact] = thrift.binary(bound), thrift.boolean(True)
+    return stated
 
 
 def loses_bounds(chunks: Iterable[pq.ColumnChunkMetaData], column: Column) -> bool:
-    """Whether copying would leave floats without bounds that encoding them anew finds: Java's writer states none beside a
-    NaN. The table knew them, as Iceberg counts NaN apart, and would know them no more."""
+    """Whether copying would leave floats without bounds that encoding them again would find. Java's writer
+    states no bounds for a chunk with NaN. The table had them, because Iceberg counts NaN separately, and would
+    lose them.
+    """
     stated = [(chunk.statistics, chunk.num_values) for chunk in chunks]
     return column.kind.physical_type in _FLOATS and _bounds(stated, column) is None and not _all_null(stated)
 
@@ -358,34 +365,34 @@ def _all_null(stated: _Stated) -> bool:
 
 
 def _bounds(stated: _Stated, column: Column) -> tuple[bytes, bytes] | None:
-    """Least and greatest value as a footer has them, or None."""
-    found = []
+    """Least and greatest value as stored in a footer, or None."""
+    pairs = []
     for one, values in stated:
         if one is not None and one.has_min_max:
-            found.append((one.min_raw, one.max_raw))
+            pairs.append((one.min_raw, one.max_raw))
         elif not _all_null([(one, values)]):
             return None
-    if not found:
+    if not pairs:
         return None
     if column.kind.physical_type in _FLOATS:
-        return _float_bounds(found, column.kind.physical_type)
+        return _float_bounds(pairs, column.kind.physical_type)
     order = _order(column.kind)
-    low = min((low for low, _ in found), key=order)
-    high = max((high for _, high in found), key=order)
+    low = min((low for low, _ in pairs), key=order)
+    high = max((high for _, high in pairs), key=order)
     bounds = _pack(low, column.kind.physical_type), _pack(high, column.kind.physical_type)
     return None if max(map(len, bounds)) > _LONGEST_BOUND else bounds
 
 
-def _float_bounds(found: list[tuple[float, float]], physical: str) -> tuple[bytes, bytes] | None:
-    """A NaN says nothing of the other values; a zero bound may stand for either zero, so it is the outer one."""
-    if any(map(math.isnan, (value for pair in found for value in pair))):
+def _float_bounds(pairs: list[tuple[float, float]], physical: str) -> tuple[bytes, bytes] | None:
+    """The bounds of floats. A NaN gives no bound for the other values; a zero may be either zero, so the outer one is used."""
+    if any(map(math.isnan, (value for pair in pairs for value in pair))):
         return None
-    low, high = min(low for low, _ in found), max(high for _, high in found)
+    low, high = min(low for low, _ in pairs), max(high for _, high in pairs)
     return _pack(low or -0.0, physical), _pack(high or 0.0, physical)
 
 
 def _order(kind: Any) -> Callable[[Any], Any]:
-    """How Parquet orders values of this kind: bytes as unsigned ones, but for the digits of a decimal."""
+    """Parquet's order for values of this kind: bytes are unsigned, except the digits of a decimal."""
     if kind.physical_type == "FIXED_LEN_BYTE_ARRAY" and str(kind.logical_type).startswith("Decimal"):
         return lambda digits: int.from_bytes(digits, "big", signed=True)
     return lambda value: value

@@ -1,9 +1,10 @@
-"""Which columns of an output can be copied page by page: told from footers, before a byte is moved.
+"""Decides from footers, before any byte is moved, which columns of an output can be copied page by page.
 
-A column is copied if every source of a row group has it just as the output would: the same Parquet type and levels, so
-that bytes mean the same; the same codec; encodings the table's options would choose; no dictionary, as each chunk has its
-own. A nested column is copied with all its leaves or not at all; lists and maps are not, as only their levels tell how many
-rows they have. Names do not matter, ids do.
+A column is copied if every source of a row group stores it as the output would: the same Parquet type and
+levels, so that bytes mean the same; the same codec; encodings that the table's options would choose; no
+dictionary, because each chunk has its own. A nested column is copied with all its leaves or not at all. Lists
+and maps are not copied, because only their levels say how many rows they have. Columns are matched by id, not
+by name.
 """
 
 from __future__ import annotations
@@ -27,17 +28,18 @@ from lakewarden.rewrite.read.store import MissingSource
 from lakewarden.rewrite.task import Reading
 from lakewarden.rewrite.write.encoding import Encodings, WriteOptions, takes
 
-# Chunks smaller than both on average are encoded anew: a file of thousands of tiny pages is slow to read.
+# Chunks smaller than both on average are encoded again: a file of thousands of tiny pages is slow to read.
 _LEAST_BYTES = 32 << 10
 _LEAST_VALUES = 5_000
 
-# Writers whose pages and statistics are taken over, and from which version on. Of columns that are copied the output's bounds
-# come from the sources' footers, and a reader that trusts a wrong bound does not find rows: so other writers' columns are
-# decoded, and their bounds found again. Readers also make up for mistakes of old writers, whom they know by name. Java's
-# wrote delta strings and statistics wrongly before 1.10, Arrow's marked pages of the second version wrongly before 5.
+# Writers whose pages and statistics are trusted, and from which version on. The output's bounds for copied
+# columns come from the sources' footers, and a reader that trusts a wrong bound misses rows. So other writers'
+# columns are decoded, and their bounds computed again. Readers also work around bugs of old writers, which they
+# know by name. Java's wrote delta strings and statistics wrongly before 1.10; Arrow's marked pages of version 2
+# wrongly before 5.
 _LEAST_VERSIONS = {"parquet-mr": (1, 10), "parquet-java": (1, 15), "parquet-cpp-arrow": (5, 0)}
 
-# Enough of a page to hold its header; where it is not, the page itself tells later.
+# Enough bytes of a page for its header; if not, reading the page shows it later.
 _PROBED = 4096
 
 _OF_LEVELS = {"RLE", "BIT_PACKED"}
@@ -45,23 +47,27 @@ _OF_STRINGS = {"DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"}
 
 
 def tiny(size: int, values: int, chunks: int) -> bool:
-    """Whether so many chunks are too small to be pages of a large file."""
+    """Whether this many chunks are too small to be pages of a large file."""
     return size < _LEAST_BYTES * chunks and values < _LEAST_VALUES * chunks
 
 
 def codec(options: WriteOptions) -> str:
-    """The codec as footers name it. LZ4 has two framings under one name, so it is no codec we copy."""
+    """The codec as footers name it. LZ4 has two framings under one name, so it is never copied."""
     return options.codec.upper()
 
 
 def largest_chunk(budget: int) -> int:
-    """A chunk is held in memory while it is copied, and so are several if they fit in this together."""
+    """The largest chunk to copy. A chunk is held in memory while it is copied; several chunks are, if they fit
+    in this together.
+    """
     return budget // 4
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A row group of a source. `places` tells for leaf columns of the output which of the file's is stored just so."""
+    """A row group of a source. `places` gives, for leaf columns of the output, the file's column that is stored
+    the same way.
+    """
 
     source: Source
     group: pq.RowGroupMetaData
@@ -82,7 +88,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The output: its leaf columns, how those that are not copied are encoded, and its footer but for the rows."""
+    """The output: its leaf columns, how the decoded ones are encoded, and its footer except for the rows."""
 
     reading: Reading
     encodings: Encodings
@@ -114,7 +120,7 @@ class Layout:
     def copied(self, pieces: list[Piece]) -> frozenset[int]:
         """The top-level columns whose pages are copied, for a row group of these pieces."""
         count = len(self.reading.schema)
-        # Row lineage comes last, and is made up where a file does not state it.
+        # Row lineage comes last, and is computed where a file does not state it.
         tops = set(range(count - 2 if self.reading.task.row_lineage else count))
         return frozenset(tops - {leaf.top for leaf in self.leaves if not self._copies(leaf.index, pieces)})
 
@@ -143,7 +149,7 @@ class Layout:
 
 
 class _Answers:
-    """Where files have the output's columns. Files of one Arrow schema may still differ in how Parquet stores it."""
+    """Where each file has the output's columns. Files of one Arrow schema may still store it differently in Parquet."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -162,7 +168,9 @@ class _Answers:
         return places
 
     def _has_checksums(self, source: Source) -> bool:
-        """Whether the first page has a checksum. A writer leaves them or not: its first file tells, and saves a try."""
+        """Whether the first page has a checksum. A writer always or never writes them: checking its first file
+        saves a failed attempt.
+        """
         maker = source.footer.created_by
         if maker not in self._checked and source.footer.num_row_groups:
             self._checked[maker] = _first_page_has_checksum(source, self._layout.reading)
@@ -198,11 +206,11 @@ def _has_checksum(data: bytes) -> bool:
     try:
         return checksum_of(thrift.read(data)[0]) is not None
     except thrift.Malformed:
-        return True  # damaged, or longer than that: whoever reads the page finds out
+        return True  # damaged, or longer than that: reading the page will show it
 
 
 def check_paths(sources: list[Source]) -> None:
-    """Columns that are decoded are asked for by path, and Arrow takes a path for all that lies below it as well."""
+    """Check that paths are unambiguous: decoded columns are read by path, and Arrow reads everything below a path as well."""
     checked: Any = None
     for source in sources:
         if checked is not None and checked.equals(source.footer.schema):
@@ -217,10 +225,11 @@ def check_paths(sources: list[Source]) -> None:
 
 
 def strict(reading: Reading) -> pa.Schema:
-    """The output's schema, required where every source says so: pages of a required column have no level for nulls.
+    """The output's schema, required where every source says so: pages of a required column have no level for
+    nulls.
 
-    Spark's writer calls a column required if its query cannot yield nulls, whatever the table says, and Iceberg reads such
-    files as the table's. So many a file of an optional column could not be copied otherwise.
+    Spark's writer calls a column required if its query cannot return nulls, whatever the table says, and
+    Iceberg accepts such files. Without this, many files of an optional column could not be copied.
     """
     ways = {id(source.way): source.way for source in reading.sources}.values()
     fields = list(reading.schema)
@@ -233,10 +242,11 @@ def strict(reading: Reading) -> pa.Schema:
 
 
 def _allowed(leaf: Leaf, kind: Any, encodings: Encodings, reading: Reading) -> frozenset[int]:
-    """Encodings a data page may have: the one the output's writer would choose, or one as good. None beside a dictionary.
+    """Encodings a data page may have: the one the output's writer would choose, or an equally good one. None
+    beside a dictionary.
 
-    None for a column that repeats within a row: pages with one row too many would shift the rows of the files after them,
-    and only decoding the levels tells.
+    None for a column that repeats within a row: pages with one row too many would shift the rows of the
+    following files, and only decoding the levels shows that.
     """
     names = {encodings.special.get(leaf.path, "PLAIN")}
     if kind.max_repetition_level or leaf.path in encodings.dictionary:
@@ -270,7 +280,9 @@ def _stored_alike(one: Any, other: Any) -> bool:
 
 
 def trusted(created_by: str | None) -> bool:
-    """Whether pages of this writer mean the same under another's name, and its statistics may become the table's bounds."""
+    """Whether this writer's pages mean the same under another writer's name, and its statistics may become the
+    table's bounds.
+    """
     writer, _, version = (created_by or "").partition(" version ")
     least = _LEAST_VERSIONS.get(writer)
     numbers = re.match(r"(\d+)\.(\d+)", version)

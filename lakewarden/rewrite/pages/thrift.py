@@ -1,7 +1,8 @@
-"""Thrift's compact protocol: as much as Parquet's footers and page headers need, without their definitions.
+"""Reads and writes Thrift's compact protocol, as far as Parquet's footers and page headers need it, without
+their definitions.
 
-A struct is a dict from field id to a typed value, so that what is read can be written again byte for byte, fields unknown
-to us included. Types are the protocol's own numbers; lists and maps say theirs.
+A struct is a dict from field id to a typed value, so it can be written again byte for byte, including fields
+that we do not know. Types are the protocol's own numbers; lists and maps state theirs.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ Typed = tuple[int, Any]
 Struct = dict[int, Typed]
 Bytes = bytes | bytearray | memoryview
 
-# Parquet nests eight deep or so; what goes on for longer is not Parquet.
+# Parquet nests about eight levels deep; deeper data is not Parquet.
 _DEEPEST = 32
 # A number of 64 bits takes at most ten bytes.
 _LONGEST_SHIFT = 63
-# What fits into a number of each type. A reader that cuts off the rest would see another number than we do.
+# The limits of each number type. A reader that cuts off the rest would see another number than this one.
 _LIMITS = {I16: 1 << 15, I32: 1 << 31, I64: 1 << 63}
 _UUID_BYTES = 16
-# Sizes of lists and distances between field ids share a byte with a type, where they fit.
+# Sizes of lists and distances between field ids share a byte with a type, if they fit.
 _SHORT = 15
 
 
@@ -79,27 +80,28 @@ def listed(kind: int, values: Iterable[Any]) -> Typed:
 
 def value_of(struct: Struct, field: int, default: Any = None) -> Any:
     """A field's value; lists as plain lists."""
-    found = struct.get(field)
-    if found is None:
+    entry = struct.get(field)
+    if entry is None:
         return default
-    value = found[1]
+    value = entry[1]
     return value.values if isinstance(value, Items) else value
 
 
 def typed(struct: Struct, field: int, kind: int) -> Any:
-    """A field's value, None where there is none. Malformed if it has another type: readers skip such a field."""
-    found = struct.get(field)
-    if found is None:
+    """A field's value, None if it is missing. Malformed if it has another type: readers skip such a field."""
+    entry = struct.get(field)
+    if entry is None:
         return None
-    if found[0] != kind:
-        raise Malformed(f"field {field} has type {found[0]}, expected {kind}")
-    return found[1]
+    if entry[0] != kind:
+        raise Malformed(f"field {field} has type {entry[0]}, expected {kind}")
+    return entry[1]
 
 
 def read(data: Bytes, start: int = 0) -> tuple[Struct, int]:
     """The struct that begins at `start`, and where it ends.
 
-    It is read as strictly as by any reader: bytes that two readers may understand in different ways are Malformed.
+    It is read as strictly as by the strictest reader: bytes that two readers may understand differently are
+    Malformed.
     """
     reader = _Reader(data, start)
     try:
@@ -109,7 +111,7 @@ def read(data: Bytes, start: int = 0) -> tuple[Struct, int]:
 
 
 class _Reader:
-    """A place in the bytes that moves on with everything read. Page headers go through here: keep it lean."""
+    """A position in the bytes that moves with every read. Page headers are read here: keep it fast."""
 
     __slots__ = ("at", "data")
 
@@ -181,11 +183,11 @@ class _Reader:
         raise Malformed(f"no type has the number {kind}")
 
     def _bytes(self, count: int) -> bytes:
-        found = bytes(self.data[self.at : self.at + count])
-        if len(found) != count:
+        result = bytes(self.data[self.at : self.at + count])
+        if len(result) != count:
             raise IndexError
         self.at += count
-        return found
+        return result
 
     def _items(self, depth: int) -> Items:
         head = self._byte()
@@ -205,7 +207,7 @@ class _Reader:
         )
 
     def _check_count(self, count: int, depth: int) -> None:
-        """Every element takes a byte at least: a count beyond that is damage, and must not fill the memory."""
+        """Every element takes at least a byte: a higher count is damage, and must not fill the memory."""
         if count > len(self.data) - self.at:
             raise IndexError
         if depth > _DEEPEST:

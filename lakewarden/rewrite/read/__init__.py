@@ -1,1 +1,1 @@
-"""Reading source files."""
+"""Reads source files."""

@@ -1,5 +1,6 @@
-"""Statistics in the footers of writers that are not known. Before they become bounds of a table, each value is compared with
-them: a reader that trusts a wrong bound does not find rows, and a delete by bounds drops rows that it should not."""
+"""Checks the footer statistics of unknown writers against the values, before they become bounds of a table. A
+reader that trusts a wrong bound misses rows, and a delete by bounds drops rows that it should keep.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from lakewarden.rewrite.pages.copyable import trusted
 from lakewarden.rewrite.read.footer import NO_SENSE
 from lakewarden.rewrite.read.store import MissingSource, Store
 
-# A request to an object store waits for an answer most of the time.
+# A request to an object store mostly waits for an answer.
 _REMOTE_THREADS = 8
 _BYTES = ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 
@@ -66,7 +67,7 @@ def _wrong(store: Store, path: str) -> str:
 
 
 def _wrong_columns(file: pq.ParquetFile) -> Iterator[str]:
-    """Only columns with one value for each row have bounds in a table."""
+    """The columns with wrong bounds. Only columns with one value per row have bounds in a table."""
     for number in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(number)
         for place in range(group.num_columns):
@@ -79,7 +80,7 @@ def _wrong_columns(file: pq.ParquetFile) -> Iterator[str]:
 
 
 def _leaf(table: pa.Table) -> pa.ChunkedArray:
-    """The values of the one column that was read, nulls of the structs around it among them."""
+    """The values of the one column that was read, including nulls of the structs around it."""
     if table.num_columns != 1:
         raise pa.ArrowInvalid(f"columns {', '.join(table.column_names)} cannot be told apart by name")
     values = table.column(0)
@@ -92,7 +93,7 @@ def _disagrees(column: Any, values: pa.ChunkedArray) -> str:
     stated = column.statistics
     if stated.has_null_count and stated.null_count != values.null_count:
         return f"that it has {stated.null_count} nulls, and it has {values.null_count}"
-    # A table takes no bounds of these from a footer.
+    # A table does not take bounds of these types from a footer.
     if not stated.has_min_max or pa.types.is_floating(values.type) or column.physical_type == "INT96":
         return ""
     if values.null_count == len(values):
@@ -104,14 +105,14 @@ def _disagrees(column: Any, values: pa.ChunkedArray) -> str:
 
 
 def _comparable(column: Any, values: pa.ChunkedArray) -> tuple[Any, Any, Any, Any]:
-    """What is stated and what is there, each as least and most. Strings by their bytes: a bound may end inside a letter."""
+    """The stated and the actual bounds, each as least and greatest. Strings by their bytes: a bound may end inside a letter."""
     stated, raw = column.statistics, False
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
         values = values.cast(pa.large_binary())
     if column.physical_type in _BYTES and not pa.types.is_decimal(values.type):
         raw = True
-    elif getattr(values.type, "unit", "") == "ns":  # Python has no time as fine as that
+    elif getattr(values.type, "unit", "") == "ns":  # Python's times are not that precise
         values, raw = values.cast(pa.int64()), True
-    there = pc.min_max(values)
+    actual = pc.min_max(values)
     least, most = (stated.min_raw, stated.max_raw) if raw else (stated.min, stated.max)
-    return least, most, there["min"].as_py(), there["max"].as_py()
+    return least, most, actual["min"].as_py(), actual["max"].as_py()

@@ -1,5 +1,6 @@
-"""Reading very many Parquet files to their end: can every page be decoded, has it its checksum, and are the rows as many as
-the table says? Delete files and deletion vectors too. Nothing of what is read is kept."""
+"""Reads very many Parquet files to their end: checks that every page decodes and matches its checksum, and that
+the row count is the table's. Also checks delete files and deletion vectors. Keeps none of the data.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +17,15 @@ from lakewarden.rewrite.deletes.vectors import check_vector
 from lakewarden.rewrite.read.footer import NO_SENSE, trouble
 from lakewarden.rewrite.read.store import DamagedSource, MissingSource, Store
 
-# A request to an object store waits for an answer most of the time.
+# A request to an object store mostly waits for an answer.
 _REMOTE_THREADS = 8
-# Rows decoded at a time; of several files at once, where they are in an object store.
+# Rows decoded at a time; of several files at once, if they are in an object store.
 _ROWS = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """A file to open, and what the table says of it; `delete` if it is a delete file, or a vector in one."""
+    """A file to open, and the table's row count for it; `delete` if it is a delete file, or a vector in one."""
 
     path: str
     bytes: int
@@ -40,10 +41,10 @@ class FooterTask:
 
 @dataclass(frozen=True, slots=True)
 class WrongFooter:
-    """A file that cannot be read (`found` None, and why), or that has another number of rows.
+    """A file that cannot be read (`found` None, and the reason), or that has another number of rows.
 
-    `unknown` means that Arrow has no decoder for it, which says nothing about the file. `damaged` means that the file itself
-    is at fault, not its store.
+    `unknown` means that Arrow has no decoder for it, which says nothing about the file. `damaged` means that
+    the file itself is faulty, not its store.
     """
 
     path: str
@@ -60,15 +61,15 @@ class WrongFooter:
 
 
 def check_footers(task: FooterTask) -> list[WrongFooter]:
-    """Only what is wrong comes back."""
+    """Check the files. Returns only the wrong ones."""
     pa.set_cpu_count(1)
     store = Store(task.io)
     if not task.files or is_local(task.files[0].path):
-        found = [_check(each, store) for each in task.files]
+        results = [_check(each, store) for each in task.files]
     else:
         with ThreadPoolExecutor(_REMOTE_THREADS) as pool:
-            found = list(pool.map(lambda each: _check(each, store), task.files))
-    return [each for each in found if each is not None]
+            results = list(pool.map(lambda each: _check(each, store), task.files))
+    return [each for each in results if each is not None]
 
 
 def _check(file: Footer, store: Store) -> WrongFooter | None:
@@ -77,7 +78,7 @@ def _check(file: Footer, store: Store) -> WrongFooter | None:
 
     try:
         if file.delete is not None and file.delete.kind == "vector":
-            check_vector(file.delete, store)  # it compares the number of positions as well
+            check_vector(file.delete, store)  # this compares the number of positions as well
             return None
         with store.open(file.path) as handle:
             rows = _decoded_rows(handle, pre_buffer=not is_local(file.path))
@@ -94,7 +95,7 @@ def _check(file: Footer, store: Store) -> WrongFooter | None:
 
 
 def _decoded_rows(handle: pa.NativeFile, *, pre_buffer: bool) -> int:
-    """Decode every page. Checksums are compared where pages have them; without, damage shows only if it cannot be decoded."""
+    """Decode every page. Checksums are verified if pages have them; without them, damage shows only if decoding fails."""
     file = pq.ParquetFile(handle, pre_buffer=pre_buffer, page_checksum_verification=True)
     rows = int(sum(batch.num_rows for batch in file.iter_batches(_ROWS, use_threads=False)))
     if rows != file.metadata.num_rows:

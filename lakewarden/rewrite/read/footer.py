@@ -1,7 +1,8 @@
-"""A Parquet file's footer: read in one or two requests, and parsed from memory.
+"""Reads a Parquet file's footer in one or two requests, and parses it from memory.
 
-So a store that does not answer (another engine may reach it) is told apart from a footer that is there and makes no sense:
-no other engine gets such a file, as what a more lenient reader made of it would become the table's rows.
+So a store that does not answer (another engine may reach it) is distinguished from a footer that is there and
+invalid. No other engine gets a file with an invalid footer: the result of a more lenient reader would become
+the table's rows.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from lakewarden.rewrite.read.store import DamagedSource, MissingSource
 
 Parse = Callable[[pa.NativeFile], pq.FileMetaData]
 
-# What Arrow raises where a footer, or a text in it, makes no sense.
+# Exceptions that Arrow raises if a footer, or a text in it, is invalid.
 NO_SENSE = (OSError, pa.ArrowException, Malformed, UnicodeDecodeError)
-# How Arrow's reasons begin where a file is whole and Arrow does not read how its writer spells a map or a list.
+# How Arrow's messages begin if a file is intact but Arrow does not support its writer's form of a map or a list.
 _OTHER_SHAPES = ("Map keys must", "Key-value map", "MAP-annotated", "LIST-annotated")
-# How a reason begins that comes from a store and not from the file.
+# How a message begins that comes from a store and not from the file.
 _STORE = ("AWS Error", "Google Cloud", "When ")
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
-# Behind the footer: its length and the magic.
+# After the footer: its length and the magic.
 _END = 8
-# Read at once from the end of the file, as Arrow does: nearly every footer is shorter.
+# Bytes read first from the end of the file, as Arrow does: nearly every footer is shorter.
 _TAIL = 64 << 10
 
 
@@ -36,7 +37,7 @@ def whole_footer(file: pa.NativeFile) -> pq.FileMetaData:
 
 
 def trouble(error: Exception, path: str, what: str = "") -> Unfit | MissingSource:
-    """What an error of Arrow's says of a file: that another engine may read it, that its store does not answer, or damage."""
+    """Classify an Arrow error about a file: another engine may read it, its store does not answer, or it is damaged."""
     reason = str(error)
     if "encrypted" in reason:
         return Unfit("the file is encrypted", path)
@@ -64,13 +65,13 @@ def read_footer(handle: pa.NativeFile, path: str, parse: Parse = whole_footer) -
 
 
 def has_delta(footer: pq.FileMetaData, column: int) -> bool:
-    """Whether pages of a column may be encoded as differences. Arrow cannot read those into a dictionary."""
+    """Whether pages of a column may use a delta encoding. Arrow cannot read such pages into a dictionary."""
     groups = (footer.row_group(number) for number in range(footer.num_row_groups))
     return any(each.startswith("DELTA") for group in groups for each in group.column(column).encodings)
 
 
 def _length(tail: bytes, size: int, path: str) -> int:
-    """How long the footer is, as the end of the file says."""
+    """The length of the footer, from the end of the file."""
     if tail[-4:] == _ENCRYPTED:
         raise Unfit("the file is encrypted", path)
     if tail[-4:] != _MAGIC:

@@ -1,7 +1,8 @@
-"""From a source file's schema to the table's, by field id.
+"""Projects a source file's schema to the table's, by field id.
 
-A column may have been renamed, moved, dropped, added or promoted since the file was written. Whatever cannot be carried
-over exactly is Unfit: the table's own engine rewrites it instead. That is decided from footers, before a row is read.
+A column may have been renamed, moved, dropped, added or promoted since the file was written. A column that
+cannot be converted exactly is Unfit: the table's own engine rewrites it instead. Footers decide that, before a
+row is read.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _PLAIN_TYPES = (
 
 
 class Unfit(Exception):
-    """A file or table this kernel cannot carry over exactly. Nothing was written."""
+    """A file or table that this kernel cannot convert exactly. Nothing was written."""
 
     def __init__(self, reason: str, path: str = "") -> None:
         super().__init__(reason, path)
@@ -53,7 +54,7 @@ class Unfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One Parquet column: where it is in the file, and the Arrow field it decodes to."""
+    """One Parquet column: its index in the file, and the Arrow field it decodes to."""
 
     index: int
     path: str
@@ -80,7 +81,7 @@ def is_nested(kind: pa.DataType) -> bool:
 
 
 def children(kind: pa.DataType) -> list[pa.Field]:
-    """The fields right below a type: none for a plain one."""
+    """The fields directly below a type: none for a plain type."""
     if pt.is_struct(kind):
         return [kind.field(i) for i in range(kind.num_fields)]
     if pt.is_map(kind):
@@ -89,12 +90,12 @@ def children(kind: pa.DataType) -> list[pa.Field]:
 
 
 def repeats(field: pa.Field) -> bool:
-    """Whether one row may have several values of it: it is a list or a map, or holds one."""
+    """Whether one row may have several values of this field: it is a list or a map, or contains one."""
     return is_list(field.type) or pt.is_map(field.type) or any(map(repeats, children(field.type)))
 
 
 def leaves(schema: pa.Schema) -> list[Leaf]:
-    """Every Parquet column of a schema, in file order, with the path Parquet gives it."""
+    """Every Parquet column of a schema, in file order, with its Parquet path."""
     found = [
         (top, path, leaf) for top, field in enumerate(schema) for path, leaf in _leaves(field.name, field)
     ]
@@ -116,10 +117,10 @@ def _leaves(path: str, field: pa.Field) -> Iterator[tuple[str, pa.Field]]:
 
 
 def output_schema(table: pa.Schema, row_lineage: bool) -> pa.Schema:
-    """The schema an output file is written with: the table's, in the types Parquet decodes to, plus lineage columns.
+    """The schema of an output file: the table's, in the types Parquet decodes to, plus lineage columns.
 
-    PyIceberg names strings and lists by their large Arrow types. Parquet reads into the small ones, so naming those here
-    saves a copy of every value.
+    PyIceberg uses large Arrow types for strings and lists. Parquet reads into the small ones, so using those
+    here saves a copy of every value.
     """
     fields = [_small(field) for field in table]
     if row_lineage:
@@ -130,7 +131,7 @@ def output_schema(table: pa.Schema, row_lineage: bool) -> pa.Schema:
 
 
 def unfit_schema(table: pa.Schema) -> str | None:
-    """Why files of this table cannot be written here, or None."""
+    """Why this engine cannot write files of this table, or None."""
     try:
         output_schema(table, row_lineage=False)
     except Unfit as unfit:
@@ -175,7 +176,7 @@ def _is_uuid(kind: pa.DataType) -> bool:
 
 
 def defaulted_ids(iceberg_schema_json: str) -> frozenset[int]:
-    """Fields whose absence from a file does not mean null: those with an `initial-default`. No schema has none."""
+    """Fields whose absence from a file does not mean null: those with an `initial-default`. Without a schema, none."""
 
     def walk(node: Any) -> Iterator[int]:
         if isinstance(node, dict):
@@ -199,13 +200,13 @@ class Projection:
 
     @cached_property
     def origin(self) -> list[int | None]:
-        """For each output column, its place in the file; None where the file has none."""
+        """For each output column, its index in the file; None if the file does not have it."""
         places = {field_id(field): place for place, field in enumerate(self.source)}
         return [places.get(field_id(field)) for field in self.target]
 
     @cached_property
     def wanted(self) -> list[int]:
-        """Places of the file's columns that are still part of the table, in file order."""
+        """Indices of the file's columns that are still part of the table, in file order."""
         return sorted(place for place in self.origin if place is not None)
 
     @cached_property
@@ -214,11 +215,11 @@ class Projection:
 
     @property
     def columns(self) -> list[str] | None:
-        """Parquet paths to read; None is all of them."""
+        """Parquet paths to read; None means all."""
         if len(self.wanted) == len(self.source):
             return None
-        wanted = set(self.wanted)
-        return [leaf.path for leaf in self.leaves if leaf.top in wanted]
+        places = set(self.wanted)
+        return [leaf.path for leaf in self.leaves if leaf.top in places]
 
     def columns_of(self, ids: frozenset[int]) -> list[str]:
         """Parquet paths of these top-level columns, as far as the file has them."""
@@ -227,7 +228,7 @@ class Projection:
 
     @cached_property
     def dropped(self) -> frozenset[int]:
-        """Ids of fields inside the file's columns that the table no longer has. They are read, and not carried over."""
+        """Ids of fields inside the file's columns that the table no longer has. They are read, but not written."""
         return ids_of(self.source.field(place) for place in self.wanted) - ids_of(self.target)
 
     def apply(self, batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
@@ -247,15 +248,15 @@ class Projection:
 
 def ids_of(fields: Iterable[pa.Field]) -> frozenset[int]:
     """The ids of these fields, and of all fields below them."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for field in fields:
         id_ = field_id(field)
-        found.update(ids_of(children(field.type)), () if id_ is None else (id_,))
-    return frozenset(found)
+        ids.update(ids_of(children(field.type)), () if id_ is None else (id_,))
+    return frozenset(ids)
 
 
 def projection(source: pa.Schema, target: pa.Schema, defaults: frozenset[int]) -> Projection:
-    """The way from a file's schema to the output's, or Unfit naming the column in the way."""
+    """The projection from a file's schema to the output's, or Unfit with the name of the column that prevents it."""
     for field in source:
         _check_ids(field)
     by_id = {field_id(field): field for field in source}
@@ -311,7 +312,7 @@ def _shape(kind: pa.DataType) -> str:
 
 
 def _same(source: pa.Field, target: pa.Field) -> bool:
-    """Equal in type, names, nullability below, and ids: the array can be passed on untouched."""
+    """Equal in type, names, nullability below, and ids: the array can be passed on unchanged."""
     if not source.type.equals(target.type) or field_id(source) != field_id(target):
         return False
     pairs = zip(children(source.type), children(target.type), strict=True)
@@ -350,7 +351,7 @@ _PROMOTIONS = (
 
 
 def _as_type(array: pa.Array, source: pa.Field, target: pa.Field, wanted: pa.DataType) -> pa.Array:
-    """The array as the output wants it; `wanted` differs from the target's type only by being a dictionary."""
+    """The array in the output's type; `wanted` differs from the target's type only by being a dictionary."""
     if pt.is_dictionary(wanted):
         return array if array.type.equals(wanted) else _convert(array, target.type).dictionary_encode()
     if _same(source, target) and array.type.equals(target.type):
@@ -370,7 +371,7 @@ def _convert(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _rebuild(array: pa.Array, source: pa.Field, target: pa.Field) -> pa.Array:
-    """A nested array with its children in the table's order, names and types; nulls stay where they were."""
+    """A nested array with its children in the table's order, names and types; nulls stay in place."""
     if pt.is_struct(target.type):
         return _rebuild_struct(array, target)
     starts = array.offsets

@@ -1,4 +1,4 @@
-"""The files a rewrite reads: footers once, then rows in batches, each with its place in the file."""
+"""The source files of a rewrite: reads each footer once, then rows in batches, each with its position in the file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from lakewarden.rewrite.read.project import Projection, Unfit, field_id, project
 from lakewarden.rewrite.read.store import DamagedSource, Store
 from lakewarden.rewrite.write.footer_fixups import has_int96, read_as_bytes
 
-# Rows decoded at a time. Larger batches decode no faster; smaller ones (8192) cost a tenth more.
+# Rows decoded at a time. Larger batches decode no faster; smaller ones (8192) cost 10 % more.
 BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Rows [from_row, to_row) of a source file. `deletes` are places in the task's list of delete files."""
+    """Rows [from_row, to_row) of a source file. `deletes` are indices into the task's list of delete files."""
 
     path: str
     size: int
@@ -43,7 +43,7 @@ class Slice:
 
 
 class RowsDiffer(Exception):
-    """A count that must be equal is not: the source is not what the table says, or rows were lost on the way."""
+    """Two row counts that must be equal differ: the source does not match the table, or rows were lost."""
 
     def __init__(self, path: str, expected: int, found: int) -> None:
         super().__init__(path, expected, found)
@@ -63,7 +63,7 @@ class Source:
     handle: pa.NativeFile | None
 
     def row_groups(self) -> Iterator[tuple[int, int, int]]:
-        """The row groups the slice touches: position of the first row, rows, number."""
+        """The row groups that the slice touches: position of the first row, rows, number."""
         first = 0
         for number in range(self.footer.num_row_groups):
             rows = self.footer.row_group(number).num_rows
@@ -72,7 +72,7 @@ class Source:
             first += rows
 
     def group_bytes(self, number: int, rows: int, columns: Sequence[str] | None) -> int:
-        """What a row group takes in the file; where only some columns are read, what these take."""
+        """The size of a row group in the file; if only some columns are read, the size of these."""
         if columns is None:
             return self.slice.size * rows // max(1, self.slice.rows)
         return sum(column_sizes(self.footer, number, columns))
@@ -84,7 +84,7 @@ class Source:
 
 
 def column_sizes(footer: pq.FileMetaData, number: int, columns: Collection[str]) -> list[int]:
-    """What each of these columns of a row group takes in the file."""
+    """The size of each of these columns of a row group in the file."""
     group = footer.row_group(number)
     chunks = [group.column(place) for place in range(group.num_columns)]
     return [chunk.total_compressed_size for chunk in chunks if chunk.path_in_schema in columns]
@@ -97,12 +97,14 @@ def open_sources(
     defaults: frozenset[int],
     throttle: Throttle,
 ) -> list[Source]:
-    """Every footer, and the way from each file's schema to the target's. `defaults` are ids whose absence is not null."""
+    """Every footer, and the projection from each file's schema to the target's. `defaults` are ids whose
+    absence is not null.
+    """
     ways: list[Projection] = []
     sources = []
     parse = read_as_bytes if has_int96(target) else whole_footer
     for piece in slices:
-        # Its size and its footer; with thousands of small files that is most of the requests, and few of the bytes.
+        # The file's size and footer: with thousands of small files this is most of the requests, and few of the bytes.
         throttle.read(0, requests=2)
         sources.append(_open(piece, store, target, defaults, ways, parse))
     return sources
@@ -116,7 +118,7 @@ def _open(
     ways: list[Projection],
     parse: Parse,
 ) -> Source:
-    """Read a footer. An object store's handle is kept, which saves asking for its size again; a local one is closed."""
+    """Read a footer. An object store's handle is kept, to avoid asking for its size again; a local handle is closed."""
     handle = store.open(piece.path)
     footer = read_footer(handle, piece.path, parse)
     if footer.num_rows != piece.rows:
@@ -154,7 +156,7 @@ def _check_columns(footer: pq.FileMetaData, way: Projection) -> None:
     for leaf, path in zip(way.leaves, paths, strict=True):
         if footer.schema.column(leaf.index).physical_type == "INT96":
             raise Unfit(f"column {leaf.path} is an INT96 timestamp")
-        # Where not all columns are read, those that are get named by their paths: they must name one column, the right one.
+        # If only some columns are read, they are named by path: each path must name exactly one column, the right one.
         if way.columns is not None and (path != leaf.path or paths.count(path) > 1):
             raise Unfit(f"column {path} would be read by another name")
 
@@ -169,23 +171,23 @@ def read_batches(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Batches of the slice's rows as the file has them, each with the position of its first row in the file.
 
-    `only` are the ids of the top-level columns to read, where not all are wanted.
+    `only` are the ids of the top-level columns to read, if not all are needed.
     """
     path = source.slice.path
     columns = source.way.columns if only is None else source.way.columns_of(only)
     carried = {field_id(column) for column in schema if pa.types.is_dictionary(column.type)}
-    wanted = [leaf for leaf in source.way.leaves if leaf.id in carried]
-    as_dictionary = [leaf.index for leaf in wanted if not has_delta(source.footer, leaf.index)]
-    plain = [leaf.path for leaf in wanted if leaf.index not in as_dictionary]
-    # Keys may be read before rows: a handle that was kept serves the first reading only.
+    leaves = [leaf for leaf in source.way.leaves if leaf.id in carried]
+    as_dictionary = [leaf.index for leaf in leaves if not has_delta(source.footer, leaf.index)]
+    plain = [leaf.path for leaf in leaves if leaf.index not in as_dictionary]
+    # Keys may be read before rows: a kept handle serves only the first reading.
     handle = source.handle if source.handle and not source.handle.closed else store.open(path)
     try:
         reader = pq.ParquetFile(
             handle,
             metadata=source.footer,
             read_dictionary=as_dictionary,
-            # Merging ranges into few requests pays on an object store; on a local disk it only costs. Keys alone are read
-            # beside what else a task holds, so they must not be buffered by the row group.
+            # Merging ranges into few requests pays on an object store; on a local disk it only costs. Keys
+            # alone are read while a task holds other data, so they must not be buffered by the row group.
             pre_buffer=only is None and not is_local(path),
             page_checksum_verification=True,
         )
@@ -198,7 +200,7 @@ def read_batches(
                 yield from _cut(batch, position, source.slice)
                 position += batch.num_rows
     except (pa.ArrowNotImplementedError, *NO_SENSE) as error:
-        # The file was opened and its footer read before: this is what its pages hold.
+        # The file was opened and its footer read before: the error is in its pages.
         raise trouble(error, path) from error
     finally:
         handle.close()
@@ -213,17 +215,19 @@ def _encoded(batch: pa.RecordBatch, names: Collection[str]) -> pa.RecordBatch:
 
 
 def _check_dictionaries(batch: pa.RecordBatch, path: str) -> None:
-    """Arrow does not compare indices with the size of their dictionary, which a page header states without a checksum."""
+    """Check dictionary indices: Arrow does not compare them with the dictionary's size, which has no checksum
+    in a page header.
+    """
     for column, values in zip(batch.schema, batch.columns, strict=True):
         if pa.types.is_dictionary(column.type):
-            found, size = pc.min_max(values.indices), len(values.dictionary)
-            least, greatest = found["min"].as_py(), found["max"].as_py()
+            bounds, size = pc.min_max(values.indices), len(values.dictionary)
+            least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
             if least is not None and not 0 <= least <= greatest < size:
                 raise DamagedSource(path, f"column {column.name}: a value is not in its dictionary of {size}")
 
 
 def _cut(batch: pa.RecordBatch, position: int, piece: Slice) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The part of a batch that lies inside the slice, if any."""
+    """The part of a batch inside the slice, if any."""
     start = max(position, piece.from_row)
     end = min(position + batch.num_rows, piece.to_row)
     if start < end:

@@ -1,7 +1,8 @@
-"""Opening what a kernel reads and writes, by the path the table's metadata spells.
+"""Opens the files that a kernel reads and writes, by the path in the table's metadata.
 
-Local paths are literal after the scheme, as Iceberg takes them: `file:/a b%20c` is a file whose name holds a space and a
-percent sign. Object stores go through PyIceberg's FileIO, imported only when such a path is met (it costs half a second).
+Local paths are literal after the scheme, as in Iceberg: `file:/a b%20c` is a file whose name holds a space and
+a percent sign. Object stores use PyIceberg's FileIO, imported only when such a path occurs (the import takes
+half a second).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ GONE = "no such file"
 
 
 class MissingSource(Exception):
-    """A file the table names is not there, or cannot be read."""
+    """A file that the table names is missing or cannot be read."""
 
     def __init__(self, path: str, reason: str | None = None) -> None:
         """Without a reason: the store answered that there is no such file. Otherwise it could not be read."""
@@ -36,17 +37,18 @@ class MissingSource(Exception):
 
 
 class DamagedSource(MissingSource):
-    """A file that opens, and whose footer does not parse, or whose pages cannot be decoded or do not have their checksums.
+    """A file that opens, but whose footer does not parse, or whose pages cannot be decoded or do not match
+    their checksums.
 
-    No other engine is asked to rewrite it: what a more lenient decoder made of it would become the table's rows.
+    No other engine gets such a file: the result of a more lenient decoder would become the table's rows.
     """
 
     def __init__(self, path: str, reason: str) -> None:
-        super().__init__(path, " ".join(reason.split()))  # Arrow's reasons have several lines
+        super().__init__(path, " ".join(reason.split()))  # Arrow's messages have several lines
 
 
 class Store:
-    """Files by path, on whichever file system each path names. Whoever reads them keeps to the store's pace."""
+    """Files by path, on the file system of each path. Reads and writes observe the store's rate limit."""
 
     def __init__(self, properties: Mapping[str, str], throttle: Throttle | None = None) -> None:
         self.throttle = throttle or Throttle(None)
@@ -55,7 +57,7 @@ class Store:
         self._io: Any = None
 
     def open(self, path: str) -> pa.NativeFile:
-        """A random-access handle, or MissingSource."""
+        """Open a file for random access, or raise MissingSource."""
         where, name = self._locate(path)
         try:
             return where.open_input_file(name)
@@ -64,18 +66,18 @@ class Store:
         except (
             OSError,
             pa.ArrowInvalid,
-        ) as error:  # the latter for a name pyarrow cannot spell, such as one with `//`
+        ) as error:  # the latter for a name pyarrow cannot express, such as one with `//`
             raise MissingSource(path, str(error)) from error
 
     def create(self, path: str) -> pa.NativeFile:
-        """A stream that replaces whatever an earlier attempt left under this name."""
+        """A stream that replaces any file that an earlier attempt left under this name."""
         where, name = self._locate(path)
         if where is self._local:
             Path(name).parent.mkdir(parents=True, exist_ok=True)
         return where.open_output_stream(name)
 
     def put(self, path: str, pieces: Iterable[Any]) -> None:
-        """Under its name the file is whole or not there at all: it is written beside it, and renamed when the disk has it."""
+        """Write a file atomically: it is written under another name, and renamed when the disk has it."""
         where, name = self._locate(path)
         beside = f"{path}.part"
         with self.create(beside) as out:
@@ -88,7 +90,7 @@ class Store:
         where.move(written, name)
 
     def forget(self, path: str) -> None:
-        """Whoever reads it next reads the disk, not what the system remembers of it. Elsewhere than here: nothing to do."""
+        """Drop the file from the system's cache, so that the next reader reads the disk. For a remote store: do nothing."""
         plain = local_path(path)
         if plain is None or not hasattr(os, "posix_fadvise"):
             return
@@ -96,22 +98,22 @@ class Store:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def under(self, prefix: str) -> list[str]:
-        """Files of one folder whose names begin so, in the prefix's own spelling."""
+        """Files of one folder whose names begin with the prefix, in the prefix's own spelling."""
         head, _, start = prefix.rpartition("/")
         where, name = self._locate(head)
         try:
-            found = where.get_file_info(fs.FileSelector(name, allow_not_found=True))
+            infos = where.get_file_info(fs.FileSelector(name, allow_not_found=True))
         except pa.ArrowInvalid as error:
             raise OSError(str(error)) from error
         return [
-            f"{head}/{each.base_name}" for each in found if each.is_file and each.base_name.startswith(start)
+            f"{head}/{each.base_name}" for each in infos if each.is_file and each.base_name.startswith(start)
         ]
 
     def remove(self, path: str) -> None:
-        """Make sure nothing is left under this name."""
+        """Make sure that no file is left under this name."""
         scheme, bucket, key = split_url(path)
         if scheme in S3 and not is_local(path):
-            # pyarrow would leave an empty object behind, named as the folder.
+            # pyarrow would leave an empty object behind, named like the folder.
             from lakewarden.storage.s3_connection import connect
 
             connect(self._properties).delete_object(Bucket=bucket, Key=key)
@@ -128,7 +130,7 @@ class Store:
         where = self._object_io().fs_by_scheme(scheme, bucket)
         if scheme in HADOOP:
             return where, f"/{key}"
-        # Azure spells container@account; its file system wants the container alone.
+        # Azure paths say container@account; its file system takes only the container.
         return where, f"{bucket.partition('@')[0]}/{key}"
 
     def _object_io(self) -> Any:
@@ -140,7 +142,7 @@ class Store:
 
 
 def _as_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
-    """Iceberg's own word for where the bucket is written, in PyIceberg's."""
+    """Translate Iceberg's property for path-style addressing of buckets to PyIceberg's name."""
     said = properties.get("s3.path-style-access", "").lower()
     virtual = {"s3.force-virtual-addressing": str(said == "false")} if said else {}
     return {**virtual, **properties}

@@ -1,1 +1,1 @@
-"""Writing output files."""
+"""Writes output files."""

@@ -1,14 +1,14 @@
-"""How the output's columns are encoded: the table's options, and what the source footers show.
+"""Chooses the encodings of the output's columns, from the table's options and the source footers.
 
-The writers before us already tried a dictionary on every column. Where they kept it, we keep it; where they gave up, we
+The writers of the sources already tried a dictionary on every column. If they kept it, we keep it; if they dropped it, we
 do not try again. Measured on 1 M rows of telemetry (25 files, 11 columns, zstd), CPU seconds to write and size:
 
     dictionary for every column (pyarrow's default)           0.49   30.0 MB
     dictionary where the footers show one ("classic")         0.32   26.9 MB   (Iceberg's own rewrite: 27.0 MB)
     + delta for integers, byte stream split for floats        0.29   24.4 MB   ("modern")
 
-Of those 0.29 s, zstd takes 0.12 and statistics 0.06. Level 1 instead of 3 where an encoding already did the work saves
-0.01: not worth differing from the table's level.
+Of those 0.29 s, zstd takes 0.12 and statistics 0.06. Level 1 instead of 3 for columns that an encoding already made small
+saves 0.01: not enough to differ from the table's level.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lakewarden.rewrite.read.project import Leaf
 from lakewarden.rewrite.write.properties import OddProperty, whole_number
 
 _PREFIX = "write.parquet."
-# Beside Iceberg's own properties: times of day are marked as UTC.
+# In addition to Iceberg's own properties: times of day are marked as UTC.
 UTC_TIMES = "lakewarden.parquet.utc-times"
 _MIB = 1 << 20
 
@@ -39,20 +39,21 @@ _CODECS = {
     "lz4_raw": "lz4",
     "uncompressed": "none",
 }
-# The level Parquet's Java writer uses where the table names none; Arrow's own defaults differ (zstd 1, gzip 9).
+# The level that Parquet's Java writer uses if the table names none; Arrow's own defaults differ (zstd 1, gzip 9).
 _DEFAULT_LEVELS = {"zstd": 3, "gzip": 6, "brotli": 1}
 
-# A data page of dictionary indices takes at most 21 bits a value plus levels: more means the writer fell back to plain.
+# A data page of dictionary indices takes at most 21 bits per value plus levels: more means that the writer fell
+# back to plain.
 _INDEX_BYTES = 2.75
-# The share of values that must come from chunks with a dictionary: a stray file of one row never has one.
+# The share of values that must come from chunks with a dictionary: a single file of one row never has one.
 _MOST = 0.9
 # Values after which Parquet's Java writer decides for or against a dictionary: its first page.
 _TELLING_VALUES = 20_000
-# Rows counted where the footers cannot tell.
+# Rows counted if the footers cannot answer.
 _COUNTED = 65_536
 # Rows compressed to compare levels.
 _TRIED = 16_384
-# Row groups looked at to choose a dictionary. A choice is never wrong, only slower, so thousands of footers need not be walked.
+# Row groups read to choose a dictionary. A choice is never wrong, only slower, so not all of thousands of footers are read.
 _SAMPLE = 64
 # Encodings that not every reader knows.
 _NEWER = frozenset(
@@ -64,8 +65,9 @@ _NEWER = frozenset(
 class WriteOptions:
     """A table's `write.parquet.*` properties, as far as a rewrite follows them.
 
-    encodings: "modern" also uses DELTA_BINARY_PACKED and BYTE_STREAM_SPLIT; "classic" only what every reader knows; "auto"
-    uses one of the newer encodings for a column whose sources all use it, so that whoever reads the table knows it.
+    encodings: "modern" also uses DELTA_BINARY_PACKED and BYTE_STREAM_SPLIT; "classic" uses only encodings that
+    every reader knows; "auto" uses a newer encoding for a column whose sources all use it, because the table's
+    readers then know it.
     """
 
     codec: str
@@ -75,12 +77,13 @@ class WriteOptions:
     page_rows: int
     dictionary_bytes: int
     encodings: str = "classic"
-    utc_times: bool = False  # times of day are marked as UTC, which Paimon does and Iceberg does not
+    utc_times: bool = False  # times of day are marked as UTC: Paimon does this, Iceberg does not
 
     @classmethod
     def from_properties(cls, props: Mapping[str, str], encodings: str = "classic") -> WriteOptions:
-        """Read the properties, with Iceberg 1.12's defaults. Ask `unfit_properties` first; `odd_properties` tells of those
-        that are not followed."""
+        """Read the properties, with Iceberg 1.12's defaults. Call `unfit_properties` first; `odd_properties`
+        lists the properties that are not followed.
+        """
         return cls(
             codec=_codec(props),
             level=_tuned_level(props)[0],
@@ -95,7 +98,7 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """A property that tunes a file. Below the floor files become slow to read: thousands of tiny row groups or pages."""
+    """A property that tunes a file. Below the minimum, files become slow to read: thousands of tiny row groups or pages."""
 
     name: str
     default: int
@@ -109,33 +112,33 @@ _DICTIONARY_BYTES = _Size("dict-size-bytes", 2 * _MIB, 1 << 10)
 
 
 def row_group_bytes(props: Mapping[str, str]) -> int:
-    """How large a table wants its row groups."""
+    """The table's row-group size."""
     return _tuned(props, _ROW_GROUP)[0]
 
 
 def odd_properties(props: Mapping[str, str]) -> list[str]:
-    """Properties that are not followed as they are, and what is used instead. None of them is worth stopping a rewrite."""
+    """Properties that are not followed exactly, and the value used instead. None of them is a reason to stop a rewrite."""
     sizes = (_ROW_GROUP, _PAGE_BYTES, _PAGE_ROWS, _DICTIONARY_BYTES)
     said = [_tuned_level(props)[1], *(_tuned(props, size)[1] for size in sizes)]
     return [each for each in said if each]
 
 
 def _tuned(props: Mapping[str, str], size: _Size) -> tuple[int, str]:
-    """What is used, and the warning if that is not what the property says."""
+    """The value used, and a warning if it differs from the property."""
     key = _PREFIX + size.name
     try:
-        found = whole_number(props, key)
+        number = whole_number(props, key)
     except OddProperty as odd:
         return size.default, f"{odd}; {size.default:,} is used"
-    if found is None:
+    if number is None:
         return size.default, ""
-    if found < size.floor:
+    if number < size.floor:
         return size.floor, f"{key} is {props[key]!r}; {size.floor:,} is used, the least"
-    return found, ""
+    return number, ""
 
 
 def _tuned_level(props: Mapping[str, str]) -> tuple[int | None, str]:
-    """The compression level, None where the codec's own default is used; and the warning."""
+    """The compression level, None if the codec's own default is used; and the warning."""
     codec, key = _codec(props), _PREFIX + "compression-level"
     if codec not in _DEFAULT_LEVELS:
         return None, ""  # the codec has no levels
@@ -151,13 +154,13 @@ def _codec(props: Mapping[str, str]) -> str:
 
 
 def unfit_properties(props: Mapping[str, str]) -> str | None:
-    """Why a table with these properties is left to Iceberg's own rewrite, or None."""
+    """Why a table with these properties needs Iceberg's own rewrite, or None."""
     if props.get("write.format.default", "parquet").lower() != "parquet":
         return f"write.format.default is {props['write.format.default']}"
     if props.get("encryption.key-id"):
         return "the table is encrypted"
     if _codec(props) not in _CODECS:
-        # Hadoop's framing of LZ4 is not the one Arrow writes, and readers tell them apart only by luck.
+        # Hadoop's framing of LZ4 is not the one Arrow writes, and readers cannot distinguish them reliably.
         return f"compression codec {_codec(props)} cannot be written"
     for key, value in props.items():
         if key.startswith(_PREFIX + "bloom-filter-enabled.column.") and value.lower() == "true":
@@ -167,7 +170,7 @@ def unfit_properties(props: Mapping[str, str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """What the sampled footers show of one column, added up; `shared` comes from all of them."""
+    """What the sampled footers show about one column, added up; `shared` comes from all of them."""
 
     rows: int = 0
     values: int = 0
@@ -191,18 +194,18 @@ class Chunks:
         )
 
     def suits_dictionary(self, limit: int) -> bool:
-        """The writers kept their dictionaries, and these will fit one together, or repeat themselves enough."""
+        """Whether the writers kept their dictionaries, and these fit one dictionary together or repeat enough."""
         if not self.values or self.kept < _MOST * self.values:
             return False
         return self.dictionary_bytes <= limit // 2 or self.dictionary_bytes * 4 <= self.compressed
 
     @property
     def too_small_to_tell(self) -> bool:
-        """A file of a few rows gives up on a dictionary that a million rows would want."""
+        """Whether the files are too small to decide: a file of a few rows drops a dictionary that a million rows would need."""
         return self.values < self.chunks * _TELLING_VALUES
 
     def arrow_row_bytes(self, kind: pa.DataType) -> float:
-        """About how much memory a row of this column takes once decoded."""
+        """The approximate memory of a decoded row of this column."""
         per_value = _fixed_bytes(kind)
         if per_value is None:
             per_value = 4 + self.uncompressed / max(1, self.values)
@@ -228,7 +231,7 @@ def _kept_dictionary(chunk: Any, dictionary: int) -> bool:
     if "PLAIN_DICTIONARY" in chunk.encodings:
         # Parquet's Java writer: a plain data page shows as PLAIN only after a fallback.
         return "PLAIN" not in chunk.encodings
-    # Others list PLAIN for the dictionary page itself, so only the sizes tell.
+    # Others list PLAIN for the dictionary page itself, so only the sizes show a fallback.
     most = _INDEX_BYTES * chunk.num_values
     data = chunk.total_compressed_size - dictionary
     return bool(data <= most and chunk.total_uncompressed_size <= most + 2 * _MIB)
@@ -248,7 +251,7 @@ def survey(footers: Iterable[tuple[pq.FileMetaData, list[Leaf]]]) -> dict[int, C
 
 
 def _shared(groups: Iterable[tuple[pq.FileMetaData, int, list[Leaf]]]) -> dict[int, frozenset[str]]:
-    """The newer encodings that every chunk of a column has. A column is looked at no more once it has none."""
+    """The newer encodings that every chunk of a column has. A column without any is not examined further."""
     shared: dict[int, frozenset[str]] = {}
     for footer, n, found in groups:
         asked = [
@@ -269,9 +272,9 @@ class Encodings:
     special: Mapping[str, str]
     # Ids of top-level strings that are read as dictionaries and written back without decoding.
     carried: frozenset[int]
-    # Columns whose sources are too small to tell; settled once the first rows are at hand.
+    # Columns whose sources are too small to decide; settled when the first rows are in memory.
     open_questions: tuple[str, ...] = ()
-    # Compression levels, where they differ by column.
+    # Compression levels, if they differ by column.
     levels: Mapping[str, int] | None = None
 
 
@@ -290,7 +293,7 @@ def choose(output: list[Leaf], seen: Mapping[int, Chunks], options: WriteOptions
 
 
 def takes(name: str, leaf: Leaf, seen: Mapping[int, Chunks], options: WriteOptions) -> bool:
-    """Whether a column may have one of the newer encodings."""
+    """Whether a column may use one of the newer encodings."""
     if options.encodings == "auto":
         chunks = None if leaf.id is None else seen.get(leaf.id)
         return chunks is not None and name in chunks.shared
@@ -298,10 +301,10 @@ def takes(name: str, leaf: Leaf, seen: Mapping[int, Chunks], options: WriteOptio
 
 
 def _levels(output: list[Leaf], dictionary: set[str], options: WriteOptions) -> dict[str, int] | None:
-    """Floats without a dictionary gain nothing from zstd 3 over 1, and are most of what it costs; integers and
-    timestamps do gain (45 % of a column of regular times), and strings.
+    """Compression levels by column. Floats without a dictionary gain nothing from zstd 3 over 1, and cause most
+    of its cost; integers and timestamps do gain (45 % of a column of regular times), and strings.
 
-    Only where the table names no level: one it names holds for every column.
+    Only if the table names no level: a named level applies to every column.
     """
     if options.codec != "zstd" or options.level is not None:
         return None
@@ -310,7 +313,7 @@ def _levels(output: list[Leaf], dictionary: set[str], options: WriteOptions) -> 
 
 
 def settle(encodings: Encodings, rows: pa.Table) -> Encodings:
-    """Answer the open questions from the first rows: a dictionary pays where values come twice or more."""
+    """Settle the open questions from the first rows: a dictionary pays if values occur twice or more."""
     repeating = {path for path in encodings.open_questions if _repeats(rows.column(path).slice(0, _COUNTED))}
     special = {path: name for path, name in encodings.special.items() if path not in repeating}
     dictionary = {*encodings.dictionary, *repeating}
@@ -326,10 +329,11 @@ def settle(encodings: Encodings, rows: pa.Table) -> Encodings:
 def _measured_levels(
     levels: Mapping[str, int] | None, settled: set[str], rows: pa.Table
 ) -> Mapping[str, int] | None:
-    """Level 1 where the first rows show that 3 would gain next to nothing.
+    """Level 1 for columns where the first rows show that level 3 would gain almost nothing.
 
-    Of plain columns zstd is half the cost of writing; on values that lie in no order the levels come out alike (measured on
-    4 M z-ordered rows: 13 % of all CPU for 3 % of size if taken everywhere, so only columns that lose under 2 % take it).
+    For plain columns zstd is half the cost of writing; on values in no order both levels give about the same
+    size (measured on 4 M z-ordered rows: 13 % of all CPU for 3 % of size if used everywhere, so only columns
+    that lose under 2 % use it).
     """
     if levels is None:
         return None
@@ -347,7 +351,7 @@ def _gains_nothing(column: pa.ChunkedArray) -> bool:
 
 
 def _plain_bytes(column: pa.ChunkedArray) -> pa.Buffer | None:
-    """The values of the first rows as PLAIN pages hold them, near enough: a fixed width, or the letters of strings."""
+    """The values of the first rows approximately as PLAIN pages hold them: a fixed width, or the characters of strings."""
     kind, chunk = column.type, column.chunk(0).slice(0, _TRIED)
     if pt.is_string(kind) or pt.is_binary(kind):
         offsets = chunk.buffers()[1]
@@ -414,12 +418,12 @@ def writer_settings(encodings: Encodings, options: WriteOptions) -> dict[str, An
         "data_page_size": options.page_bytes,
         "max_rows_per_page": options.page_rows,
         "dictionary_pagesize_limit": options.dictionary_bytes,
-        # Values handed to a page at a time: 1024 by default; 16384 takes 7 % off the write.
+        # Values passed to a page at a time: 1024 by default; 16384 takes 7 % off the write.
         "write_batch_size": min(16_384, max(64, options.page_rows)),
         # Iceberg stores small decimals as integers, and its metrics come from the footer's statistics.
         "store_decimal_as_integer": True,
         "write_statistics": True,
-        # So that damage is found later, and pages may be copied by the next rewrite without being decoded.
+        # So that damage is found later, and the next rewrite may copy pages without decoding them.
         "write_page_checksum": True,
         # Arrow's own schema would make other readers see dictionaries; Iceberg's files do not have it.
         "store_schema": False,

@@ -1,7 +1,9 @@
-"""Footers with what Arrow cannot say: INT96 timestamps as they are, and floats without bounds that a NaN is outside of.
+"""Changes footers in two ways that Arrow cannot: it keeps INT96 timestamps, and removes the bounds of floats
+that contain NaN.
 
-To Arrow an INT96 is a number of nanoseconds, which ends in the year 2262 and wraps around beyond. Here it stays the twelve
-bytes it is: footers that are read call such a column one of twelve bytes, footers that are written call it INT96 again.
+To Arrow, an INT96 is a number of nanoseconds, which ends in the year 2262 and wraps around after it. Here its
+twelve bytes stay unchanged: a footer that is read declares the column as twelve bytes, a footer that is written
+declares INT96 again.
 """
 
 from __future__ import annotations
@@ -16,13 +18,13 @@ from lakewarden.rewrite.pages import thrift
 from lakewarden.rewrite.pages.thrift import Struct
 from lakewarden.rewrite.read.project import Leaf, children
 
-# A field so marked holds the bytes of an INT96. Formats mark it; they know the word by themselves.
+# Marks a field that holds the bytes of an INT96. Only the table formats set it; the name is fixed.
 INT96 = b"lakewarden.int96"
 INT96_BYTES = 12
 
 _MAGIC = b"PAR1"
 _INT96, _FIXED = 3, 7
-# Statistics: only the counts of nulls and of different values hold for any order.
+# Statistics: only the counts of nulls and of distinct values are valid for any order.
 _COUNTS = frozenset((3, 4))
 
 
@@ -38,7 +40,7 @@ def has_int96(schema: pa.Schema) -> bool:
 
 
 def read_as_bytes(handle: pa.NativeFile) -> pq.FileMetaData:
-    """A file's footer, INT96 columns as twelve bytes each."""
+    """A file's footer, with INT96 columns as twelve bytes each."""
     size = handle.size()
     length = int.from_bytes(handle.read_at(4, size - 8), "little")
     if not 0 < length <= size - 12:
@@ -52,7 +54,7 @@ def read_as_bytes(handle: pa.NativeFile) -> pq.FileMetaData:
 
 
 def amended(footer: Struct, int96: Collection[str], boundless: Collection[str]) -> Struct:
-    """The footer with these columns as INT96, and these without bounds. Columns go by their Parquet paths."""
+    """The footer with `int96` columns as INT96, and `boundless` columns without bounds. Columns are named by Parquet path."""
     at = iter(_leaf_paths(footer))
 
     def element(each: Struct) -> Struct:
@@ -74,7 +76,7 @@ def int96_paths(found: Collection[Leaf]) -> list[str]:
 
 
 class HeldFooter:
-    """A sink that keeps back what is written after `hold`: a footer that is still to be amended."""
+    """A sink that holds back everything written after `hold`: a footer that is still to be amended."""
 
     closed = False
 
@@ -100,10 +102,10 @@ class HeldFooter:
         return None
 
     def close(self) -> None:
-        """The sink is closed by whoever opened it."""
+        """Does nothing: the opener of the sink closes it."""
 
     def release(self, amend: Callable[[Struct], Struct]) -> None:
-        """Pass on what was kept back, its footer amended."""
+        """Pass on the held bytes, with the footer amended."""
         held = bytes(self._held or b"")
         length = int.from_bytes(held[-8:-4], "little")
         start = len(held) - 8 - length
@@ -114,7 +116,7 @@ class HeldFooter:
 def _mapped(
     footer: Struct, element: Callable[[Struct], Struct], column: Callable[[Struct], Struct]
 ) -> Struct:
-    """The footer with every element of the schema, and every column chunk's metadata, as the functions make it."""
+    """The footer with the functions applied to every schema element and every column chunk's metadata."""
 
     def chunk(each: Struct) -> Struct:
         return each | {3: thrift.structure(column(thrift.value_of(each, 3)))}
@@ -141,10 +143,10 @@ def _without_bounds_of_int96(column: Struct) -> Struct:
 
 
 def _without_bounds(column: Struct) -> Struct:
-    found = thrift.value_of(column, 12)
-    if found is None:
+    statistics = thrift.value_of(column, 12)
+    if statistics is None:
         return column
-    kept = {number: typed for number, typed in found.items() if number in _COUNTS}
+    kept = {number: typed for number, typed in statistics.items() if number in _COUNTS}
     return column | {12: thrift.structure(kept)}
 
 

@@ -1,7 +1,9 @@
-"""The files a rewrite writes. A file under an output's name is a whole one: what fails on the way is removed.
+"""The files that a rewrite writes. A file under an output's name is always complete: partial output is removed
+on failure.
 
-Arrow's Python writer makes a row group of each table it is handed, so a row group is gathered in memory first: rows are
-held as Arrow data up to the budget, then written. Strings the sources hold as dictionaries stay dictionaries throughout.
+Arrow's Python writer makes a row group of each table it gets, so a row group is gathered in memory first: rows
+are held as Arrow data up to the budget, then written. Strings that the sources hold as dictionaries stay
+dictionaries throughout.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from lakewarden.rewrite.write.footer_fixups import HeldFooter, amended, has_int9
 def rows_per_group(reading: Reading) -> int:
     """Rows of a row group: as few groups as size and memory allow, all about equal."""
     rows = reading.task.rows
-    # Parquet's Java writer compares the row-group size with its compressed pages, so the files' own sizes are the measure.
+    # Parquet's Java writer compares the row-group size with its compressed pages, so the files' own sizes are used here.
     stored = reading.bytes_read
     groups = max(
         stored / reading.task.options.row_group_bytes,
@@ -36,7 +38,7 @@ def rows_per_group(reading: Reading) -> int:
 
 
 def held_limit(budget: int) -> int:
-    """How much may be held before it is written: the budget less a batch, and the indices that unifying copies."""
+    """How many bytes may be held before writing: the budget less a batch, and the indices that unifying copies."""
     return budget * 3 // 4
 
 
@@ -88,9 +90,9 @@ class Output:
         return self
 
     def write(self, table: pa.Table) -> None:
-        """One row group.
+        """Write one row group.
 
-        Each source has its own dictionaries; unless they are made one, the writer decodes all but the first.
+        Each source has its own dictionaries; unless they are unified, the writer decodes all but the first.
         """
         table = table.unify_dictionaries()
         if self._writer is None or self._sink is None:
@@ -118,7 +120,7 @@ class Output:
         return writer
 
     def finish(self) -> WrittenFile | None:
-        """Close the file and describe it; None when there was no row to write."""
+        """Close the file and describe it; None if there was no row to write."""
         self._finished = self._writer is None
         if self._writer is None or self._sink is None:
             return None
@@ -138,16 +140,16 @@ class Output:
         return WrittenFile(self._path, size, footer.num_rows, split_offsets(footer), self._nans)
 
     def _amended(self, footer: Struct) -> Struct:
-        found = leaves(self._reading.schema)
-        nans = [leaf.path for leaf in found if self._nans.get(-1 if leaf.id is None else leaf.id)]
-        return amended(footer, int96_paths(found), nans if self._reading.task.nan_in_bounds else ())
+        columns = leaves(self._reading.schema)
+        nans = [leaf.path for leaf in columns if self._nans.get(-1 if leaf.id is None else leaf.id)]
+        return amended(footer, int96_paths(columns), nans if self._reading.task.nan_in_bounds else ())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._finished:
             return
-        # Closing a half-written file may fail again, as a full disk does; the removal still has to happen.
+        # Closing a half-written file may fail again, for example on a full disk; the file must still be removed.
         for part in (self._writer, self._sink):
             with contextlib.suppress(Exception):
                 if part is not None:
@@ -161,12 +163,12 @@ def remove_partial(reading: Reading, path: str, error: BaseException | None) -> 
     except Exception as failure:
         if error is None:
             raise
-        # The first failure is the one to tell; the leftover is named with it, and a sweep finds it.
+        # Report the first failure. It also names the leftover file, and a sweep finds it.
         error.add_note(f"could not remove the partial output {path}: {failure}")
 
 
 def nan_counts(fields: Iterable[pa.Field], columns: Iterable[pa.ChunkedArray]) -> Iterator[tuple[int, int]]:
-    """How many NaNs each float holds, by field id: Iceberg's bounds mean nothing without. Inside lists there are no bounds."""
+    """The number of NaNs in each float column, by field id: Iceberg's bounds need it. Fields inside lists have no bounds."""
     for field, column in zip(fields, columns, strict=True):
         if pt.is_struct(field.type):
             yield from nan_counts(children(field.type), column.flatten())

@@ -1,5 +1,5 @@
-// Files that others wrote become part of a table, inside the driver's JVM: looked at by their footers, then appended.
-// Compiled by Janino like IcebergBridge.java, beside which it stands; the same rules hold.
+// Adopts files that other tools wrote into a table, inside the driver's JVM: checks their footers, then appends
+// them. Compiled by Janino together with IcebergBridge.java; the same rules apply.
 package lakewarden;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -61,18 +61,18 @@ import org.apache.iceberg.util.ThreadPools;
 public final class IcebergAdoption {
   private static final ObjectMapper JSON = new ObjectMapper();
 
-  /** Why a file cannot be adopted, in a user's words. */
+  /** Why a file cannot be adopted, in words for the user. */
   public static final class Unfit extends Exception {
     Unfit(String reason) {
       super(reason);
     }
   }
 
-  /** Files that want to become part of a table. */
+  /** Files to be adopted into a table. */
   public static final class Candidates {
     final List paths;
     final Set names = new HashSet();
-    // Manifests are immutable: one that was looked through once has no more to tell.
+    // Manifests are immutable: one that was searched once need not be searched again.
     final Set looked = new HashSet();
     final List files = new ArrayList();
     boolean withoutIds = false;
@@ -100,8 +100,8 @@ public final class IcebergAdoption {
   // ---------------------------------------------------------------- is one of them live already?
 
   /**
-   * Live data files of the current snapshot that are called like one of the candidates, in manifests that were not
-   * looked through before. Python decides which of them are the same file: a path has several spellings.
+   * Live data files of the current snapshot that have the same name as a candidate, in manifests that were not
+   * searched before. Python decides which of them are the same file: a path has several spellings.
    */
   public String namesakes(final Table table, final Candidates candidates) throws Exception {
     ArrayNode found = JSON.createArrayNode();
@@ -152,11 +152,11 @@ public final class IcebergAdoption {
     }
   }
 
-  // ---------------------------------------------------------------- looking at them
+  // ---------------------------------------------------------------- checking them
 
   /**
-   * Every candidate described from its footer, or why it cannot be: {"files", "rows", "bytes", "partitions": [path, ...],
-   * "unfit": [{"path", "reason"}, ...]}. Changes nothing.
+   * Describes every candidate from its footer, or says why that is impossible: {"files", "rows", "bytes",
+   * "partitions": [path, ...], "unfit": [{"path", "reason"}, ...]}. Changes nothing.
    */
   public String describe(final Table table, final Candidates candidates) throws Exception {
     final NameMapping mapping = mapping(table);
@@ -194,7 +194,7 @@ public final class IcebergAdoption {
     return answer.toString();
   }
 
-  /** How columns of files without field ids are found: by name. */
+  /** The name mapping by which columns of files without field ids are found. */
   private static NameMapping mapping(Table table) {
     Object set = table.properties().get(TableProperties.DEFAULT_NAME_MAPPING);
     return set == null ? MappingUtil.create(table.schema()) : NameMappingParser.fromJson((String) set);
@@ -234,7 +234,7 @@ public final class IcebergAdoption {
   }
 
   private static ParquetMetadata footer(InputFile input) throws Exception {
-    // What hands an Iceberg file to Parquet's reader is not public.
+    // The method that passes an Iceberg file to Parquet's reader is not public.
     Class io = Class.forName("org.apache.iceberg.parquet.ParquetIO", true, ParquetUtil.class.getClassLoader());
     Method file = io.getDeclaredMethod("file", new Class[] {InputFile.class});
     file.setAccessible(true);
@@ -282,7 +282,7 @@ public final class IcebergAdoption {
     }
   }
 
-  /** The table's columns that the file has: one that is missing is null, or was refused before. */
+  /** The table's columns that the file has. A missing column is null, or the file was refused earlier. */
   private static Schema selected(Schema table, Schema file) {
     List shared = new ArrayList();
     for (int i = 0; i < table.columns().size(); i++) {
@@ -294,7 +294,7 @@ public final class IcebergAdoption {
     return new Schema(shared);
   }
 
-  /** Footers do not count NaNs, and a delete that trusts bounds would drop them: floats state no bounds. */
+  /** Footers do not count NaNs, and a delete that trusts bounds would drop them: so floats state no bounds. */
   private static Metrics withoutFloatBounds(Schema schema, Metrics footer) {
     Map lower = footer.lowerBounds() == null ? new HashMap() : new HashMap(footer.lowerBounds());
     Map upper = footer.upperBounds() == null ? new HashMap() : new HashMap(footer.upperBounds());
@@ -358,7 +358,7 @@ public final class IcebergAdoption {
     }
     Object first = apply.apply(lower);
     Object last = apply.apply(upper);
-    // Only where the transform keeps the order do equal ends say something about what lies between them.
+    // Equal bounds say something about the values between them only if the transform preserves order.
     boolean one = transform.preservesOrder() ? first.equals(last) : lower.equals(upper);
     if (!one) {
       Type shown = transform.preservesOrder() ? transform.getResultType(source.type()) : source.type();
@@ -380,10 +380,11 @@ public final class IcebergAdoption {
 
   // ---------------------------------------------------------------- appending them
 
-  /** One atomic `append` snapshot on top of exactly the snapshot on which none of the files was live; -1 for none. */
+  /** One atomic `append` snapshot directly on the snapshot in which none of the files was live; -1 for no snapshot. */
   public void append(Table table, Candidates candidates, long parent, String summaryJson) throws Exception {
     if (candidates.withoutIds && table.properties().get(TableProperties.DEFAULT_NAME_MAPPING) == null) {
-      // Without it readers would take the columns of such files by their place. Alone it changes nothing.
+      // Without the mapping, readers would match the columns of such files by position. Setting only the
+      // mapping changes nothing.
       String byName = NameMappingParser.toJson(MappingUtil.create(table.schema()));
       table.updateProperties().set(TableProperties.DEFAULT_NAME_MAPPING, byName).commit();
     }

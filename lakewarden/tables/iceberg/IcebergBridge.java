@@ -1,6 +1,7 @@
-// Everything that must happen inside the driver's JVM in bulk: one call here instead of one py4j call per file
-// (2,000 objects a second). Compiled when first used by Janino, which Spark ships, so no generics and no lambdas.
-// It decides nothing: planning and every choice are Python's, it only carries values and calls Iceberg's library.
+// All work that must happen in bulk inside the driver's JVM: one call here instead of one py4j call per file
+// (2,000 objects a second). Compiled on first use by Janino, which Spark ships, so there are no generics and no
+// lambdas. This code decides nothing: Python plans and makes every choice; this code only passes values and
+// calls Iceberg's library.
 package lakewarden;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -81,12 +82,13 @@ public final class IcebergBridge {
   public static final class Scan {
     public final Map tasks = new HashMap();
     public final Map partitionOf = new HashMap();
-    // Filled from several threads at once: groups are written and committed side by side.
+    // Several threads add to it at once: groups are written and committed in parallel.
     public final Map outputs = new ConcurrentHashMap();
     public final List partitions = new ArrayList();
     public final List partitionSpecs = new ArrayList();
     final ArrayNode described = JSON.createArrayNode();
-    // Every delete file that applies to some data file, once; Python names them by their place here or by their key.
+    // Every delete file that applies to some data file, once. Python names them by their index here or by their
+    // key.
     public final Map deletesByKey = new ConcurrentHashMap();
     final Map deletePlaces = new HashMap();
     final ArrayNode describedDeletes = JSON.createArrayNode();
@@ -119,7 +121,7 @@ public final class IcebergBridge {
       return (DeleteFile) file;
     }
 
-    /** Keep only what the plan names, so that a table of millions of files does not stay in memory. */
+    /** Keep only the files that the plan names, so that a table with millions of files does not stay in memory. */
     public void retain(String pathsJson) throws Exception {
       Set kept = new HashSet(Arrays.asList((String[]) JSON.readValue(pathsJson, String[].class)));
       tasks.keySet().retainAll(kept);
@@ -143,7 +145,7 @@ public final class IcebergBridge {
     }
   }
 
-  /** One Puffin file holds the vectors of many data files: only path and offset together name one. */
+  /** One Puffin file holds the vectors of many data files: only path and offset together identify a vector. */
   public static String key(DeleteFile file) {
     return file.contentOffset() == null ? file.location() : file.location() + "#" + file.contentOffset();
   }
@@ -171,7 +173,8 @@ public final class IcebergBridge {
     }
   }
 
-  // Janino sees two `get`s in JsonNode, one returning an interface without values; these name the right one.
+  // Janino sees two `get` methods in JsonNode, one returning an interface without values; these call the right
+  // one.
   private static JsonNode at(JsonNode node, int index) {
     return (JsonNode) node.get(index);
   }
@@ -185,13 +188,13 @@ public final class IcebergBridge {
   public Table load(Catalog catalog, String identJson) throws Exception {
     String[] parts = (String[]) JSON.readValue(identJson, String[].class);
     TableIdentifier ident = TableIdentifier.of(parts);
-    // A catalog handed to us may cache tables: never plan from what it loaded earlier.
+    // A catalog from outside may cache tables: never plan from a table that it loaded earlier.
     catalog.invalidateTable(ident);
     lookAgain(uncached(catalog));
     return catalog.loadTable(ident);
   }
 
-  /** Every table of a catalog, found through Spark's own catalog so that a caching or session catalog lists too. */
+  /** Every table of a catalog, found through Spark's own catalog, so that a caching or session catalog can list too. */
   public String tables(SparkSession spark, String catalog, String warehouse) throws Exception {
     Object plugin = ((org.apache.spark.sql.classic.SparkSession) spark).sessionState().catalogManager().catalog(catalog);
     Object library = uncached(org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(spark, catalog));
@@ -205,7 +208,7 @@ public final class IcebergBridge {
     return found.toString();
   }
 
-  /** The catalog below the cache that Spark's catalogs have by default, and that does not tell what it is around. */
+  /** The catalog inside the cache that Spark's catalogs have by default. The cache offers no public access to it. */
   private static Object uncached(Catalog catalog) throws Exception {
     if (!(catalog instanceof CachingCatalog)) {
       return catalog;
@@ -214,8 +217,8 @@ public final class IcebergBridge {
   }
 
   /**
-   * Nessie's client lists namespaces and tables as they were at the commit that it saw last: what other clients made since is
-   * missing, for as long as the session lives. Every other catalog asks its server each time.
+   * Nessie's client lists namespaces and tables as of the last commit it saw: changes by other clients are
+   * missing for the whole life of the session. Every other catalog asks its server each time.
    */
   private static void lookAgain(Object catalog) throws Exception {
     if (!catalog.getClass().getName().endsWith(".NessieCatalog")) {
@@ -235,7 +238,7 @@ public final class IcebergBridge {
     return field.get(of);
   }
 
-  /** Tables of no namespace. Catalogs that cannot have any refuse the question, each in its own way. */
+  /** Tables without a namespace. Catalogs that cannot have any reject the question, each in its own way. */
   private void collectRootTables(TableCatalog tables, ArrayNode found) throws Exception {
     Identifier[] here;
     try {
@@ -258,7 +261,7 @@ public final class IcebergBridge {
     }
   }
 
-  /** A Hadoop catalog makes tables of no namespace and loads them, but does not list them: they are folders of the warehouse. */
+  /** A Hadoop catalog creates and loads tables without a namespace, but does not list them: they are folders of the warehouse. */
   private void collectFolders(Configuration conf, String warehouse, ArrayNode found) throws Exception {
     Path root = new Path(warehouse);
     FileSystem store = root.getFileSystem(conf);
@@ -275,7 +278,7 @@ public final class IcebergBridge {
     }
   }
 
-  /** By metadata files as a Hadoop catalog names them: those of other catalogs it cannot load. */
+  /** Looks for metadata files named as a Hadoop catalog names them: it cannot load those of other catalogs. */
   private static boolean isTable(FileSystem store, Path folder) throws Exception {
     try {
       FileStatus[] files = store.listStatus(new Path(folder, "metadata"));
@@ -306,7 +309,7 @@ public final class IcebergBridge {
     }
   }
 
-  /** How the table's files are reached; a FileIO that tells nothing has nothing to tell. */
+  /** The properties to reach the table's files; empty if the FileIO does not provide them. */
   public String ioProperties(Table table) throws Exception {
     try {
       return JSON.writeValueAsString(table.io().properties());
@@ -324,7 +327,7 @@ public final class IcebergBridge {
     return location == null ? "" : location;
   }
 
-  /** The table's uuid and its metadata file, which tell every state of every table apart. */
+  /** The table's uuid and its metadata file, which together identify one state of one table. */
   public String pointer(Table table) {
     return current(table).uuid() + " " + metadataLocation(table);
   }
@@ -355,7 +358,7 @@ public final class IcebergBridge {
     return SchemaParser.toJson(table.schema());
   }
 
-  /** From the JSON that Python made of a filter it has read: no SQL comes here. */
+  /** From the JSON that Python made of a parsed filter: no SQL reaches this code. */
   public Expression where(Table table, String json) {
     return ExpressionParser.fromJson(json, table.schema());
   }
@@ -393,7 +396,7 @@ public final class IcebergBridge {
     return scan;
   }
 
-  /** Columns whose statistics are wanted, under the names the snapshot's own schema has; floats always, for their NaNs. */
+  /** Columns whose statistics are needed, by their names in the snapshot's own schema; floats always, because of NaNs. */
   private static List withStats(Table table, TableScan planning, String[] wanted) {
     Set ids = new HashSet();
     for (int i = 0; i < wanted.length; i++) {
@@ -471,7 +474,7 @@ public final class IcebergBridge {
         places.length - equality,
         equality,
         file.keyMetadata() != null,
-        // A file whose writer told no offsets counts as one row group.
+        // A file whose writer stated no offsets counts as one row group.
         file.splitOffsets() == null ? 1 : Math.max(1, file.splitOffsets().size()),
         file.sortOrderId(),
         places);
@@ -479,7 +482,7 @@ public final class IcebergBridge {
 
   // ---------------------------------------------------------------- writing
 
-  /** Where new data files go, by the table's own location provider: [[partition, name], ...] -> [path, ...]. */
+  /** The paths of new data files, from the table's own location provider: [[partition, name], ...] -> [path, ...]. */
   public String locations(Table table, Scan scan, String requestJson) throws Exception {
     JsonNode request = JSON.readTree(requestJson);
     ArrayNode paths = JSON.createArrayNode();
@@ -496,13 +499,14 @@ public final class IcebergBridge {
   }
 
   /**
-   * One atomic `replace` snapshot: the sources leave, the outputs come. The library checks on every attempt that each
-   * source is still there and that no delete arrived for it since `from_snapshot`.
+   * One atomic `replace` snapshot that removes the sources and adds the outputs. On every attempt, the library
+   * checks that each source still exists and that no delete for it arrived since `from_snapshot`.
    *
-   * Delete files may leave too, when nothing else needs them. That was judged on one snapshot (`parent`), so the commit
-   * must build on exactly that one: a file with an old sequence number could have come back under them meanwhile. The same
-   * where the outputs keep the newest sequence number of the sources (`keep_number`): the library then looks for no equality
-   * delete, and drops one that only the outputs need, so the snapshot it builds on must have none.
+   * The commit may also remove delete files that nothing else needs. That was judged on one snapshot
+   * (`parent`), so the commit must build on exactly that one: a file with an old sequence number could have
+   * been added under these deletes since then. The same applies if the outputs keep the newest sequence number
+   * of the sources (`keep_number`): the library then does not check for equality deletes, and drops one that
+   * only the outputs need, so the base snapshot must have none.
    */
   public void rewrite(Table table, Scan scan, String requestJson) throws Exception {
     JsonNode request = JSON.readTree(requestJson);
@@ -520,7 +524,7 @@ public final class IcebergBridge {
       for (int i = 0; i < removed.size(); i++) {
         newest = Math.max(newest, scan.file(at(removed, i).asText()).dataSequenceNumber().longValue());
       }
-      if (newest > 0L) { // what was written as format version 1 has none
+      if (newest > 0L) { // files written as format version 1 have none
         rewrite.dataSequenceNumber(newest);
       }
     }
@@ -556,7 +560,7 @@ public final class IcebergBridge {
 
   private static SnapshotAncestryValidator onTopOf(final long parent) {
     return new SnapshotAncestryValidator() {
-      // The compiled method has an erased parameter; Janino needs it spelled so.
+      // The compiled method has an erased parameter; Janino needs this form.
       public boolean validate(Iterable ancestry) {
         Iterator newest = ancestry.iterator();
         return newest.hasNext() && ((Snapshot) newest.next()).snapshotId() == parent;
@@ -568,7 +572,7 @@ public final class IcebergBridge {
     };
   }
 
-  /** Data files for what kernels wrote, from their footers; what Iceberg's own writer wrote is known already. */
+  /** Data files for the kernels' outputs, described from their footers; outputs of Iceberg's own writer are known already. */
   public void describeOutputs(final Table table, final Scan scan, String addedJson) throws Exception {
     JsonNode added = JSON.readTree(addedJson);
     List pending = new ArrayList();
@@ -597,7 +601,7 @@ public final class IcebergBridge {
     String path = at(each, "path").asText();
     int partition = at(each, "partition").asInt();
     PartitionSpec spec = (PartitionSpec) scan.partitionSpecs.get(partition);
-    // The footer of what was written gives the metrics, in the table's own metrics modes.
+    // The footer of the output gives the metrics, in the table's own metrics modes.
     Metrics footer = ParquetUtil.fileMetrics(table.io().newInputFile(path), MetricsConfig.forTable(table));
     Metrics metrics = withNanCounts(table, scan, footer, each);
     DataFiles.Builder builder = DataFiles.builder(spec);
@@ -622,9 +626,9 @@ public final class IcebergBridge {
   }
 
   /**
-   * Footers do not count NaNs, and Iceberg takes a column without a count for one without NaNs: a delete that looks at bounds
-   * alone would then drop them with the file. The kernel counts what it writes; of pages it copied, the sources' counts add
-   * up; where neither is known, the column states no bounds.
+   * Footers do not count NaNs, and Iceberg reads a column without a count as one without NaNs: a delete that
+   * checks only the bounds would then drop them with the file. The kernel counts NaNs in the values it writes;
+   * for copied pages the sources' counts are added up; if neither is known, the column states no bounds.
    */
   private static Metrics withNanCounts(Table table, Scan scan, Metrics footer, JsonNode each) {
     Map lower = footer.lowerBounds() == null ? new HashMap() : new HashMap(footer.lowerBounds());
@@ -669,7 +673,7 @@ public final class IcebergBridge {
     return Long.valueOf(total);
   }
 
-  /** The snapshot whose summary carries all of these keys, newest first; -1 when there is none. */
+  /** The snapshot whose summary has all of these keys, newest first; -1 if there is none. */
   public long findSnapshot(Table table, String keysJson) throws Exception {
     JsonNode wanted = JSON.readTree(keysJson);
     long found = -1L;
@@ -677,7 +681,7 @@ public final class IcebergBridge {
     Iterator snapshots = table.snapshots().iterator();
     while (snapshots.hasNext()) {
       Snapshot snapshot = (Snapshot) snapshots.next();
-      boolean all = snapshot.summary() != null; // a v1 snapshot need not have one
+      boolean all = snapshot.summary() != null; // a v1 snapshot may have none
       Iterator keys = wanted.fieldNames();
       while (keys.hasNext() && all) {
         String key = (String) keys.next();
@@ -694,8 +698,8 @@ public final class IcebergBridge {
   // ---------------------------------------------------------------- Iceberg's own engine
 
   /**
-   * Rewrites one planned group with Iceberg's Spark reader and writer, without committing. The runners are not public,
-   * so they are reached by reflection; they are what `rewrite_data_files` itself runs for each group.
+   * Rewrites one planned group with Iceberg's Spark reader and writer, without committing. The runners are not
+   * public, so they are called by reflection; `rewrite_data_files` itself runs the same ones for each group.
    */
   public String rewriteNatively(
       SparkSession spark, Table table, Scan scan, String requestJson) throws Exception {
@@ -773,7 +777,7 @@ public final class IcebergBridge {
         new Class[] {SparkSession.class, Table.class, List.class}, new Object[] {spark, table, columns});
   }
 
-  /** Columns as the policy writes them: `a`, `b desc`, `c asc nulls last`. */
+  /** Columns in the policy's form: `a`, `b desc`, `c asc nulls last`. */
   private static SortOrder sortOrder(Table table, JsonNode names) {
     SortOrder.Builder order = SortOrder.builderFor(table.schema());
     for (int i = 0; i < names.size(); i++) {
@@ -812,7 +816,7 @@ public final class IcebergBridge {
     RewriteManifestsSparkAction action = SparkActions.get(spark).rewriteManifests(table);
     action.specId(specId);
     action.option("use-caching", "false");
-    // The action takes its target size from the table's properties only; the policy's value wins here.
+    // The action reads its target size only from the table's properties; the policy's value overrides it here.
     Field target = RewriteManifestsSparkAction.class.getDeclaredField("targetManifestSizeBytes");
     target.setAccessible(true);
     target.setLong(action, targetBytes);
@@ -824,7 +828,7 @@ public final class IcebergBridge {
     return action.execute().rewrittenManifests().iterator().hasNext();
   }
 
-  /** Spark has no type for it, so Spark's reader of manifests refuses the whole table. */
+  /** Whether the table has a column of type time. Spark has no such type, so Spark's reader of manifests rejects the whole table. */
   private static boolean hasTime(Table table) {
     Iterator schemas = table.schemas().values().iterator();
     while (schemas.hasNext()) {
@@ -838,7 +842,7 @@ public final class IcebergBridge {
     return false;
   }
 
-  /** The same by Iceberg's library alone, in the driver: data manifests in the order they have, not clustered. */
+  /** The same with Iceberg's library alone, in the driver: data manifests in their existing order, not clustered. */
   private static boolean foldManifests(Table table, final int specId, long targetBytes, JsonNode summary)
       throws Exception {
     List manifests = table.currentSnapshot().dataManifests(table.io());
@@ -851,7 +855,8 @@ public final class IcebergBridge {
         bytes += manifest.length();
       }
     }
-    // As the plan judges it, which counts manifests of deletes too. The library folds none of these.
+    // The plan also counts manifests of deletes. The library merges none of these, so the same rule is applied
+    // to its count.
     long expected = (bytes + targetBytes - 1L) / targetBytes;
     if (found < 2 || expected * 2L > found) {
       return false;

@@ -1,4 +1,5 @@
-// The colder tier's table, inside the driver's JVM. Compiled by Janino like IcebergBridge.java; the same rules hold.
+// The table in the colder tier, inside the driver's JVM. Compiled by Janino like IcebergBridge.java; the same
+// rules apply.
 package lakewarden;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -18,7 +19,7 @@ import org.apache.iceberg.exceptions.AlreadyExistsException;
 public final class IcebergCold {
   private static final ObjectMapper JSON = new ObjectMapper();
 
-  /** An empty table where the catalog puts tables of that name, with the live one's columns; nothing where it is there. */
+  /** Create an empty table with the live table's columns, at the catalog's default location. Does nothing if it exists. */
   public boolean make(Catalog catalog, String identJson, Table live, String propertiesJson) throws Exception {
     TableIdentifier ident = TableIdentifier.of((String[]) JSON.readValue(identJson, String[].class));
     if (catalog.tableExists(ident)) {
@@ -48,12 +49,12 @@ public final class IcebergCold {
     }
   }
 
-  /** Whether its catalog takes metadata as a whole. */
+  /** Whether its catalog accepts a complete replacement of the metadata. */
   public boolean replaceable(Table table) {
     return !((HasTableOperations) table).operations().getClass().getName().contains(".rest.");
   }
 
-  /** All of the table's metadata replaced at once, if it still is what it was made from. */
+  /** Replaces all of the table's metadata at once, if the metadata it was made from is still current. */
   public void replace(Table table, String baseLocation, String metadataJson) {
     TableOperations ops = ((HasTableOperations) table).operations();
     TableMetadata base = ops.refresh();

@@ -1,5 +1,5 @@
-// Delete files inside the driver's JVM: which ones are new, which ones nobody needs, and writing position deletes.
-// Compiled by Janino like IcebergBridge.java, whose Scan it works on; the same rules hold.
+// Delete files inside the driver's JVM: finds new ones and unneeded ones, and writes position deletes. Compiled
+// by Janino like IcebergBridge.java, and works on its Scan; the same rules apply.
 package lakewarden;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -73,15 +73,17 @@ public final class IcebergDeletes {
   }
 
   /**
-   * What happened to these sources since the scan: the branch's head, sources that are gone, delete files that apply to
-   * them now, and those that have come (with the sources each applies to, and whether it applies to other files too).
+   * Changes to these sources since the scan: the branch's head, missing sources, delete files that apply to the
+   * sources now, and new delete files (with the sources each applies to, and whether it applies to other files
+   * too).
    */
   public String arrived(Table table, IcebergBridge.Scan scan, long base, String branch, String pathsJson)
       throws Exception {
     long head = head(table, branch);
     Set ours = new HashSet(Arrays.asList((String[]) JSON.readValue(pathsJson, String[].class)));
     if (head == -1L || !SnapshotUtil.isAncestorOf(table, head, base)) {
-      // Rolled back past the scan: rows that were deleted then may be there again, and are missing in the outputs.
+      // Rolled back to before the scan: rows that were deleted then may exist again, and are missing in the
+      // outputs.
       ObjectNode elsewhere = JSON.createObjectNode();
       elsewhere.put("head", head);
       addAll(elsewhere.putArray("gone"), ours);
@@ -159,8 +161,9 @@ public final class IcebergDeletes {
   }
 
   /**
-   * Which of these delete files no data file of the branch's head needs once the given data files are gone:
-   * {"head": id, "unneeded": [key, ...]}. With no candidates named: every delete file of the head that applies to nothing.
+   * The delete files that no data file of the branch's head needs once the given data files are removed:
+   * {"head": id, "unneeded": [key, ...]}. Without candidates: every delete file of the head that applies to no
+   * data file.
    */
   public String unneeded(Table table, IcebergBridge.Scan scan, String branch, String removedJson, String candidatesJson)
       throws Exception {
@@ -203,7 +206,7 @@ public final class IcebergDeletes {
     return needed;
   }
 
-  /** The branch's head where it has no equality deletes; -1 where it has some. */
+  /** The branch's head if it has no equality deletes; -1 if it has some. */
   public long headWithoutEqualityDeletes(Table table, String branch) throws Exception {
     long head = head(table, branch);
     if (head == -1L) {
@@ -238,9 +241,9 @@ public final class IcebergDeletes {
   }
 
   /**
-   * Position deletes for new data files: [{"path", "partition", "location", "from", "rows"}], whose positions lie in a
-   * local file of little-endian longs. Vectors where the format version has them, else one delete file per data file.
-   * Returns [{"key", "path"}].
+   * Writes position deletes for new data files: [{"path", "partition", "location", "from", "rows"}], whose
+   * positions are in a local file of little-endian longs. Vectors if the format version has them, otherwise one
+   * delete file per data file. Returns [{"key", "path"}].
    */
   public String writeDeletes(Table table, IcebergBridge.Scan scan, String requestJson, String positionsPath)
       throws Exception {
@@ -322,8 +325,8 @@ public final class IcebergDeletes {
   }
 
   /**
-   * The same delete file under another name. The library lets a rewrite add delete files only where it also removes one,
-   * so when every new one is still needed by other files, one is replaced by its own copy.
+   * Copies a delete file to another name. The library lets a rewrite add delete files only if it also removes
+   * one, so if other files still need every delete file that arrived, one of them is replaced by its own copy.
    */
   public String copyDelete(Table table, IcebergBridge.Scan scan, String key, String location) throws Exception {
     DeleteFile file = scan.delete(key);
@@ -342,7 +345,7 @@ public final class IcebergDeletes {
         FileMetadata.deleteFileBuilder((PartitionSpec) table.specs().get(Integer.valueOf(file.specId())));
     builder.copy(file);
     if (file.equalityFieldIds() != null) {
-      // The library's copy leaves them behind, and a table with such a file cannot be read.
+      // The library's copy omits the field ids, and a table with such a file cannot be read.
       int[] ids = new int[file.equalityFieldIds().size()];
       for (int i = 0; i < ids.length; i++) {
         ids[i] = ((Integer) file.equalityFieldIds().get(i)).intValue();
@@ -355,7 +358,7 @@ public final class IcebergDeletes {
     return IcebergBridge.key(copy);
   }
 
-  /** Iceberg's own merge of small position-delete files: data is not touched. */
+  /** Iceberg's own merge of small position-delete files: data files are not changed. */
   public boolean mergeDeletes(
       SparkSession spark, Table table, Expression filter, int minFiles, String summaryJson) throws Exception {
     RewritePositionDeleteFilesSparkAction action = SparkActions.get(spark).rewritePositionDeletes(table);
@@ -375,8 +378,8 @@ public final class IcebergDeletes {
   // ---------------------------------------------------------------- how well clustered
 
   /**
-   * The share of a partition's files that a query for one value must open, on the average over the column's range:
-   * {"partition id": {"column": share, ...}, ...} over the scanned files.
+   * The share of a partition's files that a query for one value must open, averaged over the column's range:
+   * {"partition id": {"column": share, ...}, ...} for the scanned files.
    */
   public String clustering(Table table, IcebergBridge.Scan scan, String columnsJson) throws Exception {
     String[] columns = (String[]) JSON.readValue(columnsJson, String[].class);
@@ -401,7 +404,7 @@ public final class IcebergDeletes {
     return answer.toString();
   }
 
-  /** The same over outputs of this run that make up one partition's new files. */
+  /** The same for outputs of this run that are one partition's new files. */
   public String clusteringOfOutputs(Table table, IcebergBridge.Scan scan, String pathsJson, String columnsJson)
       throws Exception {
     String[] paths = (String[]) JSON.readValue(pathsJson, String[].class);
@@ -438,8 +441,9 @@ public final class IcebergDeletes {
   }
 
   /**
-   * How many files hold a value, on the average over the column's range: the lengths of the files' ranges, added up, over
-   * the length of the whole. (Probing where files begin and end would tell half of that for files that all overlap.)
+   * How many files hold a value, averaged over the column's range: the sum of the lengths of the files' ranges,
+   * divided by the length of the whole range. (Testing only where files begin and end gives half of that for
+   * files that all overlap.)
    */
   private static double share(List lower, List upper, int unknown, int files) {
     if (lower.isEmpty()) {
@@ -458,13 +462,13 @@ public final class IcebergDeletes {
     }
     double opened = most > least ? covered / (most - least) : lower.size();
     if (Double.isNaN(opened) || Double.isInfinite(opened)) {
-      return 1.0; // a range without end tells nothing
+      return 1.0; // an infinite range gives no information
     }
-    // Even where every file holds one value, a query for it opens that file.
+    // Even if every file holds one value, a query for that value opens the file.
     return Math.min(1.0, Math.max(1.0, opened + unknown) / files);
   }
 
-  /** Where a value lies, as a number; of texts the first letters after those that all of them begin with. */
+  /** The position of a value as a number; for texts, of the first letters after their common prefix. */
   private static double position(Object value, int skipped) {
     if (value instanceof Number) {
       return ((Number) value).doubleValue();

@@ -1,7 +1,8 @@
-// Snapshots leave a table's metadata, inside the driver's JVM. Compiled by Janino like IcebergBridge.java; the same rules hold.
-// Iceberg's own expireSnapshots() also drops what the table's properties call old, whatever it was asked for: so the
-// library's metadata builder is used, which removes exactly what it is told, and its commit, which deletes no file but the
-// metadata files that IcebergWatch let it delete.
+// Removes snapshots from a table's metadata, inside the driver's JVM. Compiled by Janino like
+// IcebergBridge.java; the same rules apply. Iceberg's own expireSnapshots() also drops snapshots that are old
+// by the table's properties, even if not asked to. So this code uses the library's metadata builder, which
+// removes exactly what it is given, and the library's commit, which deletes no files except the metadata files
+// that IcebergWatch allows.
 package lakewarden;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -23,10 +24,11 @@ public final class IcebergExpiry {
   private static final ObjectMapper JSON = new ObjectMapper();
 
   /**
-   * One commit that drops these refs (by name, each only while it names the snapshot it was judged by) and these snapshots.
-   * What has no such snapshot any more is done already. {"held": [[name, id], ...]}: a ref that is to stay names one of
-   * them, and nothing was changed; {"removed": [id, ...]}: it is committed, or there was nothing left to remove.
-   * {"moved": true}: `judged` is not the table's metadata file any more, so what holds snapshots must be asked again.
+   * One commit that drops these refs (by name, each only while it names the snapshot it was judged by) and
+   * these snapshots. Refs and snapshots that no longer exist count as done. Returns {"held": [[name, id], ...]}
+   * if a ref that must stay names one of the snapshots: nothing was changed. {"removed": [id, ...]}: the commit
+   * succeeded, or there was nothing left to remove. {"moved": true}: `judged` is no longer the table's metadata
+   * file, so the holds on snapshots must be collected again.
    */
   public String expire(Table table, String uuid, String judged, String idsJson, String refsJson) throws Exception {
     TableOperations ops = ((HasTableOperations) table).operations();
@@ -74,7 +76,7 @@ public final class IcebergExpiry {
     return answer.toString();
   }
 
-  /** Whether any of these snapshots, or of these refs as they were, is still there. */
+  /** Whether any of these snapshots, or of these refs in their old state, still exists. */
   public boolean remaining(Table table, String idsJson, String refsJson) throws Exception {
     TableMetadata base = ((HasTableOperations) table).operations().current();
     if (!present(base, (long[]) JSON.readValue(idsJson, long[].class)).isEmpty()) {

@@ -1,5 +1,5 @@
-// What a past snapshot changed, read inside the driver's JVM: the data files it exchanged, and the deletes that applied.
-// Compiled by Janino like IcebergBridge.java, beside which it stands; the same rules hold.
+// Reads the changes of a past snapshot inside the driver's JVM: the data files it exchanged, and the deletes
+// that applied. Compiled by Janino together with IcebergBridge.java; the same rules apply.
 package lakewarden;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -36,7 +36,7 @@ public final class IcebergHistory {
     return answer.toString();
   }
 
-  /** The first format version had snapshots that do not say their schema; the table's own is the nearest guess. */
+  /** Snapshots of format version 1 may not name their schema; the table's own schema is the nearest guess. */
   private static Schema schema(Table table, Snapshot snapshot) {
     Object schema = snapshot.schemaId() == null ? null : table.schemas().get(snapshot.schemaId());
     return schema == null ? table.schema() : (Schema) schema;
@@ -61,8 +61,9 @@ public final class IcebergHistory {
   }
 
   /**
-   * These data files as a snapshot has them, with the deletes that apply to each, by their place in the list of deletes:
-   * {"files": [{..., "deletes": [place, ...]}, ...], "deletes": [...]}. Only they are kept, however large the table is.
+   * These data files as of a snapshot, with the deletes that apply to each, by their index in the list of
+   * deletes: {"files": [{..., "deletes": [place, ...]}, ...], "deletes": [...]}. Only these files are kept in
+   * memory, however large the table is.
    */
   public String planned(Table table, long snapshotId, String pathsJson) throws Exception {
     Set wanted = new HashSet(Arrays.asList((String[]) JSON.readValue(pathsJson, String[].class)));

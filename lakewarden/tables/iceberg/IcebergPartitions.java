@@ -1,4 +1,5 @@
-// Partitions leave a table, inside the driver's JVM. Compiled by Janino like IcebergBridge.java; the same rules hold.
+// Drops partitions from a table, inside the driver's JVM. Compiled by Janino like IcebergBridge.java; the same
+// rules apply.
 package lakewarden;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -16,8 +17,9 @@ public final class IcebergPartitions {
   private static final ObjectMapper JSON = new ObjectMapper();
 
   /**
-   * One atomic `delete` snapshot: every file the scan found in these partitions leaves. The library checks on every attempt
-   * that each of them is still there; whatever else was added meanwhile is not looked at, so it stays.
+   * One atomic `delete` snapshot that removes every file the scan found in these partitions. On every attempt,
+   * the library checks that each of these files still exists. Files that were added since the scan are not
+   * examined, so they stay.
    */
   public void drop(Table table, IcebergBridge.Scan scan, String partitionsJson, String summaryJson) throws Exception {
     int[] ids = (int[]) JSON.readValue(partitionsJson, int[].class);

@@ -1,11 +1,11 @@
-// Tags of a table, changed inside the driver's JVM through Iceberg's ManageSnapshots: each call is one commit.
-// Compiled by Janino like IcebergBridge.java, beside which it stands; the same rules hold.
+// Changes the tags of a table inside the driver's JVM through Iceberg's ManageSnapshots: each call is one
+// commit. Compiled by Janino together with IcebergBridge.java; the same rules apply.
 package lakewarden;
 
 import org.apache.iceberg.Table;
 
 public final class IcebergRefs {
-  /** The age is counted by Iceberg from the moment the snapshot was committed, not from now. */
+  /** Iceberg counts the age from the commit of the snapshot, not from now. */
   public void createTag(Table table, String name, long snapshotId, long maxAgeMillis) {
     table.manageSnapshots().createTag(name, snapshotId).setMaxRefAgeMs(name, maxAgeMillis).commit();
   }

@@ -1,4 +1,5 @@
-// Watches a commit on its way to the catalog, inside the driver's JVM. Compiled by Janino like IcebergBridge.java.
+// Watches a commit on its way to the catalog, inside the driver's JVM. Compiled by Janino like
+// IcebergBridge.java.
 package lakewarden;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -29,8 +30,8 @@ import org.apache.iceberg.io.FileIO;
 import org.apache.iceberg.io.LocationProvider;
 
 public final class IcebergWatch {
-  // Iceberg's HTTP client waits at least this long before it repeats a request. An answer that came sooner is the answer to the
-  // only copy that the client sent.
+  // Iceberg's HTTP client waits at least this long before it repeats a request. So an answer that arrives
+  // sooner belongs to the only copy that the client sent.
   private static final long AT_ONCE_NANOS = 1000000000L;
   private static final Pattern METADATA = Pattern.compile("[^/]+\\.metadata\\.json(\\.gz)?|[^/]+\\.gz\\.metadata\\.json");
 
@@ -39,16 +40,17 @@ public final class IcebergWatch {
   }
 
   /**
-   * For actions of the library that erase the data or delete files they wrote when a commit fails. They hear of no failure
-   * that could make them do so once a commit was sent: what they wrote stays until a sweep.
+   * For library actions that erase the data or delete files they wrote when a commit fails. After a commit was
+   * sent, such an action sees no failure that could start the erasing: its files stay until a sweep.
    */
   public Watch watchKeepingFiles(Table table) {
     return new Watch(table, true);
   }
 
   /**
-   * The catalog answered at once with an error (the cause), and the table does not have the commit. For the library its
-   * outcome is unknown: of all errors it sees, only such an error makes it remove nothing. Python decides by the cause.
+   * The catalog answered at once with an error (the cause), and the table does not have the commit. To the
+   * library its outcome is unknown, because this is the only kind of error after which the library removes
+   * nothing. Python decides by the cause.
    */
   public static final class Refused extends CommitStateUnknownException {
     Refused(RuntimeException told) {
@@ -56,7 +58,7 @@ public final class IcebergWatch {
     }
   }
 
-  /** The commit was not sent: after it, the library would delete a file that the metadata log names and that is not the table's. */
+  /** The commit was not sent: after it, the library would delete a file that the metadata log names but another table owns. */
   public static final class ForeignLog extends RuntimeException implements CleanableFailure {
     ForeignLog(String file) {
       super("the metadata log names " + file + ", which is not a metadata file of the table in a folder of its own, and the property "
@@ -64,14 +66,15 @@ public final class IcebergWatch {
     }
   }
 
-  /** The operations of one table, which know whether a commit was handed to the catalog. */
+  /** The operations of one table, which record whether a commit was passed to the catalog. */
   public static final class Watch implements TableOperations {
     private final Table table;
     private final TableOperations real;
     private final boolean keepsFiles;
     private volatile boolean sent = false;
     private volatile long made = -1L;
-    // Snapshots (id -> manifest list) of tries that were told lost, until a try is committed; and the last such answer.
+    // Snapshots (id -> manifest list) of attempts that were reported lost, until one is committed; and the last
+    // such answer.
     private final Map doubted = new HashMap();
     private RuntimeException doubt;
     // Folders, spelled as in the table's metadata, in which the library may delete old metadata files.
@@ -83,7 +86,7 @@ public final class IcebergWatch {
       this.real = ((HasTableOperations) table).operations();
     }
 
-    /** The table to commit through. */
+    /** The table object through which to commit. */
     public Table table() {
       return table instanceof BaseTable
           ? new BaseTable(this, table.name(), ((BaseTable) table).reporter())
@@ -98,7 +101,7 @@ public final class IcebergWatch {
       return sent;
     }
 
-    /** The snapshot that was committed, also one that others expired right after; -1 for none. */
+    /** The committed snapshot, even if another tool expired it right after; -1 for none. */
     public long made() {
       return made;
     }
@@ -113,9 +116,9 @@ public final class IcebergWatch {
       } catch (CommitStateUnknownException unknown) {
         throw unknown; // the library removes nothing
       } catch (RuntimeException told) {
-        // The library believes most errors: it removes the manifests of the commit. But the catalog may have taken the first
-        // copy of a request and refused a second one that a proxy or a client sent: with a conflict, or because the token had
-        // expired. The table tells.
+        // The library trusts most errors and then removes the manifests of the commit. But the catalog may have
+        // accepted the first copy of a request and refused a second copy that a proxy or a client sent: with a
+        // conflict, or because the token had expired. So the table itself is checked.
         boolean atOnce = System.nanoTime() - begun < AT_ONCE_NANOS;
         if (added.isEmpty()) {
           throw told; // no snapshot, so no manifests to lose
@@ -128,13 +131,14 @@ public final class IcebergWatch {
       made = added.isEmpty() ? -1L : ((Long) added.keySet().iterator().next()).longValue();
     }
 
-    /** Once a commit is done, the library deletes what fell off the metadata log. Whoever commits to the table writes that log. */
+    /** After a commit, the library deletes metadata files that dropped off the metadata log. Every writer to the table can edit
+that log. */
     private void checkLog(TableMetadata base, TableMetadata metadata) {
       boolean deletes = base != null
           && (base.propertyAsBoolean(TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED, false)
               || metadata.propertyAsBoolean(TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED, false));
       if (!deletes || real.getClass().getName().contains(".rest.")) {
-        return; // a REST catalog's server commits, and deletes
+        return; // the server of a REST catalog commits and deletes
       }
       Set leaving = new HashSet(base.previousFiles());
       leaving.removeAll(metadata.previousFiles());
@@ -149,7 +153,7 @@ public final class IcebergWatch {
       }
     }
 
-    /** Whether it is metadata of another table, which lies in the same folder. */
+    /** Whether the file is metadata of another table in the same folder. */
     private boolean ofAnother(String file, TableMetadata base) {
       try {
         String uuid = TableMetadataParser.read(real.io(), file).uuid();
@@ -159,18 +163,18 @@ public final class IcebergWatch {
       }
     }
 
-    /** What the library hears of a commit that failed and that the table does not show. */
+    /** The error for the library if a commit failed and the table does not show it. */
     private RuntimeException notShown(Map added, RuntimeException told, boolean atOnce) {
       if (told instanceof CommitFailedException && keepsFiles) {
         return new Refused(told); // Python tries again
       }
       if (told instanceof CommitFailedException) {
-        // Another commit came first, so no copy of this one can be taken any more. The library tries again.
+        // Another commit came first, so no copy of this one can be accepted any more. The library tries again.
         doubted.putAll(added);
         doubt = told;
         return told;
       }
-      // A late answer may belong to a repeated request whose first copy is still on its way.
+      // A late answer may belong to a repeated request whose first copy has not arrived yet.
       return atOnce ? new Refused(told) : new CommitStateUnknownException(told);
     }
 
@@ -187,7 +191,7 @@ public final class IcebergWatch {
       return added;
     }
 
-    /** Whether the table has the new snapshot, or any snapshot that took over what it added: then others expired it already. */
+    /** Whether the table has the new snapshot, or any snapshot that contains its additions: then another tool already expired it. */
     private boolean happened(TableMetadata base, Map added, RuntimeException told) {
       try {
         TableMetadata now = real.refresh();
@@ -196,14 +200,15 @@ public final class IcebergWatch {
           Map.Entry entry = (Map.Entry) each.next();
           Snapshot ours = now.snapshot(((Long) entry.getKey()).longValue());
           if (ours != null && !ours.manifestListLocation().equals(entry.getValue())) {
-            // An earlier try was taken. Some versions of the library would keep the files of this one, and remove those of that one.
+            // An earlier attempt was accepted. Some versions of the library would keep this attempt's files and
+            // remove those of the accepted one.
             throw new CommitStateUnknownException(told);
           }
           if (ours != null) {
             return true;
           }
         }
-        // Not only the heads: others may have rewritten the manifests of a snapshot that is still there.
+        // Not only the heads: another tool may have rewritten the manifests of a snapshot that still exists.
         Iterator all = now.snapshots().iterator();
         while (all.hasNext()) {
           Snapshot snapshot = (Snapshot) all.next();
@@ -229,8 +234,8 @@ public final class IcebergWatch {
 
     public TableMetadata refresh() {
       TableMetadata now = real.refresh();
-      // The library refreshes before each further try. Where the table shows an earlier try by now, the further one would find
-      // its own sources gone and remove the manifests of both.
+      // The library refreshes before each further attempt. If the table shows an earlier attempt by now, the
+      // next attempt would find its own sources missing and remove the manifests of both.
       Iterator each = doubted.keySet().iterator();
       while (each.hasNext()) {
         if (now.snapshot(((Long) each.next()).longValue()) != null) {

@@ -48,21 +48,21 @@ import org.apache.paimon.utils.Pair;
 import org.apache.paimon.utils.StatsCollectorFactories;
 
 /**
- * Files that others wrote become part of an append table without buckets: looked at by their footers, then appended. Compiled by
- * Janino like PaimonBridge; the same rules hold.
+ * Adopts files that other tools wrote into an append table without buckets: checks their footers, then appends
+ * them. Compiled by Janino like PaimonBridge; the same rules apply.
  */
 public class PaimonAdoption {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final int THREADS = 8;
 
-  /** Why a file cannot be adopted, in a user's words. */
+  /** Why a file cannot be adopted, in words for the user. */
   public static final class Unfit extends Exception {
     Unfit(String reason) {
       super(reason);
     }
   }
 
-  /** A file that fits, as its entry will describe it. `place` is where Paimon itself would look for it. */
+  /** A file that fits, with the fields of its entry. `place` is the path where Paimon itself would look for it. */
   public static final class Fitting {
     final String path;
     final String name;
@@ -87,7 +87,7 @@ public class PaimonAdoption {
     }
   }
 
-  /** Files that want to become part of a table, and what was found about them: {"files": [...], "unfit": [...]}. */
+  /** Files to be adopted into a table, and the result of their check: {"files": [...], "unfit": [...]}. */
   public static final class Candidates {
     final List fitting = new ArrayList();
     final List described = new ArrayList();
@@ -101,9 +101,9 @@ public class PaimonAdoption {
     }
   }
 
-  // ---------------------------------------------------------------- looking at them
+  // ---------------------------------------------------------------- checking them
 
-  /** Every file described from its footer, or why it cannot be. Changes nothing. */
+  /** Describes every file from its footer, or says why that is impossible. Changes nothing. */
   public Candidates candidates(final FileStoreTable table, String pathsJson) throws Exception {
     List paths = (List) JSON.readValue(pathsJson, List.class);
     ExecutorService pool = Executors.newFixedThreadPool(THREADS);
@@ -217,8 +217,8 @@ public class PaimonAdoption {
   // ---------------------------------------------------------------- do they fit?
 
   /**
-   * Columns are found by name and read as they would be stored by Paimon: one that is stored in another way is read as garbage,
-   * or not at all. One more than the table has might become another column later.
+   * Paimon finds columns by name and reads them in its own storage form: a column stored in another form is
+   * read as garbage or not at all. A column that the table does not have could later become another column.
    */
   private static void checkSchema(GroupType wanted, GroupType written) throws Unfit {
     boolean ids = false;
@@ -240,7 +240,7 @@ public class PaimonAdoption {
   }
 
   private static void checkColumn(Type wanted, Type written, boolean ids, String name, boolean top) throws Unfit {
-    // The compaction goes by ids where a file has them.
+    // Compaction matches columns by id if a file has ids.
     if (ids && (wanted.getId() == null ? written.getId() != null : !wanted.getId().equals(written.getId()))) {
       throw new Unfit("column " + name + " has field id " + written.getId() + ", in the table " + wanted.getId());
     }
@@ -271,7 +271,7 @@ public class PaimonAdoption {
     }
   }
 
-  /** What a column's bytes stand for; whole numbers of the usual widths need not say so. */
+  /** The meaning of a column's bytes; integers of the usual widths need no annotation. */
   private static String meaning(Type type) {
     LogicalTypeAnnotation annotation = type.getLogicalTypeAnnotation();
     String found = annotation == null ? "" : annotation.toString();
@@ -298,7 +298,7 @@ public class PaimonAdoption {
     }
   }
 
-  /** The one partition all rows are of: its columns are in the file, and least and largest value are the same. */
+  /** The one partition of all rows: its columns are in the file, with equal least and greatest value. */
   private static BinaryRow partition(FileStoreTable table, SimpleColStats[] columns, long rows) throws Exception {
     RowType type = table.store().partitionType();
     Object[] values = new Object[type.getFieldCount()];
@@ -324,7 +324,7 @@ public class PaimonAdoption {
     return new InternalRowSerializer(type).toBinaryRow(GenericRow.of(values)).copy();
   }
 
-  /** Footers do not count NaNs, and Paimon takes one for the largest number: floats state no bounds. */
+  /** Footers do not count NaNs, and Paimon treats NaN as the largest number: so floats state no bounds. */
   private static void forgetFloatBounds(RowType type, SimpleColStats[] columns) {
     for (int i = 0; i < columns.length; i++) {
       if (isFloat((DataField) type.getFields().get(i))) {
@@ -341,8 +341,8 @@ public class PaimonAdoption {
   // ---------------------------------------------------------------- appending them
 
   /**
-   * Of the candidates those whose name another file of their partition has, live now or among them: deletion vectors know files
-   * by their names alone.
+   * The candidates whose name another file of their partition has, live or among the candidates: deletion
+   * vectors identify files only by name.
    */
   public String namesakes(FileStoreTable table, Candidates candidates) throws Exception {
     Set partitions = new HashSet();
@@ -367,7 +367,7 @@ public class PaimonAdoption {
     return JSON.writeValueAsString(found);
   }
 
-  /** What a commit is told to append them. Files at other places than Paimon's own (`outside`) are named by their whole path. */
+  /** The commit messages that append them. Files outside Paimon's own places (`outside`) are named by their whole path. */
   public List messages(FileStoreTable table, Candidates candidates, String outside) throws Exception {
     Set elsewhere = new HashSet((List) JSON.readValue(outside, List.class));
     Map byPartition = new HashMap();

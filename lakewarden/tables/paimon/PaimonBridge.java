@@ -33,7 +33,8 @@ import org.apache.paimon.utils.SerializationUtils;
 import org.apache.paimon.utils.SnapshotManager;
 
 /**
- * What Python asks of Paimon's library. Answers are JSON; compiled by Janino, so there are no lambdas and no generics.
+ * Python's calls to Paimon's library. Answers are JSON; compiled by Janino, so there are no lambdas and no
+ * generics.
  */
 public class PaimonBridge {
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -71,26 +72,26 @@ public class PaimonBridge {
     return JSON.writeValueAsString(found);
   }
 
-  /** The table as the catalog has it now; null for one that is no table with files of its own, such as a view. */
+  /** The table as the catalog has it now; null for an entry without files of its own, such as a view. */
   public FileStoreTable load(Catalog catalog, String database, String name) throws Exception {
     Table table = catalog.getTable(Identifier.create(database, name));
     return table instanceof FileStoreTable ? (FileStoreTable) table : null;
   }
 
-  /** To be called after a commit: the lock of a JDBC catalog opens a pool for each table object, and nobody closes it. */
+  /** Must be called after a commit: the lock of a JDBC catalog opens a connection pool for each table object and never closes it. */
   public void release(FileStoreTable table) {
     Object lock = table.catalogEnvironment().lockContext();
     if (table.catalogEnvironment().lockFactory() != null && lock instanceof JdbcCatalogLockContext) {
       try {
         ((JdbcCatalogLockContext) lock).connections().close();
       } catch (RuntimeException gone) {
-        // The database went away, and its connections with it. The commit is over either way.
+        // The database became unreachable, and its connections are gone. The commit has ended in either case.
         return;
       }
     }
   }
 
-  /** Where it is and what its schema says; snapshots are read from its files. */
+  /** The table's location and schema; snapshots are read from its files. */
   public String describe(FileStoreTable table) throws Exception {
     Map found = new HashMap();
     found.put("location", table.location().toString());
@@ -109,7 +110,7 @@ public class PaimonBridge {
     return JSON.writeValueAsString(found);
   }
 
-  /** The folder of each partition (as base64 of its bytes) below the table's own, without a bucket. */
+  /** The folder of each partition (as base64 of its bytes) below the table's own folder, without a bucket. */
   public String partitionPaths(FileStoreTable table, String partitions) throws Exception {
     FileStorePathFactory factory = table.store().pathFactory();
     List wanted = (List) JSON.readValue(partitions, List.class);
@@ -123,9 +124,10 @@ public class PaimonBridge {
   }
 
   /**
-   * Drops snapshots of main ([[id, its delta manifest list], ...], oldest first) and says which is the earliest now. No other
-   * file is touched. One that is gone already is passed over: whoever dropped it did what was asked. Stops, with a reason,
-   * where one is another than was planned, is the newest, or a consumer reads it: others may roll back or begin to read.
+   * Drops snapshots of main ([[id, its delta manifest list], ...], oldest first) and returns the new earliest
+   * one. No other file is changed. A snapshot that is already gone is skipped: another tool dropped it. Stops,
+   * with a reason, if a snapshot is not the planned one, is the newest, or has a consumer: other tools may roll
+   * back or begin to read.
    */
   public String dropSnapshots(FileStoreTable table, String planned, boolean decoupled) throws Exception {
     List wanted = (List) JSON.readValue(planned, List.class);
@@ -169,9 +171,9 @@ public class PaimonBridge {
   }
 
   /**
-   * Drops changelogs of main ([[id, its delta manifest list], ...], oldest first) that outlived their snapshots, and says
-   * which is the earliest now. No other file is touched. Stops, with a reason, where one is another than was planned, or a
-   * consumer reads it.
+   * Drops changelogs of main ([[id, its delta manifest list], ...], oldest first) that outlived their
+   * snapshots, and returns the new earliest one. No other file is changed. Stops, with a reason, if a changelog
+   * is not the planned one, or a consumer reads it.
    */
   public String dropChangelogs(FileStoreTable table, String planned, long earliest) throws Exception {
     List wanted = (List) JSON.readValue(planned, List.class);
@@ -200,9 +202,9 @@ public class PaimonBridge {
     return "";
   }
 
-  /** A tag that keeps the snapshot for so long, or for ever where that is negative. */
+  /** Creates a tag that keeps the snapshot for this long, or forever if the value is negative. */
   public void createTag(FileStoreTable table, String name, long snapshot, long retainedMillis) {
-    // Not the table's own way to make one without an end: that would be `tag.default-time-retained`.
+    // The table's own method cannot create a tag without an end: it would use `tag.default-time-retained`.
     Duration retained = retainedMillis < 0 ? null : Duration.ofMillis(retainedMillis);
     Snapshot found = table.snapshotManager().snapshot(snapshot);
     table.tagManager().createTag(found, name, retained, table.store().createTagCallbacks(table), false);
@@ -212,7 +214,7 @@ public class PaimonBridge {
     return table.fileIO().exists(table.snapshotManager().snapshotPath(snapshot));
   }
 
-  /** A tag's snapshot as it is, with a new end. */
+  /** Keeps a tag's snapshot and sets a new end. */
   public void retainTag(FileStoreTable table, String name, long retainedMillis) {
     Snapshot snapshot = table.tagManager().getOrThrow(name).trimToSnapshot();
     Duration retained = retainedMillis < 0 ? null : Duration.ofMillis(retainedMillis);
@@ -220,8 +222,9 @@ public class PaimonBridge {
   }
 
   /**
-   * The tag's own file alone: Paimon's way of dropping one deletes data at once, which branches may still need. False where
-   * it is no longer the tag that was judged: another snapshot's, or with another term (where one is told).
+   * Deletes only the tag's own file: Paimon's own method deletes data at once, which branches may still need.
+   * False if it is no longer the judged tag: it names another snapshot, or has another term (if a term is
+   * given).
    */
   public boolean dropTag(FileStoreTable table, String name, long snapshot, String term) throws Exception {
     Path path = table.tagManager().tagPath(name);

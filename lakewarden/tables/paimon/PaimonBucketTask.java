@@ -15,11 +15,12 @@ import org.apache.spark.SparkEnv;
 import org.apache.spark.api.java.function.Function;
 
 /**
- * One bucket merged by Paimon's own engine, in a task on an executor: "partition in base64, bucket, full or minor" in, the
- * commit message in base64 out, empty where there was nothing to merge.
+ * Merges one bucket with Paimon's own engine, in a task on an executor. Input: "partition in base64, bucket,
+ * full or minor". Output: the commit message in base64, empty if there was nothing to merge.
  *
- * Nothing is committed here. Spark may run a task again, and a task may fail half way: what such an attempt wrote is in no
- * message, so no snapshot ever names it, and a sweep finds it as an orphan once it is old enough.
+ * Nothing is committed here. Spark may run a task again, and a task may fail half way: the files of such an
+ * attempt are in no message, so no snapshot ever names them, and a sweep finds them as orphans once they are
+ * old enough.
  */
 public class PaimonBucketTask implements Function {
   private static final long serialVersionUID = 1L;
@@ -38,7 +39,7 @@ public class PaimonBucketTask implements Function {
   public Object call(Object task) throws Exception {
     String[] told = ((String) task).split("\t");
     BinaryRow partition = SerializationUtils.deserializeBinaryRow(Base64.getDecoder().decode(told[0]));
-    // Where Spark itself spills: merging many runs may need the disk, too.
+    // Uses Spark's own spill folders: merging many runs may need the disk, too.
     IOManager disk = IOManager.create(SparkEnv.get().blockManager().diskBlockManager().localDirsString());
     TableWriteImpl write = (TableWriteImpl) table.newWrite(USER);
     try {

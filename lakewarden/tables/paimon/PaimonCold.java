@@ -12,23 +12,24 @@ import org.apache.paimon.schema.TableSchema;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.paimon.table.FileStoreTable;
 
-/** The colder tier's table, inside the driver's JVM. Compiled by Janino like PaimonBridge.java; the same rules hold. */
+/** The table in the colder tier, inside the driver's JVM. Compiled by Janino like PaimonBridge.java; the same rules apply. */
 public class PaimonCold {
   private static final ObjectMapper JSON = new ObjectMapper();
 
-  /** An empty table where the catalog puts tables of that name, with this first schema; nothing where it is there. */
+  /** Create an empty table with this first schema, at the catalog's default location. Does nothing if it exists. */
   public void make(Catalog catalog, String database, String name, String schema) throws Exception {
     catalog.createDatabase(database, true);
     catalog.createTable(Identifier.create(database, name), TableSchema.fromJson(schema).toSchema(), true);
   }
 
   /**
-   * Metadata files ([[path below the table's folder, content, whether it replaces another], ...]), in order, each at once
-   * and whole. What is there stays, unless it is to be replaced.
+   * Writes metadata files ([[path below the table's folder, content, whether it replaces another], ...]) in
+   * order, each atomically. An existing file stays, unless it is to be replaced.
    */
   public void put(FileStoreTable table, String told) throws Exception {
     FileIO files = table.fileIO();
-    // Some tool may have left them. They are not needed, and would hide what comes before or after.
+    // Another tool may have left these hint files. They are not needed, and would hide earlier or later
+    // snapshots.
     files.deleteQuietly(new Path(table.location(), "snapshot/EARLIEST"));
     files.deleteQuietly(new Path(table.location(), "snapshot/LATEST"));
     for (Iterator each = ((List) JSON.readValue(told, List.class)).iterator(); each.hasNext(); ) {

@@ -25,12 +25,13 @@ public class PaimonCommit {
   }
 
   /**
-   * The snapshot's id: whoever looks for it afterwards may find that a writer has expired it already.
+   * Returns the snapshot's id: a later search for it may fail because a writer has expired it already.
    *
-   * Through a copy that only writes: any other commit also expires snapshots by the table's options. Others are options of
-   * this commit alone, and without messages it is one that changes nothing. A check sees every attempt before it is made, and
-   * throws where it must not be. Where a compaction came first some catalogs would roll that back; here the commit is lost
-   * instead. So it is where a file is to be added that is there already.
+   * Commits through a write-only copy of the table: any other commit also expires snapshots by the table's
+   * options. `options` apply to this commit alone, and a commit without messages changes nothing. The check
+   * runs before every attempt, and throws if the attempt must not happen. If another compaction came first,
+   * some catalogs would roll that one back; here this commit is lost instead. It is also lost if a file to be
+   * added exists already.
    */
   public long commit(
       FileStoreTable table, List messages, String properties, long identifier, Map options, CommitPreCallback check)

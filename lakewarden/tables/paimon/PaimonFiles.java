@@ -50,8 +50,9 @@ import org.apache.paimon.utils.Pair;
 import org.apache.paimon.utils.StatsCollectorFactories;
 
 /**
- * The data files of a snapshot, told to Python in bulk, and what replaces them. A "place" is a partition and a bucket: files
- * of two places are never mixed. Compiled by Janino, so there are no lambdas and no generics.
+ * Reports the data files of a snapshot to Python in bulk, and commits their replacements. A "place" is a
+ * partition and a bucket: files of two places are never mixed. Compiled by Janino, so there are no lambdas and
+ * no generics.
  */
 public class PaimonFiles {
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -61,7 +62,7 @@ public class PaimonFiles {
     public final Map entries = new HashMap();
     public final Map placeOf = new HashMap();
     public final List places = new ArrayList();
-    // Filled from several threads at once: groups are written and committed side by side.
+    // Several threads add to it at once: groups are written and committed in parallel.
     public final Map outputs = new ConcurrentHashMap();
     final List described = new ArrayList();
     final List deletes = new ArrayList();
@@ -87,7 +88,7 @@ public class PaimonFiles {
       return JSON.writeValueAsString(deletes);
     }
 
-    /** Keep only what the plan names, so that a table of millions of files does not stay in memory. */
+    /** Keep only the files that the plan names, so that a table with millions of files does not stay in memory. */
     public void retain(String paths) throws Exception {
       Set kept = new HashSet((List) JSON.readValue(paths, List.class));
       entries.keySet().retainAll(kept);
@@ -131,7 +132,7 @@ public class PaimonFiles {
 
   // ---------------------------------------------------------------- reading
 
-  /** Every live data file of a snapshot, place by place in the order of its rows, as one Arrow stream in a local file. */
+  /** Writes every live data file of a snapshot, place by place in the order of its rows, as one Arrow stream in a local file. */
   public Scan scan(FileStoreTable table, long snapshotId, String arrowPath) throws Exception {
     Snapshot snapshot = table.snapshotManager().snapshot(snapshotId);
     List files = new ArrayList(table.store().newScan().withSnapshot(snapshot).plan().files());
@@ -166,7 +167,7 @@ public class PaimonFiles {
     return scan;
   }
 
-  /** By partition, bucket, and then as their rows follow each other. */
+  /** By partition, by bucket, and then in the order of their rows. */
   private static final class InOrder implements Comparator {
     public int compare(Object left, Object right) {
       ManifestEntry one = (ManifestEntry) left;
@@ -214,8 +215,9 @@ public class PaimonFiles {
   }
 
   /**
-   * By partition, bucket and data file the number of its deletion vector; the vectors are described in the scan. Where the
-   * table has them switched off, readers see the rows they strike: such a vector has no number, and its file is to stay.
+   * The number of the deletion vector by partition, bucket and data file; the vectors are described in the
+   * scan. If the table has vectors switched off, readers see the deleted rows: such a vector has no number, and
+   * its file must stay.
    */
   private static Map vectors(FileStoreTable table, Snapshot snapshot, Scan scan) throws Exception {
     Map found = new HashMap();
@@ -246,7 +248,7 @@ public class PaimonFiles {
     return found;
   }
 
-  /** `vector` is the place of its deletion vector, negative for one without a place, null where it has none. */
+  /** `vector` is the index of its deletion vector, negative for one without an index, null if it has none. */
   private static void add(FileColumns columns, int place, String path, int ordinal, DataFileMeta file, Integer vector)
       throws Exception {
     boolean numbered = vector != null && vector.intValue() >= 0;
@@ -267,7 +269,7 @@ public class PaimonFiles {
         numbered ? new int[] {vector.intValue()} : new int[0]);
   }
 
-  /** The newest schema that one of these files was written with. */
+  /** The newest schema with which one of these files was written. */
   public String schemaOf(FileStoreTable table, Scan scan, String paths) throws Exception {
     long newest = 0;
     for (Iterator each = ((List) JSON.readValue(paths, List.class)).iterator(); each.hasNext(); ) {
@@ -278,7 +280,7 @@ public class PaimonFiles {
 
   // ---------------------------------------------------------------- writing
 
-  /** A file without rows, as Paimon's own writer makes it: it shows how this schema is stored. */
+  /** Writes a file without rows with Paimon's own writer: it shows how this schema is stored. */
   public void writeEmpty(FileStoreTable table, long schemaId, String path) throws Exception {
     RowType type = table.schemaManager().schema(schemaId).logicalRowType();
     FileFormat format = FileFormat.fromIdentifier("parquet", table.coreOptions().toConfiguration());
@@ -288,7 +290,7 @@ public class PaimonFiles {
     out.close();
   }
 
-  /** Where new data files go, by the table's own path factory: [[place, name], ...] -> [path, ...]. */
+  /** The paths of new data files, from the table's own path factory: [[place, name], ...] -> [path, ...]. */
   public String locations(FileStoreTable table, Scan scan, String request) throws Exception {
     String prefix = table.coreOptions().dataFilePrefix();
     List found = new ArrayList();
@@ -300,7 +302,7 @@ public class PaimonFiles {
     return JSON.writeValueAsString(found);
   }
 
-  /** Reads the footers of outputs and describes them by Paimon's own statistics. */
+  /** Reads the footers of outputs and describes them with Paimon's own statistics. */
   public void describeOutputs(FileStoreTable table, Scan scan, long schemaId, String outputs) throws Exception {
     RowType type = table.schemaManager().schema(schemaId).logicalRowType();
     CoreOptions options = table.coreOptions();
@@ -350,8 +352,8 @@ public class PaimonFiles {
   }
 
   /**
-   * Floats with a NaN, or with what may be one where pages were copied: bounds leave it out, and Paimon takes it for the
-   * largest number, so that a filter would skip the file.
+   * Removes the bounds of floats that have a NaN, or may have one in copied pages: bounds leave NaN out, and
+   * Paimon treats it as the largest number, so a filter would skip the file.
    */
   private static void forgetBounds(
       FileStoreTable table, Scan scan, RowType type, SimpleColStats[] columns, Map output) {
@@ -380,7 +382,7 @@ public class PaimonFiles {
     return root == DataTypeRoot.FLOAT || root == DataTypeRoot.DOUBLE;
   }
 
-  /** Least and largest sequence number of each source: {path: [min, max]}. */
+  /** Least and greatest sequence number of each source: {path: [min, max]}. */
   public String sequenceNumbers(Scan scan, String paths) throws Exception {
     Map found = new HashMap();
     for (Iterator each = ((List) JSON.readValue(paths, List.class)).iterator(); each.hasNext(); ) {
@@ -394,7 +396,7 @@ public class PaimonFiles {
     return JSON.writeValueAsString(found);
   }
 
-  /** Ids of float columns whose bounds the file's entry tells: Paimon tells none where there is a NaN. */
+  /** Ids of float columns with bounds in the file's entry: Paimon states none if there is a NaN. */
   private static List boundedFloats(FileStoreTable table, DataFileMeta file) {
     List fields = table.schemaManager().schema(file.schemaId()).logicalRowType().getFields();
     BinaryRow least = file.valueStats().minValues();
@@ -410,7 +412,7 @@ public class PaimonFiles {
     return found;
   }
 
-  /** Files of one place rewritten by Paimon's own writer, in order: [[path, bytes, rows], ...]. Nothing is committed. */
+  /** Rewrites files of one place with Paimon's own writer, in order: [[path, bytes, rows], ...]. Nothing is committed. */
   public String rewriteNatively(FileStoreTable table, Scan scan, String request) throws Exception {
     Map asked = (Map) JSON.readValue(request, Map.class);
     Place place = scan.place(((Number) asked.get("place")).intValue());
@@ -422,7 +424,7 @@ public class PaimonFiles {
     for (Iterator each = ((List) asked.get("sources")).iterator(); each.hasNext(); ) {
       String path = (String) each.next();
       if (scan.struck.contains(path)) {
-        // Its rows would come back: only the kernel applies vectors.
+        // Its deleted rows would come back: only the kernel applies vectors.
         throw new IllegalStateException(path + " has a deletion vector");
       }
       files.add(scan.file(path));
@@ -444,7 +446,7 @@ public class PaimonFiles {
     return JSON.writeValueAsString(found);
   }
 
-  /** What a commit is told: of each place which files leave, with their deletion vectors, and which come. */
+  /** The commit messages: for each place, the files to remove, with their deletion vectors, and the files to add. */
   public List messages(FileStoreTable table, Scan scan, String removed, String added) throws Exception {
     List leaving = (List) JSON.readValue(removed, List.class);
     Map before = byPlace(scan, leaving);
@@ -486,8 +488,8 @@ public class PaimonFiles {
   }
 
   /**
-   * Index files without the vectors of these data files. They are those of the scanned snapshot: where others have come since,
-   * the commit finds that its vectors are not the table's any more, and is refused.
+   * Index files without the vectors of these data files. They are those of the scanned snapshot: if newer ones
+   * exist, the commit finds that its vectors are no longer the table's, and is refused.
    */
   private static void dropVectors(
       FileStoreTable table, Scan scan, Place place, List names, List newIndexes, List oldIndexes) {

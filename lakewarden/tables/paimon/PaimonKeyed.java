@@ -21,13 +21,13 @@ import org.apache.paimon.utils.FileStorePathFactory;
 import org.apache.paimon.utils.SerializationUtils;
 import org.apache.spark.api.java.JavaSparkContext;
 
-/** Tables with primary keys, bucket by bucket: how each one stands, and merging them on executors. */
+/** Tables with primary keys: the state of each bucket, and merging buckets on executors. */
 public class PaimonKeyed {
   private static final ObjectMapper JSON = new ObjectMapper();
 
   /**
-   * {mode, hidden, buckets: [[partition in base64, its folder, bucket, files, bytes, rows, sorted runs, files in level 0, bytes in
-   * the lowest level], ...]}. `hidden` says that readers do not see level 0.
+   * Returns {mode, hidden, buckets: [[partition in base64, its folder, bucket, files, bytes, rows, sorted runs,
+   * files in level 0, bytes in the lowest level], ...]}. `hidden` says that readers do not see level 0.
    */
   public String buckets(FileStoreTable table, long snapshot) throws Exception {
     int lowest = table.coreOptions().numLevels() - 1;
@@ -79,7 +79,7 @@ public class PaimonKeyed {
     row.add(Long.valueOf(sums[0]));
     row.add(Long.valueOf(sums[1]));
     row.add(Long.valueOf(sums[2]));
-    // Every file of level 0 is a run of its own; each level below is one.
+    // Every file of level 0 is a separate run; each level below is one.
     row.add(Long.valueOf(sums[3] + Long.bitCount(sums[5])));
     row.add(Long.valueOf(sums[3]));
     row.add(Long.valueOf(sums[4]));
@@ -87,14 +87,16 @@ public class PaimonKeyed {
   }
 
   /**
-   * Every bucket in a task of its own: the messages of those that were merged. `trigger` is how many sorted runs a minor merge
-   * may leave. The tables of writers that leave compaction to others say `write-only`, which here must not count.
+   * Merges every bucket in its own task and returns the messages of the merged ones. `trigger` is how many
+   * sorted runs a minor merge may leave. Tables whose writers do not compact are set to `write-only`, which
+   * must not apply here.
    */
   public List merge(JavaSparkContext spark, FileStoreTable table, List tasks, int trigger) throws Exception {
     Map options = new HashMap();
     options.put("write-only", "false");
     options.put("num-sorted-run.compaction-trigger", String.valueOf(trigger));
-    // Follows the trigger where the table does not say it; the levels must stay those that its writers know.
+    // The default depends on the trigger if the table sets no value; the levels must stay the ones that its
+    // writers use.
     options.put("num-levels", String.valueOf(table.coreOptions().numLevels()));
     PaimonBucketTask task = new PaimonBucketTask((FileStoreTable) table.copy(options));
     List told = spark.parallelize(tasks, tasks.size()).map(task).collect();
@@ -109,7 +111,8 @@ public class PaimonKeyed {
     return messages;
   }
 
-  /** {before, after, bytes_before, bytes_after, rows_before, rows_after, paths}: what the messages exchange, and every file they brought. */
+  /** Returns {before, after, bytes_before, bytes_after, rows_before, rows_after, paths}: the totals of the messages, and every
+file they add. */
   public String told(FileStoreTable table, List messages) throws Exception {
     long[] sums = new long[6];
     List paths = new ArrayList();
@@ -129,7 +132,8 @@ public class PaimonKeyed {
         sums[1] += 1;
         sums[3] += file.fileSize();
         sums[4] += file.rowCount();
-        // A file that only moved to another level keeps its name: it is no output, and must never be removed as one.
+        // A file that only moved to another level keeps its name: it is no output, and must never be removed as
+        // one.
         if (!gone.contains(file.fileName())) {
           addPaths(paths, file, folder);
         }

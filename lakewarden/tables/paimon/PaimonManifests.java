@@ -10,7 +10,7 @@ import org.apache.paimon.manifest.ManifestFileMeta;
 import org.apache.paimon.shade.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.paimon.table.FileStoreTable;
 
-/** The manifests of a snapshot, and many of them folded into few. */
+/** Lists the manifests of a snapshot, and merges many manifests into few. */
 public class PaimonManifests {
   private static final ObjectMapper JSON = new ObjectMapper();
 
@@ -30,9 +30,9 @@ public class PaimonManifests {
   }
 
   /**
-   * Options under which a commit of no files merges every manifest it finds. Paimon's own compactManifests copies the
-   * properties of the snapshot before, which would tell a lie about who made this one. What others commit meanwhile is
-   * merged too: each attempt starts from the newest snapshot.
+   * Options with which a commit of no files merges every manifest it finds. Paimon's own compactManifests
+   * copies the properties of the previous snapshot, which would name the wrong author of the new one. Manifests
+   * that other writers commit in the meantime are merged too: each attempt starts from the newest snapshot.
    */
   public Map folding(long targetBytes) {
     Map options = new HashMap();

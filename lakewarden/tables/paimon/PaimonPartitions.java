@@ -27,11 +27,11 @@ import org.apache.paimon.types.DataField;
 import org.apache.paimon.types.RowType;
 import org.apache.paimon.utils.RowDataToObjectArrayConverter;
 
-/** The partitions of a table, and how some of them leave it. Compiled by Janino: no lambdas, no generics. */
+/** The partitions of a table, and dropping some of them. Compiled by Janino: no lambdas, no generics. */
 public class PaimonPartitions {
   private static final ObjectMapper JSON = new ObjectMapper();
 
-  /** The partitions of one snapshot. Python sees them as JSON and names them by their place here. */
+  /** The partitions of one snapshot. Python sees them as JSON and names them by their index here. */
   public static final class Found {
     public final long snapshot;
     public final List rows = new ArrayList();
@@ -46,7 +46,7 @@ public class PaimonPartitions {
     }
   }
 
-  /** What one commit marks as deleted: data files, and the index files of the same partitions. */
+  /** The files that one commit marks as deleted: data files, and the index files of the same partitions. */
   public static final class Planned {
     public final List messages = new ArrayList();
     public final Set partitions = new HashSet();
@@ -118,7 +118,7 @@ public class PaimonPartitions {
     return found;
   }
 
-  /** Every file that these partitions had in the snapshot they were found in. */
+  /** Every file that these partitions had in the snapshot in which they were found. */
   public Planned plan(FileStoreTable table, Found found, String placesJson) throws Exception {
     List places = (List) JSON.readValue(placesJson, List.class);
     Planned planned = new Planned();
@@ -149,7 +149,7 @@ public class PaimonPartitions {
     return planned;
   }
 
-  /** What leaves of one bucket. */
+  /** The files to remove from one bucket. */
   private static final class Group {
     final BinaryRow partition;
     final int bucket;
@@ -199,9 +199,9 @@ public class PaimonPartitions {
   }
 
   /**
-   * The library checks on every attempt of a commit that each data file is still there. It has no such check for the index
-   * files of a bucket (deletion vectors, a hash index): it would drop whichever is there, also one that rows written
-   * meanwhile need; so that is checked here.
+   * On every attempt of a commit, the library checks that each data file still exists. It has no such check for
+   * the index files of a bucket (deletion vectors, a hash index): it would drop the current ones, even if newly
+   * written rows need them; so this code checks them.
    */
   public CommitPreCallback check(final FileStoreTable table, final Planned planned) {
     return new CommitPreCallback() {
