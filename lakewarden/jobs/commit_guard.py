@@ -17,19 +17,13 @@ from lakewarden.errors import CommitLost, CommitRefused, LineageRejected
 from lakewarden.lineage.hook import Hook, requirements
 from lakewarden.lineage.summary import Lineage
 from lakewarden.lineage.validate import Requirements
-from lakewarden.model.run import Job, Owner, Trigger
+from lakewarden.model.run import Owner, Trigger
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.database import State
 from lakewarden.state.runs import Journal
 
 DOOR = "job"
-OPERATIONS: Mapping[Job, str] = {
-    Job.COMPACT: "compaction",
-    Job.COMPACT_DELETES: "compaction",
-    Job.REWRITE_MANIFESTS: "manifest-rewrite",
-    Job.EXPIRE_PARTITIONS: "partition-expiry",
-}
 # Known only once rows were written: that they are there is asked right before the commit.
 _LATE = frozenset({"lineage.digest", "lineage.proof", "lineage.settled", "lineage.load"})
 

@@ -1,4 +1,4 @@
-"""From a job's name to its planner and its doing, and the run around them: recover, plan, journal, do, close."""
+"""The frame of every run: recover, plan, journal, do, close. What differs between jobs is in the registry."""
 
 from __future__ import annotations
 
@@ -7,37 +7,21 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
-from typing import Any, Protocol, assert_never
-
-import pyarrow as pa
+from typing import Any, Protocol
 
 from lakewarden import clock
 from lakewarden.config.schema import BudgetsConfig
 from lakewarden.deletion.foreign_metadata import refuse_foreign
 from lakewarden.errors import Busy, LakewardenError, Refused, Stopped, UsageError
-from lakewarden.jobs import history as compact_history
-from lakewarden.jobs import manifests
 from lakewarden.jobs.cancel import Stop
-from lakewarden.jobs.cold import execute as cold_upkeep
 from lakewarden.jobs.cold.read_only import refuse_frozen
-from lakewarden.jobs.commit_guard import OPERATIONS, RunGuard, foresee
-from lakewarden.jobs.compact import buckets as compact_keyed
-from lakewarden.jobs.compact import deletes as compact_deletes
-from lakewarden.jobs.compact import execute as rewriting
-from lakewarden.jobs.compact import merge as merging
-from lakewarden.jobs.compact import plan as compact
-from lakewarden.jobs.compact.cluster import clustering
+from lakewarden.jobs.commit_guard import RunGuard, foresee
 from lakewarden.jobs.deps import Grounds, Surroundings
-from lakewarden.jobs.expire import execute as expiring
 from lakewarden.jobs.heartbeat import DRIVEN, attended, driving
-from lakewarden.jobs.partitions import execute as dropping
-from lakewarden.jobs.purge import plan as purge
-from lakewarden.jobs.purge.settle import DELETING, settle_erasing, settle_run, settle_verdicts
-from lakewarden.jobs.quiet_windows import Windows
-from lakewarden.jobs.recovery import Settle, recover
+from lakewarden.jobs.purge.settle import settle_verdicts
+from lakewarden.jobs.recovery import recover
+from lakewarden.jobs.registry import spec_of
 from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext, StepName
-from lakewarden.jobs.sweep import execute as sweeping
 from lakewarden.model.plan import Bounds, Plan
 from lakewarden.model.prices import PRICES, Price
 from lakewarden.model.progress import Progress, Silent
@@ -45,8 +29,6 @@ from lakewarden.model.run import Job, Owner, Run, RunState, Trigger
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Policy
-from lakewarden.rewrite.order.sort_keys import unfit_ordering
-from lakewarden.rewrite.write.encoding import unfit_properties
 from lakewarden.spark.task_slots import Lanes
 from lakewarden.spark.tasks import cancel
 from lakewarden.state.runs import Journal, current_owner, new_run_id
@@ -54,79 +36,15 @@ from lakewarden.tables.interface import TableFormat, TableWriter
 
 log = logging.getLogger(__name__)
 
-# Jobs that neither commit to the table nor mark or delete a file of its own.
-_ONLY_READ = (Job.HANDOFF, Job.COMPACT_HISTORY)
-
 
 def prepare(
     job: Job, format_: TableFormat, view: TableView, policy: Policy, now: datetime, grounds: Grounds
 ) -> Prepared:
     """Read what the planner needs, then plan. Changes nothing."""
-    if job not in _ONLY_READ:
+    spec = spec_of(job)
+    if spec.changes_table:
         refuse_foreign(job, view, grounds.state, grounds.lake.strays)
-    match job:
-        case Job.EXPIRE_PARTITIONS:
-            return dropping.prepare(format_, view, policy, now)
-        case Job.HANDOFF:
-            return cold_upkeep.prepare(grounds, format_, view, policy, now)
-        case Job.EXPIRE:
-            return expiring.prepare(grounds, format_, view, policy, now)
-        case Job.PURGE:
-            return purge.prepare(grounds, format_, view, policy, now)
-        case Job.SWEEP:
-            return sweeping.prepare(grounds, format_, view, policy, now)
-        case Job.COMPACT if view.keyed:
-            return compact_keyed.prepare(format_, view, policy, now)
-        case Job.COMPACT:
-            return _prepare_compact(format_, view, policy, now)
-        case Job.COMPACT_DELETES if view.keyed:
-            return compact_keyed.nothing_to_apply(view, policy, now)
-        case Job.COMPACT_DELETES:
-            return _prepare_deletes(format_, view, policy, now)
-        case Job.REWRITE_MANIFESTS:
-            head = view.current_snapshot_id
-            found = [] if head is None else format_.manifests(view.ref, head)
-            return Prepared(manifests.plan(view, found, policy, now), view, policy)
-        case Job.COMPACT_HISTORY:
-            return compact_history.prepare(grounds, view, policy, now)
-        case _:
-            assert_never(job)
-
-
-def _prepare_compact(format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
-    compact.check(view, policy)
-    untouched = format_.rewrites().left_alone(view)
-    if untouched:
-        return Prepared(compact.leave_alone(Job.COMPACT, view, policy, untouched, now), view, policy)
-    head = view.head(policy.text("rewrite_branch"))
-    chosen = clustering(view, policy)
-    where = policy.maybe_text("rewrite_where")
-    files = None if head is None else format_.files(view.ref, head, where, chosen.names)
-    shares = format_.rewrites().clustering(view.ref, files, chosen.names) if files and chosen.names else {}
-    unfit = _unfit(format_, view)
-    if unfit is None and chosen.ordering is not None:
-        schema = pa.ipc.read_schema(pa.py_buffer(format_.rewrites().arrow_schema(view)))
-        unfit = unfit_ordering(chosen.ordering, schema)
-    made = compact.plan(view, files, policy, unfit, now, shares)
-    return Prepared(made, view, policy, files)
-
-
-def _prepare_deletes(format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
-    compact.check(view, policy)
-    untouched = format_.rewrites().left_alone(view)
-    if untouched:
-        return Prepared(compact.leave_alone(Job.COMPACT_DELETES, view, policy, untouched, now), view, policy)
-    branch = policy.text("rewrite_branch")
-    head = view.head(branch)
-    files = None if head is None else format_.files(view.ref, head, policy.maybe_text("rewrite_where"))
-    dangling = [] if files is None else format_.rewrites().dangling(view.ref, files, branch)
-    made = compact_deletes.plan(view, files, policy, _unfit(format_, view), now, dangling)
-    return Prepared(made, view, policy, files)
-
-
-def _unfit(format_: TableFormat, view: TableView) -> str | None:
-    rewrites = format_.rewrites()
-    return unfit_properties(rewrites.parquet_properties(view)) or rewrites.unfit(view)
+    return spec.prepare(grounds, format_, view, policy, now)
 
 
 class _Lake(Surroundings, Protocol):
@@ -161,19 +79,19 @@ class Runner:
         run_id: str | None = None,
     ) -> Run:
         self.stop.check()
-        format_, owner = self.lake.format_for(table), current_owner()
+        format_, owner, spec = self.lake.format_for(table), current_owner(), spec_of(job)
         self._recover(job, format_, table, owner)
         view = format_.view(table)
         policy = resolve(view)
-        if job is not Job.PURGE:  # what its own retention trashed goes as everywhere
+        if not spec.on_cold_tables:
             refuse_frozen(job, view, self.journal.state)
-        if job is Job.PURGE:
-            settle_erasing(self.grounds, format_, view)
+        if spec.before_plan is not None:
+            spec.before_plan(self.grounds, format_, view)
         run_id = run_id or new_run_id(clock.now())
         try:
             prepared = prepare(job, format_, view, policy, clock.now(), self.grounds)
-            if job in OPERATIONS and not prepared.plan.empty:
-                foresee(table, OPERATIONS[job], run_id, policy, trigger, self.journal.state)
+            if spec.operation and not prepared.plan.empty:
+                foresee(table, spec.operation, run_id, policy, trigger, self.journal.state)
         except Refused as error:
             self._journal_unplanned(RunState.REFUSED, job, run_id, view, policy, owner, trigger, error)
             raise
@@ -208,7 +126,8 @@ class Runner:
 
     def _recover(self, job: Job, format_: TableFormat, table: TableRef, owner: Owner) -> None:
         """What an earlier run of this job left open is settled before a new plan is made."""
-        settle = self._settle(job, format_, table)
+        spec = spec_of(job)
+        settle = spec.settle and spec.settle(self.grounds, self.journal, format_, table)
         recover(
             self.journal,
             format_,
@@ -219,16 +138,8 @@ class Runner:
             settle=settle,
             lease_term=self.lease_term,
         )
-        if job in DELETING and job is not Job.PURGE:
+        if spec.settles_trash:
             settle_verdicts(self.grounds, format_, table, self.journal)
-
-    def _settle(self, job: Job, format_: TableFormat, table: TableRef) -> Settle | None:
-        """How jobs that rewrite nothing find out what became of their runs."""
-        if job is Job.HANDOFF:
-            return partial(cold_upkeep.settle, self.grounds, self.journal, format_, table)
-        if job is Job.COMPACT_HISTORY:
-            return partial(compact_history.settle, self.grounds)
-        return partial(settle_run, self.grounds, format_, table) if job in DELETING else None
 
     def _drive(
         self,
@@ -346,28 +257,7 @@ def _do(prepared: Prepared, context: RunContext, grounds: Grounds) -> Outcome:
     plan = prepared.plan
     if plan.empty:
         return Outcome(RunState.NOTHING_TO_DO, plan.reason)
-    if plan.job is Job.EXPIRE:
-        return expiring.execute(prepared, grounds, context)
-    if plan.job is Job.HANDOFF:
-        return cold_upkeep.execute(prepared, grounds, context)
-    if plan.job is Job.PURGE:
-        return purge.execute(prepared, grounds, context)
-    if plan.job is Job.SWEEP:
-        return sweeping.execute(prepared, grounds, context)
-    if plan.job is Job.COMPACT_HISTORY:
-        return compact_history.execute(prepared, grounds, context)
-    if plan.job is Job.EXPIRE_PARTITIONS:
-        return dropping.execute(prepared, context)
-    if plan.job is Job.REWRITE_MANIFESTS:
-        return manifests.execute(plan, prepared.view, context)
-    paused = Windows.for_run(context.budgets, context.trigger).closed(clock.now())
-    if paused is not None:
-        return Outcome(RunState.NOTHING_TO_DO, paused.text)
-    if plan.merges():
-        return merging.execute(plan, prepared.view, prepared.policy, context)
-    if prepared.files is None:
-        raise AssertionError("a plan with groups was made from files")
-    return rewriting.execute(plan, prepared.view, prepared.files, prepared.policy, context)
+    return spec_of(plan.job).execute(prepared, grounds, context)
 
 
 def _told(error: Exception) -> str:

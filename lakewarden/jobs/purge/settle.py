@@ -24,8 +24,6 @@ from lakewarden.state.trash_batches import CLAIMED, FAILED_LOAD, Verdict, Verdic
 from lakewarden.storage.objects import Objects
 from lakewarden.tables.interface import TableFormat
 
-DELETING = (Job.EXPIRE, Job.PURGE, Job.SWEEP)
-
 
 def settle_run(grounds: Grounds, format_: TableFormat, table: TableRef, run: Run) -> Settled | None:
     """How the run really ended; None while that cannot be told yet."""
