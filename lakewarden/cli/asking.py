@@ -23,14 +23,14 @@ def follow(lakewarden: Lakewarden, request: Request, progress: Progress) -> Requ
     patience = _LEASES * lakewarden.config.worker.lease_seconds
     while not request.ended:
         shown.tell(lakewarden, request)
-        leader = lakewarden.leader()
+        leader = lakewarden.schedule.leader()
         if leader is not None and leader.live:
             led_at = clock.monotonic()
         elif clock.monotonic() - led_at > patience:
             shown.end()
             raise NoWorker(request=request.id, seconds=int(patience), table=request.table)
         clock.sleep(POLL_SECONDS)
-        request = lakewarden.request_by_id(request.id)
+        request = lakewarden.schedule.request_by_id(request.id)
     shown.end()
     return request
 
@@ -46,7 +46,7 @@ class _Shown:
     def tell(self, lakewarden: Lakewarden, request: Request) -> None:
         self._note(_waits(lakewarden, request))
         for run in lakewarden.runs(request.table, 5):
-            moment = lakewarden.progress_of(run.id) if run.ended_at is None else None
+            moment = lakewarden.schedule.progress_of(run.id) if run.ended_at is None else None
             if moment is None:
                 continue
             if moment.what != self._what:
@@ -68,7 +68,7 @@ class _Shown:
 
 
 def _waits(lakewarden: Lakewarden, request: Request) -> str:
-    leader = lakewarden.leader()
+    leader = lakewarden.schedule.leader()
     if leader is None or not leader.live:
         return f"request {request.id} waits: no worker leads at the moment"
     if request.claimed_at is None:

@@ -28,6 +28,6 @@ def cost(ctx: typer.Context, table: TableName, as_json: JsonFlag = False) -> int
         invocation(ctx).open(screen, spark=True) as lakewarden,
         screen.waiting(f"reading what {ref} and its colder tier are made of"),
     ):
-        found = lakewarden.cost(ref)
+        found = lakewarden.tiers.cost(ref)
     screen.show(CostReport(found))
     return 0

@@ -37,6 +37,7 @@ def gateway(
 
     Example: `lakewarden gateway --port 8181`
     """
+    from lakewarden.gateway.server import serve
     from lakewarden.report.gateway import GatewayReport
 
     screen = Screen(as_json)
@@ -47,5 +48,5 @@ def gateway(
 
     # Ctrl-C is how it is meant to end, once what was forwarded has been answered.
     with invocation(ctx).open(screen, spark=False) as lakewarden, suppress(KeyboardInterrupt):
-        lakewarden.serve_gateway(host, port, ready)
+        serve(lakewarden.config, lakewarden.state, host, port, ready)
     return 0

@@ -44,7 +44,7 @@ def recall(
     screen, ref = Screen(as_json), table_ref(table)
     Asked(snapshot, moment(as_of, "as-of"), tag)  # what is asked wrongly is told before Spark starts
     with invocation(ctx).open(screen, spark=True) as lakewarden:
-        found = lakewarden.recall(
+        found = lakewarden.tiers.recall(
             ref,
             snapshot_id=snapshot,
             as_of=as_of,

@@ -84,11 +84,11 @@ def maintain(
     why = options.trigger(trigger, operator, ticket)
     called = invocation(ctx)
     with called.open(screen, spark=False) as lakewarden:
-        leader = lakewarden.leader()
+        leader = lakewarden.schedule.leader()
         if no_wait:
-            if not lakewarden.knows(ref):
+            if not lakewarden.names.knows(ref):
                 screen.nothing_of(ref)
-            screen.show(RequestReport(lakewarden.request(ref, why), leader))
+            screen.show(RequestReport(lakewarden.schedule.request(ref, why), leader))
             return 0
         if leader is not None and leader.live:
             return _by_the_worker(screen, lakewarden, ref, why)
@@ -104,7 +104,7 @@ def _by_the_worker(screen: Screen, lakewarden: Lakewarden, ref: TableRef, why: T
     from lakewarden.report.run import PassReport
     from lakewarden.state.requests import RequestState
 
-    filed = lakewarden.request(ref, why)
+    filed = lakewarden.schedule.request(ref, why)
     try:
         ended = follow(lakewarden, filed, screen.progress())
     except KeyboardInterrupt:

@@ -34,6 +34,6 @@ def where(
     screen, ref = Screen(as_json), table_ref(table)
     Asked(snapshot, moment(as_of, "as-of"), tag)  # what is asked wrongly is told before Spark starts
     with invocation(ctx).open(screen, spark=True) as lakewarden:
-        found = lakewarden.where(ref, snapshot_id=snapshot, as_of=as_of, tag=tag)
+        found = lakewarden.tiers.where(ref, snapshot_id=snapshot, as_of=as_of, tag=tag)
     screen.show(WhereReport(str(ref), found))
     return 1 if found.tier == GONE else 0

@@ -1,61 +1,44 @@
-"""The part of `Lakewarden` about health: how tables are, since when, what is wrong, and what another policy would change."""
+"""`lw.health`: the numbers of tables, their scores and warnings, and what another policy would change."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakewarden import clock
 from lakewarden.errors import UsageError
+from lakewarden.model.files import Manifest
+from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
+from lakewarden.services.deps import ServiceDeps
+from lakewarden.services.table_names import table_ref
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
-    from lakewarden.config.schema import Config
     from lakewarden.health.collect import Collector
     from lakewarden.health.look import Sweep
     from lakewarden.health.metrics import Exposition
     from lakewarden.health.score import Score
     from lakewarden.health.table_details import Portrait
     from lakewarden.health.what_if import WhatIf
-    from lakewarden.lake import Lake
-    from lakewarden.policy.resolve import Policy
-    from lakewarden.state.database import State
     from lakewarden.state.health import HealthRecords, Point, TableHealth, Warned
     from lakewarden.tables.interface import TableFormat
 
 
-class Watching:
-    """Calls about health. What they stand on, `Lakewarden` itself has."""
+class HealthService:
+    """Health of tables as it was last looked at, or looked at now."""
 
-    _collector: Collector | None = None
-    _exposition: Exposition | None = None
-
-    if TYPE_CHECKING:
-        config: Config
-
-        @property
-        def state(self) -> State: ...
-
-        @property
-        def lake(self) -> Lake: ...
-
-        def _named(self, table: str | TableRef) -> TableRef: ...
-
-        def policy(
-            self,
-            table: str | TableRef,
-            call: Mapping[str, object] | None = None,
-            *,
-            refresh: bool = False,
-        ) -> Policy: ...
+    def __init__(self, deps: ServiceDeps) -> None:
+        self._deps = deps
+        self._collector: Collector | None = None
+        self._exposition: Exposition | None = None
 
     @property
-    def _health(self) -> HealthRecords:
+    def _records(self) -> HealthRecords:
         from lakewarden.state.health import HealthRecords
 
-        return HealthRecords(self.state)
+        return HealthRecords(self._deps.state)
 
     # ------------------------------------------------------------ looking
 
@@ -70,8 +53,18 @@ class Watching:
 
         `stop` is asked between tables. A `routine` look (when not said: one at all tables) leaves those that take long for later.
         """
-        chosen = None if tables is None else [_ref(each) for each in tables]
+        chosen = None if tables is None else [table_ref(each) for each in tables]
         return self.collector.sweep(chosen, stop, routine=routine)
+
+    def counted(self, view: TableView) -> TableView:
+        """The view with all its counters. Some formats do not keep files and bytes in the metadata; these are counted now."""
+        return replace(view, counters=self._deps.format_for(view.ref).counters(view))
+
+    def manifests(self, view: TableView) -> tuple[Manifest, ...]:
+        """The manifests of the view's current snapshot."""
+        if view.current_snapshot_id is None:
+            return ()
+        return tuple(self._deps.format_for(view.ref).manifests(view.ref, view.current_snapshot_id))
 
     @property
     def collector(self) -> Collector:
@@ -79,44 +72,44 @@ class Watching:
         if self._collector is None:
             from lakewarden.health.collect import Collector
 
-            self._collector = Collector(self.state, _Reached(self), self.config.policy, self.config.health)
+            self._collector = Collector(
+                self._deps.state, _CurrentLake(self._deps), self._deps.config.policy, self._deps.config.health
+            )
         return self._collector
 
     # ------------------------------------------------------------ what was seen
 
-    def health(self) -> tuple[TableHealth, ...]:
+    def all(self) -> tuple[TableHealth, ...]:
         """Every table as it was last looked at, without its portrait. Needs no Spark."""
-        return self._health.all()
+        return self._records.all()
 
-    def health_of(self, table: str | TableRef) -> TableHealth | None:
+    def of(self, table: str | TableRef) -> TableHealth | None:
         """One table as it was last looked at, with its portrait; None where no worker has looked yet. Needs no Spark."""
-        return self._health.get(str(self._named(table)))
+        return self._records.get(str(self._deps.names.checked(table)))
 
     def portrait_of(self, table: str | TableRef) -> Portrait | None:
         """What the table's page shows, as it was last looked at. Needs no Spark."""
         from lakewarden.health.table_details import Portrait
 
-        found = self.health_of(table)
+        found = self.of(table)
         return None if found is None else Portrait.read(found.portrait)
 
-    def score_of(self, health: TableHealth) -> Score:
+    def score(self, health: TableHealth) -> Score:
         """Its score with the parts it is made of, and its debt with the sentence that explains it. Needs no Spark."""
         from lakewarden.health.score import Trouble, judge
         from lakewarden.state.fleet import Fleet
 
-        fleet = Fleet(self.state)
+        fleet = Fleet(self._deps.state)
         suspended, failures = fleet.suspended(), fleet.failures()
         trouble = Trouble(health.error, suspended.get(health.table, ""), failures.get(health.table, 0))
-        return judge(health.numbers, self.config.health, trouble)
+        return judge(health.numbers, self._deps.config.health, trouble)
 
-    def health_history(
-        self, table: str | TableRef, since: datetime, most: int | None = None
-    ) -> tuple[Point, ...]:
+    def history(self, table: str | TableRef, since: datetime, most: int | None = None) -> tuple[Point, ...]:
         """Earlier looks at the table, the oldest first: a number holds until the next look has another. Needs no Spark.
 
         `most`: about so many of them, evenly, with the newest.
         """
-        return self._health.history(str(self._named(table)), since, most)
+        return self._records.history(str(self._deps.names.checked(table)), since, most)
 
     def warnings(self, table: str | TableRef | None = None, also_cleared: int = 0) -> tuple[Warned, ...]:
         """What is wrong, the longest first; and so many warnings that are over. Needs no Spark.
@@ -126,9 +119,9 @@ class Watching:
         from lakewarden.health.warnings import no_leader
         from lakewarden.state.leases import Leases
 
-        named = None if table is None else str(self._named(table))
-        found = self._health.warnings(named, also_cleared=also_cleared)
-        alone = no_leader(Leases(self.state).current()) if table is None else None
+        named = None if table is None else str(self._deps.names.checked(table))
+        found = self._records.warnings(named, also_cleared=also_cleared)
+        alone = no_leader(Leases(self._deps.state).current()) if table is None else None
         return found if alone is None else (alone, *found)
 
     # ------------------------------------------------------------ another policy
@@ -138,8 +131,8 @@ class Watching:
         from lakewarden.health.what_if import commits_of, replay
         from lakewarden.state.archive import Archive
 
-        ref = self._named(table)
-        found = self.health_of(ref)
+        ref = self._deps.names.checked(table)
+        found = self.of(ref)
         portrait = self.portrait_of(ref)
         if found is None or portrait is None:
             raise UsageError(
@@ -148,10 +141,17 @@ class Watching:
             )
         now = clock.now()
         since = now - timedelta(days=days)
-        history = self._health.history(str(ref), since)
-        commits = commits_of(portrait, Archive(self.state).rows(found.uuid, since=since), since)
+        history = self._records.history(str(ref), since)
+        commits = commits_of(portrait, Archive(self._deps.state).rows(found.uuid, since=since), since)
         return replay(
-            str(ref), commits, history, found.numbers, self.policy(ref), self.policy(ref, values), since, now
+            str(ref),
+            commits,
+            history,
+            found.numbers,
+            self._deps.policy(ref),
+            self._deps.policy(ref, values),
+            since,
+            now,
         )
 
     # ------------------------------------------------------------ metrics
@@ -161,25 +161,21 @@ class Watching:
         if self._exposition is None:
             from lakewarden.health.metrics import Exposition
 
-            self._exposition = Exposition(self.state, self.config)
+            self._exposition = Exposition(self._deps.state, self._deps.config)
         return self._exposition.text()
 
 
 @dataclass(frozen=True, slots=True)
-class _Reached:
-    """The lake as it is at each call: a session that died is replaced by another."""
+class _CurrentLake:
+    """The lake of the moment: after a session died, another one takes its place."""
 
-    owner: Watching
+    deps: ServiceDeps
 
     def catalogs(self) -> list[str]:
-        return self.owner.lake.catalogs()
+        return self.deps.lake.catalogs()
 
     def format_of(self, catalog: str) -> TableFormat:
-        return self.owner.lake.format_of(catalog)
+        return self.deps.lake.format_of(catalog)
 
     def format_for(self, table: TableRef) -> TableFormat:
-        return self.owner.lake.format_for(table)
-
-
-def _ref(table: str | TableRef) -> TableRef:
-    return table if isinstance(table, TableRef) else TableRef.parse(table)
+        return self.deps.lake.format_for(table)

@@ -1,29 +1,26 @@
-"""The part of `Lakewarden` about upkeep: a whole pass, requests for one, who leads, how tables stand, runs that should stop."""
+"""`lw.schedule`: passes over a table, requests for them, the leading worker, and runs that should stop."""
 
 from __future__ import annotations
 
-import getpass
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from lakewarden import clock
-from lakewarden.errors import LakewardenError, NoSuchTable, Refused, Stopped, UsageError
-from lakewarden.model.run import Job, Run, RunState, Step, Trigger
+from lakewarden.errors import LakewardenError, Refused, Stopped, UsageError
+from lakewarden.model.run import Job, Run, RunState, Trigger
 from lakewarden.model.table_name import TableRef
-from lakewarden.policy.asked import WHERE_ASKED as WHERE_ASKED
+from lakewarden.policy.asked import WHERE_ASKED
+from lakewarden.services.deps import ServiceDeps
+from lakewarden.services.trigger import read_trigger
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched, not when a command starts
     from lakewarden.jobs.cancel import Stop
     from lakewarden.model.progress import Progress
-    from lakewarden.policy.resolve import Policy
-    from lakewarden.state.database import State
     from lakewarden.state.leases import Lease
     from lakewarden.state.requests import Request
     from lakewarden.state.run_progress import Cancel, Moment
-    from lakewarden.state.runs import Journal
     from lakewarden.state.schedule import Standing, Suspension
 
 # Each needs that the one before it has ended well, where the schedule says so.
@@ -65,81 +62,48 @@ class JobEnded:
         return "" if self.error is None else f"{type(self.error).__name__}: {self.error}"
 
 
-def current_user() -> str:
-    """Who runs this process: the operator of a manual run that names nobody else."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"  # a container's user often has no name
+class RunJob(Protocol):
+    """`Lakewarden.run`, as a pass calls it."""
+
+    def __call__(
+        self,
+        job: str | Job,
+        table: str | TableRef,
+        policy: Mapping[str, object] | None = None,
+        trigger: Trigger | Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+        *,
+        stop: Stop | None = None,
+        lease_term: int | None = None,
+        quiet: bool = False,
+        run_id: str | None = None,
+    ) -> Run: ...
 
 
-class Working:
-    """Calls about upkeep. What they stand on, `Lakewarden` itself has."""
+@dataclass(frozen=True, slots=True)
+class _HowToRun:
+    """What every run of one pass is given."""
 
-    if TYPE_CHECKING:
+    trigger: Trigger | Mapping[str, str] | None
+    progress: Progress | None
+    stop: Stop | None
+    lease_term: int | None
+    quiet: bool
 
-        @property
-        def state(self) -> State: ...
 
-        @property
-        def journal(self) -> Journal: ...
+class ScheduleService:
+    """Passes over tables, and what the worker knows and is asked about them."""
 
-        def run(
-            self,
-            job: str | Job,
-            table: str | TableRef,
-            policy: Mapping[str, object] | None = None,
-            trigger: Trigger | Mapping[str, str] | None = None,
-            progress: Progress | None = None,
-            *,
-            stop: Stop | None = None,
-            lease_term: int | None = None,
-            quiet: bool = False,
-            run_id: str | None = None,
-        ) -> Run: ...
-
-        def run_by_id(self, run_id: str) -> tuple[Run, tuple[Step, ...]]: ...
-
-        def _trashed_cold(self, ref: TableRef) -> TableRef | None: ...
-
-        def policy(
-            self,
-            table: str | TableRef,
-            call: Mapping[str, object] | None = None,
-            *,
-            refresh: bool = False,
-        ) -> Policy: ...
-
-        def _named(self, table: str | TableRef) -> TableRef: ...
-
-        def _remembered(self, ref: TableRef) -> bool: ...
-
-        def _trigger(self, trigger: Trigger | Mapping[str, str] | None) -> Trigger: ...
+    def __init__(
+        self, deps: ServiceDeps, run_job: RunJob, trashed_cold: Callable[[TableRef], TableRef | None]
+    ) -> None:
+        self._deps, self._run_job, self._trashed_cold = deps, run_job, trashed_cold
 
     # ------------------------------------------------------------ a whole pass
 
-    def maintain(
-        self,
-        table: str | TableRef,
-        trigger: Trigger | Mapping[str, str] | None = None,
-        progress: Progress | None = None,
-    ) -> tuple[Run, ...]:
-        """A whole pass: compact-deletes, compact, rewrite-manifests, expire, purge, compact-history; expire-partitions before
-        and sweep after purge where the policy asks for it.
-
-        A job that fails or that safety refuses is told as such, and the pass goes on; it ends at a run whose outcome is unknown.
-        The first error that no run tells of is raised at the end.
-        """
-        ref = table if isinstance(table, TableRef) else TableRef.parse(table)
-        ended = list(self.pass_over(ref, self.jobs_of(ref), trigger, progress))
-        lost = next((each.error for each in ended if each.run is None and each.error is not None), None)
-        if lost is not None:
-            raise lost
-        return tuple(each.run for each in ended if each.run is not None)
-
     def jobs_of(self, table: TableRef) -> tuple[Job, ...]:
         """The jobs of the table's whole pass, in order. UsageError where its policy switches maintenance off."""
-        policy = self.policy(table, refresh=True)
+        policy = self._deps.policy(table, refresh=True)
         if not policy.bool("maintenance_enabled"):
             raise UsageError(
                 reason=f"maintain {table}: switched off by {policy.explain('maintenance_enabled')}",
@@ -166,6 +130,7 @@ class Working:
         STAGES wait for the one before them: where that failed they are not begun. `kept_out` is asked before each job begins,
         for the ones before it may have taken hours: why it must not begin now, or nothing.
         """
+        how = _HowToRun(trigger, progress, stop, lease_term, quiet)
         broken: Job | None = None
         for job in jobs:
             if kept_out is not None and (why := kept_out(job)):
@@ -175,52 +140,41 @@ class Working:
             if staged and broken is not None and job in STAGES:
                 yield JobEnded(job, clock.now(), skipped=f"waits for {broken}, which has not ended well")
                 continue
-            ended = self._one(job, table, trigger, progress, stop, lease_term, quiet)
+            ended = self._one(job, table, how)
             yield ended
             if job is Job.PURGE and ended.state not in _ENDS_THE_PASS:
                 # What the end of its retention trashed lies in another table, and has no pass of its own.
-                yield from self._in_the_cold(table, kept_out, trigger, progress, stop, lease_term, quiet)
+                yield from self._in_the_cold(table, kept_out, how)
             if ended.state in _ENDS_THE_PASS:
                 return
             if job in STAGES and ended.state is RunState.FAILED:
                 broken = job
 
-    def _one(
-        self,
-        job: Job,
-        table: TableRef,
-        trigger: Trigger | Mapping[str, str] | None,
-        progress: Progress | None,
-        stop: Stop | None,
-        lease_term: int | None,
-        quiet: bool,
-    ) -> JobEnded:
+    def _one(self, job: Job, table: TableRef, how: _HowToRun) -> JobEnded:
         from lakewarden.state.runs import new_run_id
 
         began = clock.now()
-        # Named here, so that after an error it is told from a run that somebody else began meanwhile.
+        # Named here: after an error this run can be told apart from one that another process began at the same time.
         run_id = new_run_id(began)
         try:
-            run = self.run(
+            run = self._run_job(
                 job,
                 table,
                 None,
-                trigger,
-                progress,
-                stop=stop,
-                lease_term=lease_term,
-                quiet=quiet,
+                how.trigger,
+                how.progress,
+                stop=how.stop,
+                lease_term=how.lease_term,
+                quiet=how.quiet,
                 run_id=run_id,
             )
             return JobEnded(job, began, run)
-        except (
-            Exception
-        ) as error:  # told in the job's outcome; who asked for the pass decides what follows from it
-            # Without a run where it did not come that far.
-            return JobEnded(job, began, self.journal.get(run_id), error)
+        except Exception as error:  # part of the job's outcome; the caller of the pass decides what follows
+            # The journal has no run where the error came before the run began.
+            return JobEnded(job, began, self._deps.journal.get(run_id), error)
 
     def _in_the_cold(
-        self, table: TableRef, kept_out: Callable[[Job], str] | None, *how: Any
+        self, table: TableRef, kept_out: Callable[[Job], str] | None, how: _HowToRun
     ) -> Iterator[JobEnded]:
         began = clock.now()
         try:
@@ -231,7 +185,7 @@ class Working:
         if cold is None:
             return
         why = "" if kept_out is None else kept_out(Job.PURGE)
-        yield JobEnded(Job.PURGE, began, skipped=why) if why else self._one(Job.PURGE, cold, *how)
+        yield JobEnded(Job.PURGE, began, skipped=why) if why else self._one(Job.PURGE, cold, how)
 
     # ------------------------------------------------------------ requests
 
@@ -239,25 +193,29 @@ class Working:
         """Ask the worker for a whole pass of the table, as soon as it can. One is pending per table: asking again refreshes it."""
         from lakewarden.state.requests import Requests
 
-        return Requests(self.state).file(str(self._named(table)), self._trigger(trigger), clock.now())
+        return Requests(self._deps.state).file(
+            str(self._deps.names.checked(table)), read_trigger(trigger), clock.now()
+        )
 
     def requests(self, table: str | TableRef | None = None, limit: int = 50) -> tuple[Request, ...]:
         """What was asked for and what became of it, the newest first."""
         from lakewarden.state.requests import Requests
 
-        return Requests(self.state).list(None if table is None else str(self._named(table)), limit)
+        return Requests(self._deps.state).list(
+            None if table is None else str(self._deps.names.checked(table)), limit
+        )
 
-    def pending_requests(self) -> tuple[Request, ...]:
+    def pending(self) -> tuple[Request, ...]:
         """Every one that nobody has taken up yet, the oldest first."""
         from lakewarden.state.requests import Requests
 
-        return Requests(self.state).waiting(0)
+        return Requests(self._deps.state).waiting(0)
 
     def request_by_id(self, request_id: str) -> Request:
         """A request as it stands."""
         from lakewarden.state.requests import Requests
 
-        found = Requests(self.state).get(request_id)
+        found = Requests(self._deps.state).get(request_id)
         if found is None:
             raise UsageError(
                 reason=f"find request {request_id!r}: there is none", hint="see `lakewarden requests`"
@@ -270,57 +228,39 @@ class Working:
         """The newest lease, over or not; None where no worker ever led."""
         from lakewarden.state.leases import Leases
 
-        return Leases(self.state).current()
+        return Leases(self._deps.state).current()
 
     def standings(self, table: str | TableRef | None = None) -> tuple[Standing, ...]:
         """How tables, or this one, stand with the schedule."""
         from lakewarden.state.schedule import Standings
 
-        found = Standings(self.state)
-        return tuple(found.all().values()) if table is None else found.of(str(self._named(table)))
+        found = Standings(self._deps.state)
+        return (
+            tuple(found.all().values()) if table is None else found.of(str(self._deps.names.checked(table)))
+        )
 
     def suspended(self) -> Mapping[str, Suspension]:
         """Tables that the schedule leaves alone, by name, with the reason."""
         from lakewarden.state.schedule import Standings
 
-        return Standings(self.state).suspended()
+        return Standings(self._deps.state).suspended()
 
     def suspend(self, table: str | TableRef, reason: str, operator: str) -> Suspension:
         """Leave the table out of the schedule until it is resumed. Requests and runs by hand still work."""
         from lakewarden.state.schedule import Standings, Suspension
 
-        ref = self._known(
-            table
-        )  # a mistyped name would leave the table that was meant in the schedule, unseen
+        ref = self._deps.names.known(table)  # a mistyped name would leave the intended table in the schedule
         made = Suspension(str(ref), clock.now(), reason, operator)
-        Standings(self.state).suspend(made)
+        Standings(self._deps.state).suspend(made)
         return made
-
-    def _known(self, table: str | TableRef) -> TableRef:
-        """For what is done to a table by its name alone: done to one that nobody knows, it would do nothing and say nothing."""
-        ref = self._named(table)
-        if not self.knows(ref):
-            raise NoSuchTable(table=ref, reason="nobody has read a table of that name yet")
-        return ref
-
-    def knows(self, table: str | TableRef) -> bool:
-        """Whether the database has ever heard of the table: no catalog is asked."""
-        from lakewarden.state.health import HealthRecords
-        from lakewarden.state.schedule import SEEN, Standings
-
-        ref = self._named(table)
-        # That a pass was asked for says nothing: whoever asked may have mistyped it.
-        seen = any(each.slot == SEEN for each in Standings(self.state).of(str(ref)))
-        heard = seen or self._remembered(ref) or str(ref) in self.suspended()
-        return heard or HealthRecords(self.state).get(str(ref)) is not None
 
     def resume(self, table: str | TableRef) -> bool:
         """Back into the schedule, its failures forgotten; whether it was suspended."""
         from lakewarden.state.schedule import Standings
 
-        ref, book = self._named(table), Standings(self.state)
+        ref, book = self._deps.names.checked(table), Standings(self._deps.state)
         if not book.of(str(ref)):  # there may be failures to forget under a name that was only asked for
-            self._known(ref)
+            self._deps.names.known(ref)
         return book.resume(str(ref))
 
     # ------------------------------------------------------------ runs from outside
@@ -329,28 +269,22 @@ class Working:
         """How far a run is; None where it has not said so."""
         from lakewarden.state.run_progress import RunProgress
 
-        return RunProgress(self.state).get(run_id)
+        return RunProgress(self._deps.state).get(run_id)
 
     def cancel(self, run_id: str, operator: str) -> Run:
         """Ask whoever drives the run to stop it cleanly; it ends as `interrupted` within seconds."""
         from lakewarden.state.run_progress import RunProgress
 
-        run, _ = self.run_by_id(run_id)
+        run = self._deps.run(run_id)
         if run.ended_at is not None:
             raise UsageError(
                 reason=f"cancel run {run_id}: it ended as {run.state} at {run.ended_at:%Y-%m-%d %H:%M:%S} UTC"
             )
-        RunProgress(self.state).cancel(run_id, operator, clock.now())
+        RunProgress(self._deps.state).cancel(run_id, operator, clock.now())
         return run
 
     def cancelled(self, run_id: str) -> Cancel | None:
         """Who asked the run to stop, and when; None where nobody did."""
         from lakewarden.state.run_progress import RunProgress
 
-        return RunProgress(self.state).cancelled(run_id)
-
-    def operator_actions(self, target: str | None = None, limit: int = 100) -> tuple[Any, ...]:
-        """What operators did through the console and the REST API, the newest first."""
-        from lakewarden.state.audit_log import OperatorActions
-
-        return OperatorActions(self.state).list(target, limit)
+        return RunProgress(self._deps.state).cancelled(run_id)
