@@ -28,7 +28,7 @@ from lakewarden.state.trash import TrashedFiles
 
 
 def known_tables(lw: Lakewarden) -> tuple[str, ...]:
-    """Names of every table that was ever read or looked at, also those that are gone."""
+    """Names of all tables that were ever read or looked at, also of those that are gone."""
     return tuple(sorted({*SeenTables(lw.state).names(), *Portraits(lw.state).names()}))
 
 
@@ -66,7 +66,7 @@ def running(lw: Lakewarden) -> tuple[Run, ...]:
 
 
 def deleted_by(lw: Lakewarden, run_id: str) -> int:
-    """How many files are gone by this run's doing."""
+    """How many files this run deleted."""
     return TrashedFiles(lw.state).receipts_of(run_id)
 
 
@@ -81,28 +81,28 @@ def operator_actions(
 
 
 def portraits(lw: Lakewarden, tables: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-    """What the health collector painted of these tables: see `Portrait.read`."""
+    """The stored portraits of these tables: see `Portrait.read`."""
     return Portraits(lw.state).of(tables)
 
 
 def painted_holds(lw: Lakewarden) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    """What keeps something in any table, as portraits have it: table, and a stored `HoldLine`."""
+    """Holds of all tables from their portraits: the table, and a stored `HoldLine`."""
     return Painted(lw.state).holds()
 
 
 def inputs_naming(lw: Lakewarden, text: str) -> tuple[PaintedInput, ...]:
-    """Live commits of any table that name the text as what they were made from."""
+    """Live commits of any table whose inputs name the text."""
     return Painted(lw.state).inputs_naming(text)
 
 
 def writers(lw: Lakewarden) -> tuple[Heartbeat, ...]:
-    """Writers of every table that were heard of and have not fallen silent."""
+    """Writers of all tables that reported themselves and whose time is not over."""
     now = clock.now()
     return tuple(each for each in Heartbeats(lw.state).list() if each.live(now))
 
 
 def loads(lw: Lakewarden) -> tuple[Load, ...]:
-    """Staged loads of every table whose files are held now."""
+    """Staged loads of all tables whose files are held now."""
     return Loads(lw.state).live(clock.now())
 
 
@@ -110,10 +110,10 @@ def loads(lw: Lakewarden) -> tuple[Load, ...]:
 
 
 def downstream_known(lw: Lakewarden, table: str, snapshot_id: int) -> Downstream:
-    """Everything made from a snapshot, as far as the database tells: what was archived, and snapshots of portraits.
+    """Everything made from a snapshot, from the database alone: archived history, and snapshots of portraits.
 
-    Only commits that say what they were made from are read: nothing else can be downstream of anything.
-    `lw.history.downstream` asks the tables themselves, and so knows more where a table has many snapshots.
+    Only commits that state their inputs are read: no other commit can be downstream.
+    `lw.history.downstream` reads the tables too, and finds more where a table has many snapshots.
     """
     unread: dict[str, str] = {}
     ref = TableRef.parse(table)
@@ -140,7 +140,7 @@ def downstream_known(lw: Lakewarden, table: str, snapshot_id: int) -> Downstream
 
 
 def _start(lw: Lakewarden, table: str, snapshot_id: int) -> list[PaintedInput]:
-    """The snapshot itself, where its table's portrait has it: it need not say what it was made from."""
+    """The snapshot itself, if its table's portrait has it: it may state no inputs."""
     lines = portraits(lw, [table]).get(table, {}).get("snapshots", ())
     return [
         PaintedInput(

@@ -49,9 +49,9 @@ class HealthService:
         *,
         routine: bool | None = None,
     ) -> Sweep:
-        """Look at the health of these tables, or of all there are, now. From metadata only; changes no table.
+        """Look at these tables, or at all, now. Only metadata is read; no table changes.
 
-        `stop` is asked between tables. A `routine` look (when not said: one at all tables) leaves those that take long for later.
+        `stop` is asked between tables. A `routine` look, the default for all tables, leaves slow tables for later.
         """
         chosen = None if tables is None else [table_ref(each) for each in tables]
         return self.collector.sweep(chosen, stop, routine=routine)
@@ -68,7 +68,7 @@ class HealthService:
 
     @property
     def collector(self) -> Collector:
-        """Kept between looks: what it remembers makes the next one cheap."""
+        """Kept between looks: what it remembers makes the next look cheap."""
         if self._collector is None:
             from lakewarden.health.collect import Collector
 
@@ -80,11 +80,11 @@ class HealthService:
     # ------------------------------------------------------------ what was seen
 
     def all(self) -> tuple[TableHealth, ...]:
-        """Every table as it was last looked at, without its portrait. Needs no Spark."""
+        """All tables as they were last looked at, without their portraits. Needs no Spark."""
         return self._records.all()
 
     def of(self, table: str | TableRef) -> TableHealth | None:
-        """One table as it was last looked at, with its portrait; None where no worker has looked yet. Needs no Spark."""
+        """One table as it was last looked at, with its portrait. None where it was never looked at. Needs no Spark."""
         return self._records.get(str(self._deps.names.checked(table)))
 
     def portrait_of(self, table: str | TableRef) -> Portrait | None:
@@ -95,7 +95,7 @@ class HealthService:
         return None if found is None else Portrait.read(found.portrait)
 
     def score(self, health: TableHealth) -> Score:
-        """Its score with the parts it is made of, and its debt with the sentence that explains it. Needs no Spark."""
+        """The score with its parts, and the debt with the sentence that explains it. Needs no Spark."""
         from lakewarden.health.score import Trouble, judge
         from lakewarden.state.fleet import Fleet
 
@@ -105,16 +105,16 @@ class HealthService:
         return judge(health.numbers, self._deps.config.health, trouble)
 
     def history(self, table: str | TableRef, since: datetime, most: int | None = None) -> tuple[Point, ...]:
-        """Earlier looks at the table, the oldest first: a number holds until the next look has another. Needs no Spark.
+        """Earlier looks at the table, the oldest first. A number is valid until the next look has another. Needs no Spark.
 
-        `most`: about so many of them, evenly, with the newest.
+        `most`: about so many looks, evenly chosen, with the newest.
         """
         return self._records.history(str(self._deps.names.checked(table)), since, most)
 
     def warnings(self, table: str | TableRef | None = None, also_cleared: int = 0) -> tuple[Warned, ...]:
-        """What is wrong, the longest first; and so many warnings that are over. Needs no Spark.
+        """Open warnings, the oldest first, and up to `also_cleared` that are over. Needs no Spark.
 
-        Of all tables, also that no worker leads, where one did.
+        For all tables, also a warning that no worker leads any more.
         """
         from lakewarden.health.warnings import no_leader
         from lakewarden.state.leases import Leases
@@ -127,7 +127,7 @@ class HealthService:
     # ------------------------------------------------------------ another policy
 
     def what_if(self, table: str | TableRef, values: Mapping[str, object], days: int = 30) -> WhatIf:
-        """What these policy values would have changed in the last days, beside the policy in force. Changes nothing, needs no Spark."""
+        """What other policy values would have done in the last days, beside the current policy. Changes nothing, needs no Spark."""
         from lakewarden.health.what_if import commits_of, replay
         from lakewarden.state.archive import Archive
 

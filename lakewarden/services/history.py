@@ -42,7 +42,7 @@ class HistoryService:
         self._deps, self.pasts = deps, pasts
 
     def of(self, table: str | TableRef, limit: int | None = 50, *, history_only: bool = False) -> HistoryView:
-        """The table's history: the newest entries of it, and what is folded. `limit` None: every entry, out of the details too."""
+        """The table's newest entries, and which months are folded. `limit` None: every entry, those of folded months too."""
         from lakewarden.lineage.history import Source, Wanted
 
         past = self.pasts.of(table, history_only)
@@ -65,7 +65,7 @@ class HistoryService:
         snapshot_id: int | None = None,
         history_only: bool = False,
     ) -> Ingested:
-        """When data came in and by which writer and commit: rows that match a filter, a file, or a snapshot; all, when not said."""
+        """When data came in, by which writer and commit: rows that match a filter, one file, one snapshot, or all."""
         if sum(each is not None for each in (row_filter, file, snapshot_id)) > 1:
             raise UsageError(
                 reason=f"ask when data of {table} came in: about one thing at a time",
@@ -86,9 +86,9 @@ class HistoryService:
         carried: bool = False,
         history_only: bool = False,
     ) -> Downstream:
-        """Everything made from a snapshot, at any remove, in any table of any catalog.
+        """Everything made from a snapshot, directly or over other tables, in any catalog.
 
-        `carried`: also what was made from later snapshots of the same table, which held its rows until something removed them.
+        `carried`: also what was made from later snapshots of the same table while they still had its rows.
         """
         from lakewarden.lineage.audit import Node, downstream
 
@@ -114,7 +114,7 @@ class HistoryService:
         until: str | datetime | None = None,
         history_only: bool = False,
     ) -> Who:
-        """Who triggered the table's commits: type, operator, ticket, writer and moment, the newest first."""
+        """Who triggered the table's commits: type, operator, ticket, writer and time, the newest first."""
         from lakewarden.lineage.audit import Who
         from lakewarden.lineage.history import Wanted
 
@@ -124,7 +124,7 @@ class HistoryService:
         return Who(str(past.ref), operation, begin, end, tuple(found))
 
     def gaps(self, table: str | TableRef, *, history_only: bool = False) -> Gaps:
-        """Commits without the lineage the table's policy asks for, and how many were turned away for want of it."""
+        """Commits without the lineage the table's policy asks for, and how many were rejected without it."""
         from lakewarden.lineage.audit import Gaps, gaps
         from lakewarden.lineage.hook import asked_by, requirements
         from lakewarden.state.rejections import Rejections

@@ -60,7 +60,7 @@ class HoldService:
         self._deps = deps
 
     def of(self, table: str | TableRef) -> Holds:
-        """Everything that keeps a snapshot or a file of the table at this moment, and who asked for it."""
+        """Everything that keeps a snapshot or a file of the table now, and who asked for it."""
         from lakewarden.deletion.holds import gather
 
         view = self._deps.view(table)
@@ -68,7 +68,7 @@ class HoldService:
         return gather(view, self._deps.state, clock.now(), policy.hours("snapshot_restart_hours"))
 
     def costs(self, table: str | TableRef) -> tuple[tuple[Hold, int | None], ...]:
-        """Every hold with the bytes that stay only because of it; None where that cannot be known."""
+        """Every hold with the bytes that only it keeps; None where that cannot be known."""
         from lakewarden.deletion.holds import gather
         from lakewarden.jobs.hold_costs import hold_costs
 
@@ -83,11 +83,11 @@ class HoldService:
     # ------------------------------------------------------------ pins
 
     def unpin(self, pin_id: str) -> Pin:
-        """Take a pin away, and its mirror; its snapshot stays until it expires."""
+        """Remove a pin and its mirror tag. The snapshot stays until it expires."""
         return pinning(self._deps).unpin(pin_id)
 
     def pins(self, table: str | TableRef | None = None) -> tuple[Pin, ...]:
-        """Every pin, or the table's; also those whose time is over."""
+        """The pins of all tables or of one, also those whose time is over."""
         return pinning(self._deps).pins.list(None if table is None else str(table_ref(table)))
 
     # ------------------------------------------------------------ tags
@@ -101,7 +101,7 @@ class HoldService:
         retain: str | timedelta | None = None,
         forever: bool = False,
     ) -> TableView:
-        """Give a snapshot (the current one, when not said) a name that keeps it: for `retain` from now, or `forever`."""
+        """Give a snapshot a name that keeps it: for `retain` from now, or `forever`. Without `snapshot_id`: the current one."""
         from lakewarden.jobs.cold.read_only import refuse_frozen
         from lakewarden.jobs.pins import Wish
 
@@ -120,7 +120,7 @@ class HoldService:
         return self._deps.view(ref)
 
     def untag(self, table: str | TableRef, name: str) -> TableView:
-        """Take a tag away; its snapshot stays until it expires."""
+        """Remove a tag. The snapshot stays until it expires."""
         from lakewarden.jobs.cold.read_only import refuse_frozen
 
         ref = table_ref(table)
@@ -139,9 +139,9 @@ class HoldService:
         ttl: str | timedelta = "10m",
         host: str | None = None,
     ) -> Heartbeat:
-        """Say that a writer is at the table, so that files no snapshot names yet are left to it. Repeat it within `ttl`.
+        """Report that a writer is running, so that its files, which no snapshot names yet, are kept. Repeat it within `ttl`.
 
-        With prefixes everything whose path begins with one is left alone; without, everything since the writer started.
+        With prefixes, every file whose path begins with one is kept; without, every file since the writer started.
         """
         from lakewarden.jobs.loads.begin import absolute
         from lakewarden.state.heartbeats import Heartbeats
@@ -155,13 +155,13 @@ class HoldService:
         )
 
     def stop_heartbeat(self, table: str | TableRef, writer: str) -> bool:
-        """The writer is done, and holds nothing any more. False when it was not known."""
+        """Report that a writer has ended: its hold ends too. False where no such writer was known."""
         from lakewarden.state.heartbeats import Heartbeats
 
         return Heartbeats(self._deps.state).stop(str(table_ref(table)), writer)
 
     def heartbeats(self, table: str | TableRef) -> tuple[Heartbeat, ...]:
-        """Every writer that was heard of; also those that fell silent."""
+        """Every writer that reported itself, also those whose time is over."""
         from lakewarden.state.heartbeats import Heartbeats
 
         return Heartbeats(self._deps.state).list(str(table_ref(table)))
@@ -178,7 +178,7 @@ class HoldService:
         purpose: str = "",
         ttl: str | timedelta | None = None,
     ) -> Load:
-        """Hold files that are about to be written and will become part of the table. Call it before writing them."""
+        """Hold files that will be written and then become part of the table. Call it before they are written."""
         from lakewarden.jobs.loads.begin import begin
 
         who, length = checked_name(holder, "holder"), duration(ttl, "ttl")
@@ -192,16 +192,19 @@ class HoldService:
         paths: Sequence[str] = (),
         trigger: Trigger | Mapping[str, str] | None = None,
     ) -> Run:
-        """Make the load's Parquet files, and these, part of its table: all of them in one snapshot, or none. Twice is once."""
+        """Add the load's Parquet files and `paths` to its table: all of them in one snapshot, or none. A second call changes nothing."""
         return self._adopting.adopt(load_id, paths, read_trigger(trigger))
 
     def stage_fail(self, load_id: str) -> Load:
-        """Give the load up: its registered files are in the trash. Refused while they are, or may become, part of the table."""
+        """Cancel the load and put its files into the trash. Refused while they are, or may become, part of the table."""
         return self._adopting.fail(load_id)
 
     def adopt_folder(self, table: str | TableRef, *, operator: str, confirm: bool = False) -> Claim:
-        """Metadata that dropped tables left in the table's folder, and that stops sweep and purge; with `confirm` it is claimed:
-        trashed in the operator's name. `restore` takes that back. Refused where a table of any catalog is there."""
+        """Find metadata of dropped tables in the table's folder, which makes sweep and purge refuse.
+
+        With `confirm` it goes into the trash in the operator's name; `restore` undoes that. Refused where a catalog has a
+        table there.
+        """
         from lakewarden.jobs.deps import Grounds
         from lakewarden.jobs.fsck.adopt_folder import claim
 

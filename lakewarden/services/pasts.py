@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # Arrow and the database are loaded when first used, not when
 
 @dataclass(frozen=True, slots=True)
 class TablePast:
-    """One table's past, opened. Without a view only what was written down is told."""
+    """The past of one table. Without a view it has only what was archived."""
 
     ref: TableRef
     uuid: str
@@ -69,9 +69,10 @@ class Pasts:
     def of_every_table(
         self, wanted: TableRef, history_only: bool, unread: dict[str, str]
     ) -> tuple[list[TablePast], dict[str, str]]:
-        """Every table's, once: those of all catalogs, and those that are gone but were read before.
+        """Every table once, with the name it goes by for each of its names.
 
-        A table that was renamed, or that two catalogs have, is one: its other names lead to the one it is told by.
+        Tables of all catalogs, and tables that are gone but were read before. A table that was renamed, or that two catalogs
+        have, is one table.
         """
         from lakewarden.lineage.history import History
 
@@ -86,7 +87,7 @@ class Pasts:
         seen = {name: each for name, each in self._deps.seen.all().items() if name not in names}
         for name in sorted(seen, key=lambda each: (each != str(wanted), -seen[each].seen_at.timestamp())):
             uuid = seen[name].uuid
-            # Copies share a uuid: which of them had this name cannot be told.
+            # Copies share a uuid: which of them had this name is not known.
             if len(pasts[uuid]) != 1:
                 ref = TableRef.parse(name)
                 pasts[uuid].append(
@@ -98,8 +99,8 @@ class Pasts:
     def entries(
         self, pasts: Sequence[TablePast], needed: str, unread: dict[str, str], wanted: Wanted | None = None
     ) -> list[Entry]:
-        """What all of them tell. Only the needed one has to be readable: the rest of the answer holds without another, and
-        what is missing from it is said."""
+        """The entries of all of them. Only the needed table must be readable. Another that is not goes into `unread`, with
+        the reason, and only what was archived of it is used."""
         from lakewarden.lineage.history import EVERYTHING, History
 
         gone = [(str(each.ref), each.uuid) for each in pasts if each.view is None]

@@ -92,7 +92,7 @@ class _HowToRun:
 
 
 class ScheduleService:
-    """Passes over tables, and what the worker knows and is asked about them."""
+    """Passes over tables, requests for them, the leading worker, and runs that should stop."""
 
     def __init__(
         self, deps: ServiceDeps, run_job: RunJob, trashed_cold: Callable[[TableRef], TableRef | None]
@@ -124,11 +124,11 @@ class ScheduleService:
         staged: bool = False,
         kept_out: Callable[[Job], str] | None = None,
     ) -> Iterator[JobEnded]:
-        """These jobs, one after the other, each told as it ends. The only loop over a pass there is.
+        """Run these jobs one after the other and yield each as it ends. Every pass goes through here.
 
-        A failure is the job's own: the others go on, unless the outcome is unknown or the run was stopped. With `staged`, jobs of
-        STAGES wait for the one before them: where that failed they are not begun. `kept_out` is asked before each job begins,
-        for the ones before it may have taken hours: why it must not begin now, or nothing.
+        After a failed job the others go on, unless the outcome is unknown or the run was stopped. With `staged`, a job of STAGES
+        is skipped after an earlier one of them failed. `kept_out` is asked before each job begins, because earlier jobs may take
+        hours: it returns why the job must not begin now, or nothing.
         """
         how = _HowToRun(trigger, progress, stop, lease_term, quiet)
         broken: Job | None = None
@@ -143,7 +143,7 @@ class ScheduleService:
             ended = self._one(job, table, how)
             yield ended
             if job is Job.PURGE and ended.state not in _ENDS_THE_PASS:
-                # What the end of its retention trashed lies in another table, and has no pass of its own.
+                # The cold table has no pass of its own, but the end of its retention may have trashed files of it.
                 yield from self._in_the_cold(table, kept_out, how)
             if ended.state in _ENDS_THE_PASS:
                 return
@@ -190,7 +190,7 @@ class ScheduleService:
     # ------------------------------------------------------------ requests
 
     def request(self, table: str | TableRef, trigger: Trigger | Mapping[str, str] | None = None) -> Request:
-        """Ask the worker for a whole pass of the table, as soon as it can. One is pending per table: asking again refreshes it."""
+        """Ask the worker for a whole pass of the table. A table has one pending request; asking again updates it."""
         from lakewarden.state.requests import Requests
 
         return Requests(self._deps.state).file(
@@ -198,7 +198,7 @@ class ScheduleService:
         )
 
     def requests(self, table: str | TableRef | None = None, limit: int = 50) -> tuple[Request, ...]:
-        """What was asked for and what became of it, the newest first."""
+        """Requests and their outcomes, the newest first."""
         from lakewarden.state.requests import Requests
 
         return Requests(self._deps.state).list(
@@ -206,13 +206,13 @@ class ScheduleService:
         )
 
     def pending(self) -> tuple[Request, ...]:
-        """Every one that nobody has taken up yet, the oldest first."""
+        """Requests that no worker has started yet, the oldest first."""
         from lakewarden.state.requests import Requests
 
         return Requests(self._deps.state).waiting(0)
 
     def request_by_id(self, request_id: str) -> Request:
-        """A request as it stands."""
+        """One request. UsageError where there is none."""
         from lakewarden.state.requests import Requests
 
         found = Requests(self._deps.state).get(request_id)
@@ -225,13 +225,13 @@ class ScheduleService:
     # ------------------------------------------------------------ the worker
 
     def leader(self) -> Lease | None:
-        """The newest lease, over or not; None where no worker ever led."""
+        """The newest lease, also one that is over. None where no worker ever led."""
         from lakewarden.state.leases import Leases
 
         return Leases(self._deps.state).current()
 
     def standings(self, table: str | TableRef | None = None) -> tuple[Standing, ...]:
-        """How tables, or this one, stand with the schedule."""
+        """What the schedule knows of all tables or of one."""
         from lakewarden.state.schedule import Standings
 
         found = Standings(self._deps.state)
@@ -240,13 +240,13 @@ class ScheduleService:
         )
 
     def suspended(self) -> Mapping[str, Suspension]:
-        """Tables that the schedule leaves alone, by name, with the reason."""
+        """Suspended tables by name, with the reason."""
         from lakewarden.state.schedule import Standings
 
         return Standings(self._deps.state).suspended()
 
     def suspend(self, table: str | TableRef, reason: str, operator: str) -> Suspension:
-        """Leave the table out of the schedule until it is resumed. Requests and runs by hand still work."""
+        """Take the table out of the schedule until it is resumed. Requests and manual runs still work."""
         from lakewarden.state.schedule import Standings, Suspension
 
         ref = self._deps.names.known(table)  # a mistyped name would leave the intended table in the schedule
@@ -255,7 +255,7 @@ class ScheduleService:
         return made
 
     def resume(self, table: str | TableRef) -> bool:
-        """Back into the schedule, its failures forgotten; whether it was suspended."""
+        """Put the table back into the schedule and forget its failures. Returns whether it was suspended."""
         from lakewarden.state.schedule import Standings
 
         ref, book = self._deps.names.checked(table), Standings(self._deps.state)
@@ -266,13 +266,13 @@ class ScheduleService:
     # ------------------------------------------------------------ runs from outside
 
     def progress_of(self, run_id: str) -> Moment | None:
-        """How far a run is; None where it has not said so."""
+        """How far a run is. None where it has not reported progress."""
         from lakewarden.state.run_progress import RunProgress
 
         return RunProgress(self._deps.state).get(run_id)
 
     def cancel(self, run_id: str, operator: str) -> Run:
-        """Ask whoever drives the run to stop it cleanly; it ends as `interrupted` within seconds."""
+        """Ask the process that runs it to stop it cleanly. It ends as `interrupted` within seconds."""
         from lakewarden.state.run_progress import RunProgress
 
         run = self._deps.run(run_id)
@@ -284,7 +284,7 @@ class ScheduleService:
         return run
 
     def cancelled(self, run_id: str) -> Cancel | None:
-        """Who asked the run to stop, and when; None where nobody did."""
+        """Who asked the run to stop, and when. None where no one did."""
         from lakewarden.state.run_progress import RunProgress
 
         return RunProgress(self._deps.state).cancelled(run_id)

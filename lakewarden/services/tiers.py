@@ -39,9 +39,9 @@ class TierService:
         as_of: str | datetime | None = None,
         tag: str | None = None,
     ) -> Whereabouts:
-        """Which table of which catalog has that snapshot, the table as of that time, or that tag; and the query to run.
+        """Which table of which catalog has a snapshot, a time or a tag, and the query that reads it.
 
-        Where an archive has its files, whether they can be read now is asked of the store.
+        If an archive has the files, the store is asked whether they can be read now.
         """
         from lakewarden.jobs.cold.recall import shelved
 
@@ -61,9 +61,9 @@ class TierService:
         wait: bool = False,
         progress: Progress | None = None,
     ) -> Recall:
-        """Ask an archive for the files that a cold snapshot needs, to be readable for so many days; `wait` until they are.
+        """Ask an archive to make the files of a cold snapshot readable for `days`; with `wait`, return when they are.
 
-        Idempotent: what is readable or on its way is not asked for again. Nothing of either table changes.
+        Files that are readable or on their way are not asked for again. Neither table changes.
         """
         from lakewarden.jobs.cold.recall import SPEEDS, recall
         from lakewarden.model.progress import Silent
@@ -84,7 +84,7 @@ class TierService:
         )
 
     def cost(self, table: str | TableRef) -> TableCost:
-        """What the table costs a month in each of its tiers, and what handing off what expires next would cost and save."""
+        """What the table costs a month in each tier, and what the next hand-off would cost and save."""
         from lakewarden.deletion.holds import gather
         from lakewarden.jobs.cold.cost import TableCost, hand_off_cost, tier_cost, tiers_of
         from lakewarden.jobs.cold.table import lying
