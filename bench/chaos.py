@@ -60,7 +60,7 @@ class Site:
         return found
 
     def _leading(self, warden: Lakewarden) -> Worker | None:
-        lease = warden.leader()
+        lease = warden.schedule.leader()
         if lease is None or not lease.live:
             return None
         return next(
@@ -243,7 +243,7 @@ def _checks(site: Site, spark: Any, written: Written, back: dict[str, list[float
         yield Check("faults that fsck finds", faults, most=0)
         twice = [each.path for name in _TABLES for each in warden.receipts(f"{_CATALOG}.db.{name}", 100_000)]
         yield Check("files deleted twice", len(twice) - len(set(twice)), most=0)
-        yield Check("worker leads", float(bool((lease := warden.leader()) and lease.live)), least=1)
+        yield Check("worker leads", float(bool((lease := warden.schedule.leader()) and lease.live)), least=1)
 
 
 def _open(warden: Lakewarden) -> bool:

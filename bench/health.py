@@ -32,14 +32,14 @@ def health(lab: Lab) -> Found:
     tables = _make(lab, count)
     with lab.warden({}) as warden:
         before = _memory()
-        first, looking = measure(lab.spark, lambda: warden.look(tables), lab.scale.patience)
-        _, again = measure(lab.spark, lambda: warden.look(tables), lab.scale.patience)
+        first, looking = measure(lab.spark, lambda: warden.health.look(tables), lab.scale.patience)
+        _, again = measure(lab.spark, lambda: warden.health.look(tables), lab.scale.patience)
         changed = tables[: max(1, count // _CHANGED)]
         _commit(lab, changed)
-        third, busy = measure(lab.spark, lambda: warden.look(tables), lab.scale.patience)
+        third, busy = measure(lab.spark, lambda: warden.health.look(tables), lab.scale.patience)
         grown = _memory() - before
         text, scraping = measure(lab.spark, lambda: Exposition(warden.state, warden.config).text()[0], 0)
-        _, reading = measure(lab.spark, warden.health, 0)
+        _, reading = measure(lab.spark, warden.health.all, 0)
         state = _size(warden)
     if (first.tables, first.failed, third.changed) != (count, 0, len(changed)):
         raise AssertionError(f"looked at {first}, then {third}: not every table was seen as it is")

@@ -42,7 +42,9 @@ def lineage(lab: Lab) -> Found:
         before = _bytes(warden, archived_snapshots)
         _, folding = measure(lab.spark, lambda: warden.run("compact-history", name), lab.scale.patience)
         index, detail = _bytes(warden, history_ranges), _bytes(warden, history_details)
-        entries, reading = measure(lab.spark, lambda: warden.history(name, None).entries, lab.scale.patience)
+        entries, reading = measure(
+            lab.spark, lambda: warden.history.of(name, None).entries, lab.scale.patience
+        )
         wrong, asking = measure(lab.spark, lambda: _wrong(warden, name, made), lab.scale.patience)
     wrong |= _wrongly_followed(entries, name, made)
     told = [each.snapshot.id for each in entries] == [each.id for each in reversed(made)]
@@ -95,11 +97,11 @@ def _size(value: Any) -> int:
 def _wrong(warden: Lakewarden, table: str, made: Sequence[Told]) -> set[int]:
     """Snapshots of which it is told wrongly when they came in, or who triggered them."""
     live = {each.id for each in warden.view(table).snapshots}
-    who = {each.snapshot.id: each for each in warden.audit_who(table).entries}
+    who = {each.snapshot.id: each for each in warden.history.who(table).entries}
     wrong = set()
     for each in made:
         gone = each.id not in live
-        (commit,) = warden.audit_ingested(table, snapshot_id=each.id, history_only=gone).commits
+        (commit,) = warden.history.ingested(table, snapshot_id=each.id, history_only=gone).commits
         if (
             commit.entry is None
             or commit.entry.snapshot.committed_at != each.at

@@ -106,7 +106,7 @@ def leading(config: Path, name: str = "worker", nice: int = 0) -> Iterator[Worke
 
 
 def leads(warden: Lakewarden, pid: int) -> bool:
-    found = warden.leader()
+    found = warden.schedule.leader()
     return found is not None and found.live and found.pid == pid
 
 

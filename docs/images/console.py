@@ -27,6 +27,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from lakewarden import Lakewarden, clock
 from lakewarden.console.server import ConsoleServer
 from lakewarden.model.run import RunState
+from lakewarden.services.trigger import read_trigger
 from lakewarden.state.health import HealthRecords
 from lakewarden.state.leases import Leases
 from lakewarden.state.process import current_owner
@@ -111,24 +112,24 @@ def trouble(warden: Lakewarden) -> None:
     warden.run("expire", "lake.shop.clicks", {"snapshot_retention_hours": "0h", "snapshot_min_retained": 2})
     warden.run("compact", "lake.finance.ledger")
     snapshots = warden.view("lake.shop.orders").snapshots
-    warden.tag("lake.shop.orders", "month-end-2026-10", snapshots[3].id, forever=True)
+    warden.holds.tag("lake.shop.orders", "month-end-2026-10", snapshots[3].id, forever=True)
     warden.pin("lake.shop.orders", snapshots[6].id, holder="bi-dashboard", purpose="board report", ttl="2d")
-    warden.heartbeat("lake.shop.clicks", "flink-clicks", host="stream-3", ttl="10m")
+    warden.holds.heartbeat("lake.shop.clicks", "flink-clicks", host="stream-3", ttl="10m")
     warden.set_policy("lake.shop.orders", {"snapshot_retention_hours": "7d", "rewrite_strategy": "sort", "rewrite_sort_columns": "customer"}, operator="ana")  # fmt: skip
-    warden.suspend(
+    warden.schedule.suspend(
         "lake.finance.ledger",
         "reap failed 10 times in a row: Access Denied (403) on s3://ledger/data",
         "worker",
     )
-    warden.request("lake.shop.orders", {"type": "manual", "operator": "ana", "ticket": "OPS-412"})
-    warden.look()
+    warden.schedule.request("lake.shop.orders", {"type": "manual", "operator": "ana", "ticket": "OPS-412"})
+    warden.health.look()
 
 
 def past(warden: Lakewarden) -> None:
     """A week of looks that lead to what is there now."""
     records, now, chance = HealthRecords(warden.state), clock.now(), random.Random(7)
-    for name in [each.table for each in warden.health()]:
-        look = warden.health_of(name)
+    for name in [each.table for each in warden.health.all()]:
+        look = warden.health.of(name)
         assert look is not None
         for hour in range(168, 0, -1):
             share = (
@@ -147,7 +148,7 @@ def past(warden: Lakewarden) -> None:
             records.put([point])
         records.put([look])
     standings = Standings(warden.state)
-    for place, health in enumerate(warden.health()):
+    for place, health in enumerate(warden.health.all()):
         standings.put(Standing(health.table, SEEN, now - timedelta(days=30)))
         ended = now - timedelta(minutes=17 + 23 * place)
         failed = health.table == "lake.finance.ledger"
@@ -173,7 +174,7 @@ def working(warden: Lakewarden) -> Iterator[str]:
     plan = warden.plan("compact", "lake.shop.clicks").to_dict(doomed=False)
     run_id = f"{clock.now():%Y%m%d-%H%M%S}-c0ffee"
     warden.journal.start(
-        run_id=run_id, table="lake.shop.clicks", job="compact", owner=owner, trigger=warden._trigger({"type": "schedule"}),
+        run_id=run_id, table="lake.shop.clicks", job="compact", owner=owner, trigger=read_trigger({"type": "schedule"}),
         plan=plan, policy={}, now=clock.now() - timedelta(seconds=74),
     )  # fmt: skip
     total = sum(each["input_bytes"] for each in plan["actions"])

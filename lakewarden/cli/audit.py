@@ -55,7 +55,7 @@ def history(
 
     screen, ref = Screen(as_json), options.table_ref(table)
     with invocation(ctx).open(screen, spark=not history_only) as lakewarden:
-        found = lakewarden.history(ref, limit, history_only=history_only)
+        found = lakewarden.history.of(ref, limit, history_only=history_only)
     screen.show(HistoryReport(found))
     return 0
 
@@ -85,7 +85,7 @@ def ingested(
         invocation(ctx).open(screen, spark=not history_only) as lakewarden,
         screen.waiting(f"looking for what brought the data of {ref}"),
     ):
-        found = lakewarden.audit_ingested(
+        found = lakewarden.history.ingested(
             ref, row_filter=row_filter, file=file, snapshot_id=snapshot, history_only=history_only
         )
     screen.show(IngestedReport(found))
@@ -126,7 +126,7 @@ def downstream(
         invocation(ctx).open(screen, spark=not history_only) as lakewarden,
         screen.waiting("reading what every commit was made from"),
     ):
-        found = lakewarden.audit_downstream(ref, snapshot, carried=carried, history_only=history_only)
+        found = lakewarden.history.downstream(ref, snapshot, carried=carried, history_only=history_only)
     if drawn == "text":
         screen.show(DownstreamReport(found))
     else:
@@ -157,7 +157,7 @@ def who(
 
     screen, ref = Screen(as_json), options.table_ref(table)
     with invocation(ctx).open(screen, spark=not history_only) as lakewarden:
-        found = lakewarden.audit_who(
+        found = lakewarden.history.who(
             ref, operation=operation, since=since, until=until, history_only=history_only
         )
     screen.show(WhoReport(found))
@@ -178,6 +178,6 @@ def gaps(
 
     screen, ref = Screen(as_json), options.table_ref(table)
     with invocation(ctx).open(screen, spark=not history_only) as lakewarden:
-        found = lakewarden.audit_gaps(ref, history_only=history_only)
+        found = lakewarden.history.gaps(ref, history_only=history_only)
     screen.show(GapsReport(found))
     return 0

@@ -174,7 +174,7 @@ def fsck(
 
     Example: `lakewarden fsck lake.db.events --deep`
     """
-    from lakewarden.working import current_user
+    from lakewarden.services.trigger import current_user
 
     screen, ref = Screen(as_json), table_ref(table)
     if yes and not adopt_folder:
@@ -183,7 +183,7 @@ def fsck(
         )
     if adopt_folder:
         with invocation(ctx).open(screen, spark=True) as lakewarden:
-            claim = lakewarden.adopt_folder(ref, operator=operator or current_user(), confirm=yes)
+            claim = lakewarden.holds.adopt_folder(ref, operator=operator or current_user(), confirm=yes)
         screen.show(AdoptReport(claim))
         return 0
     with invocation(ctx).open(screen, spark=True) as lakewarden:

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeGuard, get_args
 
 import lakewarden
 from lakewarden.config.schema import SETTINGS, Setting
@@ -150,15 +150,16 @@ def _policy_default(key: Key) -> str:
 
 @cache
 def keys_in_use() -> frozenset[str]:
-    """Keys the code that does the work asks for by name: in jobs/, lineage/, gateway/, client.py and working.py, policy/asked.py and policy/graces.py, and nowhere else."""
+    """Keys the code that does the work asks for by name: in jobs/, lineage/, gateway/, services/, client.py, policy/asked.py and policy/graces.py, and nowhere else."""
     names = {key.name for key in KEYS}
     doing = [
         *(PACKAGE / "jobs").rglob("*.py"),
         *(PACKAGE / "lineage").rglob("*.py"),
         *(PACKAGE / "gateway").rglob("*.py"),
+        *(PACKAGE / "services").rglob("*.py"),
     ]
     asking = [PACKAGE / "policy" / name for name in ("asked.py", "graces.py")]
-    files = [*sorted(doing), PACKAGE / "client.py", PACKAGE / "working.py", *asking]
+    files = [*sorted(doing), PACKAGE / "client.py", *asking]
     return frozenset(names & {text for path in files for text in _strings(path)})
 
 
@@ -283,19 +284,38 @@ def errors() -> str:
 
 
 def api() -> str:
-    """Signatures and docstrings of `Lakewarden`, in the order of the source."""
-    parts = []
-    sources = (
-        ("client", "Lakewarden"),
-        ("holding", "Holding"),
-        ("auditing", "Auditing"),
-        ("watching", "Watching"),
-    )
-    for node in (each for module, name in sources for each in _class(PACKAGE / f"{module}.py", name).body):
-        if isinstance(node, ast.FunctionDef) and (node.name == "__init__" or not node.name.startswith("_")):
-            words = " ".join((ast.get_docstring(node) or "").split())
-            parts.append(f"```python\n{signature(node)}\n```\n\n{words}".rstrip())
+    """Signatures and docstrings of `Lakewarden`, then of each service, in the order of the source."""
+    client = _class(PACKAGE / "client.py", "Lakewarden")
+    parts = [_call(node, "Lakewarden") for node in client.body if is_constructor(node)]
+    parts += _calls(client, "lw")
+    for name, class_ in SERVICES.items():
+        service = _class(PACKAGE / "services" / f"{name}.py", class_)
+        parts += [f"### lw.{name}", " ".join((ast.get_docstring(service) or "").split())]
+        parts += _calls(service, f"lw.{name}")
     return "\n\n".join(parts)
+
+
+SERVICES = {
+    "holds": "HoldService",
+    "history": "HistoryService",
+    "tiers": "TierService",
+    "schedule": "ScheduleService",
+    "health": "HealthService",
+}
+
+
+def is_constructor(node: ast.stmt) -> TypeGuard[ast.FunctionDef]:
+    return isinstance(node, ast.FunctionDef) and node.name == "__init__"
+
+
+def _calls(class_: ast.ClassDef, owner: str) -> list[str]:
+    functions = [each for each in class_.body if isinstance(each, ast.FunctionDef)]
+    return [_call(each, owner) for each in functions if not each.name.startswith("_")]
+
+
+def _call(node: ast.FunctionDef, owner: str) -> str:
+    words = " ".join((ast.get_docstring(node) or "").split())
+    return f"```python\n{signature(node, owner)}\n```\n\n{words}".rstrip()
 
 
 def values() -> str:
@@ -337,11 +357,11 @@ def _class(path: Path, name: str) -> ast.ClassDef:
     return next(node for node in body if isinstance(node, ast.ClassDef) and node.name == name)
 
 
-def signature(node: ast.FunctionDef) -> str:
-    """As a caller writes it: without `self`, the constructor under the class's name."""
+def signature(node: ast.FunctionDef, owner: str) -> str:
+    """As a caller writes it: without `self`, class methods and the constructor under the class's name."""
     decorators = {ast.unparse(each) for each in node.decorator_list}
-    name = "Lakewarden" if node.name == "__init__" else node.name
-    name = f"Lakewarden.{name}" if "classmethod" in decorators else name
+    owner = "Lakewarden" if "classmethod" in decorators else owner
+    name = owner if node.name == "__init__" else f"{owner}.{node.name}"
     result = "" if node.name == "__init__" or node.returns is None else f" -> {ast.unparse(node.returns)}"
     if "property" in decorators:
         return f"{name}{result}"

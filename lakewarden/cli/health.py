@@ -60,31 +60,31 @@ def health(
         sweep = None
         if refresh:
             with screen.waiting(f"looking at {ref or 'every table'}"):
-                sweep = lakewarden.look(None if ref is None else [ref])
+                sweep = lakewarden.health.look(None if ref is None else [ref])
         shown, warned = _fleet(lakewarden, sweep) if ref is None else _one(lakewarden, str(ref))
     screen.show(shown)
     return 3 if warned else 0
 
 
 def _fleet(lakewarden: Lakewarden, sweep: Sweep | None) -> tuple[Report, bool]:
-    warnings = lakewarden.warnings()
-    return FleetHealth(lakewarden.health(), warnings, clock.now(), sweep), bool(warnings)
+    warnings = lakewarden.health.warnings()
+    return FleetHealth(lakewarden.health.all(), warnings, clock.now(), sweep), bool(warnings)
 
 
 def _one(lakewarden: Lakewarden, table: str) -> tuple[Report, bool]:
-    found = lakewarden.health_of(table)
+    found = lakewarden.health.of(table)
     if found is None:
         raise UsageError(
             reason=f"show the health of {table}: nobody has looked at it yet",
             hint=f"look now with `lakewarden health {table} --refresh`, or start the worker",
         )
-    now, warnings = clock.now(), lakewarden.warnings(table)
+    now, warnings = clock.now(), lakewarden.health.warnings(table)
     report = TableHealthReport(
         found,
-        lakewarden.score_of(found),
-        lakewarden.portrait_of(table),
+        lakewarden.health.score(found),
+        lakewarden.health.portrait_of(table),
         warnings,
-        lakewarden.health_history(table, now - _CHARTED),
+        lakewarden.health.history(table, now - _CHARTED),
         now,
     )
     return report, bool(warnings)
@@ -113,7 +113,7 @@ def what_if(
             hint="name what should be another way, as --set snapshot_retention_hours=7d",
         )
     with invocation(ctx).open(screen, spark=False) as lakewarden:
-        answer = lakewarden.what_if(ref, values, days)
+        answer = lakewarden.health.what_if(ref, values, days)
     screen.show(WhatIfReport(answer))
     return 0
 

@@ -46,7 +46,7 @@ def holds(ctx: typer.Context, table: TableName, as_json: JsonFlag = False) -> in
         invocation(ctx).open(screen, spark=True) as lakewarden,
         screen.waiting(f"reading what each hold of {ref} keeps"),
     ):
-        found = lakewarden.hold_costs(ref)
+        found = lakewarden.holds.costs(ref)
     holds, sizes = tuple(each for each, _ in found), tuple(cost for _, cost in found)
     screen.show(HoldsReport(str(ref), holds, clock.now(), sizes))
     return 0
@@ -94,7 +94,7 @@ def unpin(
 
     screen = Screen(as_json)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
-        gone = lakewarden.unpin(pin_id)
+        gone = lakewarden.holds.unpin(pin_id)
     screen.show(PinReport(gone, clock.now(), removed=True))
     return 0
 
@@ -115,7 +115,7 @@ def pins(
     screen = Screen(as_json)
     ref = None if table is None else options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
-        found = lakewarden.pins(ref)
+        found = lakewarden.holds.pins(ref)
     screen.show(PinsReport(found, clock.now()))
     return 0
 
@@ -137,13 +137,13 @@ def tag(
 
     Example: `lakewarden tag lake.db.events audit-2026 --forever`
     """
-    from lakewarden.holding import check_stay
     from lakewarden.report.holds import TagReport
+    from lakewarden.services.holds import check_stay
 
     screen, ref = Screen(as_json), options.table_ref(table)
     check_stay(ref, retain, forever)  # before Spark starts
     with invocation(ctx).open(screen, spark=True) as lakewarden:
-        view = lakewarden.tag(ref, name, snapshot, retain=retain, forever=forever)
+        view = lakewarden.holds.tag(ref, name, snapshot, retain=retain, forever=forever)
     screen.show(TagReport(str(ref), name, view.refs))
     return 0
 
@@ -164,6 +164,6 @@ def untag(
 
     screen, ref = Screen(as_json), options.table_ref(table)
     with invocation(ctx).open(screen, spark=True) as lakewarden:
-        view = lakewarden.untag(ref, name)
+        view = lakewarden.holds.untag(ref, name)
     screen.show(TagReport(str(ref), name, view.refs, removed=True))
     return 0

@@ -107,6 +107,6 @@ def current_trigger() -> Trigger:
 def trigger(kind: TriggerType, operator: str | None, ticket: str | None) -> Trigger:
     """Checked before anything slow starts; a manual run is its user's unless it names someone else."""
     from lakewarden.lineage.summary import checked
-    from lakewarden.working import current_user
+    from lakewarden.services.trigger import current_user
 
     return checked(Trigger(kind, operator or (current_user() if kind == "manual" else None), ticket))

@@ -113,11 +113,11 @@ def maintain(
     why = options.trigger(trigger, operator, ticket)
     called = invocation(ctx)
     with called.open(screen, spark=False) as lakewarden:
-        leader = lakewarden.leader()
+        leader = lakewarden.schedule.leader()
         if no_wait:
-            if not lakewarden.knows(ref):
+            if not lakewarden.names.knows(ref):
                 screen.nothing_of(ref)
-            screen.show(RequestReport(lakewarden.request(ref, why), leader))
+            screen.show(RequestReport(lakewarden.schedule.request(ref, why), leader))
             return 0
         if leader is not None and leader.live:
             return _by_the_worker(screen, lakewarden, ref, why)
@@ -132,7 +132,7 @@ def _by_the_worker(screen: Screen, lakewarden: Lakewarden, ref: TableRef, why: T
     from lakewarden.report.run import PassReport
     from lakewarden.state.requests import RequestState
 
-    filed = lakewarden.request(ref, why)
+    filed = lakewarden.schedule.request(ref, why)
     try:
         ended = follow(lakewarden, filed, screen.progress())
     except KeyboardInterrupt:
@@ -156,14 +156,14 @@ def follow(lakewarden: Lakewarden, request: Request, progress: Progress) -> Requ
     patience = _LEASES * lakewarden.config.worker.lease_seconds
     while not request.ended:
         shown.tell(lakewarden, request)
-        leader = lakewarden.leader()
+        leader = lakewarden.schedule.leader()
         if leader is not None and leader.live:
             led_at = clock.monotonic()
         elif clock.monotonic() - led_at > patience:
             shown.end()
             raise NoWorker(request=request.id, seconds=int(patience), table=request.table)
         clock.sleep(POLL_SECONDS)
-        request = lakewarden.request_by_id(request.id)
+        request = lakewarden.schedule.request_by_id(request.id)
     shown.end()
     return request
 
@@ -179,7 +179,7 @@ class _Shown:
     def tell(self, lakewarden: Lakewarden, request: Request) -> None:
         self._note(_waits(lakewarden, request))
         for run in lakewarden.runs(request.table, 5):
-            moment = lakewarden.progress_of(run.id) if run.ended_at is None else None
+            moment = lakewarden.schedule.progress_of(run.id) if run.ended_at is None else None
             if moment is None:
                 continue
             if moment.what != self._what:
@@ -201,7 +201,7 @@ class _Shown:
 
 
 def _waits(lakewarden: Lakewarden, request: Request) -> str:
-    leader = lakewarden.leader()
+    leader = lakewarden.schedule.leader()
     if leader is None or not leader.live:
         return f"request {request.id} waits: no worker leads at the moment"
     if request.claimed_at is None:

@@ -36,7 +36,7 @@ def runs(
     ref = None if table is None else options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
         found = lakewarden.runs(ref, limit)
-        if ref is not None and not found and not lakewarden.knows(ref):
+        if ref is not None and not found and not lakewarden.names.knows(ref):
             screen.nothing_of(ref)
     screen.show(RunsReport(found, clock.now()))
     return 0

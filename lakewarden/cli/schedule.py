@@ -55,7 +55,7 @@ def schedule(
     screen = Screen(as_json)
     ref = None if table is None else options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
-        decision, leader = outlook(lakewarden, clock.now()), lakewarden.leader()
+        decision, leader = outlook(lakewarden, clock.now()), lakewarden.schedule.leader()
     if ref is not None:
         if decision.of(str(ref)) is None:
             raise NoSuchTable(table=ref, reason="no worker has found a table of that name to look after")
@@ -81,8 +81,8 @@ def requests(
     screen = Screen(as_json)
     ref = None if table is None else options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
-        found = lakewarden.requests(ref, limit)
-        if ref is not None and not found and not lakewarden.knows(ref):
+        found = lakewarden.schedule.requests(ref, limit)
+        if ref is not None and not found and not lakewarden.names.knows(ref):
             screen.nothing_of(ref)
     screen.show(RequestsReport(found, clock.now()))
     return 0
@@ -101,11 +101,11 @@ def suspend(
 
     Example: `lakewarden suspend lake.db.events --reason "backfill until Friday"`
     """
-    from lakewarden.working import current_user
+    from lakewarden.services.trigger import current_user
 
     screen, ref = Screen(as_json), options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
-        made = lakewarden.suspend(ref, reason, operator or current_user())
+        made = lakewarden.schedule.suspend(ref, reason, operator or current_user())
     screen.show(SuspensionReport(str(ref), made))
     return 0
 
@@ -119,7 +119,7 @@ def resume(ctx: typer.Context, table: TableName, as_json: JsonFlag = False) -> i
     """
     screen, ref = Screen(as_json), options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
-        was = lakewarden.resume(ref)
+        was = lakewarden.schedule.resume(ref)
     screen.show(SuspensionReport(str(ref), None, was))
     return 0
 
@@ -136,11 +136,11 @@ def cancel(
 
     Example: `lakewarden cancel 20261116-003012-7f3a9c`
     """
-    from lakewarden.working import current_user
+    from lakewarden.services.trigger import current_user
 
     screen, who = Screen(as_json), operator or current_user()
     with invocation(ctx).open(screen, spark=False) as lakewarden:
-        run = lakewarden.cancel(run_id, who)
+        run = lakewarden.schedule.cancel(run_id, who)
     screen.show(CancelReport(run, who))
     return 0
 

@@ -104,6 +104,8 @@ def gateway(
 
     Example: `lakewarden gateway --port 8181`
     """
+    from lakewarden.gateway.server import serve
+
     screen = Screen(as_json)
 
     def ready(listening: GatewayListening) -> None:
@@ -112,7 +114,7 @@ def gateway(
 
     # Ctrl-C is how it is meant to end, once what was forwarded has been answered.
     with invocation(ctx).open(screen, spark=False) as lakewarden, suppress(KeyboardInterrupt):
-        lakewarden.serve_gateway(host, port, ready)
+        serve(lakewarden.config, lakewarden.state, host, port, ready)
     return 0
 
 

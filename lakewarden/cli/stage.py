@@ -63,13 +63,13 @@ def heartbeat(
     screen, ref = Screen(as_json), options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
         if not stop:
-            lakewarden.heartbeat(ref, writer, prefixes=prefixes or (), ttl=ttl)
-        elif not lakewarden.stop_heartbeat(ref, writer):
+            lakewarden.holds.heartbeat(ref, writer, prefixes=prefixes or (), ttl=ttl)
+        elif not lakewarden.holds.stop_heartbeat(ref, writer):
             raise UsageError(
                 reason=f"stop writer {writer!r} of {ref}: it is not known",
                 hint=f"see `lakewarden holds {ref}` for those that are",
             )
-        found = lakewarden.heartbeats(ref)
+        found = lakewarden.holds.heartbeats(ref)
     screen.show(HeartbeatsReport(str(ref), found, clock.now()))
     return 0
 
@@ -95,7 +95,7 @@ def begin(
 
     screen, ref = Screen(as_json), options.table_ref(table)
     with invocation(ctx).open(screen, spark=False) as lakewarden:
-        load = lakewarden.stage_begin(
+        load = lakewarden.holds.stage_begin(
             ref, holder, paths=paths or (), prefixes=prefixes or (), purpose=purpose, ttl=ttl
         )
     screen.show(LoadReport(load, clock.now()))
@@ -121,7 +121,7 @@ def adopt(
 
     screen, trigger = Screen(as_json), options.trigger("manual", operator, None)
     with invocation(ctx).open(screen, spark=True) as lakewarden:
-        run = lakewarden.stage_adopt(load, paths or (), trigger)
+        run = lakewarden.holds.stage_adopt(load, paths or (), trigger)
     screen.show(RunReport(run))
     return run.state.exit_code
 
@@ -138,6 +138,6 @@ def fail(ctx: typer.Context, load: LoadId, as_json: JsonFlag = False) -> int:
 
     screen = Screen(as_json)
     with invocation(ctx).open(screen, spark=True) as lakewarden:
-        failed = lakewarden.stage_fail(load)
+        failed = lakewarden.holds.stage_fail(load)
     screen.show(LoadReport(failed, clock.now()))
     return 0

@@ -35,7 +35,7 @@ def tables(ctx: typer.Context, as_json: JsonFlag = False) -> int:
 
     screen = Screen(as_json)
     with invocation(ctx).open(screen, spark=True) as lakewarden, screen.waiting("reading tables"):
-        rows = [row for catalog in lakewarden.catalogs() for row in _rows(lakewarden, catalog)]
+        rows = [row for catalog in lakewarden.lake.catalogs() for row in _rows(lakewarden, catalog)]
     screen.show(TablesReport(tuple(rows), clock.now()))
     return _exit_code([bool(row.error) for row in rows])
 
@@ -59,7 +59,7 @@ def _row(lakewarden: Lakewarden, table: TableRef) -> TableRow:
     from lakewarden.report.table import TableRow
 
     try:
-        return TableRow.of(lakewarden.counted(lakewarden.view(table)))
+        return TableRow.of(lakewarden.health.counted(lakewarden.view(table)))
     except Exception as error:  # whatever is wrong with one table, the others are still listed
         return TableRow(str(table), error=(str(error).splitlines() or [type(error).__name__])[0])
 
@@ -76,10 +76,10 @@ def show(ctx: typer.Context, table: TableName, as_json: JsonFlag = False) -> int
 
     screen, ref = Screen(as_json), table_ref(table)
     with invocation(ctx).open(screen, spark=True) as lakewarden, screen.waiting(f"reading {ref}"):
-        view = lakewarden.counted(lakewarden.view(ref))
+        view = lakewarden.health.counted(lakewarden.view(ref))
         # A sweep would list the whole table: `plan sweep` does that for who wants to know.
         due = tuple(_due(lakewarden, job, ref) for job in Job if job is not Job.SWEEP)
-        report = TableReport(view, lakewarden.manifests(view), due, clock.now())
+        report = TableReport(view, lakewarden.health.manifests(view), due, clock.now())
     screen.show(report)
     return 0
 

@@ -49,7 +49,7 @@ def where(
     screen, ref = Screen(as_json), table_ref(table)
     Asked(snapshot, moment(as_of, "as-of"), tag)  # what is asked wrongly is told before Spark starts
     with invocation(ctx).open(screen, spark=True) as lakewarden:
-        found = lakewarden.where(ref, snapshot_id=snapshot, as_of=as_of, tag=tag)
+        found = lakewarden.tiers.where(ref, snapshot_id=snapshot, as_of=as_of, tag=tag)
     screen.show(WhereReport(str(ref), found))
     return 1 if found.tier == GONE else 0
 
@@ -82,7 +82,7 @@ def recall(
     screen, ref = Screen(as_json), table_ref(table)
     Asked(snapshot, moment(as_of, "as-of"), tag)  # what is asked wrongly is told before Spark starts
     with invocation(ctx).open(screen, spark=True) as lakewarden:
-        found = lakewarden.recall(
+        found = lakewarden.tiers.recall(
             ref,
             snapshot_id=snapshot,
             as_of=as_of,
@@ -148,6 +148,6 @@ def cost(ctx: typer.Context, table: TableName, as_json: JsonFlag = False) -> int
         invocation(ctx).open(screen, spark=True) as lakewarden,
         screen.waiting(f"reading what {ref} and its colder tier are made of"),
     ):
-        found = lakewarden.cost(ref)
+        found = lakewarden.tiers.cost(ref)
     screen.show(CostReport(found))
     return 0

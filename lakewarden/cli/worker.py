@@ -70,7 +70,7 @@ def company(
     config = lakewarden.config
 
     def look(over: Callable[[], bool]) -> None:
-        lakewarden.look(stop=over)
+        lakewarden.health.look(stop=over)
 
     chores = [Chore("health", float(config.health.stats_interval_seconds), look)]
     if not config.worker.console:

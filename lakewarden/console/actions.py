@@ -32,7 +32,7 @@ BEGUN, DONE, REFUSED, FAILED = "begun", "done", "refused", "failed"
 def request_pass(warden: Lakewarden, who: Identity, table: str, ticket: str | None = None) -> Request:
     """Ask the worker for a whole pass."""
     with _audited(warden, who, "request", table, ticket=ticket) as said:
-        made = warden.request(table, Trigger("manual", who.name, ticket))
+        made = warden.schedule.request(table, Trigger("manual", who.name, ticket))
         said["request"] = made.id
         return made
 
@@ -40,7 +40,7 @@ def request_pass(warden: Lakewarden, who: Identity, table: str, ticket: str | No
 def cancel(warden: Lakewarden, who: Identity, run_id: str) -> Run:
     """Ask whoever drives the run to stop it cleanly."""
     with _audited(warden, who, "cancel", run_id) as said:
-        run = warden.cancel(run_id, who.name)
+        run = warden.schedule.cancel(run_id, who.name)
         said.update(table=run.table, job=run.job)
         return run
 
@@ -65,7 +65,7 @@ def pin(
 def unpin(warden: Lakewarden, who: Identity, pin_id: str) -> Pin:
     """Take a pin away. Needs no Spark, unless a tag mirrors it."""
     with _audited(warden, who, "unpin", pin_id) as said:
-        gone = warden.unpin(pin_id)
+        gone = warden.holds.unpin(pin_id)
         said.update(table=gone.table, snapshot=gone.snapshot_id, holder=gone.holder)
         return gone
 
@@ -113,13 +113,13 @@ def suspend(warden: Lakewarden, who: Identity, table: str, reason: str) -> Suspe
             raise UsageError(
                 reason=f"suspend {table}: it needs a reason", hint="say why, for whoever finds it suspended"
             )
-        return warden.suspend(table, reason.strip(), who.name)
+        return warden.schedule.suspend(table, reason.strip(), who.name)
 
 
 def resume(warden: Lakewarden, who: Identity, table: str) -> bool:
     """Back into the schedule; whether it was suspended."""
     with _audited(warden, who, "resume", table) as said:
-        was = warden.resume(table)
+        was = warden.schedule.resume(table)
         said["was_suspended"] = was
         return was
 

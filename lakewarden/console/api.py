@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse
 
 from lakewarden import clock
 from lakewarden.client import Lakewarden
-from lakewarden.console import reads
+from lakewarden.console import queries, reads
 from lakewarden.console.answers import API, named
 from lakewarden.console.auth import Identity, reader
 from lakewarden.console.limits import Heavy, with_policy
@@ -107,20 +107,20 @@ def run(warden: Warden, run_id: str) -> JSONResponse:
 @router.get("/requests", tags=["requests"])
 def requests(warden: Warden, table: str | None = None, limit: Limit = 50) -> JSONResponse:
     """Passes that were asked for and what became of them, the newest first."""
-    return listed("requests", warden.requests(table, limit))
+    return listed("requests", warden.schedule.requests(table, limit))
 
 
 @router.get("/requests/{request_id}", tags=["requests"])
 def request(warden: Warden, request_id: str) -> JSONResponse:
     """One request as it stands."""
     with named():
-        return JSONResponse(warden.request_by_id(request_id).to_dict())
+        return JSONResponse(warden.schedule.request_by_id(request_id).to_dict())
 
 
 @router.get("/pins", tags=["holds"])
 def pins(warden: Warden, table: str | None = None) -> JSONResponse:
     """Every pin, also those whose time is over."""
-    return JSONResponse(PinsReport(warden.pins(table), clock.now()).to_dict())
+    return JSONResponse(PinsReport(warden.holds.pins(table), clock.now()).to_dict())
 
 
 @router.get("/warnings", tags=["health"])
@@ -128,25 +128,25 @@ def warnings(
     warden: Warden, table: str | None = None, cleared: Annotated[int, Query(ge=0, le=1000)] = 0
 ) -> JSONResponse:
     """What is wrong, the longest first; and so many warnings that are over."""
-    return listed("warnings", warden.warnings(table, cleared))
+    return listed("warnings", warden.health.warnings(table, cleared))
 
 
 @router.get("/standings", tags=["worker"])
 def standings(warden: Warden) -> JSONResponse:
     """How every table stands with the schedule."""
-    return listed("standings", warden.standings())
+    return listed("standings", warden.schedule.standings())
 
 
 @router.get("/suspended", tags=["worker"])
 def suspended(warden: Warden) -> JSONResponse:
     """Tables the schedule leaves alone, with the reason; also dropped ones, which it will leave alone if they are made anew."""
-    return listed("suspended", warden.suspended().values())
+    return listed("suspended", warden.schedule.suspended().values())
 
 
 @router.get("/leader", tags=["worker"])
 def leader(warden: Warden) -> JSONResponse:
     """Which worker leads; null where none ever did."""
-    found = warden.leader()
+    found = warden.schedule.leader()
     return JSONResponse({"leader": found.to_dict() if found else None})
 
 
@@ -166,7 +166,7 @@ def schedule(warden: Warden) -> JSONResponse:
 @router.get("/actions", tags=["operators"])
 def actions(warden: Warden, target: str | None = None, limit: Limit = 100) -> JSONResponse:
     """What operators did, and what was turned away, the newest first."""
-    return listed("actions", warden.operator_actions(target, limit))
+    return listed("actions", queries.operator_actions(warden, target, limit))
 
 
 @router.get("/config", tags=["operators"])
@@ -212,9 +212,9 @@ def show(request: Request, warden: Warden, table: Named) -> JSONResponse:
     """The table as it is now, and what each job but sweep would do. Reads the table: needs Spark."""
 
     def report() -> TableReport:
-        view = warden.counted(warden.view(table))
+        view = warden.health.counted(warden.view(table))
         due = tuple(_due(warden, job, table) for job in Job if job is not Job.SWEEP)
-        return TableReport(view, warden.manifests(view), due, clock.now())
+        return TableReport(view, warden.health.manifests(view), due, clock.now())
 
     return JSONResponse(_heavy(request).read(report).to_dict())
 
@@ -268,7 +268,7 @@ def receipts(warden: Warden, table: Named, limit: Limit = 50) -> JSONResponse:
 @router.get("/tables/{table}/holds", tags=["holds"])
 def holds(request: Request, warden: Warden, table: Named) -> JSONResponse:
     """What keeps the table's snapshots and files, and the bytes that stay because of each. Reads the table: needs Spark."""
-    found = _heavy(request).read(lambda: warden.hold_costs(table))
+    found = _heavy(request).read(lambda: warden.holds.costs(table))
     kept, sizes = tuple(each for each, _ in found), tuple(cost for _, cost in found)
     return JSONResponse(HoldsReport(table, kept, clock.now(), sizes).to_dict())
 
@@ -277,7 +277,7 @@ def holds(request: Request, warden: Warden, table: Named) -> JSONResponse:
 def heartbeats(warden: Warden, table: Named) -> JSONResponse:
     """Every writer that was heard of; also those that fell silent."""
     ref = reads.known(warden, table)
-    return JSONResponse(HeartbeatsReport(str(ref), warden.heartbeats(ref), clock.now()).to_dict())
+    return JSONResponse(HeartbeatsReport(str(ref), warden.holds.heartbeats(ref), clock.now()).to_dict())
 
 
 @router.get("/tables/{table}/where", tags=["tables"])
@@ -290,14 +290,16 @@ def where(
     tag: str | None = None,
 ) -> JSONResponse:
     """Which catalog has a snapshot, a moment or a tag of the table. Reads the table: needs Spark."""
-    found = _heavy(request).read(lambda: warden.where(table, snapshot_id=snapshot, as_of=as_of, tag=tag))
+    found = _heavy(request).read(
+        lambda: warden.tiers.where(table, snapshot_id=snapshot, as_of=as_of, tag=tag)
+    )
     return JSONResponse(WhereReport(table, found).to_dict())
 
 
 @router.get("/tables/{table}/cost", tags=["tables"])
 def cost(request: Request, warden: Warden, table: Named) -> JSONResponse:
     """What the table costs a month in each tier. Reads the table: needs Spark."""
-    found = _heavy(request).read(lambda: warden.cost(table))
+    found = _heavy(request).read(lambda: warden.tiers.cost(table))
     return JSONResponse(CostReport(found).to_dict())
 
 
@@ -314,7 +316,7 @@ def history(
     request: Request, warden: Warden, table: Named, limit: Limit = 50, live: Live = False
 ) -> JSONResponse:
     """The table's commits, the newest first, and what is folded into ranges."""
-    found = _past(request, live, lambda: warden.history(table, limit, history_only=not live))
+    found = _past(request, live, lambda: warden.history.of(table, limit, history_only=not live))
     return JSONResponse(HistoryReport(found).to_dict())
 
 
@@ -332,7 +334,9 @@ def audit_who(
     found = _past(
         request,
         live,
-        lambda: warden.audit_who(table, operation=operation, since=since, until=until, history_only=not live),
+        lambda: warden.history.who(
+            table, operation=operation, since=since, until=until, history_only=not live
+        ),
     )
     return JSONResponse(WhoReport(found).to_dict())
 
@@ -340,7 +344,7 @@ def audit_who(
 @router.get("/tables/{table}/audit/gaps", tags=["past"])
 def audit_gaps(request: Request, warden: Warden, table: Named, live: Live = False) -> JSONResponse:
     """Commits without the lineage the table's policy asks for."""
-    found = _past(request, live, lambda: warden.audit_gaps(table, history_only=not live))
+    found = _past(request, live, lambda: warden.history.gaps(table, history_only=not live))
     return JSONResponse(GapsReport(found).to_dict())
 
 
@@ -358,7 +362,7 @@ def audit_ingested(
     found = _past(
         request,
         live,
-        lambda: warden.audit_ingested(
+        lambda: warden.history.ingested(
             table, row_filter=row_filter, file=file, snapshot_id=snapshot, history_only=not live
         ),
     )
@@ -378,6 +382,6 @@ def audit_downstream(
 
     def downstream() -> Downstream:
         with nullcontext() if live else warden.state.one_look():
-            return warden.audit_downstream(table, snapshot, carried=carried, history_only=not live)
+            return warden.history.downstream(table, snapshot, carried=carried, history_only=not live)
 
     return JSONResponse(DownstreamReport(_heavy(request).read(downstream)).to_dict())

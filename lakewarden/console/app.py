@@ -66,7 +66,7 @@ def create_app(
     app.include_router(api_router())
     app.include_router(manual_router())
     app.include_router(login_router(warden, auth, refusals))
-    _add_probes(app, warden, metrics or (lambda: warden.metrics()[0]))
+    _add_probes(app, warden, metrics or (lambda: warden.health.metrics()[0]))
     app.mount("/static", StaticFiles(directory=_STATIC, check_dir=False), name="static")
     _add_pages(app)
     for kind in (LakewardenError, Answered, Denied, Exception):
@@ -90,7 +90,7 @@ def _add_probes(app: FastAPI, warden: Lakewarden, metrics: Callable[[], bytes]) 
     def health() -> Response:
         """Whether the state database answers, and who leads. 503 where it does not answer."""
         try:
-            leader = warden.leader()
+            leader = warden.schedule.leader()
         except LakewardenError as error:
             return JSONResponse({"status": "failing", **error.to_dict()}, 503)
         return JSONResponse({"status": "ok", "leader": leader.to_dict() if leader else None})

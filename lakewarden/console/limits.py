@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive
 
 from lakewarden import clock
+from lakewarden.console import queries
 from lakewarden.console.answers import Denied
 
 # A whole body has to arrive within this time. The largest that is read takes a phone on a bad line two seconds.
@@ -193,7 +194,7 @@ class Heavy:
 def with_policy(request: Request, table: str, ask: Callable[[], T], *, acts: bool = False) -> T:
     """What needs the policy of a table: one that was never read is read through Spark for it."""
     state = request.app.state
-    if state.warden.was_read(table):
+    if queries.was_read(state.warden, table):
         return ask()
     heavy: Heavy = state.heavy
     return heavy.act(ask) if acts else heavy.read(ask)

@@ -18,10 +18,10 @@ from lakewarden.state.tables import SeenTables
 
 def fleet(warden: Lakewarden) -> dict[str, Any]:
     """Every table that is known and not gone: its health where a worker has looked, its open warnings, whether it is suspended."""
-    health = {each.table: each.to_dict() for each in warden.health()}
+    health = {each.table: each.to_dict() for each in warden.health.all()}
     known, suspended = present(warden, clock.now()), Fleet(warden.state).suspensions()
     warned = defaultdict(list)
-    for each in warden.warnings():
+    for each in warden.health.warnings():
         warned[each.table].append(each.kind)
     names = sorted({*health, *known, *suspended})
     return {
@@ -47,21 +47,21 @@ def present(warden: Lakewarden, now: datetime) -> set[str]:
 def table(warden: Lakewarden, name: str) -> dict[str, Any]:
     """One table with its portrait: what can be told without asking the table."""
     ref = known(warden, name)
-    found = warden.health_of(ref)
-    suspension = warden.suspended().get(str(ref))
+    found = warden.health.of(ref)
+    suspension = warden.schedule.suspended().get(str(ref))
     return {
         **(found.to_dict() if found else {**_UNSEEN, "table": str(ref)}),
         "portrait": dict(found.portrait) if found else None,
-        "warnings": [each.to_dict() for each in warden.warnings(ref)],
-        "standings": [each.to_dict() for each in warden.standings(ref)],
+        "warnings": [each.to_dict() for each in warden.health.warnings(ref)],
+        "standings": [each.to_dict() for each in warden.schedule.standings(ref)],
         "suspended": suspension.to_dict() if suspension else None,
     }
 
 
 def known(warden: Lakewarden, name: str) -> TableRef:
     """A table that was ever read or looked at, or NoSuchTable."""
-    ref = warden._named(name)
-    if SeenTables(warden.state).get(ref) is None and warden.health_of(ref) is None:
+    ref = warden.names.checked(name)
+    if SeenTables(warden.state).get(ref) is None and warden.health.of(ref) is None:
         raise NoSuchTable(
             table=ref, reason="neither the worker nor a command has read one of that name", hint=_LOOK
         )
@@ -87,7 +87,7 @@ _ID = re.compile("[0-9]{1,19}")
 def health_history(warden: Lakewarden, name: str, days: float, most: int) -> dict[str, Any]:
     """Earlier looks, the oldest first: evenly chosen where there are more."""
     ref = known(warden, name)
-    points = warden.health_history(ref, clock.now() - timedelta(days=days), most)
+    points = warden.health.history(ref, clock.now() - timedelta(days=days), most)
     return {
         "table": str(ref),
         "points": [
@@ -100,5 +100,5 @@ def health_history(warden: Lakewarden, name: str, days: float, most: int) -> dic
 def run(warden: Lakewarden, run_id: str) -> dict[str, Any]:
     """One run, its steps and, while it is under way, how far it is."""
     found, steps = warden.run_by_id(run_id)
-    progress = warden.progress_of(run_id) if found.ended_at is None else None
+    progress = warden.schedule.progress_of(run_id) if found.ended_at is None else None
     return {**RunReport(found, steps).to_dict(), "progress": progress.to_dict() if progress else None}

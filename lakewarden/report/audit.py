@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from lakewarden.auditing import HistoryView
 from lakewarden.formatting import counted, moment, number, size, some
 from lakewarden.lineage.audit import Commit, Downstream, Gaps, Ingested, Node, Who
 from lakewarden.lineage.history import Entry
 from lakewarden.report import look
+from lakewarden.services.history import HistoryView
 from lakewarden.state.history import Detail, Range
 
 if TYPE_CHECKING:

@@ -426,7 +426,7 @@ class Worker:
         term, found, silent = self._term, list[str](), list[str]()
         if term is None:  # the lease was lost before this thread came to it
             return
-        for catalog in self._api.catalogs():
+        for catalog in self._api.lake.catalogs():
             self._unlisted.setdefault(catalog, Told("catalog-unreadable", catalog=catalog))
             try:
                 found += [str(each) for each in self._api.tables(catalog)]

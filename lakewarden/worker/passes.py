@@ -22,13 +22,13 @@ from lakewarden.errors import (
 from lakewarden.jobs.cancel import Stop
 from lakewarden.model.run import Job, RunState, Trigger
 from lakewarden.model.table_name import TableRef
+from lakewarden.services.schedule import JobEnded
 from lakewarden.state.fleet import BY_WORKER
 from lakewarden.state.requests import Request, RequestState
 from lakewarden.state.schedule import PASS, Standing, Suspension
 from lakewarden.worker import schedule
 from lakewarden.worker.schedule import backoff
 from lakewarden.worker.tables import RUNNING
-from lakewarden.working import JobEnded
 
 _FAILED = (RunState.FAILED, RunState.UNKNOWN)
 # How a run ends that a window stopped while it planned, and in the middle.
@@ -140,8 +140,8 @@ def do(api: Lakewarden, turn: Turn, lease_term: int, stop: Stop, *, staged: bool
 
     try:
         asked = turn.request is not None
-        jobs = api.jobs_of(ref) if asked else turn.jobs
-        for each in api.pass_over(
+        jobs = api.schedule.jobs_of(ref) if asked else turn.jobs
+        for each in api.schedule.pass_over(
             ref,
             jobs,
             turn.trigger,

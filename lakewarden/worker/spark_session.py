@@ -35,7 +35,7 @@ class Session:
         self._left = False
 
     def lives(self) -> bool:
-        return self._api.lake_lives
+        return self._api.connections.lake_lives
 
     @property
     def starting(self) -> bool:
@@ -68,14 +68,14 @@ class Session:
 
     def revive(self) -> None:
         """Let go of a session that is dead, for a call from beside the loop: the call starts another. Waits a second at most."""
-        if not self.starting and self._api.has_lake and not self._pulse.beats():
+        if not self.starting and self._api.connections.has_lake and not self._pulse.beats():
             self._end_if_silent()
-            self._api.revive_lake()
+            self._api.connections.revive_lake()
             self._ask_anew()
 
     def watch(self) -> None:
         """For who needs no session now, and serves calls that do: a JVM that stands still is ended. Waits a second at most."""
-        if not self.starting and self._api.has_lake and not self._pulse.beats():
+        if not self.starting and self._api.connections.has_lake and not self._pulse.beats():
             self._end_if_silent()
 
     def _is_ready(self, busy: Callable[[], bool]) -> bool:
@@ -83,9 +83,9 @@ class Session:
             if clock.monotonic() - self._tried >= HUNG_SECONDS:
                 end_jvm()  # the start hears that there is no answer
             return False
-        if self._api.has_lake and self._pulse.beats():
+        if self._api.connections.has_lake and self._pulse.beats():
             return True
-        if self._api.has_lake and not self._let_go(busy):
+        if self._api.connections.has_lake and not self._let_go(busy):
             return False
         if clock.monotonic() - self._tried >= _RETRY_SECONDS:
             self._tried = clock.monotonic()
@@ -103,7 +103,7 @@ class Session:
         self._end_if_silent()
         if busy():
             return False
-        self._api.reopen_lake()
+        self._api.connections.reopen_lake()
         self._ask_anew()
         return True
 
@@ -123,10 +123,10 @@ class Session:
         except Exception as error:  # Spark tells what it lacks in many ways; the next try may find it
             if not self._left:
                 self._missing.is_so(told(error))
-            self._api.reopen_lake()  # half a session is none: the next try begins with a JVM of its own
+            self._api.connections.reopen_lake()  # half a session is none: the next try begins with a JVM of its own
             return
         if self._left:
-            self._api.reopen_lake()
+            self._api.connections.reopen_lake()
             return
         self._missing.is_over()
         tell("spark-ready", master=self._api.config.spark.master)

@@ -15,7 +15,7 @@ SOME = {"orphan_max_percent": 90}
 
 def test_everything_a_busy_table_has_is_needed(lake: Lake) -> None:
     lake.busy()
-    lake.lw.tag(lake.table, "then", snapshot_id=lake.view().snapshots[3].id, forever=True)
+    lake.lw.holds.tag(lake.table, "then", snapshot_id=lake.view().snapshots[3].id, forever=True)
     lake.branch("side", "then")
     lake.age()
     plan = lake.lw.plan("sweep", lake.table)
@@ -91,8 +91,8 @@ def test_what_goes_is_what_the_formats_own_tool_takes(lake: Lake) -> None:
 def test_pins_tags_and_branches_keep_their_rows(lake: Lake) -> None:
     lake.busy()
     ids = [each.id for each in lake.view().snapshots]
-    lake.lw.tag(lake.table, "release", snapshot_id=ids[1], forever=True)
-    lake.lw.tag(lake.table, "base", snapshot_id=ids[2], forever=True)
+    lake.lw.holds.tag(lake.table, "release", snapshot_id=ids[1], forever=True)
+    lake.lw.holds.tag(lake.table, "base", snapshot_id=ids[2], forever=True)
     lake.branch("side", "base")
     lake.lw.pin(lake.table, ids[5], holder="report", ttl=timedelta(hours=2))
     seen = {
@@ -103,7 +103,7 @@ def test_pins_tags_and_branches_keep_their_rows(lake: Lake) -> None:
     }
     lake.expire()
     lake.purge()
-    lake.lw.untag(lake.table, "base")
+    lake.lw.holds.untag(lake.table, "base")
     lake.append(1, first=9_000)
     lake.drop_day(DAYS[0])
     lake.run("expire", snapshot_retention_hours=0, snapshot_min_retained=1)

@@ -76,9 +76,9 @@ def test_the_version_changes_with_the_table_and_only_then(lake: Lake) -> None:
     assert seen[0] == format_.version(ref) == lake.view().state_version
     lake.append(1, first=100)
     seen.append(format_.version(ref))
-    lake.lw.tag(lake.table, "audit", forever=True)
+    lake.lw.holds.tag(lake.table, "audit", forever=True)
     seen.append(format_.version(ref))
-    lake.lw.untag(lake.table, "audit")
+    lake.lw.holds.untag(lake.table, "audit")
     lake.lw.run("expire", lake.table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1})
     seen.append(format_.version(ref))
     assert seen[-1] == lake.view().state_version
@@ -87,21 +87,21 @@ def test_the_version_changes_with_the_table_and_only_then(lake: Lake) -> None:
 
 def test_health_counts_what_the_format_counts(lake: Lake) -> None:
     lake.busy()
-    sweep = lake.lw.look([lake.table])
+    sweep = lake.lw.health.look([lake.table])
     assert (sweep.tables, sweep.changed, sweep.failed) == (1, 1, 0)
-    found = lake.lw.health_of(lake.table)
+    found = lake.lw.health.of(lake.table)
     assert found is not None and not found.error
-    told = lake.lw.counted(lake.view()).counters
+    told = lake.lw.health.counted(lake.view()).counters
     numbers = found.numbers
     assert (numbers.files, numbers.delete_files) == (told.data_files, told.delete_files)
     assert (numbers.records, numbers.snapshots) == (told.records, told.snapshots)
     assert numbers.bytes >= told.bytes > 0
-    assert numbers.manifests == len(lake.lw.manifests(lake.view()))
-    portrait = lake.lw.portrait_of(lake.table)
+    assert numbers.manifests == len(lake.lw.health.manifests(lake.view()))
+    portrait = lake.lw.health.portrait_of(lake.table)
     assert portrait is not None and portrait.snapshots_total == told.snapshots
     assert portrait.partitions and sum(each.files for each in portrait.partitions) == numbers.files
     assert {each.id for each in portrait.snapshots} == {each.id for each in lake.view().snapshots}
-    assert lake.lw.look([lake.table]).changed == 0
+    assert lake.lw.health.look([lake.table]).changed == 0
 
 
 def test_live_files_are_all_of_them(lake: Lake) -> None:
@@ -114,7 +114,7 @@ def test_live_files_are_all_of_them(lake: Lake) -> None:
             assert Path(normal(path).removeprefix("file:")).is_file()
         assert len({each.path for each in files.partitions}) == len(files.partitions)
     live = lake.format.files(lake.ref, lake.head(), None).files
-    counters = lake.lw.counted(view).counters
+    counters = lake.lw.health.counted(view).counters
     assert len(live) == counters.data_files and counters.records == len(lake.rows())
     assert sum(live["bytes"].to_pylist()) == counters.bytes
 
@@ -143,7 +143,7 @@ def test_tags_are_given_moved_and_taken_away(lake: Lake) -> None:
     lake.create()
     lake.append(3)
     first, rows = lake.view().snapshots[0].id, lake.rows(lake.view().snapshots[0].id)
-    lake.lw.tag(lake.table, "then", snapshot_id=first, forever=True)
+    lake.lw.holds.tag(lake.table, "then", snapshot_id=first, forever=True)
     assert [(each.name, each.snapshot_id) for each in lake.view().refs if each.kind == "tag"] == [
         ("then", first)
     ]
@@ -153,7 +153,7 @@ def test_tags_are_given_moved_and_taken_away(lake: Lake) -> None:
         writer.create_tag(lake.ref, "then", first, None)
     with pytest.raises(UsageError, match="12345"):
         writer.create_tag(lake.ref, "other", 12345, None)
-    lake.lw.untag(lake.table, "then")
+    lake.lw.holds.untag(lake.table, "then")
     assert not [each for each in lake.view().refs if each.kind == "tag"]
     with pytest.raises(UsageError, match="then"):
         writer.drop_tag(lake.ref, "then")

@@ -124,9 +124,9 @@ def do(lw: Lakewarden, task: Task) -> str:
     if task.job == "restore":
         return f"{lw.restore(task.table, everything=True).files} restored"
     if task.job == "adopt":
-        run = lw.stage_adopt(task.load)
+        run = lw.holds.stage_adopt(task.load)
     elif task.job == "fail":
-        return str(lw.stage_fail(task.load).state)
+        return str(lw.holds.stage_fail(task.load).state)
     else:
         run = lw.run(task.job, task.table, policy=dict(task.policy))
     return f"{run.state} {run.reason}"

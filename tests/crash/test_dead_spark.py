@@ -20,7 +20,7 @@ with Lakewarden({"spark": {"master": "local[1]"}, "state": {"url": "sqlite:///" 
     spark = lw.lake.spark
     (jvm,) = [each for each in psutil.Process().children(recursive=True) if each.name() == "java"]
     jvm.kill()
-    wait_until(lambda: not lw.lake_lives, "it is dead", 30)
+    wait_until(lambda: not lw.connections.lake_lives, "it is dead", 30)
     try:
         spark.range(1).count()
     except Exception as error:

@@ -293,7 +293,7 @@ def staged(lab: Lab, table: str) -> tuple[str, str]:
     Path(path).parent.mkdir(parents=True)
     rows = {"id": [7001, 7002], "s": ["a", "b"], "d": [date(2024, 3, 1)] * 2}
     pq.write_table(pa.table(rows), path)
-    return lab.lw.stage_begin(table, "loader", paths=[path]).id, path
+    return lab.lw.holds.stage_begin(table, "loader", paths=[path]).id, path
 
 
 @pytest.mark.parametrize("death", chosen(ADOPTS), ids=str)
@@ -307,13 +307,13 @@ def test_a_killed_adoption(witness: Witness, death: Death) -> None:
         run(lab, table, "sweep")
         assert normal(path) not in lab.trash(table)
 
-    again = lab.lw.stage_adopt(load)
+    again = lab.lw.holds.stage_adopt(load)
     assert again.state in (RunState.DONE, RunState.NOTHING_TO_DO), again.reason
     told_truly(lab, died, death)
     assert len(lab.rows(table)) == len(before) + 2, "once"
-    assert [each.state for each in lab.lw._adopting.loads.list(table)] == [LoadState.ADOPTED]
+    assert [each.state for each in lab.lw.holds._adopting.loads.list(table)] == [LoadState.ADOPTED]
     with later(seconds=IN_FLIGHT.total_seconds() + 1):
-        lab.lw.stage_adopt(load)
+        lab.lw.holds.stage_adopt(load)
     assert lab.lw.run_by_id(died)[0].state is not UNKNOWN
     witness.converges()
 
@@ -336,7 +336,7 @@ def test_a_killed_failing_of_a_load(witness: Witness, place: str, when: str) -> 
     kill_at(witness, "fail", place, when, load=load)
     witness.nothing_lost()
     assert Path(path).exists()
-    assert lab.lw.stage_fail(load).state is LoadState.FAILED
+    assert lab.lw.holds.stage_fail(load).state is LoadState.FAILED
     assert normal(path) in lab.trash(table)
     witness.converges()
     assert not Path(path).exists()

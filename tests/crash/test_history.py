@@ -88,7 +88,7 @@ def test_a_killed_fold(lab: Lab, tmp_path: Path, death: Death) -> None:
     lab.lw.run("expire", table, NOW)
 
     def told() -> dict[int, object]:
-        entries = lab.lw.history(table, limit=None).entries
+        entries = lab.lw.history.of(table, limit=None).entries
         assert len({each.snapshot.id for each in entries}) == len(entries)
         return {each.snapshot.id: (each.snapshot.summary, each.snapshot.committed_at) for each in entries}
 
@@ -103,7 +103,7 @@ def test_a_killed_fold(lab: Lab, tmp_path: Path, death: Death) -> None:
     assert "stopped before the run was over" in died.reason
     assert again.state is (RunState.NOTHING_TO_DO if death.found is RunState.DONE else RunState.DONE)
     assert told() == expected
-    found = lab.lw.history(table, limit=None)
+    found = lab.lw.history.of(table, limit=None)
     assert found.counts == {"live": 1, "archived": 0, "folded": 4}
     assert {each.source for each in found.entries} == {Source.LIVE, Source.DETAIL}
     files = [path.name for path in (lab.warehouse / "db/events/metadata").glob(f"{PREFIX}*")]

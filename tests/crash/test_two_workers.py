@@ -150,7 +150,7 @@ def _over(lab: Lab, table: str) -> bool:
 
 
 def term(lab: Lab) -> int:
-    leader = lab.lw.leader()
+    leader = lab.lw.schedule.leader()
     return leader.term if leader is not None and leader.live else 0
 
 
@@ -187,7 +187,7 @@ def test_the_other_worker_finishes(
     table = prepared(lab, death)
     witness, before = Witness(lab, table), len(lab.snapshots(table))
     done_before = {each.id for each in lab.lw.runs(table)}
-    asked = lab.lw.request(table)
+    asked = lab.lw.schedule.request(table)
     first_log, second_log = tmp_path / "first.log", tmp_path / "second.log"
     with worker(lab, first_log, place=death.place, when=death.when, **more) as first:
         wait_until(lambda: term(lab) == 1, "the first leads", LONG)
@@ -197,7 +197,7 @@ def test_the_other_worker_finishes(
             assert code == -signal.SIGKILL, first_log.read_text()[-3000:]
             wait_until(lambda: term(lab) == 2, "the second leads", 30)
             took = time.monotonic() - died
-            wait_until(lambda: lab.lw.request_by_id(asked.id).ended, "the request is done", LONG)
+            wait_until(lambda: lab.lw.schedule.request_by_id(asked.id).ended, "the request is done", LONG)
             wait_until(lambda: _over(lab, table), "the pass is over", LONG)
             over = time.monotonic() - died
     with capsys.disabled():
@@ -206,7 +206,7 @@ def test_the_other_worker_finishes(
         )
     assert took < WORKER["lease_seconds"] + 5
     told = f"{first_log.read_text()[-2000:]}\n---\n{second_log.read_text()[-4000:]}"
-    request = lab.lw.request_by_id(asked.id)
+    request = lab.lw.schedule.request_by_id(asked.id)
     assert request.state is RequestState.DONE, f"{request.reason}\n{told}"
     runs = [each for each in lab.lw.runs(table) if each.job == death.job and each.id not in done_before]
     dead = runs[-1]

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from lakewarden.errors import LakewardenError, Refused
+from lakewarden.jobs.pins import Pinning
 from tests.histories import writers
 from tests.histories.format import file_on_disk
 from tests.histories.model import Table, generated, plain, respelled
@@ -150,10 +151,12 @@ def renew(world: World, rng: Random) -> None:
         pin_id = rng.choice(list(world.pins))
         now, known = world.clock.tick(), world.pins[pin_id]
         lw = world.process.lw
-        found = next((each for each in lw.pins() if each.id == pin_id), None)
+        found = next((each for each in lw.holds.pins() if each.id == pin_id), None)
         if found is not None and known.live(now):
             try:
-                known.until = lw._pinning.renew(found, timedelta(hours=48)).expires_at
+                known.until = (
+                    Pinning(lw.state, lw.lake.format_for).renew(found, timedelta(hours=48)).expires_at
+                )
             except Refused:
                 del world.pins[pin_id]  # the reader was told that it is gone
                 raise
@@ -163,7 +166,7 @@ def unpin(world: World, rng: Random) -> None:
     if world.pins:
         pin_id = rng.choice(list(world.pins))
         del world.pins[pin_id]
-        world.process.lw.unpin(pin_id)
+        world.process.lw.holds.unpin(pin_id)
 
 
 def write_along(world: World, rng: Random) -> None:
@@ -173,7 +176,7 @@ def write_along(world: World, rng: Random) -> None:
     name, folder = f"{table.ref}-writer-{number}", f"{table.folder}/data/w{number}/"
     prefixes = (folder,) if rng.random() < 0.5 else ()
     spelled = [respelled(each.rstrip("/"), rng) + "/" for each in prefixes]
-    beat = world.process.lw.heartbeat(
+    beat = world.process.lw.holds.heartbeat(
         table.ref, name, prefixes=spelled, ttl=timedelta(hours=rng.choice([1, 30, 400]))
     )
     known = world.writers.get(name)
@@ -202,7 +205,7 @@ def write_done(world: World, rng: Random) -> None:
     ]
     if mine:
         promise.table.append([file_on_disk(each) for each in mine], rng)
-    world.process.lw.stop_heartbeat(promise.table.ref, name)
+    world.process.lw.holds.stop_heartbeat(promise.table.ref, name)
 
 
 def load_begin(world: World, rng: Random) -> None:
@@ -218,7 +221,7 @@ def load_begin(world: World, rng: Random) -> None:
     by_prefix = rng.random() < 0.4
     length = rng.choice([None, timedelta(hours=30)])
     paths = [] if by_prefix else [respelled(each, rng) for each in names]
-    load = world.process.lw.stage_begin(
+    load = world.process.lw.holds.stage_begin(
         table.ref, "loader", paths=paths, prefixes=[folder] if by_prefix else [], ttl=length
     )
     until = None if length is None else load.expires_at
@@ -233,7 +236,7 @@ def load_dead(world: World, rng: Random) -> None:
     dead = [each for each in writers.dead(world) if each.endswith(".parquet")]
     if dead:
         name = rng.choice(writers.rather_trashed(world, dead, rng))
-        load = world.process.lw.stage_begin(table.ref, "loader", paths=[respelled(name, rng)])
+        load = world.process.lw.holds.stage_begin(table.ref, "loader", paths=[respelled(name, rng)])
         world.loads[load.id] = Promise(table, None, files={name})
 
 
@@ -245,7 +248,7 @@ def load_adopt(world: World, rng: Random, faults: bool = True) -> None:
     gates.count = 0
     gates.crash_at = rng.randrange(1, 30) if faults and rng.random() < 0.3 else 0
     try:
-        run = world.process.lw.stage_adopt(load_id, sorted(world.loads[load_id].files))
+        run = world.process.lw.holds.stage_adopt(load_id, sorted(world.loads[load_id].files))
         world.told[f"adopt {run.state}"] += 1
     finally:
         gates.crash_at = 0
@@ -255,7 +258,7 @@ def load_adopt(world: World, rng: Random, faults: bool = True) -> None:
 def load_fail(world: World, rng: Random) -> None:
     if world.loads:
         try:
-            world.process.lw.stage_fail(rng.choice(list(world.loads)))
+            world.process.lw.holds.stage_fail(rng.choice(list(world.loads)))
         finally:
             _sync_loads(world)
 

@@ -238,12 +238,12 @@ def release(world: World, rng: Random) -> None:
     world.arrive(rng)
     world.catalog.in_flight = None
     lw = world.process.lw
-    for pin in lw.pins():
-        lw.unpin(pin.id)
+    for pin in lw.holds.pins():
+        lw.holds.unpin(pin.id)
     world.pins.clear()
     world.lost_pins.clear()
     for name, writer in world.writers.items():
-        lw.stop_heartbeat(writer.table.ref, name)
+        lw.holds.stop_heartbeat(writer.table.ref, name)
     world.writers.clear()
     for load_id in list(world.loads):
         if world.loads[load_id].until is None:
@@ -258,7 +258,7 @@ def release(world: World, rng: Random) -> None:
 def give_up(lw: Lakewarden, load_id: str) -> None:
     """A load that a process was adopting when it died may turn out to be adopted."""
     try:
-        lw.stage_fail(load_id)
+        lw.holds.stage_fail(load_id)
     except Refused as error:
         if "was adopted already" not in error.message:
             raise

@@ -117,9 +117,9 @@ class Process:
         self.host = host
         self.gates = Gates()
         self.lw = Lakewarden(CONFIG, environ={})
-        self.lw._state = GatedState(engine, self.gates)
-        self.lw._lake = lake
-        self.lw._made_lanes = [None]
+        self.lw.connections._state = GatedState(engine, self.gates)
+        self.lw.connections._lake = lake
+        self.lw.connections._made_lanes = [None]
 
     def owner(self) -> Owner:
         return Owner(self.host, 1, 0.0, secrets.token_hex(4))

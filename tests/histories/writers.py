@@ -236,7 +236,7 @@ def revert(world: World, rng: Random) -> None:
 def claim_folder(world: World, table: Table) -> bool:
     """An operator says that newer metadata than the table's is no longer used; refused for a file that somebody restored."""
     try:
-        world.process.lw.adopt_folder(table.ref, operator="ana", confirm=True)
+        world.process.lw.holds.adopt_folder(table.ref, operator="ana", confirm=True)
     except Refused:
         world.told["claims refused"] += 1
         return False

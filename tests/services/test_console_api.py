@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from lakewarden import clock
+from lakewarden.console import queries
 from lakewarden.console.app import create_app
 from lakewarden.state import schema
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
@@ -39,7 +40,10 @@ def ana(running: Running) -> Iterator[httpx.Client]:
 
 
 def done(running: Running) -> list[tuple[str, str, str, str]]:
-    return [(each.who, each.action, each.target, each.outcome) for each in running.warden.operator_actions()]
+    return [
+        (each.who, each.action, each.target, each.outcome)
+        for each in queries.operator_actions(running.warden)
+    ]
 
 
 # ------------------------------------------------------------ reading
@@ -58,7 +62,7 @@ def test_the_fleet_has_every_known_table(running: Running, ana: httpx.Client) ->
     with running.warden.state.write() as connection:
         connection.execute(schema.warnings.insert().values(warned))
     see(running.warden, "lake.db.sick")
-    running.warden.suspend("lake.db.sick", "it fails", "ana")
+    running.warden.schedule.suspend("lake.db.sick", "it fails", "ana")
     found = {each["table"]: each for each in ana.get(f"{API}/tables").json()["tables"]}
     assert found["lake.db.sick"]["score"] == 17
     assert found["lake.db.sick"]["numbers"]["files"] == 9

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from lakewarden.console import auth, limits, refusals
+from lakewarden.console import auth, limits, queries, refusals
 from lakewarden.console.app import create_app
 from lakewarden.errors import Unreachable
 from lakewarden.gateway import connection as connections
@@ -46,11 +46,11 @@ def open_one(tmp_path: Path) -> Iterator[Running]:
 
 
 def nothing_changed(running: Running) -> None:
-    assert running.warden.requests() == ()
-    assert running.warden.suspended() == {}
+    assert running.warden.schedule.requests() == ()
+    assert running.warden.schedule.suspended() == {}
     assert not [
         each
-        for each in running.warden.operator_actions()
+        for each in queries.operator_actions(running.warden)
         if each.outcome == "done" and each.action != "login"
     ]
 
@@ -650,7 +650,7 @@ def test_an_action_is_written_down_before_it_is_done(
     monkeypatch.setattr(OperatorActions, "end", away)
     with running.client(OPERATE) as ana:
         assert ana.post(f"{API}/tables/{TABLE}/suspend", json={"reason": "a\nb"}).status_code == 200
-    found = running.warden.operator_actions(TABLE)[0]
+    found = queries.operator_actions(running.warden, TABLE)[0]
     assert (found.who, found.action, found.outcome) == ("ana", "suspend", "begun")
     assert found.detail == {"reason": r"a\nb"}
 
@@ -664,6 +664,6 @@ def test_refusals_of_strangers_are_bounded_and_what_operators_did_stays(
         assert ana.post(REQUESTS).status_code == 202
         for _ in range(8):
             nobody.get(f"{API}/tables")
-    found = running.warden.operator_actions()
+    found = queries.operator_actions(running.warden)
     assert [each.role for each in found].count("none") == 5
     assert [each.action for each in found if each.outcome == "done"] == ["request"]

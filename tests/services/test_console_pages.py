@@ -13,8 +13,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from lakewarden import Lakewarden, clock
+from lakewarden.console import queries
 from lakewarden.health.table_details import DueLine, HoldLine, PartLine, Portrait, RefLine, SnapshotLine
 from lakewarden.model.run import Job, RunState, Trigger
+from lakewarden.services.trigger import read_trigger
 from lakewarden.state.cold import ColdFile, ColdFiles
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.process import current_owner
@@ -87,7 +89,7 @@ def fill(warden: Lakewarden) -> None:
         )
         HealthRecords(warden.state).put([earlier])
     HealthRecords(warden.state).put([look(TABLE, 31)])
-    warden.suspend(OTHER, "the store says no <b>403</b>", "worker")
+    warden.schedule.suspend(OTHER, "the store says no <b>403</b>", "worker")
     Standings(warden.state).put(Standing(TABLE, PASS, now, now, "done"))
     begin(warden)
     trash(warden)
@@ -116,7 +118,7 @@ def look(table: str, score: int, inputs: str = "") -> TableHealth:
 
 def begin(warden: Lakewarden) -> None:
     plan = {"reason": "12 files → 1", "actions": [{"action": "rewrite-files", "partition": "day=2026-11-16", "input_files": 12, "output_files": 1, "input_bytes": 4096, "rows": 7, "reason": "small"}], "skipped": [{"what": "file", "count": 3, "bytes": 9, "reason": "large enough"}]}  # fmt: skip
-    warden.journal.start(run_id="run-1", table=TABLE, job="compact", owner=current_owner(), trigger=warden._trigger(None), plan=plan, policy={}, now=clock.now())  # fmt: skip
+    warden.journal.start(run_id="run-1", table=TABLE, job="compact", owner=current_owner(), trigger=read_trigger(None), plan=plan, policy={}, now=clock.now())  # fmt: skip
     say(warden, 25)
 
 
@@ -227,11 +229,11 @@ def test_a_pass_is_asked_for(ana: Page, running: Running) -> None:
     ana.goto(f"/tables/{TABLE}")
     ana.get_by_role("button", name="Maintain now").click()
     expect(ana.get_by_role("status").first).to_contain_text("A pass was asked for")
-    [request] = running.warden.requests(TABLE)
+    [request] = running.warden.schedule.requests(TABLE)
     assert request.trigger.operator == "ana"
     expect(ana.locator("#asked")).to_contain_text("pending")
     ana.reload()  # by GET: nothing is filed twice
-    assert len(running.warden.requests(TABLE)) == 1
+    assert len(running.warden.schedule.requests(TABLE)) == 1
 
 
 def test_a_run_is_watched_without_loading_the_page_again(ana: Page, running: Running) -> None:
@@ -251,11 +253,11 @@ def test_a_run_is_cancelled(ana: Page, running: Running) -> None:
     ana.goto("/runs/run-1")
     ana.once("dialog", lambda said: said.dismiss())
     ana.get_by_role("button", name="Cancel").click()
-    assert running.warden.cancelled("run-1") is None
+    assert running.warden.schedule.cancelled("run-1") is None
     ana.once("dialog", lambda said: said.accept())
     ana.get_by_role("button", name="Cancel").click()
     expect(ana.get_by_role("button", name="Stopping")).to_be_disabled()
-    found = running.warden.cancelled("run-1")
+    found = running.warden.schedule.cancelled("run-1")
     assert found is not None and found.by == "ana"
 
 
@@ -297,7 +299,7 @@ def test_a_table_is_resumed_and_suspended_with_a_reason(ana: Page, running: Runn
     ana.goto(f"/tables/{OTHER}")
     ana.get_by_role("button", name="Resume").click()
     expect(ana.locator("#wrong")).to_contain_text("Nothing")
-    assert running.warden.suspended() == {}
+    assert running.warden.schedule.suspended() == {}
     ana.get_by_text("Suspend it").click()
     ana.get_by_label("Reason").fill("moving it on Friday")
     ana.get_by_role("button", name="Suspend").click()
@@ -331,7 +333,7 @@ def test_everything_works_by_keyboard(browser: Browser, running: Running) -> Non
         assert outline == "solid"
         opened.keyboard.press("Enter")
         expect(opened.get_by_role("status").first).to_contain_text("A pass was asked for")
-    assert len(running.warden.requests(TABLE)) == 1
+    assert len(running.warden.schedule.requests(TABLE)) == 1
 
 
 def reach(opened: Page, words: str) -> None:
@@ -386,11 +388,11 @@ def test_what_is_turned_away_is_said_on_a_page(tmp_path: Path, running: Running)
         assert (
             answer.status_code == 403 and "Not allowed" in answer.text and "may look, not act" in answer.text
         )
-        assert OTHER in running.warden.suspended()
+        assert OTHER in running.warden.schedule.suspended()
     with running.browser() as ana:
         answer = ana.post("/do/resume", data={"table": OTHER, "csrf": "made up"})
         assert answer.status_code == 403 and "Not allowed" in answer.text
-        assert OTHER in running.warden.suspended()
+        assert OTHER in running.warden.schedule.suspended()
         assert ana.get("/runs/nosuch").status_code == 404
         assert "Not found" in ana.get("/tables/nosuch").text
     (tmp_path / "slow").mkdir()
@@ -458,7 +460,7 @@ def test_a_cold_table_is_shown_as_what_it_is(plain: tuple[Lakewarden, Page]) -> 
     cold = "cold.db.events"
     see(warden, cold, **{"cold-tier.source": TABLE})
     see(warden, TABLE)
-    assert warden.cold_of(cold) == "", "whoever writes a table can say so"
+    assert queries.cold_of(warden, cold) == "", "whoever writes a table can say so"
     copied(warden, cold)
     due = (DueLine("expire", False, "refusing to expire: gc.enabled=false", error=True),)
     for table in (TABLE, "cold.db.events"):

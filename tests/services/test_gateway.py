@@ -390,7 +390,7 @@ def test_lakewardens_own_work_passes_and_others_do_not_undo_it(spark: SparkSessi
     other = add_catalog(spark, rest_catalog_properties(site.running.uri))
     with site.lakewarden(spark, site.running.uri) as lw:
         pin = lw.pin(name, first, holder="report", mirror=True, ttl="1h")
-        lw.tag(name, "audit-1", first, forever=True)
+        lw.holds.tag(name, "audit-1", first, forever=True)
         for held in (f"lakewarden-pin-{pin.id}", "audit-1"):
             with pytest.raises(Exception, match=f"drops tag {held}"):
                 spark.sql(f"alter table {other}.db.own drop tag `{held}`")
@@ -460,14 +460,14 @@ def test_a_pin_asked_for_while_a_removal_is_on_its_way_is_not_granted(
         removal = pool.submit(site.commit, "contested", remove(first), uri=running.uri)
         assert line.holding.wait(10)
         pin = pool.submit(lw.pin, name, first, holder="reader")
-        wait_until(lambda: len(lw.pins(name)) == 1, "the pin is written down")
+        wait_until(lambda: len(lw.holds.pins(name)) == 1, "the pin is written down")
         wait([pin], timeout=1)
         assert not pin.done(), "the pin waits for the removal's end"
         line.go_on.set()
         assert removal.result().status_code == 200
         with pytest.raises(Refused, match="does not have it"):
             pin.result()
-        assert lw.pins(name) == () and ids(site.load("contested")) == [last]
+        assert lw.holds.pins(name) == () and ids(site.load("contested")) == [last]
 
 
 # ------------------------------------------------------------ when something breaks

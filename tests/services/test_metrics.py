@@ -428,7 +428,7 @@ def test_two_that_ask_at_once_read_the_database_once(lw: Lakewarden) -> None:
     ran(lw, "later", Job.COMPACT, RunState.DONE, files_compacted=1)
     assert served.text()[0] == first
     assert Exposition(lw.state, lw.config, seconds=60).text()[0] != first
-    assert lw.metrics()[0].startswith(b"# HELP files_compacted_total")
+    assert lw.health.metrics()[0].startswith(b"# HELP files_compacted_total")
 
 
 # ------------------------------------------------------------ the real Prometheus
@@ -437,7 +437,7 @@ def test_two_that_ask_at_once_read_the_database_once(lw: Lakewarden) -> None:
 @needs_prometheus
 def test_promtool_finds_nothing_to_say(lw: Lakewarden) -> None:
     in_trouble(lw)
-    text, _ = lw.metrics()
+    text, _ = lw.health.metrics()
     done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
@@ -465,7 +465,7 @@ def endpoint(lw: Lakewarden) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body, kind = lw.metrics()
+            body, kind = lw.health.metrics()
             self.send_response(200)
             self.send_header("Content-Type", kind)
             self.end_headers()

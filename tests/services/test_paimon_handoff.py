@@ -100,11 +100,11 @@ def test_it_ages_is_recalled_and_stays(spark: SparkSession, exact_s3: S3, tmp_pa
         kinds = {key: kind for key, kind in classes(cold).items() if not key.endswith("/")}
         assert {kind for key, kind in kinds.items() if "/bucket-" in key} == {"DEEP_ARCHIVE"}
         assert {kind for key, kind in kinds.items() if "/bucket-" not in key} == {"STANDARD"}
-        found = lw.where(table, snapshot_id=1)
+        found = lw.tiers.where(table, snapshot_id=1)
         assert found.tier == "deep" and f"lakewarden recall {table} --snapshot 1" in found.reason
-        done = lw.recall(table, snapshot_id=1, days=3, wait=True)
+        done = lw.tiers.recall(table, snapshot_id=1, days=3, wait=True)
         assert done.ready and done.asked == done.archived > 0 and done.where.tier == "recalled"
-        tiers = {(each.tier, each.storage_class): each.files for each in lw.cost(table).tiers}
+        tiers = {(each.tier, each.storage_class): each.files for each in lw.tiers.cost(table).tiers}
         assert tiers["deep", "DEEP_ARCHIVE"] == sum(kind == "DEEP_ARCHIVE" for kind in kinds.values())
         assert tiers["live", "STANDARD"] > 0 and tiers["cold", "STANDARD"] > 0
         with later(60):

@@ -114,7 +114,7 @@ def test_buckets_with_primary_keys_are_merged(lab: BucketLab) -> None:
 def test_orphans_tags_and_pins(lab: BucketLab) -> None:
     table = lab.create()
     lab.append(table, 4, days=2)
-    lab.lw.tag(table, "then", snapshot_id=2, forever=True)
+    lab.lw.holds.tag(table, "then", snapshot_id=2, forever=True)
     then = lab.rows(table, tag="then")
     assert then == lab.rows(table, 2)
     number = "11111111-1111-1111-1111-111111111111"
@@ -139,7 +139,7 @@ def test_orphans_tags_and_pins(lab: BucketLab) -> None:
         purge(lab, table)
         assert [each.id for each in lab.lw.view(table).snapshots] == [3, 4]
     assert lab.rows(table, tag="then") == then
-    lab.lw.untag(table, "then")  # leaves a mark of the empty folder, which is no tag
+    lab.lw.holds.untag(table, "then")  # leaves a mark of the empty folder, which is no tag
     assert [each.name for each in lab.lw.view(table).refs] == ["main"]
 
 

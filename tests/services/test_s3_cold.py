@@ -93,16 +93,16 @@ def test_from_cold_to_deep_and_back_to_be_read(lab: Lab, cold: str, frost: Bucke
     with pytest.raises(Exception, match=r"InvalidObjectState|not valid for the object's storage class"):
         lab.rows(frozen, f"version as of {old}")
     with asking(lab, tmp_path, policy) as lw:
-        found = lw.where(table, snapshot_id=old)
+        found = lw.tiers.where(table, snapshot_id=old)
         assert found.tier == "deep" and f"lakewarden recall {table} --snapshot {old}" in found.reason
-        done = lw.recall(table, snapshot_id=old, days=3, wait=True)
+        done = lw.tiers.recall(table, snapshot_id=old, days=3, wait=True)
         assert done.ready and done.asked == done.archived > 0 and done.until is not None
         assert done.dollars == pytest.approx(done.asked * 0.10 / 1000 + done.bytes / GIB * 0.02)
         assert done.where.tier == "recalled" and done.where.query.endswith(f"VERSION AS OF {old}")
-        assert lw.recall(table, snapshot_id=old, days=3).asked == 0, "asked for once"
-        assert lw.recall(table, snapshot_id=old, days=9).asked == done.asked, "for longer"
-        assert lw.where(table, snapshot_id=old).tier == "recalled"
-        live = lw.recall(table, snapshot_id=head)
+        assert lw.tiers.recall(table, snapshot_id=old, days=3).asked == 0, "asked for once"
+        assert lw.tiers.recall(table, snapshot_id=old, days=9).asked == done.asked, "for longer"
+        assert lw.tiers.where(table, snapshot_id=old).tier == "recalled"
+        live = lw.tiers.recall(table, snapshot_id=head)
         assert live.ready and live.archived == 0
     assert lab.rows(frozen, f"version as of {old}") == rows[old]
 
@@ -199,7 +199,7 @@ def test_what_it_costs_by_hand(lab: Lab, cold: str, frost: Bucket, tmp_path: Pat
     }
     deep_bytes, count = sum(sizes.values()), len(sizes)
     with asking(lab, tmp_path, policy) as lw, later(41):
-        cost = lw.cost(table)
+        cost = lw.tiers.cost(table)
     tiers = {(each.tier, each.storage_class): each for each in cost.tiers}
     assert set(tiers) == {("live", "STANDARD"), ("cold", "STANDARD"), ("deep", "DEEP_ARCHIVE")}
     deep = tiers["deep", "DEEP_ARCHIVE"]

@@ -186,7 +186,7 @@ def test_sweep_finds_orphans_whatever_they_are_called(lab: S3Lab) -> None:
 
     assert lab.sweep(table).state is RunState.NOTHING_TO_DO, "the store says that they are new"
     with later(days=8):
-        lab.lw.heartbeat(table, "flink", prefixes=[f"{lab.bucket.url}/{home}/data/busy/"])
+        lab.lw.holds.heartbeat(table, "flink", prefixes=[f"{lab.bucket.url}/{home}/data/busy/"])
         run = lab.sweep(table)
         assert run.state is RunState.DONE, run.reason
         assert lab.trash(table) == orphans

@@ -67,7 +67,7 @@ def test_details_of_its_history_are_kept_beside_it(lab: Lab, s3_bucket: Bucket) 
         policy = {"snapshot_retention_hours": 0, "snapshot_min_retained": kept}
         lab.lw.run("expire", table, policy)
         assert lab.lw.run("compact-history", table, policy).state is RunState.DONE
-    found = lab.lw.history(table, limit=None)
+    found = lab.lw.history.of(table, limit=None)
     assert {each.snapshot.id: each.snapshot.summary for each in found.entries} == before
     assert found.counts == {"live": 1, "archived": 0, "folded": 3}
     assert [path for path in in_store(s3_bucket) if PREFIX in path] == [each.path for each in found.details]

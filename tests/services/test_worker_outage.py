@@ -48,6 +48,6 @@ def test_the_worker_waits_for_its_database_and_goes_on(spark: SparkSession, tmp_
                 assert passed(lw, table).state == "done"
             runs = [each for each in lw.runs(table) if each.job == "compact"]
             assert [each.state for each in runs] == [RunState.DONE, RunState.FAILED], runs
-            leader = lw.leader()
+            leader = lw.schedule.leader()
             assert leader is not None and leader.term == 2
-            assert not lw.suspended() and lab.strays(table) == set()
+            assert not lw.schedule.suspended() and lab.strays(table) == set()

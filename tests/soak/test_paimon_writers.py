@@ -130,7 +130,7 @@ def ours(lab: PaimonLab, table: str, writer: Writer) -> Counter[str]:
         try:
             with writer.tagging:
                 newest = lab.lw.view(table).current_snapshot_id
-                lab.lw.tag(table, f"t{number}", snapshot_id=newest, forever=True)
+                lab.lw.holds.tag(table, f"t{number}", snapshot_id=newest, forever=True)
             ended["tag done"] += 1
         except LakewardenError:
             ended["tag lost"] += 1

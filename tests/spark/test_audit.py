@@ -34,46 +34,48 @@ def test_files_and_rows_lead_to_the_commits_that_brought_them(lab: Lab) -> None:
         rows.option("snapshot-property.writer.id", f"etl-{number}").append()
     first, second, third = ids(lab, table)
 
-    found = lab.lw.audit_ingested(table, row_filter="d = 'a'")
+    found = lab.lw.history.ingested(table, row_filter="d = 'a'")
     assert {each.node.snapshot_id: each.files for each in found.commits} == {first: 1, second: 1}
     path = lab.sql(f"select file_path from {table}.files where partition.d = 'b'")[0].file_path
-    (commit,) = lab.lw.audit_ingested(table, file=path.removeprefix("file:")).commits
+    (commit,) = lab.lw.history.ingested(table, file=path.removeprefix("file:")).commits
     assert commit.node.snapshot_id == third
     assert commit.entry is not None and commit.entry.told("writer.id") == "etl-2"
     with pytest.raises(UsageError, match="row-filter"):
-        lab.lw.audit_ingested(table, row_filter="nosuch = 1")
+        lab.lw.history.ingested(table, row_filter="nosuch = 1")
     with pytest.raises(UsageError, match="no snapshot that the table still has names it"):
-        lab.lw.audit_ingested(table, file="/nowhere/x.parquet")
+        lab.lw.history.ingested(table, file="/nowhere/x.parquet")
     with pytest.raises(UsageError, match="one thing at a time"):
-        lab.lw.audit_ingested(table, file="x", snapshot_id=1)
+        lab.lw.history.ingested(table, file="x", snapshot_id=1)
 
     # A rewrite: the file holds rows of both, and manifests still tell. The manifests are folded too: entries stay theirs.
     old = lab.data_files(table)[0]
     assert lab.lw.run("compact", table, {"rewrite_min_input_files": 2}).state is RunState.DONE
     rewrite = ids(lab, table)[-1]
     new = lab.sql(f"select file_path from {table}.files where partition.d = 'a'")[0].file_path
-    found = lab.lw.audit_ingested(table, file=new)
+    found = lab.lw.history.ingested(table, file=new)
     assert [each.node.snapshot_id for each in found.commits] == [rewrite]
     assert {each.node.snapshot_id for each in found.origins} == {first, second}
     assert {each.how for each in found.origins} == {"manifests"}
-    by_rows = lab.lw.audit_ingested(table, row_filter="d = 'a'")
+    by_rows = lab.lw.history.ingested(table, row_filter="d = 'a'")
     assert [each.node.snapshot_id for each in by_rows.commits] == [rewrite]
     assert {(each.node.snapshot_id, each.how) for each in by_rows.origins} == {
         (first, "manifests"),
         (second, "manifests"),
     }
-    gone = lab.lw.audit_ingested(table, file=old)
+    gone = lab.lw.history.ingested(table, file=old)
     assert [each.node.snapshot_id for each in gone.removed_by] == [rewrite]
-    assert {each.node.snapshot_id for each in lab.lw.audit_ingested(table, snapshot_id=rewrite).origins} == {
+    assert {
+        each.node.snapshot_id for each in lab.lw.history.ingested(table, snapshot_id=rewrite).origins
+    } == {
         first,
         second,
     }
     # Once its parent is gone, what it wrote down itself is all there is.
     lab.lw.run("expire", table, AT_ONCE)
-    found = lab.lw.audit_ingested(table, file=new)
+    found = lab.lw.history.ingested(table, file=new)
     assert [(each.node.snapshot_id, each.how) for each in found.origins] == [(third, "input.snapshot_ids")]
     assert found.origins[0].entry is not None and found.origins[0].entry.source is Source.ARCHIVE
-    by_rows = lab.lw.audit_ingested(table)
+    by_rows = lab.lw.history.ingested(table)
     assert {each.node.snapshot_id: each.rows for each in by_rows.commits} == {rewrite: 2, third: 1}
     assert [(each.node.snapshot_id, each.only_read) for each in by_rows.origins] == [(third, True)]
 
@@ -96,19 +98,19 @@ def test_details_in_the_tables_own_folder_are_never_swept(lab: Lab, tmp_path: Pa
         lw.run("sweep", table, {"orphan_max_percent": 100})
         lab.sql(f"call {lab.catalog}.system.remove_orphan_files(table => '{table}')")
         assert kept.exists() and str(kept) not in lab.trash(table)
-        found = lw.history(table, limit=None)
+        found = lw.history.of(table, limit=None)
         assert {each.snapshot.id for each in found.entries} == set(every)
         assert [each.path for each in found.details] == [f"{lw.view(table).location}/metadata/{kept.name}"]
         with pytest.raises(LakewardenError, match="its detail is the file"):
-            lw.audit_who(table, history_only=True)
+            lw.history.who(table, history_only=True)
         assert lw.fsck(table).healthy
         kept.rename(kept.with_suffix(".away"))
         with pytest.raises(LakewardenError, match="is gone"):
-            lw.audit_who(table)
+            lw.history.who(table)
         kept.with_suffix(".away").write_bytes(b"no parquet")
         kept.with_suffix(".away").rename(kept)
         with pytest.raises(LakewardenError, match="sha256"):
-            lw.audit_who(table)
+            lw.history.who(table)
 
 
 @pytest.mark.parametrize("kept", ["state", "table"])
@@ -128,19 +130,19 @@ def test_the_past_of_a_paimon_table(paimon: PaimonLab, tmp_path: Path, kept: str
     paimon.lw.run("sweep", table, {"orphan_max_percent": 100})
     assert not [path for path in paimon.own_orphans(table) if PREFIX in path]
     assert len(list(paimon.folder(table).glob(f"metadata/{PREFIX}*"))) == (kept == "table")
-    found = paimon.lw.history(table, limit=None)
+    found = paimon.lw.history.of(table, limit=None)
     assert [(each.snapshot.id, each.snapshot.summary) for each in found.entries] == [
         (each.id, each.summary) for each in reversed(before)
     ]
     assert found.counts == {"live": 1, "archived": 0, "folded": 5}
-    (commit,) = paimon.lw.audit_ingested(table, snapshot_id=before[0].id).commits
+    (commit,) = paimon.lw.history.ingested(table, snapshot_id=before[0].id).commits
     assert commit.entry is not None and commit.entry.source is Source.DETAIL
-    assert paimon.lw.audit_downstream(table, before[0].id).affected == ()
-    assert len(paimon.lw.audit_gaps(table).gaps) == 6
+    assert paimon.lw.history.downstream(table, before[0].id).affected == ()
+    assert len(paimon.lw.history.gaps(table).gaps) == 6
     with pytest.raises(UsageError, match="manifests of Paimon do not say"):
-        paimon.lw.audit_ingested(table)
+        paimon.lw.history.ingested(table)
     with pytest.raises(UsageError, match="neither the table nor its history"):
-        paimon.lw.audit_ingested(table, snapshot_id=99)
+        paimon.lw.history.ingested(table, snapshot_id=99)
 
 
 def test_a_paimon_table_that_was_renamed_is_one_and_one_that_was_copied_is_two(paimon: PaimonLab) -> None:
@@ -149,7 +151,7 @@ def test_a_paimon_table_that_was_renamed_is_one_and_one_that_was_copied_is_two(p
     assert paimon.lw.run("expire", table, AT_ONCE).state is RunState.DONE
     renamed = paimon.rename(table, "renamed")
     for name in (table, renamed):
-        found = paimon.lw.audit_downstream(name, 1)
+        found = paimon.lw.history.downstream(name, 1)
         assert (found.start.table, found.tables, found.snapshots) == (renamed, 1, 2)
         assert found.entry is not None and found.entry.written_as == table
 
@@ -165,9 +167,9 @@ def test_a_paimon_table_that_was_renamed_is_one_and_one_that_was_copied_is_two(p
         for each in (renamed, copy):
             assert paimon.lw.run(job, each, AT_ONCE).state in (RunState.DONE, RunState.NOTHING_TO_DO)
         for each in (renamed, copy):
-            past = [one.snapshot for one in paimon.lw.history(each, limit=None).entries]
+            past = [one.snapshot for one in paimon.lw.history.of(each, limit=None).entries]
             assert {one.id: (one.committed_at, one.summary) for one in past if one.id > 1} == told[each]
-            assert paimon.lw.audit_downstream(each, 4).tables == 3
+            assert paimon.lw.history.downstream(each, 4).tables == 3
 
 
 def test_the_blast_radius_crosses_tables_and_their_pasts(lab: Lab) -> None:
@@ -181,12 +183,12 @@ def test_the_blast_radius_crosses_tables_and_their_pasts(lab: Lab) -> None:
     (made, _) = ids(lab, copy)
     lab.lw.run("expire", copy, AT_ONCE)
     lab.lw.run("compact-history", copy, AT_ONCE)
-    found = lab.lw.audit_downstream(source, bad)
+    found = lab.lw.history.downstream(source, bad)
     assert [(str(each.node), each.depth, each.entry.source) for each in found.affected] == [
         (f"{copy}@{made}", 1, Source.DETAIL)
     ]
     lab.sql(f"drop table {copy}")
-    again = lab.lw.audit_downstream(source, bad)
+    again = lab.lw.history.downstream(source, bad)
     assert [each.node for each in again.affected] == [each.node for each in found.affected]
 
 
@@ -195,7 +197,7 @@ def test_a_table_that_was_created_again_has_a_past_of_its_own(lab: Lab) -> None:
     lab.lw.run("expire", table, AT_ONCE)
     lab.sql(f"drop table {table} purge")
     lab.messy(files=1, rows=5, days=1)
-    assert len(lab.lw.history(table, limit=None).entries) == 1
+    assert len(lab.lw.history.of(table, limit=None).entries) == 1
 
 
 def test_the_commands(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,7 +206,7 @@ def test_the_commands(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[st
     file.write_text(f'[state]\nurl = "sqlite:///{tmp_path}/state.db"\n')
     lab.lw.run("expire", table, AT_ONCE)
     lab.lw.run("compact-history", table, AT_ONCE)
-    first, head = lab.lw.history(table, limit=None).entries[-1].snapshot.id, ids(lab, table)[-1]
+    first, head = lab.lw.history.of(table, limit=None).entries[-1].snapshot.id, ids(lab, table)[-1]
 
     def said(*words: str, code: int = 0) -> str:
         assert main(["--config", str(file), *words], spark=lab.spark) == code

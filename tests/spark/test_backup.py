@@ -208,7 +208,7 @@ def test_a_forgotten_number_that_is_counted_again_hides_nothing(lab: Lab, next_c
         other = next(e.path for e in lab.lw.trash(table, 1000).files if e.kind == "data" and e.path != path)
         lab.lw.restore(table, other)
     else:
-        lab.lw.stage_begin(table, "etl", paths=[str(lab.warehouse / "staged.parquet")])
+        lab.lw.holds.stage_begin(table, "etl", paths=[str(lab.warehouse / "staged.parquet")])
     assert Generations(lab.lw.state).restored_at() is not None
     run = lab.lw.run("purge", table)
     assert run.state is RunState.NOTHING_TO_DO, "every grace started again"
@@ -225,7 +225,7 @@ def test_pins_and_staged_loads_tell_the_tables_folder_too(lab: Lab, kept: str) -
         if kept == "pin":
             lab.lw.pin(table, snapshot_id=first, holder="report", ttl="2h")
         else:
-            lab.lw.stage_begin(table, "etl", paths=[str(lab.warehouse / "staged.parquet")])
+            lab.lw.holds.stage_begin(table, "etl", paths=[str(lab.warehouse / "staged.parquet")])
     with pytest.raises(Refused, match="the table's folder knows generation"):
         lab.lw.run("expire", table, EXPIRE)
     assert first in {each.snapshot_id for each in lab.snapshots(table)}

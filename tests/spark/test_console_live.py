@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from lakewarden.console import queries
 from lakewarden.console.server import ConsoleServer
 from lakewarden.model.hold import HoldKind
 from tests.support.lab import Lab
@@ -44,15 +45,15 @@ def test_a_pin_made_over_http_holds_and_is_taken_away(lab: Lab, client: httpx.Cl
     table = lab.messy(files=2)
     made = client.post(f"{API}/tables/{table}/pins", json={"purpose": "month end", "ttl": "2h"})
     assert made.status_code == 201, made.text
-    (held,) = [each for each in lab.lw.holds(table).holds if each.kind is HoldKind.PIN]
+    (held,) = [each for each in lab.lw.holds.of(table).holds if each.kind is HoldKind.PIN]
     assert (held.name, held.holder, held.purpose) == (made.json()["pin"], "local", "month end")
     told = client.get(f"{API}/tables/{table}/holds").json()["holds"]
     assert [each["name"] for each in told if each["kind"] == "pin"] == [held.name]
     gone = client.post(f"{API}/tables/{table}/pins", json={"snapshot": 1})
     assert gone.status_code in (400, 403), gone.text
     assert client.request("DELETE", f"{API}/pins/{held.name}").json()["removed"] is True
-    assert not [each for each in lab.lw.holds(table).holds if each.kind is HoldKind.PIN]
-    outcomes = [(each.action, each.outcome) for each in lab.lw.operator_actions()]
+    assert not [each for each in lab.lw.holds.of(table).holds if each.kind is HoldKind.PIN]
+    outcomes = [(each.action, each.outcome) for each in queries.operator_actions(lab.lw)]
     assert outcomes == [("unpin", "done"), ("pin", "refused"), ("pin", "done")]
 
 

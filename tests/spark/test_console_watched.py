@@ -49,24 +49,24 @@ def compacting(lab: Lab, table: str) -> Iterator[tuple[threading.Event, Future[R
 
 def test_a_pin_made_by_hand_holds(lab: Lab, opened: Page) -> None:
     table = lab.messy(files=3)
-    lab.lw.look([table])
+    lab.lw.health.look([table])
     opened.goto(f"/tables/{table}#holds")
     opened.get_by_text("Pin a snapshot").click()
     opened.get_by_label("For how long").fill("2h")
     opened.get_by_label("What for").fill("month end")
     opened.get_by_role("button", name="Pin", exact=True).click()
     expect(opened.locator("#holds")).to_contain_text("month end", timeout=_LONG)
-    (held,) = [each for each in lab.lw.holds(table).holds if each.kind is HoldKind.PIN]
+    (held,) = [each for each in lab.lw.holds.of(table).holds if each.kind is HoldKind.PIN]
     assert (held.holder, held.purpose) == ("local", "month end")
     opened.goto("/holds")
     opened.get_by_role("button", name=f"Unpin {held.name}").click()
     expect(opened.locator("main")).not_to_contain_text("month end")
-    assert not [each for each in lab.lw.holds(table).holds if each.kind is HoldKind.PIN]
+    assert not [each for each in lab.lw.holds.of(table).holds if each.kind is HoldKind.PIN]
 
 
 def test_a_run_is_watched_from_beginning_to_end(lab: Lab, opened: Page) -> None:
     table = lab.messy(files=10)
-    lab.lw.look([table])
+    lab.lw.health.look([table])
     with compacting(lab, table) as (go, ended):
         opened.goto(f"/tables/{table}")
         link = opened.locator("#running a.mono")
@@ -86,7 +86,7 @@ def test_a_run_is_watched_from_beginning_to_end(lab: Lab, opened: Page) -> None:
 def test_a_run_is_stopped(lab: Lab, opened: Page) -> None:
     """It stands at its first commit while it is told; of its other groups none is committed any more."""
     table = lab.messy(files=12, days=4)
-    lab.lw.look([table])
+    lab.lw.health.look([table])
     before, heard, ask = lab.rows(table), threading.Event(), Stop.ask
 
     def hear(stop: Stop, reason: str) -> None:

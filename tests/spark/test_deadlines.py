@@ -57,7 +57,7 @@ def test_a_jvm_that_stands_still_holds_up_neither_a_standby_nor_a_console(lab: L
             assert not asked.is_alive(), "who asks a console for a table waits for a JVM that does not answer"
             wait_until(lambda: bool(kept.watch() or ended.is_set()), "what waits for it hears of it", SOON)
         kept.leave()
-    assert lab.lw.lake_lives
+    assert lab.lw.connections.lake_lives
 
 
 @pytest.fixture

@@ -139,12 +139,12 @@ def test_what_each_hold_costs(lab: Lab) -> None:
     ids = [row.snapshot_id for row in lab.snapshots(table)]
     lab.lw.run("compact", table, {"rewrite_min_input_files": 2})
     lab.sql(f"alter table {table} create tag audit as of version {ids[2]}")
-    costs = {hold.name: cost for hold, cost in lab.lw.hold_costs(table)}
+    costs = {hold.name: cost for hold, cost in lab.lw.holds.costs(table)}
     assert costs["main"] == 0
     old = lab.sql(f"select sum(file_size_in_bytes) as b from {table}.files version as of {ids[2]}")[0].b
     assert old <= costs["audit"] <= old + 100_000, costs
     lab.sql(f"alter table {table} create tag second as of version {ids[2]}")
-    assert {cost for hold, cost in lab.lw.hold_costs(table)} == {0}, "either of two keeps it"
+    assert {cost for hold, cost in lab.lw.holds.costs(table)} == {0}, "either of two keeps it"
 
 
 def test_a_chain_that_a_streaming_writer_needs_since_the_plan_stays(lab: Lab) -> None:

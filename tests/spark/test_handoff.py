@@ -223,7 +223,7 @@ def test_a_cold_table_is_read_only(lab: Lab, cold: str) -> None:
             lab.lw.run(job, frozen)
     assert lab.lw.run("purge", frozen).state is RunState.NOTHING_TO_DO, "only what its own retention trashed"
     with pytest.raises(Refused, match="read only"):
-        lab.lw.tag(frozen, "x", forever=True)
+        lab.lw.holds.tag(frozen, "x", forever=True)
 
 
 def test_another_table_of_that_name_is_not_taken_over(lab: Lab, cold: str) -> None:

@@ -18,13 +18,13 @@ from tests.support.paimon import PaimonLab
 
 
 def seen(lab: Lab | PaimonLab, table: str) -> TableHealth:
-    found = lab.lw.health_of(table)
+    found = lab.lw.health.of(table)
     assert found is not None
     return found
 
 
 def portrait(lab: Lab | PaimonLab, table: str) -> Portrait:
-    found = lab.lw.portrait_of(table)
+    found = lab.lw.health.portrait_of(table)
     assert found is not None
     return found
 
@@ -33,7 +33,7 @@ def test_the_numbers_are_those_spark_counts(lab: Lab) -> None:
     table = lab.messy(files=3, rows=20)
     lab.sql(f"alter table {table} set tblproperties ('write.delete.mode'='merge-on-read')")
     lab.sql(f"delete from {table} where id in (1, 2, 21)")
-    sweep = lab.lw.look([table])
+    sweep = lab.lw.health.look([table])
     assert (sweep.tables, sweep.changed, sweep.failed) == (1, 1, 0)
     numbers = seen(lab, table).numbers
 
@@ -55,7 +55,7 @@ def test_the_portrait_tells_why_each_snapshot_stays(lab: Lab) -> None:
     first, *_ = (row.snapshot_id for row in lab.snapshots(table))
     lab.lw.set_policy(table, {"snapshot_retention_hours": "1h", "snapshot_min_retained": 2})
     with lab.lw.pin(table, first, holder="report", ttl="2h"):
-        lab.lw.look([table])
+        lab.lw.health.look([table])
         found = portrait(lab, table)
     assert found.location and found.partition_by == ("d",) and found.columns[0].name == "id"
     assert len(found.snapshots) == found.snapshots_total == 4
@@ -77,24 +77,24 @@ def test_the_portrait_tells_why_each_snapshot_stays(lab: Lab) -> None:
 
 def test_an_unchanged_table_costs_one_call_and_keeps_its_numbers(lab: Lab) -> None:
     table = lab.messy(files=2, rows=5)
-    lab.lw.look([table])
+    lab.lw.health.look([table])
     before = seen(lab, table)
     with patch.object(Iceberg, "view", side_effect=AssertionError("an unchanged table was read")):
-        sweep = lab.lw.look([table])
+        sweep = lab.lw.health.look([table])
     after = seen(lab, table)
     assert (sweep.changed, sweep.failed) == (0, 0)
     assert after.numbers == before.numbers and after.portrait == before.portrait and after.at > before.at
 
     lab.lw.set_policy(table, {"rewrite_small_bytes": 1})
-    assert lab.lw.look([table]).changed == 1
+    assert lab.lw.health.look([table]).changed == 1
     assert seen(lab, table).numbers.small_files == 0
 
     lab.append(table, 1, start=1000)
-    lab.lw.collector._memory[table].seconds = 60.0
-    assert lab.lw.look([table], routine=True).tables == 0, (
+    lab.lw.health.collector._memory[table].seconds = 60.0
+    assert lab.lw.health.look([table], routine=True).tables == 0, (
         "a look that takes a minute is not repeated every minute"
     )
-    assert lab.lw.look([table]).changed == 1
+    assert lab.lw.health.look([table]).changed == 1
     assert seen(lab, table).numbers.snapshots == 3
 
 
@@ -103,40 +103,40 @@ def test_one_bad_table_stops_no_other_and_says_why(lab: Lab, caplog: pytest.LogC
     bad = lab.table("broken")
     lab.sql(f"create table {bad} (id bigint) using iceberg")
     lab.sql(f"insert into {bad} values (1)")
-    lab.lw.look([good, bad])
+    lab.lw.health.look([good, bad])
     assert not seen(lab, bad).error
     metadata = lab.warehouse / "db" / "broken" / "metadata"
     kept = {each: each.read_bytes() for each in metadata.iterdir() if each.name.endswith(".metadata.json")}
     for each in kept:
         each.write_text("{ broken")
     with caplog.at_level(logging.INFO, "lakewarden.health.warnings"):
-        sweep = lab.lw.look([good, bad])
-        assert not lab.lw.warnings(bad), "a look that failed once may have been chance"
-        lab.lw.look([good, bad])
-        lab.lw.look([good, bad])
+        sweep = lab.lw.health.look([good, bad])
+        assert not lab.lw.health.warnings(bad), "a look that failed once may have been chance"
+        lab.lw.health.look([good, bad])
+        lab.lw.health.look([good, bad])
     assert (sweep.tables, sweep.failed) == (2, 1)
     assert not seen(lab, good).error
     broken = seen(lab, bad)
     assert broken.error and broken.score == 0 and broken.numbers.files == 1 and broken.portrait
-    assert [each.kind for each in lab.lw.warnings(bad)] == ["unreadable"]
+    assert [each.kind for each in lab.lw.health.warnings(bad)] == ["unreadable"]
     logged = [each for each in caplog.records if "unreadable" in each.getMessage()]
     assert [each.levelname for each in logged] == ["WARNING"], "a new warning is logged once"
 
     for each, content in kept.items():
         each.write_bytes(content)
     with caplog.at_level(logging.INFO, "lakewarden.health.warnings"):
-        lab.lw.look([good, bad])
-    assert not seen(lab, bad).error and not lab.lw.warnings(bad)
+        lab.lw.health.look([good, bad])
+    assert not seen(lab, bad).error and not lab.lw.health.warnings(bad)
     assert caplog.records[-1].getMessage() == f"{bad}: unreadable is over"
 
 
 def test_a_dropped_table_is_forgotten(lab: Lab) -> None:
     table = lab.messy(files=1, rows=5)
-    lab.lw.look()
-    assert [each.table for each in lab.lw.health()] == [table]
+    lab.lw.health.look()
+    assert [each.table for each in lab.lw.health.all()] == [table]
     lab.sql(f"drop table {table}")
-    assert lab.lw.look().forgotten == 1
-    assert lab.lw.health() == ()
+    assert lab.lw.health.look().forgotten == 1
+    assert lab.lw.health.all() == ()
 
 
 def test_trashed_files_count_without_reading_the_table_again(lab: Lab) -> None:
@@ -144,18 +144,18 @@ def test_trashed_files_count_without_reading_the_table_again(lab: Lab) -> None:
     lab.lw.set_policy(
         table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1, "delete_grace_hours": "1h"}
     )
-    lab.lw.look([table])
+    lab.lw.health.look([table])
     assert seen(lab, table).numbers.overdue_snapshots == 3
     lab.lw.run("compact", table, {"rewrite_min_input_files": 2})
     lab.lw.run("expire", table)
-    lab.lw.look([table])
+    lab.lw.health.look([table])
     numbers = seen(lab, table).numbers
     assert numbers.overdue_snapshots == 0
     assert numbers.trashed_files == len(lab.trash(table)) > 0
     assert numbers.due_trashed_files == 0
     with patch.object(Iceberg, "view", side_effect=AssertionError("an unchanged table was read")):
         lab.lw.restore(table, everything=True)
-        lab.lw.look([table])
+        lab.lw.health.look([table])
     assert seen(lab, table).numbers.trashed_files == 0
     # Its page does not say one thing in its numbers and another in what each job would do.
     [purge] = [each for each in portrait(lab, table).due if each.job == "purge"]
@@ -167,11 +167,11 @@ def test_what_a_hold_costs(lab: Lab) -> None:
     first = lab.snapshots(table)[0].snapshot_id
     lab.lw.set_policy(table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1})
     lab.sql(f"delete from {table} where true")
-    lab.lw.tag(table, "audit", first, forever=True)
-    lab.lw.look([table])
+    lab.lw.holds.tag(table, "audit", first, forever=True)
+    lab.lw.health.look([table])
     numbers, found = seen(lab, table).numbers, portrait(lab, table)
     [tag] = [each for each in found.holds if each.kind == "tag"]
-    told = {hold.name: cost for hold, cost in lab.lw.hold_costs(table)}
+    told = {hold.name: cost for hold, cost in lab.lw.holds.costs(table)}
     assert tag.bytes == told["audit"] and tag.bytes
     assert numbers.held_bytes == numbers.held_forever_bytes == tag.bytes
 
@@ -182,25 +182,25 @@ def test_what_many_holds_cost_is_known_to_the_next_leader_and_forgotten_with_the
     lab.lw.set_policy(table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 1})
     lab.sql(f"delete from {table} where true")
     for number, each in enumerate(snapshots):
-        lab.lw.tag(table, f"audit-{number}", each, forever=True)
-    lab.lw.look([table])
+        lab.lw.holds.tag(table, f"audit-{number}", each, forever=True)
+    lab.lw.health.look([table])
     assert sum(each.bytes is not None for each in portrait(lab, table).holds if each.kind == "tag") == 5
 
     lab.append(table, 1, start=1000)
-    lab.lw.look([table])
+    lab.lw.health.look([table])
     tags = [each for each in portrait(lab, table).holds if each.kind == "tag"]
     held = seen(lab, table).numbers.held_bytes
     assert held == sum(each.bytes or 0 for each in tags) > 0 and all(each.bytes is not None for each in tags)
 
-    lab.lw._collector = None  # another process leads now
+    lab.lw.health._collector = None  # another process leads now
     lab.append(table, 1, start=2000)
-    lab.lw.look([table])
+    lab.lw.health.look([table])
     assert seen(lab, table).numbers.held_bytes == held, "a takeover does not start from nothing"
 
     for number in range(1, 7):
-        lab.lw.untag(table, f"audit-{number}")
-    lab.lw.look([table])
-    [(_, known)] = lab.lw.collector._held._known.values()
+        lab.lw.holds.untag(table, f"audit-{number}")
+    lab.lw.health.look([table])
+    [(_, known)] = lab.lw.health.collector._held._known.values()
     assert [name for _, name, *_ in known] == ["audit-0"], "what is held no more is not remembered"
 
 
@@ -209,15 +209,15 @@ def test_maintenance_that_is_off_is_looked_at_all_the_same(lab: Lab) -> None:
     lab.lw.set_policy(
         table, {"maintenance_enabled": False, "snapshot_expiry_enabled": False, "snapshot_retention_hours": 0}
     )
-    lab.lw.look([table])
+    lab.lw.health.look([table])
     assert seen(lab, table).numbers.overdue_snapshots == 4
     assert seen(lab, table).debt > 0
 
 
 def test_what_if_from_the_database_alone(lab: Lab) -> None:
     table = lab.messy(files=10, rows=20, days=1)
-    lab.lw.look([table])
-    answer = lab.lw.what_if(table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 2})
+    lab.lw.health.look([table])
+    answer = lab.lw.health.what_if(table, {"snapshot_retention_hours": 0, "snapshot_min_retained": 2})
     assert answer.old.snapshots == 10 and answer.new.snapshots == 2 and answer.commits == 10
     assert {each.key for each in answer.changes} == {"snapshot_retention_hours", "snapshot_min_retained"}
     assert len(answer.new.moments) > 1 and json.dumps(answer.to_dict())
@@ -227,10 +227,10 @@ def test_paimon_tables_have_the_same_numbers(paimon: PaimonLab) -> None:
     plain, keyed = paimon.create(), paimon.create("keyed", keyed=True)
     paimon.append(plain, 3)
     paimon.append(keyed, 3)
-    sweep = paimon.lw.look([plain, keyed])
-    assert (sweep.tables, sweep.failed) == (2, 0), [each.error for each in paimon.lw.health()]
+    sweep = paimon.lw.health.look([plain, keyed])
+    assert (sweep.tables, sweep.failed) == (2, 0), [each.error for each in paimon.lw.health.all()]
     found = portrait(paimon, plain)
-    view = paimon.lw.counted(paimon.lw.view(plain))
+    view = paimon.lw.health.counted(paimon.lw.view(plain))
     numbers = seen(paimon, plain).numbers
     assert (numbers.files, numbers.snapshots) == (view.counters.data_files, view.counters.snapshots)
     assert found.format == "paimon" and portrait(paimon, keyed).primary_keys

@@ -57,14 +57,14 @@ def test_a_pin_holds_until_its_block_is_left(lab: Lab) -> None:
     first, current = snapshot_ids(lab, table)
     with lab.lw.pin(table, holder="report", purpose="month end", ttl="2h") as pin:
         assert pin.snapshot_id == current
-        (held,) = [each for each in lab.lw.holds(table).holds if each.kind is HoldKind.PIN]
+        (held,) = [each for each in lab.lw.holds.of(table).holds if each.kind is HoldKind.PIN]
         assert (held.name, held.holder, held.purpose) == (pin.id, "report", "month end")
         assert held.until is not None and timedelta(hours=1) < held.until - clock.now() <= timedelta(hours=2)
         with pytest.raises(ZeroDivisionError), lab.lw.pin(table, first, holder="other"):
-            assert len(lab.lw.pins(table)) == 2
+            assert len(lab.lw.holds.pins(table)) == 2
             raise ZeroDivisionError
-        assert [each.id for each in lab.lw.pins(table)] == [pin.id]
-    assert lab.lw.pins() == ()
+        assert [each.id for each in lab.lw.holds.pins(table)] == [pin.id]
+    assert lab.lw.holds.pins() == ()
 
 
 def test_a_pin_is_renewed_while_it_counts(lab: Lab) -> None:
@@ -72,12 +72,12 @@ def test_a_pin_is_renewed_while_it_counts(lab: Lab) -> None:
     pin = lab.lw.pin(table, holder="report", ttl="1h")
     pin.renew("7d")
     assert pin.expires_at is not None and pin.expires_at - clock.now() > timedelta(days=6)
-    assert lab.lw.pins(table)[0].expires_at == pin.expires_at
-    lab.lw.unpin(pin.id)
+    assert lab.lw.holds.pins(table)[0].expires_at == pin.expires_at
+    lab.lw.holds.unpin(pin.id)
     with pytest.raises(Refused, match="may be gone"):
         pin.renew("7d")
     with pytest.raises(UsageError, match="no such pin"):
-        lab.lw.unpin(pin.id)
+        lab.lw.holds.unpin(pin.id)
 
 
 @pytest.mark.parametrize("ttl", ["soon", "-2h", "0m", "9999999999d", timedelta(0)])
@@ -95,7 +95,7 @@ def test_a_pin_on_a_snapshot_that_is_gone_is_refused(lab: Lab) -> None:
     with pytest.raises(Refused, match=f"snapshot {first}") as caught:
         lab.lw.pin(table, first, holder="report")
     assert caught.value.exit_code == 12
-    assert lab.lw.pins() == ()
+    assert lab.lw.holds.pins() == ()
 
 
 def test_a_pin_that_comes_while_its_snapshot_goes_is_refused(
@@ -107,7 +107,7 @@ def test_a_pin_that_comes_while_its_snapshot_goes_is_refused(
     real, looks = Iceberg.view, []
 
     def view(self: Iceberg, ref: TableRef) -> Any:
-        looks.append(len(lab.lw.pins()))
+        looks.append(len(lab.lw.holds.pins()))
         if len(looks) == 2:
             lab.sql(
                 f"call {lab.catalog}.system.expire_snapshots(table => 'db.events', snapshot_ids => array({first}))"
@@ -118,7 +118,7 @@ def test_a_pin_that_comes_while_its_snapshot_goes_is_refused(
     with pytest.raises(Refused, match="not any more"):
         lab.lw.pin(table, first, holder="report")
     assert looks == [0, 1], "the row is there before the table is looked at for the answer"
-    assert lab.lw.pins() == ()
+    assert lab.lw.holds.pins() == ()
 
 
 def test_a_pin_on_a_snapshot_an_expiry_is_taking_is_refused(lab: Lab) -> None:
@@ -128,8 +128,8 @@ def test_a_pin_on_a_snapshot_an_expiry_is_taking_is_refused(lab: Lab) -> None:
     with pytest.raises(Refused, match="expire run e1"):
         lab.lw.pin(table, first, holder="report")
     with pytest.raises(Refused, match="expire run e1"):
-        lab.lw.tag(table, "keep", first, forever=True)
-    assert lab.lw.pins() == () and "keep" not in refs(lab, table)
+        lab.lw.holds.tag(table, "keep", first, forever=True)
+    assert lab.lw.holds.pins() == () and "keep" not in refs(lab, table)
     lab.lw.pin(table, second, holder="report").unpin()
 
 
@@ -170,7 +170,7 @@ def test_a_mirrored_pin_of_a_table_that_was_dropped_can_be_taken_away(lab: Lab) 
     pin = lab.lw.pin(table, holder="report", mirror=True)
     lab.sql(f"drop table {table}")
     pin.unpin()
-    assert lab.lw.pins() == ()
+    assert lab.lw.holds.pins() == ()
 
 
 def test_a_mirror_that_cannot_be_taken_away_is_told(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,9 +185,9 @@ def test_a_mirror_that_cannot_be_taken_away_is_told(lab: Lab, monkeypatch: pytes
         with pytest.raises(LakewardenError, match="the catalog is away") as caught:
             pin.unpin()
     assert f"unpin {pin.id}" in caught.value.hint
-    assert [each.id for each in lab.lw.pins(table)] == [pin.id], "the next try finds both"
-    lab.lw.unpin(pin.id)
-    assert set(refs(lab, table)) == {"main"} and lab.lw.pins() == ()
+    assert [each.id for each in lab.lw.holds.pins(table)] == [pin.id], "the next try finds both"
+    lab.lw.holds.unpin(pin.id)
+    assert set(refs(lab, table)) == {"main"} and lab.lw.holds.pins() == ()
 
 
 def test_expiry_takes_nothing_that_is_held_and_everything_else(lab: Lab) -> None:
@@ -195,12 +195,12 @@ def test_expiry_takes_nothing_that_is_held_and_everything_else(lab: Lab) -> None
     pinned, tagged, free, other, current = snapshot_ids(lab, table)
     now = {"snapshot_retention_hours": 0, "snapshot_min_retained": 1}
     pin = lab.lw.pin(table, pinned, holder="report")
-    lab.lw.tag(table, "q1", tagged, retain="1h")
+    lab.lw.holds.tag(table, "q1", tagged, retain="1h")
     assert lab.lw.run("expire", table, policy=now).state is RunState.DONE
     assert set(snapshot_ids(lab, table)) == {pinned, tagged, current}
     assert len(lab.rows(f"{table}", f"version as of {pinned}")) == 200
     pin.unpin()
-    lab.lw.untag(table, "q1")
+    lab.lw.holds.untag(table, "q1")
     lab.lw.run("expire", table, policy=now)
     assert snapshot_ids(lab, table) == [current]
     for gone in (pinned, free, other):
@@ -214,20 +214,20 @@ def test_expiry_takes_nothing_that_is_held_and_everything_else(lab: Lab) -> None
 def test_a_tag_is_kept_as_long_as_it_was_told(lab: Lab) -> None:
     table = lab.messy(files=2)
     first, current = snapshot_ids(lab, table)
-    lab.lw.tag(table, "q1", first, retain="90d")
-    lab.lw.tag(table, "audit", forever=True)
-    tags = {each.name: each for each in lab.lw.holds(table).holds if each.kind is HoldKind.TAG}
+    lab.lw.holds.tag(table, "q1", first, retain="90d")
+    lab.lw.holds.tag(table, "audit", forever=True)
+    tags = {each.name: each for each in lab.lw.holds.of(table).holds if each.kind is HoldKind.TAG}
     assert (tags["q1"].snapshot_id, tags["audit"].snapshot_id) == (first, current)
     left = tags["q1"].until
     assert left is not None and timedelta(days=89) < left - clock.now() <= timedelta(days=90, seconds=1)
     assert tags["audit"].until is None and refs(lab, table)["audit"].max_age_ms == 2**63 - 1
-    lab.lw.untag(table, "q1")
+    lab.lw.holds.untag(table, "q1")
     assert set(refs(lab, table)) == {"main", "audit"}
 
 
 def test_what_is_wrong_with_a_tag_is_named(lab: Lab) -> None:
     table = lab.messy(files=1)
-    lab.lw.tag(table, "q1", retain="1d")
+    lab.lw.holds.tag(table, "q1", retain="1d")
     for arguments, words in (
         ({"name": "q1", "retain": "1d"}, "a tag 'q1' already"),
         ({"name": "main", "retain": "1d"}, "a branch 'main' already"),
@@ -236,10 +236,10 @@ def test_what_is_wrong_with_a_tag_is_named(lab: Lab) -> None:
         ({"name": "q2", "retain": "1d", "forever": True}, "exactly one way"),
     ):
         with pytest.raises(UsageError, match=words):
-            lab.lw.tag(table, **arguments)
+            lab.lw.holds.tag(table, **arguments)
     for name, words in (("q2", "no tag 'q2'"), ("main", "'main' is a branch")):
         with pytest.raises(UsageError, match=words):
-            lab.lw.untag(table, name)
+            lab.lw.holds.untag(table, name)
     assert set(refs(lab, table)) == {"main", "q1"}
 
 
@@ -261,7 +261,7 @@ def day(lab: Lab, name: str, on: date, start: int = 0, rows: int = 3) -> str:
 
 
 def begun(lab: Lab, table: str, *paths: str, **more: Any) -> str:
-    return lab.lw.stage_begin(table, "ana", paths=paths, purpose="backfill", **more).id
+    return lab.lw.holds.stage_begin(table, "ana", paths=paths, purpose="backfill", **more).id
 
 
 def test_a_load_becomes_part_of_the_table_in_one_snapshot(lab: Lab) -> None:
@@ -269,8 +269,8 @@ def test_a_load_becomes_part_of_the_table_in_one_snapshot(lab: Lab) -> None:
     before = lab.rows(table)
     paths = [day(lab, "a.parquet", FIRST, 100), day(lab, "b.parquet", SECOND, 200)]
     load = begun(lab, table, *paths)
-    assert lab.lw.holds(table).covering(f"file:{paths[0]}", None)
-    run = lab.lw.stage_adopt(load, trigger={"type": "manual", "operator": "ana"})
+    assert lab.lw.holds.of(table).covering(f"file:{paths[0]}", None)
+    run = lab.lw.holds.stage_adopt(load, trigger={"type": "manual", "operator": "ana"})
     assert run.state is RunState.DONE, run.reason
     added = [(each, f"n{each}", FIRST) for each in range(100, 103)]
     added += [(each, f"n{each}", SECOND) for each in range(200, 203)]
@@ -282,7 +282,7 @@ def test_a_load_becomes_part_of_the_table_in_one_snapshot(lab: Lab) -> None:
     assert keys.items() <= newest.summary.items()
     steps = [step.name for step in lab.lw.run_by_id(run.id)[1]]
     assert steps == [DeletingStep.ADOPTING, DeletingStep.ADOPTED]
-    assert lab.lw.holds(table).covering(paths[0], None) is None
+    assert lab.lw.holds.of(table).covering(paths[0], None) is None
     verified = lab.lw.run("compact", table, policy={"rewrite_min_input_files": 2})
     assert verified.state in (RunState.DONE, RunState.NOTHING_TO_DO)
     assert lab.rows(table) == sorted([*before, *added], key=repr), "a rewrite reads them as they are"
@@ -311,17 +311,17 @@ def test_what_an_unknown_writer_says_of_its_values_is_compared_with_them(lab: La
     with pytest.raises(
         Refused, match=r"b\.parquet.*column id that it goes from 201 to 202.*200 to 202.*someone"
     ) as told:
-        lab.lw.stage_adopt(load)
+        lab.lw.holds.stage_adopt(load)
     assert told.value.exit_code == 12 and not lab.snapshots(table)
-    assert lab.lw.stage_adopt(begun(lab, table, right)).counters["files_added"] == 1
+    assert lab.lw.holds.stage_adopt(begun(lab, table, right)).counters["files_added"] == 1
     assert len(lab.rows(table)) == 3
 
 
 def test_adopting_twice_changes_nothing_and_says_so(lab: Lab) -> None:
     table = lab.create()
     load = begun(lab, table, day(lab, "a.parquet", FIRST))
-    first = lab.lw.stage_adopt(load)
-    again = lab.lw.stage_adopt(load)
+    first = lab.lw.holds.stage_adopt(load)
+    again = lab.lw.holds.stage_adopt(load)
     assert again.state is RunState.NOTHING_TO_DO
     assert first.id in again.reason and "already" in again.reason
     assert len(lab.snapshots(table)) == 1
@@ -329,10 +329,10 @@ def test_adopting_twice_changes_nothing_and_says_so(lab: Lab) -> None:
 
 def test_paths_may_be_named_when_they_are_known(lab: Lab) -> None:
     table = lab.create(partition="")
-    load = lab.lw.stage_begin(table, "ana", prefixes=[f"{lab.warehouse}/staged/"]).id
+    load = lab.lw.holds.stage_begin(table, "ana", prefixes=[f"{lab.warehouse}/staged/"]).id
     path = day(lab, "a.parquet", FIRST)
-    assert lab.lw.holds(table).covering(path, None)
-    assert lab.lw.stage_adopt(load, [path, f"file://{path}"]).counters["files_added"] == 1
+    assert lab.lw.holds.of(table).covering(path, None)
+    assert lab.lw.holds.stage_adopt(load, [path, f"file://{path}"]).counters["files_added"] == 1
     assert len(lab.rows(table)) == 3
 
 
@@ -341,7 +341,7 @@ def test_a_file_with_field_ids_of_its_own_is_read_by_them(lab: Lab) -> None:
     field = lambda id_, name, type_: pa.field(name, type_, metadata={"PARQUET:field_id": str(id_)})  # noqa: E731
     schema = pa.schema([field(3, "x", pa.date32()), field(1, "y", pa.int64()), field(2, "z", pa.string())])
     path = staged(lab, "a.parquet", {"x": [FIRST], "y": [7], "z": ["s"]}, schema)
-    lab.lw.stage_adopt(begun(lab, table, path))
+    lab.lw.holds.stage_adopt(begun(lab, table, path))
     assert lab.rows(table) == [(7, "s", FIRST)]
     assert "schema.name-mapping.default" not in lab.lw.view(table).properties
 
@@ -364,7 +364,7 @@ def test_the_partition_is_read_from_the_footer(
     table = lab.create(partition=partition)
     types = {"id": pa.int64(), "s": pa.string(), "d": pa.date32()}
     schema = pa.schema([(name, types[name]) for name in rows])
-    run = lab.lw.stage_adopt(begun(lab, table, staged(lab, "a.parquet", rows, schema)))
+    run = lab.lw.holds.stage_adopt(begun(lab, table, staged(lab, "a.parquet", rows, schema)))
     assert run.state is RunState.DONE
     (found,) = lab.lw.lake.format_for(TableRef.parse(table)).files(TableRef.parse(table), run.snapshot_ids[0], None).partitions  # fmt: skip
     assert expected is None or found.path == expected
@@ -389,7 +389,7 @@ def test_a_file_of_several_partitions_is_refused(
     table = lab.create(partition=partition)
     path = staged(lab, "a.parquet", rows)
     with pytest.raises(Refused, match=words) as caught:
-        lab.lw.stage_adopt(begun(lab, table, path))
+        lab.lw.holds.stage_adopt(begun(lab, table, path))
     assert path in caught.value.message
     assert lab.snapshots(table) == []
 
@@ -397,7 +397,7 @@ def test_a_file_of_several_partitions_is_refused(
 def test_files_that_do_not_fit_are_refused_before_anything_is_committed(lab: Lab) -> None:
     table = lab.create(columns="id bigint not null, s string, d date", partition="d")
     good = day(lab, "good.parquet", FIRST)
-    lab.lw.stage_adopt(begun(lab, table, day(lab, "live.parquet", FIRST)))
+    lab.lw.holds.stage_adopt(begun(lab, table, day(lab, "live.parquet", FIRST)))
     torn = Path(day(lab, "torn.parquet", FIRST))
     torn.write_bytes(torn.read_bytes()[:-9])
     d = pa.array([FIRST], pa.date32())
@@ -413,7 +413,7 @@ def test_files_that_do_not_fit_are_refused_before_anything_is_committed(lab: Lab
     ):
         load = begun(lab, table, good, path)
         with pytest.raises(Refused, match=words) as caught:
-            lab.lw.stage_adopt(load)
+            lab.lw.holds.stage_adopt(load)
         assert path in caught.value.message
         run = lab.lw.runs(table)[0]
         assert (run.job, run.state) == ("adopt", RunState.REFUSED) and path in run.reason
@@ -423,14 +423,14 @@ def test_files_that_do_not_fit_are_refused_before_anything_is_committed(lab: Lab
 def test_an_int_column_widens_to_the_tables_type(lab: Lab) -> None:
     table = lab.create(partition="truncate(10, id)")
     path = staged(lab, "a.parquet", {"id": pa.array([21, 27], pa.int32())})
-    lab.lw.stage_adopt(begun(lab, table, path))
+    lab.lw.holds.stage_adopt(begun(lab, table, path))
     assert [row[0] for row in lab.rows(table, "where id > 20")] == [21, 27]
 
 
 def test_floats_state_no_bounds_because_footers_do_not_count_nan(lab: Lab) -> None:
     table = lab.create(columns="id bigint, f double", partition="")
     path = staged(lab, "a.parquet", {"id": [1, 2], "f": [1.0, float("nan")]})
-    lab.lw.stage_adopt(begun(lab, table, path))
+    lab.lw.holds.stage_adopt(begun(lab, table, path))
     (row,) = lab.sql(f"select lower_bounds, upper_bounds from {table}.files")
     assert set(row.lower_bounds) == set(row.upper_bounds) == {1}
     lab.sql(f"delete from {table} where f <= 1.0")
@@ -443,7 +443,7 @@ def test_a_load_that_is_over_is_not_adopted(lab: Lab, monkeypatch: pytest.Monkey
     later = clock.now() + timedelta(hours=2)
     monkeypatch.setattr(clock, "now", lambda: later)
     with pytest.raises(Refused, match="its time is over"):
-        lab.lw.stage_adopt(load)
+        lab.lw.holds.stage_adopt(load)
     assert lab.snapshots(table) == []
 
 
@@ -454,7 +454,7 @@ def test_a_load_of_a_table_that_was_made_anew_is_not_adopted(lab: Lab) -> None:
     lab.sql(f"drop table {table} purge")
     lab.create()
     with pytest.raises(Refused, match="made anew"):
-        lab.lw.stage_adopt(load)
+        lab.lw.holds.stage_adopt(load)
 
 
 def test_what_a_load_must_say(lab: Lab) -> None:
@@ -465,9 +465,9 @@ def test_what_a_load_must_say(lab: Lab) -> None:
         ({"paths": ["/lake/folder/"]}, "is a folder"),
     ):
         with pytest.raises(UsageError, match=words):
-            lab.lw.stage_begin("lake.db.events", "ana", **arguments)
+            lab.lw.holds.stage_begin("lake.db.events", "ana", **arguments)
     with pytest.raises(UsageError, match="no such load"):
-        lab.lw.stage_adopt("load-0")
+        lab.lw.holds.stage_adopt("load-0")
 
 
 # ------------------------------------------------------------ loads: races and crashes
@@ -488,7 +488,7 @@ def crash(lab: Lab, monkeypatch: pytest.MonkeyPatch, load: str, when: str) -> No
     with monkeypatch.context() as patched:
         patched.setattr(IcebergWriter, "commit_adoption", commit)
         with pytest.raises(Killed):
-            lab.lw.stage_adopt(load)
+            lab.lw.holds.stage_adopt(load)
     assert lab.lw.runs()[0].state is RunState.RUNNING
 
 
@@ -499,7 +499,7 @@ def test_a_crash_while_adopting_is_settled_by_the_next_try(
     table = lab.create()
     load = begun(lab, table, day(lab, "a.parquet", FIRST))
     crash(lab, monkeypatch, load, when)
-    again = lab.lw.stage_adopt(load)
+    again = lab.lw.holds.stage_adopt(load)
     assert again.state is (RunState.DONE if when == "before" else RunState.NOTHING_TO_DO), again.reason
     assert len(lab.rows(table)) == 3 and len(lab.snapshots(table)) == 1
     died = lab.lw.runs(table)[-1]
@@ -523,12 +523,12 @@ def test_a_commit_that_came_late_is_not_made_twice(lab: Lab, monkeypatch: pytest
 
     with monkeypatch.context() as patched:
         patched.setattr(IcebergWriter, "commit_adoption", dies)
-        assert lab.lw.stage_adopt(load).state is RunState.UNKNOWN
+        assert lab.lw.holds.stage_adopt(load).state is RunState.UNKNOWN
     with monkeypatch.context() as patched:
         patched.setattr(IcebergWriter, "commit_adoption", beaten)
-        assert lab.lw.stage_adopt(load).state is RunState.LOST_RACE
+        assert lab.lw.holds.stage_adopt(load).state is RunState.LOST_RACE
     assert len(lab.rows(table)) == 3
-    assert lab.lw.stage_adopt(load).state is RunState.NOTHING_TO_DO
+    assert lab.lw.holds.stage_adopt(load).state is RunState.NOTHING_TO_DO
     assert {run.state for run in lab.lw.runs(table)} >= {RunState.DONE, RunState.LOST_RACE}
     assert len(lab.snapshots(table)) == 1
 
@@ -552,7 +552,7 @@ def test_other_writers_do_not_stop_an_adoption(lab: Lab, monkeypatch: pytest.Mon
 
     catalogs = lab.lw.lake.format_for(TableRef.parse(table))._catalogs  # type: ignore[attr-defined]
     monkeypatch.setattr(catalogs, "adoption", Slow())
-    assert lab.lw.stage_adopt(load).state is RunState.DONE
+    assert lab.lw.holds.stage_adopt(load).state is RunState.DONE
     assert len(calls) == 2 and len(lab.rows(table)) == 8
 
 
@@ -566,7 +566,7 @@ def test_a_load_another_process_adopts_is_left_to_it(lab: Lab) -> None:
         run_id="r1", table=table, job="adopt", owner=other, trigger=Trigger("manual", "ana"),
         plan={"load": load}, policy={}, now=clock.now(),
     )  # fmt: skip
-    for act in (lab.lw.stage_adopt, lab.lw.stage_fail):
+    for act in (lab.lw.holds.stage_adopt, lab.lw.holds.stage_fail):
         with pytest.raises(Busy, match="r1"):
             act(load)
 
@@ -577,18 +577,18 @@ def test_a_load_another_process_adopts_is_left_to_it(lab: Lab) -> None:
 def test_a_failed_load_trashes_its_registered_files_and_nothing_else(lab: Lab) -> None:
     table = lab.messy(files=1)
     path, beside = day(lab, "a.parquet", FIRST), day(lab, "beside.parquet", FIRST)
-    load = lab.lw.stage_begin(table, "ana", paths=[path], prefixes=[f"{lab.warehouse}/staged/"]).id
+    load = lab.lw.holds.stage_begin(table, "ana", paths=[path], prefixes=[f"{lab.warehouse}/staged/"]).id
     disk = lab.on_disk()
-    assert lab.lw.stage_fail(load).state is LoadState.FAILED
+    assert lab.lw.holds.stage_fail(load).state is LoadState.FAILED
     files = TrashedFiles(lab.lw.state).list(table)
     assert [each.path for each in files] == [path]
     verdict = TrashedFiles(lab.lw.state).verdict(load)
     assert verdict is not None and (verdict.cause, verdict.state) == ("failed-load", VerdictState.ACTIVE)
     assert lab.on_disk() == disk, "nothing is deleted here"
-    assert lab.lw.holds(table).covering(beside, None) is None
-    assert lab.lw.stage_fail(load).state is LoadState.FAILED, "failing again changes nothing"
+    assert lab.lw.holds.of(table).covering(beside, None) is None
+    assert lab.lw.holds.stage_fail(load).state is LoadState.FAILED, "failing again changes nothing"
     with pytest.raises(Refused, match="it was failed"):
-        lab.lw.stage_adopt(load)
+        lab.lw.holds.stage_adopt(load)
 
 
 def test_files_of_a_failed_load_are_purged_after_the_orphan_grace(
@@ -597,8 +597,8 @@ def test_files_of_a_failed_load_are_purged_after_the_orphan_grace(
     table = lab.messy(files=1)
     folder = lab.warehouse / "db" / "events" / "data"
     paths = [shutil.move(day(lab, name, FIRST), folder / name) for name in ("a.parquet", "b.parquet")]
-    load = lab.lw.stage_begin(table, "ana", paths=[str(paths[0])]).id
-    lab.lw.stage_fail(load)
+    load = lab.lw.holds.stage_begin(table, "ana", paths=[str(paths[0])]).id
+    lab.lw.holds.stage_fail(load)
     real = clock.now
     for days, there in ((6, True), (8, False)):
         monkeypatch.setattr(clock, "now", lambda days=days: real() + timedelta(days=days))
@@ -612,10 +612,10 @@ def test_a_load_that_is_part_of_the_table_cannot_fail(lab: Lab) -> None:
     table = lab.create()
     path = day(lab, "a.parquet", FIRST)
     load, twin = begun(lab, table, path), begun(lab, table, f"file:{path}", day(lab, "b.parquet", FIRST))
-    lab.lw.stage_adopt(load)
+    lab.lw.holds.stage_adopt(load)
     with pytest.raises(Refused, match="adopted already"):
-        lab.lw.stage_fail(load)
-    lab.lw.stage_fail(twin)
+        lab.lw.holds.stage_fail(load)
+    lab.lw.holds.stage_fail(twin)
     assert [each.path for each in TrashedFiles(lab.lw.state).list(table)] == [
         f"{lab.warehouse}/staged/b.parquet"
     ]
@@ -629,16 +629,16 @@ def test_a_load_whose_commit_may_have_happened_cannot_fail(
     load = begun(lab, table, day(lab, "a.parquet", FIRST))
     crash(lab, monkeypatch, load, when)
     with pytest.raises(Refused, match="may still happen" if when == "before" else "adopted already"):
-        lab.lw.stage_fail(load)
+        lab.lw.holds.stage_fail(load)
     assert TrashedFiles(lab.lw.state).list(table) == ()
     later = clock.now() + IN_FLIGHT
     monkeypatch.setattr(clock, "now", lambda: later)
     if when == "before":
-        assert lab.lw.stage_fail(load).state is LoadState.FAILED
+        assert lab.lw.holds.stage_fail(load).state is LoadState.FAILED
         assert lab.lw.runs(table)[0].state is RunState.FAILED
     else:
         with pytest.raises(Refused, match="adopted already"):
-            lab.lw.stage_fail(load)
+            lab.lw.holds.stage_fail(load)
 
 
 def test_a_crash_while_failing_is_finished_by_the_next_try(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -647,10 +647,10 @@ def test_a_crash_while_failing_is_finished_by_the_next_try(lab: Lab, monkeypatch
     with monkeypatch.context() as patched:
         patched.setattr(TrashedFiles, "enforce", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            lab.lw.stage_fail(load)
+            lab.lw.holds.stage_fail(load)
     verdict = TrashedFiles(lab.lw.state).verdict(load)
     assert verdict is not None and verdict.state is VerdictState.PENDING
-    lab.lw.stage_fail(load)
+    lab.lw.holds.stage_fail(load)
     verdict = TrashedFiles(lab.lw.state).verdict(load)
     assert verdict is not None and verdict.state is VerdictState.ACTIVE
 
@@ -658,12 +658,12 @@ def test_a_crash_while_failing_is_finished_by_the_next_try(lab: Lab, monkeypatch
 def test_a_trashed_file_is_not_adopted_until_it_is_restored(lab: Lab) -> None:
     table = lab.create()
     path = day(lab, "a.parquet", FIRST)
-    lab.lw.stage_fail(begun(lab, table, path))
+    lab.lw.holds.stage_fail(begun(lab, table, path))
     again = begun(lab, table, f"file:{path}")
     with pytest.raises(Refused, match="is in the trash"):
-        lab.lw.stage_adopt(again)
+        lab.lw.holds.stage_adopt(again)
     TrashedFiles(lab.lw.state).restore(table, now=clock.now())
-    assert lab.lw.stage_adopt(again).state is RunState.DONE
+    assert lab.lw.holds.stage_adopt(again).state is RunState.DONE
 
 
 def test_an_adoption_whose_snapshot_may_have_expired_is_not_repeated(
@@ -680,7 +680,7 @@ def test_an_adoption_whose_snapshot_may_have_expired_is_not_repeated(
     )
     rows = lab.rows(table)
     with pytest.raises(Refused, match="may have expired"):
-        lab.lw.stage_adopt(load)
+        lab.lw.holds.stage_adopt(load)
     assert lab.rows(table) == rows
 
 
@@ -738,7 +738,7 @@ def test_runs_of_adoptions_are_shown_like_others(
     lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = lab.create()
-    run = lab.lw.stage_adopt(begun(lab, table, day(lab, "a.parquet", FIRST)))
+    run = lab.lw.holds.stage_adopt(begun(lab, table, day(lab, "a.parquet", FIRST)))
     config = tmp_path / "lakewarden.toml"
     config.write_text('[state]\nurl = "sqlite:///state.db"\n')
     for words in (("runs", table), ("run-show", run.id), ("holds", table)):

@@ -42,7 +42,7 @@ def _compact(lab: Lab, table: str) -> Run:
 
 
 def _tag(lab: Lab, table: str) -> None:
-    lab.lw.tag(table, "audit", forever=True)
+    lab.lw.holds.tag(table, "audit", forever=True)
 
 
 COMMITS: dict[str, Callable[[Lab, str], object]] = {
@@ -88,7 +88,7 @@ def test_metadata_of_a_neighbour_is_not_the_tables_own(lab: Lab, moved: bool) ->
     location = {"location": str(victim.parent.parent)} if moved else {}
     _writer_commits(lab, table, str(victim), **location)
     with pytest.raises(CommitForbidden, match="other/metadata/v1"):
-        lab.lw.tag(table, "audit", forever=True)
+        lab.lw.holds.tag(table, "audit", forever=True)
     assert victim.exists()
 
 
@@ -114,7 +114,7 @@ def test_a_table_with_that_property_is_looked_after_as_before(lab: Lab, codec: s
     rows = lab.rows(table)
     assert _compact(lab, table).state is RunState.DONE
     assert lab.lw.run("expire", table, EXPIRE).state is RunState.DONE
-    lab.lw.tag(table, "audit", forever=True)
+    lab.lw.holds.tag(table, "audit", forever=True)
     assert lab.rows(table) == rows
     metadata = list((lab.warehouse / "db" / "events" / "metadata").glob("v*.metadata.json"))
     assert len(metadata) == 2

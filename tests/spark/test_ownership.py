@@ -138,7 +138,7 @@ def test_two_tables_whose_names_only_differ_in_their_dots_share_nothing(
         assert lw.policy(one)["snapshot_min_retained"] == 7
         assert lw.policy(other)["snapshot_min_retained"] == 5
         pin = lw.pin(one, None, holder="report", ttl="1h")
-        assert lw.pins(other) == () and lw.pins(one) == (pin.pin,)
+        assert lw.holds.pins(other) == () and lw.holds.pins(one) == (pin.pin,)
         run = lw.run("expire", other, policy={"snapshot_min_retained": 1})
         assert lw.runs(one) == () and [each.id for each in lw.runs(f"{catalog}.`a.b`.`c`")] == [run.id]
 
@@ -170,7 +170,7 @@ def test_a_table_that_another_catalog_moves_too_is_not_cleaned(
             lw.run(job, table, policy=policy)
         assert "--adopt-folder" in refused.value.hint
         assert elsewhere.table(f"{there}.db.events").count() == before
-        fork = lw.adopt_folder(table, operator="ana", confirm=True)
+        fork = lw.holds.adopt_folder(table, operator="ana", confirm=True)
         assert len(fork.files) == 1 and fork.files[0].uuid == lw.view(table).uuid
         with later(days=2):
             assert lw.run(job, table, policy=policy).state is RunState.DONE
@@ -180,7 +180,7 @@ def test_a_paimon_tag_that_is_called_like_a_mark_keeps_its_files(spark: SparkSes
     with paimon_lab(spark.newSession(), tmp_path) as paimon:
         table = paimon.create()
         paimon.append(table, 2, days=1)
-        paimon.lw.tag(table, "success-file/x", forever=True)
+        paimon.lw.holds.tag(table, "success-file/x", forever=True)
         tagged = {path for path in paimon.on_disk(table) if path.endswith(".parquet")}
         paimon.append(table, 2, days=1)
         rows = paimon.rows(table)
@@ -265,19 +265,19 @@ def test_a_table_created_in_a_dropped_ones_folder_is_cleaned_once_it_is_adopted(
         assert f"lakewarden fsck '{table}' --adopt-folder" in refused.value.hint
         assert old.uuid in str(lw.fsck(table).findings)
         # It shows what it would do, does it in somebody's name, and can be taken back.
-        shown = lw.adopt_folder(table, operator="ana")
+        shown = lw.holds.adopt_folder(table, operator="ana")
         assert shown.verdict is None and {each.uuid for each in shown.files} == {old.uuid}
-        first = lw.adopt_folder(table, operator="ana", confirm=True)
+        first = lw.holds.adopt_folder(table, operator="ana", confirm=True)
         assert {each.reason for each in (s.verdict for s, _ in lw.trash(table).verdicts)} >= {
             "metadata that a dropped table left, claimed by ana"
         }
-        assert lw.adopt_folder(table, operator="ana").files == (), "it is claimed already"
+        assert lw.holds.adopt_folder(table, operator="ana").files == (), "it is claimed already"
         if taken_back:
             lw.restore(table, run=first.verdict, operator="ana")
             with pytest.raises(Refused, match=old.uuid):
                 lw.run("purge", table, policy=PURGE)
             with pytest.raises(Refused, match="what is restored stays"):
-                lw.adopt_folder(table, operator="ana", confirm=True)
+                lw.holds.adopt_folder(table, operator="ana", confirm=True)
             return
         assert lw.run("purge", table, policy=PURGE).counters["files_erased"]
         assert Path(old.metadata_location.removeprefix("file:")).exists(), "it waits as orphans do"
@@ -305,10 +305,10 @@ def test_a_folder_is_not_adopted_from_a_table_that_a_catalog_has(spark: SparkSes
         lab.sql(f"call {there}.system.register_table('db.kept', '{old.metadata_location}')")
         lab.sql(f"alter table {there}.db.kept set location '{tmp_path}/elsewhere'")
         with pytest.raises(Refused, match=rf"metadata of {there}\.db\.kept"):
-            lw.adopt_folder(table, operator="ana", confirm=True)
+            lw.holds.adopt_folder(table, operator="ana", confirm=True)
         lab.sql(f"alter table {there}.db.kept set location '{old.location}'")
         with pytest.raises(Refused, match=rf"shares a place with {there}\.db\.kept"):
-            lw.adopt_folder(table, operator="ana", confirm=True)
+            lw.holds.adopt_folder(table, operator="ana", confirm=True)
 
 
 def test_iceberg_metadata_that_a_paimon_table_published_earlier_can_be_adopted(
@@ -326,7 +326,7 @@ def test_iceberg_metadata_that_a_paimon_table_published_earlier_can_be_adopted(
             with pytest.raises(Refused, match="which publishes none") as refused:
                 paimon.lw.run(job, table, policy=PURGE if job == "purge" else None)
             assert "--adopt-folder" in refused.value.hint
-        assert paimon.lw.adopt_folder(table, operator="ana", confirm=True).files[0].uuid == "old"
+        assert paimon.lw.holds.adopt_folder(table, operator="ana", confirm=True).files[0].uuid == "old"
         assert paimon.lw.run("expire", table, policy=EXPIRE).state is RunState.DONE
         assert paimon.lw.run("purge", table, policy=PURGE).counters["files_erased"]
         assert paimon.rows(table) == rows

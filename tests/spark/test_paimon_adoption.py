@@ -43,7 +43,7 @@ def told(start: int = 900, rows: int = 5, day: str = DAY) -> list[str]:
 
 
 def begun(lab: PaimonLab, table: str, *paths: str) -> str:
-    return lab.lw.stage_begin(table, "ana", paths=paths).id
+    return lab.lw.holds.stage_begin(table, "ana", paths=paths).id
 
 
 def test_files_anywhere_become_part_of_the_table_and_stay(paimon: PaimonLab, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_files_anywhere_become_part_of_the_table_and_stay(paimon: PaimonLab, tmp
     outside = staged(tmp_path / "in" / "part-1.parquet")
     below = staged(folder / "in" / "part-2.parquet", 800, day="2024-01-09")
     placed = staged(folder / f"dt={DAY}/bucket-0/part-3.parquet", 700)
-    run = paimon.lw.stage_adopt(begun(paimon, table, outside, below, placed))
+    run = paimon.lw.holds.stage_adopt(begun(paimon, table, outside, below, placed))
     assert run.state is RunState.DONE, run.reason
     everything = sorted([*rows, *told(), *told(800, day="2024-01-09"), *told(700)])
     assert paimon.rows(table) == everything
@@ -83,14 +83,14 @@ def test_once_is_enough(paimon: PaimonLab, tmp_path: Path) -> None:
     table = paimon.create(**{"compaction.min.file-num": "2"})
     first, second = staged(tmp_path / "in/a.parquet"), staged(tmp_path / "in/b.parquet", 800)
     load = begun(paimon, table, first, second)
-    assert paimon.lw.stage_adopt(load).state is RunState.DONE
-    assert paimon.lw.stage_adopt(load).state is RunState.NOTHING_TO_DO
+    assert paimon.lw.holds.stage_adopt(load).state is RunState.DONE
+    assert paimon.lw.holds.stage_adopt(load).state is RunState.NOTHING_TO_DO
     with pytest.raises(Refused, match="part of the table already"):
-        paimon.lw.stage_adopt(begun(paimon, table, f"file://{first}"))
+        paimon.lw.holds.stage_adopt(begun(paimon, table, f"file://{first}"))
     paimon.maker.compact(paimon.load(table))
     rows = paimon.rows(table)
     with pytest.raises(Refused, match="Paimon takes it for deleted"):
-        paimon.lw.stage_adopt(begun(paimon, table, first))
+        paimon.lw.holds.stage_adopt(begun(paimon, table, first))
     assert paimon.rows(table) == rows == sorted([*told(), *told(800)])
 
 
@@ -101,7 +101,7 @@ def test_columns_may_be_missing_or_required(paimon: PaimonLab, tmp_path: Path) -
         staged(tmp_path / "a.parquet", schema=strict),
         staged(tmp_path / "b.parquet", 800, schema=pa.schema([PLAIN.field("dt"), PLAIN.field("id")])),
     ]
-    paimon.lw.stage_adopt(begun(paimon, table, *paths))
+    paimon.lw.holds.stage_adopt(begun(paimon, table, *paths))
     found = paimon.texts(table)
     assert len(found) == 10 and sum("null" in each.lower() for each in found) == 5, found
 
@@ -112,12 +112,12 @@ def test_every_type_as_paimon_stores_it_and_no_other_way(paimon: PaimonLab, tmp_
     (data,) = paimon.folder(source).rglob("data-*.parquet")
     copy = tmp_path / "copy.parquet"
     shutil.copyfile(data, copy)
-    paimon.lw.stage_adopt(begun(paimon, table, str(copy)))
+    paimon.lw.holds.stage_adopt(begun(paimon, table, str(copy)))
     assert paimon.texts(table) == paimon.texts(source)
     # Arrow stores nanoseconds as INT64, which Paimon would read as other moments.
     pq.write_table(pq.read_table(data, columns=["id", "dt", "i32", "ts9"]), tmp_path / "arrow.parquet")
     with pytest.raises(Refused, match=r"ts9 is stored as .*int64.*NANOS.*, by Paimon as .*int96"):
-        paimon.lw.stage_adopt(begun(paimon, table, str(tmp_path / "arrow.parquet")))
+        paimon.lw.holds.stage_adopt(begun(paimon, table, str(tmp_path / "arrow.parquet")))
 
 
 def numbered(first: int) -> pa.Schema:
@@ -127,7 +127,7 @@ def numbered(first: int) -> pa.Schema:
 
 def test_the_tables_own_field_ids_are_welcome(paimon: PaimonLab, tmp_path: Path) -> None:
     table = paimon.create()
-    paimon.lw.stage_adopt(begun(paimon, table, staged(tmp_path / "a.parquet", schema=numbered(0))))
+    paimon.lw.holds.stage_adopt(begun(paimon, table, staged(tmp_path / "a.parquet", schema=numbered(0))))
     assert paimon.rows(table) == told()
 
 
@@ -171,10 +171,10 @@ def test_files_that_do_not_fit_are_refused_and_nothing_changes(paimon: PaimonLab
         place = tmp_path / str(number)
         place.mkdir()
         with pytest.raises(Refused, match=reason):
-            paimon.lw.stage_adopt(begun(paimon, table, staged(place / "good.parquet"), make(place)))
+            paimon.lw.holds.stage_adopt(begun(paimon, table, staged(place / "good.parquet"), make(place)))
     twins = [staged(tmp_path / name / "same.parquet") for name in ("one", "two")]
     with pytest.raises(Refused, match="has the same name"):
-        paimon.lw.stage_adopt(begun(paimon, table, *twins))
+        paimon.lw.holds.stage_adopt(begun(paimon, table, *twins))
     assert paimon.on_disk(table) == before
 
 
@@ -193,9 +193,11 @@ def test_tables_that_take_no_files_say_why(
     table = paimon.create(keyed=keyed, **options)
     load = begun(paimon, table, staged(tmp_path / "a.parquet"))
     with pytest.raises(Refused, match=why) as refused:
-        paimon.lw.stage_adopt(load)
+        paimon.lw.holds.stage_adopt(load)
     assert "INSERT INTO db.events" in refused.value.hint
-    assert paimon.lw.stage_fail(load).state == "failed", "its file is in the trash, and the table untouched"
+    assert paimon.lw.holds.stage_fail(load).state == "failed", (
+        "its file is in the trash, and the table untouched"
+    )
 
 
 def test_a_crash_and_a_race(paimon: PaimonLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,8 +212,10 @@ def test_a_crash_and_a_race(paimon: PaimonLab, tmp_path: Path, monkeypatch: pyte
     with monkeypatch.context() as patched:
         patched.setattr(PaimonWriter, "commit_adoption", dies)
         with pytest.raises(KeyboardInterrupt):
-            paimon.lw.stage_adopt(load)
-    assert paimon.lw.stage_adopt(load).state is RunState.NOTHING_TO_DO, "the table tells that it happened"
+            paimon.lw.holds.stage_adopt(load)
+    assert paimon.lw.holds.stage_adopt(load).state is RunState.NOTHING_TO_DO, (
+        "the table tells that it happened"
+    )
     path = staged(tmp_path / "b.parquet", 800)
     late, early = begun(paimon, table, path), begun(paimon, table, path)
 
@@ -226,7 +230,7 @@ def test_a_crash_and_a_race(paimon: PaimonLab, tmp_path: Path, monkeypatch: pyte
 
     with monkeypatch.context() as patched:
         patched.setattr(PaimonWriter, "commit_adoption", beaten)
-        assert paimon.lw.stage_adopt(late).state is RunState.LOST_RACE
+        assert paimon.lw.holds.stage_adopt(late).state is RunState.LOST_RACE
     assert paimon.rows(table) == sorted([*told(), *told(800)])
 
 
@@ -238,7 +242,7 @@ def test_the_library_refuses_a_file_that_is_live(
     ref, path = TableRef.parse(table), staged(tmp_path / "a.parquet")
     paimon_format = paimon.lw.lake.format_for(ref)
     late = paimon_format.loads().check_adoption(ref, [path])
-    paimon.lw.stage_adopt(begun(paimon, table, path))
+    paimon.lw.holds.stage_adopt(begun(paimon, table, path))
     catalogs = paimon_format._catalogs  # type: ignore[attr-defined]
     real = catalogs.adoption
 
@@ -264,12 +268,12 @@ def test_a_file_that_is_named_through_a_link_is_refused(paimon: PaimonLab, tmp_p
     name = f"dt={DAY}/bucket-0/part-1.parquet"
     own = staged(paimon.folder(table) / name)
     with pytest.raises(Refused, match="goes through a link") as refused:
-        paimon.lw.stage_adopt(begun(paimon, table, str(alias / "db.db" / "events" / name)))
+        paimon.lw.holds.stage_adopt(begun(paimon, table, str(alias / "db.db" / "events" / name)))
     assert own in str(refused.value)
     elsewhere = staged(tmp_path / "in" / "part-2.parquet")
     (tmp_path / "other").symlink_to(tmp_path / "in")
     with pytest.raises(Refused, match=elsewhere):
-        paimon.lw.stage_adopt(begun(paimon, table, str(tmp_path / "other" / "part-2.parquet")))
+        paimon.lw.holds.stage_adopt(begun(paimon, table, str(tmp_path / "other" / "part-2.parquet")))
     assert paimon.rows(table) == rows
-    paimon.lw.stage_adopt(begun(paimon, table, own, elsewhere))
+    paimon.lw.holds.stage_adopt(begun(paimon, table, own, elsewhere))
     assert len(paimon.rows(table)) == len(rows) + 10

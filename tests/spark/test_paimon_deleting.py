@@ -130,7 +130,7 @@ def test_a_branch_made_from_a_tag_survives_expiry_and_the_tags_deletion(
     expire(paimon, table)
     purge(paimon, table)
     assert paimon.rows(table, tag=tag) == side
-    paimon.lw.untag(table, tag)
+    paimon.lw.holds.untag(table, tag)
     paimon.append(table, 2, start=9_000)
     rows = paimon.rows(table)
     expire(paimon, table)
@@ -281,7 +281,7 @@ def test_an_expiry_beside_a_sweep_loses_nothing(paimon: PaimonLab) -> None:
 
 def test_a_tag_for_ever_is_for_ever_whatever_the_tables_default(paimon: PaimonLab) -> None:
     table = paimon.busy(**{"tag.default-time-retained": "1 s"})
-    paimon.lw.tag(table, "kept", snapshot_id=3, forever=True)
+    paimon.lw.holds.tag(table, "kept", snapshot_id=3, forever=True)
     (kept,) = [ref for ref in paimon.lw.view(table).refs if ref.name == "kept"]
     assert kept.ends_at is None
 
@@ -291,7 +291,7 @@ def test_a_tag_that_was_given_anew_is_not_dropped(paimon: PaimonLab) -> None:
     paimon.maker.tagFor(paimon.load(table), "brief", 3, 1)
     view = paimon.lw.view(table)
     time.sleep(0.1)
-    paimon.lw.untag(table, "brief")
+    paimon.lw.holds.untag(table, "brief")
     paimon.maker.tag(paimon.load(table), "brief", 5)
     with pytest.raises(CommitLost, match="tag brief is another one now"):
         paimon.lw.lake.format_for(view.ref).writer(Unasked()).expire(view, (), {"brief": 3})

@@ -187,7 +187,7 @@ def test_a_cold_table_is_read_only_and_nothing_leaves_it(lab: PaimonLab) -> None
             lab.lw.run(job, frozen, KEEP)
     assert lab.lw.run("purge", frozen, KEEP).state is RunState.NOTHING_TO_DO
     with pytest.raises(Refused, match="read only"):
-        lab.lw.tag(frozen, "x", forever=True)
+        lab.lw.holds.tag(frozen, "x", forever=True)
     there = files(lab.cold)
     loaded = lab.maker.load(lab.maker.open({"warehouse": str(lab.cold)}), "events")
     lab.maker.ownExpireByOptions(loaded)
@@ -206,15 +206,18 @@ def test_where_and_cost(lab: PaimonLab, spark: SparkSession, tmp_path: Path) -> 
     of_lake = {"policy": {"handoff_catalog": COLD, "handoff_enabled": True}}
     with lakewarden(spark, tmp_path, cold=True, more=of_lake, warehouse=str(lab.warehouse)) as lw:
         for each in snapshots[:3]:
-            for found in (lw.where(table, snapshot_id=each.id), lw.where(table, as_of=each.committed_at)):
+            for found in (
+                lw.tiers.where(table, snapshot_id=each.id),
+                lw.tiers.where(table, as_of=each.committed_at),
+            ):
                 assert (found.tier, str(found.table), found.snapshot_id) == (
                     "cold",
                     f"{COLD}.db.events",
                     each.id,
                 )
                 assert found.query == f"SELECT * FROM {COLD}.db.events VERSION AS OF {each.id}"
-        assert lw.where(table, snapshot_id=snapshots[3].id).tier == "live"
-        cost = lw.cost(table)
+        assert lw.tiers.where(table, snapshot_id=snapshots[3].id).tier == "live"
+        cost = lw.tiers.cost(table)
         assert [each.tier for each in cost.tiers] == ["live", "cold"] and cost.snapshots == 0
         own = {"schema", "snapshot", "tag", "consumer"}
         copies = [path for path in files(lab.cold) if path.parent.name not in own]
@@ -234,7 +237,7 @@ def test_what_cannot_be_handed_off_is_refused_with_the_reason(lab: PaimonLab, tm
         lab.folder(plain) / "dt=2024-01-02/bucket-0/of-another-day.parquet"
     )  # where only its name tells
     shutil.copy(next(lab.folder(plain).glob("dt=2024-01-01/bucket-0/*.parquet")), adopted)
-    lab.lw.stage_adopt(lab.lw.stage_begin(plain, "ana", paths=(adopted,)).id)
+    lab.lw.holds.stage_adopt(lab.lw.holds.stage_begin(plain, "ana", paths=(adopted,)).id)
     lab.append(plain, 1, start=500)
     with pytest.raises(Refused, match=r"of-another-day\.parquet is named by its whole path"):
         lab.lw.run("handoff", plain, KEEP)

@@ -34,7 +34,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def busy(lab: PaimonLab) -> str:
     table = lab.create("orders", keyed=True, **{"write-only": "true"})
     lab.append(table, 8, days=2)
-    lab.lw.tag(table, "then", snapshot_id=3, forever=True)
+    lab.lw.holds.tag(table, "then", snapshot_id=3, forever=True)
     return table
 
 
@@ -42,8 +42,8 @@ def test_a_table_that_another_has_locked_is_left_as_it_is(paimon: PaimonLab) -> 
     table = busy(paimon)
     view, before = paimon.lw.view(table), paimon.on_disk(table)
     tagging: list[Callable[[], Any]] = [
-        lambda: paimon.lw.tag(table, "now", snapshot_id=4, forever=True),
-        lambda: paimon.lw.untag(table, "then"),
+        lambda: paimon.lw.holds.tag(table, "now", snapshot_id=4, forever=True),
+        lambda: paimon.lw.holds.untag(table, "then"),
     ]
     with Locks(paimon.lw.state, Owner("other", 7, 1.0)).held(view.ref, normal(view.location)):
         for job, policy in RUNS.items():

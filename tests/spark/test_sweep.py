@@ -59,8 +59,8 @@ def test_a_hundred_files_mixed(lab: Lab) -> None:
     for number in range(3):
         put(home / "data" / "_temporary" / f"{number}.parquet")
     put(home / "notes.txt")
-    lab.lw.heartbeat(table, "flink", prefixes=[f"{home}/data/in-progress/"])
-    lab.lw.stage_begin(table, "loader", prefixes=[f"{home}/data/staged/"])
+    lab.lw.holds.heartbeat(table, "flink", prefixes=[f"{home}/data/in-progress/"])
+    lab.lw.holds.stage_begin(table, "loader", prefixes=[f"{home}/data/staged/"])
     before = lab.on_disk()
     run = lab.lw.run("sweep", table, ANY)
     assert run.state is RunState.DONE, run.reason
@@ -370,7 +370,7 @@ def test_a_catalog_that_iceberg_made_by_itself_is_nobodys(lab: Lab, name: str, i
     key = f"spark.sql.catalog.{name}"
     lab.spark.conf.set(key, f"org.apache.iceberg.spark.{implementation}")
     try:
-        assert name not in lab.lw.catalogs()
+        assert name not in lab.lw.lake.catalogs()
         assert trashed(lab, table) == set()
     finally:
         lab.spark.conf.unset(key)

@@ -60,18 +60,18 @@ def test_a_pass_on_schedule_then_one_on_request(lab: Lab) -> None:
         assert runs[0].trigger.type == "schedule" and runs[0].lease_term == 1
         assert slot(lab.lw, table, "expire").state == "nothing-to-do"  # type: ignore[union-attr]
 
-    asked = lab.lw.request(table, Trigger("manual", "ana", "OPS-1"))
-    assert lab.lw.request(table, Trigger("manual", "bo")).id == asked.id
+    asked = lab.lw.schedule.request(table, Trigger("manual", "ana", "OPS-1"))
+    assert lab.lw.schedule.request(table, Trigger("manual", "bo")).id == asked.id
     with working(lab.lw):
-        wait_until(lambda: lab.lw.request_by_id(asked.id).ended, "the request is done", 90)
-        done = lab.lw.request_by_id(asked.id)
+        wait_until(lambda: lab.lw.schedule.request_by_id(asked.id).ended, "the request is done", 90)
+        done = lab.lw.schedule.request_by_id(asked.id)
         assert done.state is RequestState.DONE and done.reason == "there was nothing to do"
         # Journaled even though there was nothing to do, and by who asked last.
         found = {run.id: run for run in lab.lw.runs(table)}
         assert len(done.run_ids) >= 5
         assert {found[each].trigger.operator for each in done.run_ids} == {"bo"}
         assert {found[each].state for each in done.run_ids} == {RunState.NOTHING_TO_DO}
-    leader = lab.lw.leader()
+    leader = lab.lw.schedule.leader()
     assert leader is not None and not leader.live, "it let go of its lease"
 
 
@@ -82,8 +82,8 @@ def test_a_table_that_fails_ten_times_is_suspended_and_resumed_on_its_page(lab: 
         raise OSError("the disk says no")
 
     with patch.object(ArrowEngine, "write", broken), working(lab.lw):
-        wait_until(lambda: table in lab.lw.suspended(), "the table is suspended", 120)
-        held = lab.lw.suspended()[table]
+        wait_until(lambda: table in lab.lw.schedule.suspended(), "the table is suspended", 120)
+        held = lab.lw.schedule.suspended()[table]
         assert held.by == "worker" and "failed 10 times in a row" in held.reason
         assert "the disk says no" in held.reason and f"`lakewarden resume {table}`" in held.reason
         told = outlook(lab.lw, clock.now()).of(table)
@@ -97,7 +97,7 @@ def test_a_table_that_fails_ten_times_is_suspended_and_resumed_on_its_page(lab: 
         expect(opened.locator("main")).to_contain_text("the disk says no")
         opened.get_by_role("button", name="Resume").click()
         expect(opened.get_by_text("Suspend it")).to_be_visible()
-    assert not lab.lw.suspended()
+    assert not lab.lw.schedule.suspended()
     with working(lab.lw):
         wait_until(lambda: len(lab.data_files(table)) == 1, "it is compacted", 90)
         wait_until(lambda: _failures(lab.lw, table) == 0, "its failures are forgotten", 30)
@@ -109,13 +109,13 @@ def test_a_mount_that_is_gone_is_told_as_that_and_when_it_is_back_the_table_is_w
     table = lab.messy(files=4, days=1)
     lab.lw.view(table)
     lab.warehouse.rename(tmp_path / "away")
-    lab.lw.request(table, Trigger("manual", "ana"))
+    lab.lw.schedule.request(table, Trigger("manual", "ana"))
     with working(lab.lw):
         wait_until(lambda: _failures(lab.lw, table) > 0, "it was tried", 90)
         found = slot(lab.lw, table)
         assert found is not None and f"its warehouse {lab.warehouse} is not there" in found.reason
         (tmp_path / "away").rename(lab.warehouse)
-        lab.lw.request(table, Trigger("manual", "ana"))
+        lab.lw.schedule.request(table, Trigger("manual", "ana"))
         wait_until(lambda: len(lab.data_files(table)) == 1, "it is compacted", 90)
 
 
@@ -131,10 +131,10 @@ def test_a_run_that_somebody_began_by_hand_meanwhile_keeps_nothing_else_of_a_req
             )  # fmt: skip
         return real(job, *rest)
 
-    asked = lab.lw.request(table, Trigger("manual", "ana"))
+    asked = lab.lw.schedule.request(table, Trigger("manual", "ana"))
     with patch.object(dispatch, "prepare", prepare), working(lab.lw):
-        wait_until(lambda: lab.lw.request_by_id(asked.id).ended, "the request ends", 90)
-        found = lab.lw.request_by_id(asked.id)
+        wait_until(lambda: lab.lw.schedule.request_by_id(asked.id).ended, "the request ends", 90)
+        found = lab.lw.schedule.request_by_id(asked.id)
         assert "theirs" not in found.run_ids and "run theirs is already at it" in found.reason
         done = {lab.lw.run_by_id(each)[0].job for each in found.run_ids}
         assert {"rewrite-manifests", "expire", "purge"} <= done
@@ -179,14 +179,14 @@ def test_a_drain_finishes_what_runs_and_starts_nothing(lab: Lab) -> None:
     with slow, working(lab.lw) as worker:
         assert begun.wait(90)
         worker.drain()
-        asked = lab.lw.request(table)
+        asked = lab.lw.schedule.request(table)
         assert worker.at_work() == (table,)
         go_on.set()
         wait_until(lambda: not worker.leading, "it has left", 60)
     assert len(lab.data_files(table)) == 1
     ended = slot(lab.lw, table)
     assert ended is not None and ended.state == "done"
-    assert lab.lw.request_by_id(asked.id).state is RequestState.PENDING
+    assert lab.lw.schedule.request_by_id(asked.id).state is RequestState.PENDING
 
 
 def test_an_abort_stops_a_run_cleanly_and_the_next_worker_goes_on(lab: Lab) -> None:
@@ -194,7 +194,7 @@ def test_an_abort_stops_a_run_cleanly_and_the_next_worker_goes_on(lab: Lab) -> N
     rows = lab.rows(table)
     begun, go_on, slow = held_up(lab)
     with slow, working(lab.lw) as worker:
-        asked = lab.lw.request(table)
+        asked = lab.lw.schedule.request(table)
         assert begun.wait(90)
         worker.abort()
         go_on.set()
@@ -204,7 +204,7 @@ def test_an_abort_stops_a_run_cleanly_and_the_next_worker_goes_on(lab: Lab) -> N
     assert lab.strays(table) == set()
     with working(lab.lw):
         wait_until(lambda: len(lab.data_files(table)) == 1, "the next one finishes", 90)
-        wait_until(lambda: lab.lw.request_by_id(asked.id).ended, "and the request with it", 60)
+        wait_until(lambda: lab.lw.schedule.request_by_id(asked.id).ended, "and the request with it", 60)
     assert lab.rows(table) == rows
     assert slot(lab.lw, table).failures == 0  # type: ignore[union-attr]
 
@@ -219,17 +219,17 @@ def test_an_operator_cancels_a_run_from_another_process(lab: Lab) -> None:
         thread.start()
         assert begun.wait(60)
         (run,) = lab.lw.runs(table)
-        wait_until(lambda: lab.lw.progress_of(run.id) is not None, "it tells how far it is", 30)
-        moment = lab.lw.progress_of(run.id)
+        wait_until(lambda: lab.lw.schedule.progress_of(run.id) is not None, "it tells how far it is", 30)
+        moment = lab.lw.schedule.progress_of(run.id)
         assert moment is not None and moment.what == f"compact {table}" and moment.total_bytes > 0
-        lab.lw.cancel(run.id, "ana")
+        lab.lw.schedule.cancel(run.id, "ana")
         # The engine is cancelled once a second; nothing of it is under way while the test holds it.
         threading.Timer(2.5, go_on.set).start()
         thread.join(60)
     assert ended[0].state is RunState.INTERRUPTED and "cancelled by ana" in ended[0].reason
     assert len(lab.data_files(table)) == 4 and lab.strays(table) == set()
     with pytest.raises(Exception, match="it ended as interrupted"):
-        lab.lw.cancel(run.id, "ana")
+        lab.lw.schedule.cancel(run.id, "ana")
 
 
 def test_a_stale_leader_cannot_commit(lab: Lab) -> None:

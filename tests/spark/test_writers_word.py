@@ -117,10 +117,10 @@ ENDLESS = "levenshtein(repeat('a', 100000000), repeat('b', 100000000)) > 1"
 def test_a_filter_that_would_keep_the_driver_busy_is_refused_at_once(lab: Lab) -> None:
     """A token that may only read asks `row_filter`; an operator's `rewrite_where` is held to the same."""
     table = lab.messy(files=2, days=1)
-    lab.lw.audit_ingested(table, row_filter="d = date'2024-03-01' and id < 5")
+    lab.lw.history.ingested(table, row_filter="d = date'2024-03-01' and id < 5")
     began = time.monotonic()
     with pytest.raises(UsageError, match="'levenshtein' at letter 1 is called as a function"):
-        lab.lw.audit_ingested(table, row_filter=ENDLESS)
+        lab.lw.history.ingested(table, row_filter=ENDLESS)
     with pytest.raises(PolicyError, match="'levenshtein' at letter 1 is called as a function"):
         lab.lw.plan("compact", table, {"rewrite_where": ENDLESS})
     assert time.monotonic() - began < 5

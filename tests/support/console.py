@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from lakewarden import Lakewarden, clock
+from lakewarden.console import queries
 from lakewarden.console.server import ConsoleServer
 from lakewarden.model.run import RunState, Trigger
 from lakewarden.state.audit_log import OperatorAction
@@ -43,7 +44,7 @@ class Running:
             yield client
 
     def refusals(self) -> list[OperatorAction]:
-        return [each for each in self.warden.operator_actions() if each.outcome == "refused"]
+        return [each for each in queries.operator_actions(self.warden) if each.outcome == "refused"]
 
     @contextmanager
     def wire(self) -> Iterator[socket.socket]:

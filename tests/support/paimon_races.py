@@ -181,7 +181,7 @@ def run(lab: PaimonLab, job: str, table: str) -> tuple[str, str]:
     name = job.replace(" keyed", "").partition(",")[0]
     if name == "tag":
         try:
-            lab.lw.tag(table, "ours", snapshot_id=_TAGGED, forever=True)
+            lab.lw.holds.tag(table, "ours", snapshot_id=_TAGGED, forever=True)
         except CommitLost as error:
             return RunState.LOST_RACE.value, error.message
         return RunState.DONE.value, ""

@@ -103,7 +103,7 @@ class Witness:
             )
         stored = self.stored()
         assert self.needed() - stored == set(), "files that a snapshot needs are missing"
-        held = {pin.snapshot_id for pin in self.lab.lw.pins(self.table)}
+        held = {pin.snapshot_id for pin in self.lab.lw.holds.pins(self.table)}
         assert held <= set(self.snapshots()), "a pinned snapshot is gone"
         errors = [each for each in self.lab.lw.fsck(self.table).findings if each.severity is Severity.ERROR]
         assert errors == []
@@ -151,7 +151,7 @@ class Witness:
         assert {each.state for each in again} == {RunState.NOTHING_TO_DO}
 
     def _loads(self) -> set[str]:
-        return {normal(path) for hold in self.lab.lw.holds(self.table).holds for path in hold.paths}
+        return {normal(path) for hold in self.lab.lw.holds.of(self.table).holds for path in hold.paths}
 
 
 def run(lab: Lab, table: str, job: str, **policy: object) -> Run:

@@ -55,7 +55,7 @@ def running(worker: Worker) -> Iterator[Worker]:
 
 
 def slot(lw: Lakewarden, table: str, name: str = PASS) -> Standing | None:
-    return next((each for each in lw.standings(table) if each.slot == name), None)
+    return next((each for each in lw.schedule.standings(table) if each.slot == name), None)
 
 
 def passed(lw: Lakewarden, table: str, name: str = PASS, seconds: float = 90) -> Standing:

@@ -19,6 +19,7 @@ from lakewarden.errors import Busy, NoSuchTable, Outage, Refused, Stopped, Unrea
 from lakewarden.health.expected_jobs import Duties
 from lakewarden.model.run import Job, Owner, Run, RunState, Trigger
 from lakewarden.model.table import COLD_SOURCE, COLD_SOURCE_UUID
+from lakewarden.services.schedule import JobEnded
 from lakewarden.state.cold import ColdFile, ColdFiles
 from lakewarden.state.leases import Leases
 from lakewarden.state.process import current_owner
@@ -28,7 +29,6 @@ from lakewarden.state.tables import SeenTables
 from lakewarden.worker.passes import Ended, Turn, answer, begin, standings, suspension
 from lakewarden.worker.schedule import Rules, Why, decide
 from lakewarden.worker.tables import Roster
-from lakewarden.working import JobEnded
 from tests.support.tables import NOW, TABLE
 from tests.support.tables import view as table_view
 from tests.unit.test_cli_state import Shell
@@ -58,7 +58,7 @@ def test_the_schedule_tells_who_is_due_and_who_leads(lake: Lakewarden, shell: Sh
         and "sweep" not in due["jobs"]
     )
     assert Leases(lake.state).take(current_owner(), timedelta(seconds=60), {"version": "1"}) is not None
-    lake.suspend(TABLE, "backfill", "ana")
+    lake.schedule.suspend(TABLE, "backfill", "ana")
     code, out = shell("schedule")
     assert code == 0 and "leads, term 1" in out and "suspended" in out and "backfill" in out
     document = json.loads(shell("schedule", "--json")[1])
@@ -94,7 +94,7 @@ def test_suspend_and_resume(lake: Lakewarden, shell: Shell) -> None:
     assert code == 0 and document["suspended"] and document["by"] == "ana"
     assert json.loads(shell("resume", NAME, "--json")[1])["was_suspended"] is True
     assert "was not suspended" in shell("resume", NAME)[1]
-    assert lake.suspended() == {}
+    assert lake.schedule.suspended() == {}
 
 
 def test_a_request_is_filed_without_a_worker_and_listed(lake: Lakewarden, shell: Shell) -> None:
@@ -135,7 +135,7 @@ def test_maintain_does_not_wait_for_a_worker_that_is_gone(
     assert main(["maintain", NAME]) == 11
     told = capsys.readouterr().err
     assert "no worker has led for 1 s" in told and f"`lakewarden requests {NAME}`" in told
-    (request,) = lake.requests(TABLE)
+    (request,) = lake.schedule.requests(TABLE)
     assert request.id in told and request.state is RequestState.PENDING
 
 
@@ -149,7 +149,7 @@ def test_who_stops_waiting_hears_that_the_request_stays(
     monkeypatch.setattr("lakewarden.cli.run.clock.sleep", leave)
     assert main(["maintain", NAME]) == 130
     assert "stays filed" in capsys.readouterr().err
-    assert lake.requests(TABLE)[0].state is RequestState.PENDING
+    assert lake.schedule.requests(TABLE)[0].state is RequestState.PENDING
 
 
 def test_nobody_resumes_or_restores_a_table_that_nobody_knows(lake: Lakewarden, shell: Shell) -> None:
@@ -172,7 +172,7 @@ def test_maintain_tells_a_request_that_failed(
 ) -> None:
     lease = Leases(lake.state).take(current_owner(), timedelta(seconds=60))
     assert lease is not None
-    request = lake.request(TABLE, Trigger("manual", "ana"))
+    request = lake.schedule.request(TABLE, Trigger("manual", "ana"))
     requests = Requests(lake.state)
     real = Requests.file
 
@@ -188,7 +188,7 @@ def test_maintain_tells_a_request_that_failed(
         patch.setattr(Requests, "file", filed)
         assert main(["maintain", NAME]) == 1
     assert "it is gone" in capsys.readouterr().err
-    assert lake.request_by_id(request.id).state is RequestState.FAILED
+    assert lake.schedule.request_by_id(request.id).state is RequestState.FAILED
 
 
 def _journaled(lake: Lakewarden) -> str:
@@ -321,9 +321,9 @@ def test_a_run_that_somebody_else_began_meanwhile_is_not_taken_for_ours(
     """They began the same job by hand while ours was being planned: whatever ended ours, theirs goes on."""
     compacts: list[str] = []
 
-    def run(self: Lakewarden, job: Job, table: Any, *rest: Any, run_id: str, **named: Any) -> Run:
+    def run(job: Job, table: Any, *rest: Any, run_id: str, **named: Any) -> Run:
         def begin(name: str) -> Run:
-            return self.journal.start(
+            return lake.journal.start(
                 run_id=name, table=str(table), job=job, owner=current_owner(), trigger=Trigger("manual", "ana"),
                 plan={}, policy={"keys": []}, now=clock.now(),
             )  # fmt: skip
@@ -335,11 +335,11 @@ def test_a_run_that_somebody_else_began_meanwhile_is_not_taken_for_ours(
         mine = begin(run_id)
         if job is Job.PURGE:
             raise OSError("the answer to its commit is lost")
-        return self.journal.finish(mine.id, RunState.DONE, "", {}, (), clock.now(), mine.owner)
+        return lake.journal.finish(mine.id, RunState.DONE, "", {}, (), clock.now(), mine.owner)
 
-    with patch.object(Lakewarden, "run", run):
+    with patch.object(lake.schedule, "_run_job", run):
         jobs = (Job.COMPACT, Job.EXPIRE, Job.PURGE, Job.SWEEP)
-        found = {each.job: each for each in lake.pass_over(TABLE, jobs, Trigger("manual", "ana"))}
+        found = {each.job: each for each in lake.schedule.pass_over(TABLE, jobs, Trigger("manual", "ana"))}
     assert compacts == ["theirs"]
     compact = found[Job.COMPACT]
     assert compact.run is None and compact.state is RunState.FAILED
@@ -390,7 +390,7 @@ def test_who_resumes_a_table_that_only_backs_off_is_heard_by_the_leader(lake: La
     roster.discovered([NAME], NOW, None)
     roster.put([Standing(NAME, PASS, NOW, NOW, "failed", "why", 4, later)], None)
     assert decide(roster.charges, roster.book(), Rules(), clock.now()).of(NAME).to_dict()["due"] is False  # type: ignore[union-attr]
-    assert not lake.resume(TABLE), "it was not suspended"
+    assert not lake.schedule.resume(TABLE), "it was not suspended"
     roster.refresh()
     last = roster.of(NAME)
     assert last is not None and last.failures == 0

@@ -11,7 +11,7 @@ import pytest
 
 from lakewarden import Lakewarden, clock
 from lakewarden.config.schema import ScheduleConfig
-from lakewarden.console import reads
+from lakewarden.console import queries, reads
 from lakewarden.console.pages.audit import Asked, audit_page
 from lakewarden.console.pages.dues import Outlooks, job_dues
 from lakewarden.console.pages.fleet import FleetPage, Wish, fleet
@@ -76,14 +76,14 @@ def test_what_is_wrong_stands_above_what_is_healthy_unless_a_column_is_asked_for
     unread = TableHealth("lake.db.unread", "u", NOW, "", 0, 0.0, Numbers(), "its store is away")
     HealthRecords(warden.state).put([unread])
     HealthRecords(warden.state).warn([("lake.db.warned", "small-files", "many")], NOW)
-    warden.suspend("lake.db.held", "moving", "ana")
+    warden.schedule.suspend("lake.db.held", "moving", "ana")
     assert names(shown(warden)) == ["lake.db.held", "lake.db.unread", "lake.db.warned", "lake.db.fine"]
     assert names(shown(warden, sort="debt"))[:2] == ["lake.db.fine", "lake.db.warned"]
 
 
 def test_what_the_collector_has_not_warned_of_is_told_all_the_same(warden: Lakewarden) -> None:
     put(warden, "lake.db.a", 5)
-    warden.suspend("lake.db.a", "moving", "ana")
+    warden.schedule.suspend("lake.db.a", "moving", "ana")
     page = shown(warden, only="suspended")
     assert [(each.kind, each.text, each.grave) for each in page.alarms] == [
         ("suspended", "by ana: moving", True)
@@ -162,8 +162,8 @@ def test_a_table_that_was_dropped_is_not_shown_again_when_the_mark_of_that_goes(
         return page.not_looked_at, tuple(each["table"] for each in reads.fleet(warden)["tables"])
 
     assert told() == ((read,), (read,)), "while it is marked"
-    assert tidy(warden.state, now - days) == 1 and warden.standings(gone) == ()
-    assert gone in warden.known_tables(), "audits find it still"
+    assert tidy(warden.state, now - days) == 1 and warden.schedule.standings(gone) == ()
+    assert gone in queries.known_tables(warden), "audits find it still"
     assert told() == ((read,), (read,))
 
 
@@ -174,9 +174,9 @@ def test_a_suspended_table_that_was_dropped_is_no_alarm_until_it_is_made_anew(wa
 
     def told() -> tuple[object, ...]:
         page, listed = shown(warden), [each["table"] for each in reads.fleet(warden)["tables"]]
-        metrics = warden.metrics()[0].decode()
+        metrics = warden.health.metrics()[0].decode()
         assert f"lakewarden_tables_suspended {float(len(page.suspended))}" in metrics
-        warden._exposition = None  # it is kept for seconds
+        warden.health._exposition = None  # it is kept for seconds
         return (
             page.wrong,
             [each.kind for each in page.alarms],
@@ -189,7 +189,7 @@ def test_a_suspended_table_that_was_dropped_is_no_alarm_until_it_is_made_anew(wa
     assert told() == there
     Standings(warden.state).put(Standing(table, SEEN, NOW - 10 * HOUR, NOW - 8 * HOUR, "gone"))
     assert told() == (0, [], [], [])
-    assert table in warden.suspended(), "and what somebody suspended stays so"
+    assert table in warden.schedule.suspended(), "and what somebody suspended stays so"
     Standings(warden.state).put(Standing(table, SEEN, NOW))
     assert told() == there
 
@@ -201,7 +201,7 @@ def test_a_page_beyond_the_last_is_the_last(warden: Lakewarden) -> None:
 
 
 def test_every_request_that_waits_is_counted(warden: Lakewarden) -> None:
-    first = warden.request("lake.db.t")
+    first = warden.schedule.request("lake.db.t")
     with warden.state.write() as connection:
         row = dict(connection.execute(requests.select().where(requests.c.id == first.id)).one()._mapping)
         rows = [{**row, "id": f"r{each}", "table_name": f"lake.db.t{each}"} for each in range(300)]
@@ -241,7 +241,7 @@ def test_a_decision_is_made_once_for_several_who_look(warden: Lakewarden) -> Non
 
 
 def test_holds_of_all_tables_are_found_by_word_and_kind(warden: Lakewarden) -> None:
-    warden.heartbeat("lake.db.a", "flink-7", host="h", ttl="10m")
+    warden.holds.heartbeat("lake.db.a", "flink-7", host="h", ttl="10m")
     page = holds_page(warden, "writer", "flink", NOW)
     assert [(each.table, each.hold.kind, each.hold.name) for each in page.rows] == [
         ("lake.db.a", "writer", "flink-7")

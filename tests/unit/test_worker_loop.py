@@ -22,6 +22,8 @@ from lakewarden.errors import NoSuchTable, NotSetUp, Outage, Unreachable
 from lakewarden.jobs.cancel import Stop
 from lakewarden.model.run import Job, Owner, Run, RunState, Trigger
 from lakewarden.model.table_name import TableRef
+from lakewarden.services.connections import Connections
+from lakewarden.services.schedule import JobEnded
 from lakewarden.state.database import State
 from lakewarden.state.fleet import BY_WORKER
 from lakewarden.state.leases import Leases
@@ -35,7 +37,6 @@ from lakewarden.worker.schedule import Book, Charge, Due, Rules, Waiting, Why, d
 from lakewarden.worker.spark_probe import Pulse
 from lakewarden.worker.spark_session import Session
 from lakewarden.worker.tables import LEFT_OPEN, NOT_KEPT, RUNNING, Roster
-from lakewarden.working import JobEnded
 from tests.support.ports import answers, free_port, wait_until
 from tests.support.workers import QUICK, running, slot, working
 
@@ -79,12 +80,12 @@ def test_a_request_that_a_short_outage_left_is_done_by_the_same_leader(lw: Lakew
         done.append(turn)
         return outcome(turn, RunState.DONE, trouble=AWAY if len(done) == 1 else None)
 
-    asked = lw.request(NAME, Trigger("manual", "ana"))
+    asked = lw.schedule.request(NAME, Trigger("manual", "ana"))
     with patch.object(pass_, "do", do), working(lw):
-        wait_until(lambda: lw.request_by_id(asked.id).ended, "the request ends", 30)
-        leader = lw.leader()
+        wait_until(lambda: lw.schedule.request_by_id(asked.id).ended, "the request ends", 30)
+        leader = lw.schedule.leader()
     assert leader is not None and leader.term == 1
-    assert lw.request_by_id(asked.id).state is RequestState.DONE
+    assert lw.schedule.request_by_id(asked.id).state is RequestState.DONE
     assert [each.request.id for each in done if each.request] == [asked.id] * 2
 
 
@@ -99,12 +100,12 @@ def test_requests_without_end_leave_a_place_to_who_is_due(lw: Lakewarden, places
     def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
         turns.append(turn.table)
         if turn.request is not None:
-            lw.request(turn.table, Trigger("manual", "ana"))
+            lw.schedule.request(turn.table, Trigger("manual", "ana"))
         return outcome(turn, RunState.DONE)
 
     Standings(lw.state).put(Standing(NAME, SEEN, clock.now() - timedelta(days=2)))
     for each in pipelines:
-        lw.request(each, Trigger("manual", "ana"))
+        lw.schedule.request(each, Trigger("manual", "ana"))
     with patch.object(pass_, "do", do), working(lw):
         wait_until(lambda: len(turns) >= 5, "they have their turns", 60)
     assert NAME in turns[:3] and set(turns) == {NAME, *pipelines}, turns
@@ -122,9 +123,9 @@ def test_requests_have_all_places_where_nobody_else_is_due(lw: Lakewarden) -> No
 
     tables = (NAME, "lake.db.a")
     Standings(lw.state).put_all([Standing(each, SEEN, clock.now() - timedelta(days=2)) for each in tables])
-    asked = [lw.request(each, Trigger("manual", "ana")) for each in tables]
+    asked = [lw.schedule.request(each, Trigger("manual", "ana")) for each in tables]
     with patch.object(pass_, "do", do), working(lw):
-        wait_until(lambda: all(lw.request_by_id(each.id).ended for each in asked), "they end", 30)
+        wait_until(lambda: all(lw.schedule.request_by_id(each.id).ended for each in asked), "they end", 30)
     first = [each.request.id for each in turns[:2] if each.request is not None]
     assert sorted(first) == sorted(each.id for each in asked), turns
 
@@ -139,14 +140,14 @@ def test_a_look_that_fails_is_told_once_and_the_next_one_goes_on(
         if len(looks) <= 2:
             raise KeyError("nobody thought of it")
 
-    asked = lw.request(NAME, Trigger("manual", "ana"))
+    asked = lw.schedule.request(NAME, Trigger("manual", "ana"))
     with (
         caplog.at_level("INFO", "lakewarden.worker"),
         patch.object(pass_, "do", lambda _, turn, *rest, **named: outcome(turn, RunState.DONE)),
         patch.object(Chores, "do", chores),
         working(lw),
     ):
-        wait_until(lambda: lw.request_by_id(asked.id).ended, "the request ends", 30)
+        wait_until(lambda: lw.schedule.request_by_id(asked.id).ended, "the request ends", 30)
     said = [getattr(each, "event", "") for each in caplog.records]
     assert said.count("look-failed") == 1 and said.count("look-failed-over") == 1
 
@@ -178,13 +179,13 @@ def test_a_table_backs_off_even_if_what_came_of_its_turn_cannot_be_written_down(
 def test_an_operators_suspension_stays_as_it_was_said(lw: Lakewarden) -> None:
     Standings(lw.state).put(Standing(NAME, PASS, clock.now(), clock.now(), "failed", failures=5))
     Standings(lw.state).suspend(Suspension(NAME, clock.now(), "backfill until Friday", "ana"))
-    asked = lw.request(NAME, Trigger("manual", "ana"))
+    asked = lw.schedule.request(NAME, Trigger("manual", "ana"))
     with (
         patch.object(pass_, "do", lambda _, turn, *rest, **named: outcome(turn, RunState.FAILED)),
         working(lw),
     ):
-        wait_until(lambda: lw.request_by_id(asked.id).ended, "the request ends", 30)
-    assert lw.suspended()[NAME].reason == "backfill until Friday"
+        wait_until(lambda: lw.schedule.request_by_id(asked.id).ended, "the request ends", 30)
+    assert lw.schedule.suspended()[NAME].reason == "backfill until Friday"
 
 
 def test_a_table_resumed_in_the_middle_of_its_turn_has_no_failures_but_that_one(lw: Lakewarden) -> None:
@@ -193,14 +194,14 @@ def test_a_table_resumed_in_the_middle_of_its_turn_has_no_failures_but_that_one(
     Standings(lw.state).put_all([Standing(NAME, SEEN, now), before])
 
     def do(_: Any, turn: Turn, *rest: Any, **named: Any) -> Ended:
-        lw.resume(NAME)
+        lw.schedule.resume(NAME)
         return outcome(turn, RunState.FAILED)
 
-    asked = lw.request(NAME, Trigger("manual", "ana"))
+    asked = lw.schedule.request(NAME, Trigger("manual", "ana"))
     with patch.object(pass_, "do", do), working(lw):
-        wait_until(lambda: lw.request_by_id(asked.id).ended, "the request ends", 30)
+        wait_until(lambda: lw.schedule.request_by_id(asked.id).ended, "the request ends", 30)
     found = slot(lw, NAME)
-    assert found is not None and found.failures == 1 and not lw.suspended()
+    assert found is not None and found.failures == 1 and not lw.schedule.suspended()
 
 
 def test_a_table_resumed_between_two_looks_begins_its_turn_without_failures(lw: Lakewarden) -> None:
@@ -215,9 +216,9 @@ def test_a_table_resumed_between_two_looks_begins_its_turn_without_failures(lw: 
 
     with patch.object(pass_, "do", do), working(lw) as worker:
         wait_until(lambda: worker._term is not None, "it leads", 30)
-        lw.resume(NAME)
-        asked = lw.request(NAME, Trigger("manual", "ana"))
-        wait_until(lambda: lw.request_by_id(asked.id).ended, "the request ends", 30)
+        lw.schedule.resume(NAME)
+        asked = lw.schedule.request(NAME, Trigger("manual", "ana"))
+        wait_until(lambda: lw.schedule.request_by_id(asked.id).ended, "the request ends", 30)
     assert seen == [0]
 
 
@@ -231,16 +232,16 @@ def test_a_failure_is_counted_once_though_its_suspension_had_to_wait(lw: Lakewar
             raise AWAY
         real(self, suspension)
 
-    asked = lw.request(NAME, Trigger("manual", "ana"))
+    asked = lw.schedule.request(NAME, Trigger("manual", "ana"))
     with (
         patch.object(pass_, "do", lambda _, turn, *rest, **named: outcome(turn, RunState.FAILED)),
         patch.object(Standings, "suspend", suspend),
         working(lw),
     ):
-        wait_until(lambda: lw.request_by_id(asked.id).ended, "the request ends", 30)
+        wait_until(lambda: lw.schedule.request_by_id(asked.id).ended, "the request ends", 30)
     found = slot(lw, NAME)
     assert len(tries) == 3 and found is not None and found.failures == 2
-    assert "it failed 2 times in a row" in lw.suspended()[NAME].reason
+    assert "it failed 2 times in a row" in lw.schedule.suspended()[NAME].reason
 
 
 def test_a_turn_that_ended_while_the_database_was_away_is_no_failure_of_its_table(
@@ -327,29 +328,29 @@ def crash_safe(lw: Lakewarden, max_failures: int) -> None:
 
 def test_a_request_whose_pass_kills_the_worker_backs_off_and_ends_as_failed(lw: Lakewarden) -> None:
     crash_safe(lw, max_failures=3)
-    asked = lw.request(NAME, Trigger("manual", "ana"))
+    asked = lw.schedule.request(NAME, Trigger("manual", "ana"))
     assert lives(lw, NAME) == [NAME]
     assert lives(lw, NAME) == [NAME], "the first time it may have been chance"
     Standings(lw.state).put(Standing("lake.db.other", SEEN, clock.now() - timedelta(days=2)))
     assert lives(lw, NAME) == ["lake.db.other"], "it leaves the others their turns"
     assert NAME not in lives(lw, NAME), "for as long as the table backs off, whoever leads"
-    assert lw.request_by_id(asked.id).state is RequestState.CLAIMED
+    assert lw.schedule.request_by_id(asked.id).state is RequestState.CLAIMED
     wait_is_over(lw, NAME)
     assert NAME in lives(lw, NAME)
     assert NAME not in lives(lw, NAME)
-    found = lw.request_by_id(asked.id)
+    found = lw.schedule.request_by_id(asked.id)
     assert (
         found.state is RequestState.FAILED
         and f"3 times in a row, the last time with: {LEFT_OPEN}" in found.reason
     )
-    assert lw.suspended()[NAME].by == BY_WORKER
-    again = lw.request(NAME, Trigger("manual", "ana"))
+    assert lw.schedule.suspended()[NAME].by == BY_WORKER
+    again = lw.schedule.request(NAME, Trigger("manual", "ana"))
     assert NAME not in lives(lw, NAME), "who asks anew waits as well: a pipeline asks after each load"
     wait_is_over(lw, NAME)
     assert NAME in lives(lw, NAME)
-    assert NAME not in lives(lw, NAME) and lw.request_by_id(again.id).state is RequestState.FAILED
-    lw.resume(NAME)
-    lw.request(NAME, Trigger("manual", "ana"))
+    assert NAME not in lives(lw, NAME) and lw.schedule.request_by_id(again.id).state is RequestState.FAILED
+    lw.schedule.resume(NAME)
+    lw.schedule.request(NAME, Trigger("manual", "ana"))
     assert NAME in lives(lw, NAME), "once somebody has looked it is heard at once"
 
 
@@ -358,16 +359,16 @@ def test_a_table_that_kills_the_worker_again_and_again_is_suspended(
 ) -> None:
     crash_safe(lw, max_failures=2)
     Standings(lw.state).put(Standing(NAME, SEEN, clock.now() - timedelta(days=2)))
-    assert lives(lw, NAME) == [NAME] and not lw.suspended()
-    assert lives(lw, NAME) == [NAME] and not lw.suspended()
+    assert lives(lw, NAME) == [NAME] and not lw.schedule.suspended()
+    assert lives(lw, NAME) == [NAME] and not lw.schedule.suspended()
     with caplog.at_level("INFO", "lakewarden.worker"):
         assert lives(lw, NAME) == []
     assert [getattr(each, "event", "") for each in caplog.records].count("suspended") == 1
-    assert lw.suspended()[NAME].by == BY_WORKER
+    assert lw.schedule.suspended()[NAME].by == BY_WORKER
     wait_is_over(lw, NAME)
     assert lives(lw, NAME) == [], "until somebody looks"
-    lw.resume(NAME)
-    assert lives(lw) == [NAME] and not lw.suspended()
+    lw.schedule.resume(NAME)
+    assert lives(lw) == [NAME] and not lw.schedule.suspended()
 
 
 def test_a_worker_that_died_before_it_could_suspend_left_that_to_the_next(lw: Lakewarden) -> None:
@@ -375,7 +376,7 @@ def test_a_worker_that_died_before_it_could_suspend_left_that_to_the_next(lw: La
     now = clock.now()
     left = Standing(NAME, PASS, now, now, "failed", LEFT_OPEN, 2, now, left_open=2)
     Standings(lw.state).put_all([Standing(NAME, SEEN, now - timedelta(days=2)), left])
-    assert lives(lw, NAME) == [] and NAME in lw.suspended()
+    assert lives(lw, NAME) == [] and NAME in lw.schedule.suspended()
 
 
 def test_a_worker_that_is_gone_once_after_a_night_without_the_catalog_suspends_nothing(
@@ -384,12 +385,12 @@ def test_a_worker_that_is_gone_once_after_a_night_without_the_catalog_suspends_n
     """A catalog that does not answer is no table's failing, however often; and turns hang in it, so that is when workers die."""
     crash_safe(lw, max_failures=3)
     now = clock.now()
-    asked = lw.request(NAME, Trigger("manual", "ana"))
+    asked = lw.schedule.request(NAME, Trigger("manual", "ana"))
     assert lives(lw, NAME) == [NAME]
     Standings(lw.state).change(NAME, lambda last: [replace(last, failures=12)] if last else [])
     Standings(lw.state).put(Standing(NAME, SEEN, now - timedelta(days=2)))
     assert lives(lw) == [NAME], "the first time it may have been chance"
-    assert not lw.suspended() and lw.request_by_id(asked.id).state is RequestState.DONE
+    assert not lw.schedule.suspended() and lw.schedule.request_by_id(asked.id).state is RequestState.DONE
     found = slot(lw, NAME)
     assert found is not None and (found.failures, found.left_open) == (0, 0)
 
@@ -412,7 +413,7 @@ def test_who_has_a_turn_beside_a_table_that_kills_the_worker_is_not_blamed_for_i
         assert len(begun) <= 1, "neither has company"
         seen.append(tuple(begun))
     assert (other,) in seen and (NAME,) in seen
-    assert set(lw.suspended()) == {NAME}
+    assert set(lw.schedule.suspended()) == {NAME}
 
 
 def turned(
@@ -428,7 +429,7 @@ def turned(
     """What came of a turn that began then, and what it ran: every job ends so, and the long one takes three hours."""
     at, ran = [began], list[str]()
 
-    def run(_: Lakewarden, job: Job, table: TableRef, *rest: Any, **named: Any) -> Run:
+    def run(job: Job, table: TableRef, *rest: Any, **named: Any) -> Run:
         ran.append(f"{job} {table}")
         at[0] += timedelta(hours=3) if job is long else timedelta(0)
         owner = Owner("h", 1, 1.0)
@@ -437,9 +438,9 @@ def turned(
     found = None if cold is None else TableRef.parse(cold)
     with (
         patch.object(clock, "now", lambda: at[0]),
-        patch.object(Lakewarden, "run", run),
-        patch.object(Lakewarden, "jobs_of", lambda *_: turn.jobs),
-        patch.object(Lakewarden, "_trashed_cold", lambda *_: found),
+        patch.object(lw.schedule, "_run_job", run),
+        patch.object(lw.schedule, "jobs_of", lambda *_: turn.jobs),
+        patch.object(lw.schedule, "_trashed_cold", lambda *_: found),
     ):
         return pass_.do(lw, turn, 1, Stop(), staged=staged), ran
 
@@ -500,7 +501,7 @@ def test_a_window_that_begins_in_the_middle_keeps_compaction_owed_and_nothing_ou
     assert ran == [f"expire-partitions {NAME}", f"rewrite-manifests {NAME}"]
     slots = {each.slot: each for each in pass_.standings(ended, None, lw.config.worker)}
     assert slots["compact"].retry_at == ended.at and "pause_compaction" in slots["compact"].reason
-    asked = lw.request(NAME, Trigger("manual", "ana"))
+    asked = lw.schedule.request(NAME, Trigger("manual", "ana"))
     _, ran = turned(lw, Turn(NAME, jobs, request=asked), began, Job.EXPIRE_PARTITIONS, "lake.db.cold")
     assert ran == [*(f"{job} {NAME}" for job in jobs), "purge lake.db.cold"]
 
@@ -508,7 +509,7 @@ def test_a_window_that_begins_in_the_middle_keeps_compaction_owed_and_nothing_ou
 def test_a_spark_that_cannot_be_started_is_tried_again_from_the_beginning(tmp_path: Path) -> None:
     """Whatever it says: a JVM that died while its session began tells of sockets, and nothing may be built upon it."""
 
-    class Failing(Lakewarden):
+    class Failing(Connections):
         reopened = 0
 
         @property
@@ -518,8 +519,9 @@ def test_a_spark_that_cannot_be_started_is_tried_again_from_the_beginning(tmp_pa
         def reopen_lake(self) -> None:
             self.reopened += 1
 
-    with Failing({"state": {"url": f"sqlite:///{tmp_path}/state.db"}}, environ={}) as failing:
-        worker = Worker(failing)
+    with opened(Failing, {"state": {"url": f"sqlite:///{tmp_path}/state.db"}}) as lw:
+        failing = cast(Failing, lw.connections)
+        worker = Worker(lw)
         assert not worker._ready()
         wait_until(lambda: not worker._session.starting, "it has failed", 30)
         assert failing.reopened == 1
@@ -529,13 +531,19 @@ def test_a_spark_that_cannot_be_started_is_tried_again_from_the_beginning(tmp_pa
         wait_until(lambda: failing.reopened == 2, "it is tried again", 30)
 
 
-class _NoJava(Lakewarden):
+def opened(kind: type[Connections], config: Any) -> Lakewarden:
+    """Lakewarden with these connections."""
+    with patch("lakewarden.client.Connections", kind):
+        return Lakewarden(config, environ={})
+
+
+class _NoJava(Connections):
     @property
     def lake(self) -> Any:
         raise NotSetUp(what="Spark", reason="there is no Java")
 
 
-class _WithSpark(Lakewarden):
+class _WithSpark(Connections):
     has_lake = True
     lake_lives = True
 
@@ -552,8 +560,8 @@ def test_a_leader_that_cannot_start_spark_leaves_the_lease_to_one_that_can(
         caplog.at_level("INFO", "lakewarden.worker"),
         patch("lakewarden.worker.spark_session.PATIENCE_SECONDS", 1.0),
         patch.object(Worker, "_discover", lambda self, over: None),
-        _NoJava(config, environ={}) as poor,
-        _WithSpark(config, environ={}) as rich,
+        opened(_NoJava, config) as poor,
+        opened(_WithSpark, config) as rich,
         working(poor) as without,
     ):
         wait_until(lambda: without.leading, "it leads", 30)
@@ -570,7 +578,7 @@ def test_a_worker_ends_at_once_while_spark_starts(tmp_path: Path) -> None:
     """A start on a cluster that does not answer hangs for as long as that lasts."""
     begun, answer = threading.Event(), threading.Event()
 
-    class Hanging(Lakewarden):
+    class Hanging(Connections):
         reopened = 0
 
         @property
@@ -583,14 +591,15 @@ def test_a_worker_ends_at_once_while_spark_starts(tmp_path: Path) -> None:
             self.reopened += 1
 
     config = {"state": {"url": f"sqlite:///{tmp_path}/state.db"}, "worker": QUICK}
-    with Hanging(config, environ={}) as lw:
+    with opened(Hanging, config) as lw:
         with working(lw) as worker:
             assert begun.wait(30)
         assert not answer.is_set() and not worker.busy(), "it has ended, and waits for nothing"
-        leader = lw.leader()
+        leader = lw.schedule.leader()
         assert leader is not None and not leader.live, "the lease is let go"
         answer.set()
-        wait_until(lambda: lw.reopened == 1, "what came of the start is let go", 30)
+        hanging = cast(Hanging, lw.connections)
+        wait_until(lambda: hanging.reopened == 1, "what came of the start is let go", 30)
 
 
 def test_a_chore_hears_that_the_worker_leaves_and_is_waited_for(lw: Lakewarden) -> None:
@@ -603,8 +612,8 @@ def test_a_chore_hears_that_the_worker_leaves_and_is_waited_for(lw: Lakewarden) 
         heard.set()
 
     with (
-        patch.object(Lakewarden, "has_lake", True),
-        patch.object(Lakewarden, "lake_lives", True),
+        patch.object(Connections, "has_lake", True),
+        patch.object(Connections, "lake_lives", True),
         working(lw, chores=[Chore("health", 3600.0, look)]) as worker,
     ):
         assert begun.wait(30) and worker.busy() and not heard.is_set()
@@ -621,8 +630,8 @@ def test_a_jvm_that_stands_still_holds_nobody_up_and_is_ended(tmp_path: Path) ->
 
     with (
         Lakewarden({"state": {"url": f"sqlite:///{tmp_path}/state.db"}}, environ={}) as lw,
-        patch.object(Lakewarden, "has_lake", True),
-        patch.object(Lakewarden, "lake_lives", property(stuck)),
+        patch.object(Connections, "has_lake", True),
+        patch.object(Connections, "lake_lives", property(stuck)),
         patch("lakewarden.worker.spark_session.end_jvm", lambda: ended.append(True)),
         patch.object(Worker, "busy", lambda self: True),
     ):
@@ -635,7 +644,7 @@ def test_a_jvm_that_stands_still_holds_nobody_up_and_is_ended(tmp_path: Path) ->
         wait_until(worker._ready, "it answers again", 10)
 
 
-class _DeadSpark(Lakewarden):
+class _DeadSpark(Connections):
     """Its JVM is gone, and says so to every thread that comes to it."""
 
     let_go = 0
@@ -654,15 +663,19 @@ class _DeadSpark(Lakewarden):
     reopen_lake = revive_lake
 
 
+def let_go(lw: Lakewarden) -> int:
+    return cast(_DeadSpark, lw.connections).let_go
+
+
 @pytest.fixture
-def dead(tmp_path: Path) -> Iterator[_DeadSpark]:
+def dead(tmp_path: Path) -> Iterator[Lakewarden]:
     config = {
         "state": {"url": f"sqlite:///{tmp_path}/state.db"},
         "worker": {**QUICK, "lease_seconds": 30},
         "catalogs": {"lake": {"type": "hadoop", "warehouse": str(tmp_path)}},
         "console": {"port": free_port()},
     }
-    with _DeadSpark(config, environ={}) as made:
+    with opened(_DeadSpark, config) as made:
         yield made
 
 
@@ -675,19 +688,19 @@ def another_leads(lw: Lakewarden) -> Iterator[None]:
     leases.release(taken)
 
 
-def test_a_standbys_spark_that_died_makes_way_when_its_console_needs_one(dead: _DeadSpark) -> None:
+def test_a_standbys_spark_that_died_makes_way_when_its_console_needs_one(dead: Lakewarden) -> None:
     worker: Worker
     _, attendants, address = company(dead, lambda: worker.revive_spark())
     worker = Worker(dead, (), attendants, address)
     with another_leads(dead), running(worker):
         wait_until(lambda: answers(dead.config.console.port), "its console answers", 30)
         httpx.get(f"{address}/api/v1/tables/{NAME}/show")
-        assert dead.let_go == 1 and not worker.leading
+        assert let_go(dead) == 1 and not worker.leading
         httpx.get(f"{address}/api/v1/tables/{NAME}/show")
-        assert dead.let_go == 1, "and not again, where there is none"
+        assert let_go(dead) == 1, "and not again, where there is none"
 
 
-def test_a_spark_that_turns_or_a_leader_stand_on_is_left_to_the_loop(dead: _DeadSpark) -> None:
+def test_a_spark_that_turns_or_a_leader_stand_on_is_left_to_the_loop(dead: Lakewarden) -> None:
     worker = Worker(dead)
     with patch.object(Worker, "busy", lambda self: True):
         worker.revive_spark()
@@ -695,16 +708,16 @@ def test_a_spark_that_turns_or_a_leader_stand_on_is_left_to_the_loop(dead: _Dead
         worker.revive_spark()
     with patch.object(Session, "starting", True):
         worker.revive_spark()
-    assert dead.let_go == 0
+    assert let_go(dead) == 0
     worker.revive_spark()
-    assert dead.let_go == 1
+    assert let_go(dead) == 1
 
 
-def test_a_new_leader_sees_at_once_that_the_spark_of_its_console_died(dead: _DeadSpark) -> None:
+def test_a_new_leader_sees_at_once_that_the_spark_of_its_console_died(dead: Lakewarden) -> None:
     worker = Worker(dead)
     with patch.object(Session, "_start"):
         assert not worker._ready()
-    assert dead.let_go == 1
+    assert let_go(dead) == 1
 
 
 def test_a_spark_that_somebody_starts_is_not_ended_for_one_that_died(tmp_path: Path) -> None:
@@ -730,13 +743,13 @@ def test_a_spark_that_somebody_starts_is_not_ended_for_one_that_died(tmp_path: P
         _ = lw.lake
         opened.clear()
         happened.clear()
-        reviving = threading.Thread(target=lw.revive_lake, daemon=True)
+        reviving = threading.Thread(target=lw.connections.revive_lake, daemon=True)
         reviving.start()
         assert asked.wait(30)
-        lw.reopen_lake()
+        lw.connections.reopen_lake()
         _ = lw.lake
         reviving.join(30)
-        assert happened[-1] == "opened" and lw.has_lake, happened
+        assert happened[-1] == "opened" and lw.connections.has_lake, happened
 
 
 def test_a_name_that_was_only_asked_for_is_not_known_unless_it_is_suspended(lw: Lakewarden) -> None:
@@ -744,12 +757,14 @@ def test_a_name_that_was_only_asked_for_is_not_known_unless_it_is_suspended(lw: 
     book, now = Standings(lw.state), clock.now()
     book.put(Standing("lake.db.evnets", PASS, now, now, "failed", "no such table", 1))
     with pytest.raises(NoSuchTable):
-        lw.suspend("lake.db.evnets", "backfill", "ana")
-    assert not lw.resume("lake.db.evnets") and [each.failures for each in book.of("lake.db.evnets")] == [0]
+        lw.schedule.suspend("lake.db.evnets", "backfill", "ana")
+    assert not lw.schedule.resume("lake.db.evnets") and [
+        each.failures for each in book.of("lake.db.evnets")
+    ] == [0]
     book.suspend(Suspension("lake.db.orders", now, "it failed ten times in a row", "worker"))
-    assert lw.resume("lake.db.orders") and not lw.knows("lake.db.orders")
+    assert lw.schedule.resume("lake.db.orders") and not lw.names.knows("lake.db.orders")
     book.put(Standing(NAME, SEEN, now))
-    assert lw.knows(NAME)
+    assert lw.names.knows(NAME)
 
 
 class _GoneLake:
@@ -766,9 +781,9 @@ def test_a_spark_that_died_before_its_first_question_is_not_taken_for_one_that_t
 ) -> None:
     """Else turns begin on it for two minutes, and count as failures of their tables."""
     with Lakewarden({"state": {"url": f"sqlite:///{tmp_path}/state.db"}}, environ={}) as lw:
-        lw._lake = cast(Any, _GoneLake())
-        with patch.object(Lakewarden, "reopen_lake", lambda self: setattr(self, "_lake", None)):
-            assert not lw.lake_lives and not Worker(lw)._ready() and not lw.has_lake
+        lw.connections._lake = cast(Any, _GoneLake())
+        with patch.object(Connections, "reopen_lake", lambda self: setattr(self, "_lake", None)):
+            assert not lw.connections.lake_lives and not Worker(lw)._ready() and not lw.connections.has_lake
 
 
 def test_a_question_that_fails_is_answered_and_the_next_is_asked() -> None:
@@ -785,7 +800,7 @@ def test_a_question_that_fails_is_answered_and_the_next_is_asked() -> None:
 
 
 def test_sessions_that_died_leave_no_thread_behind(tmp_path: Path) -> None:
-    class Dying(Lakewarden):
+    class Dying(Connections):
         has_lake, lake_lives, reopened = True, False, 0
         lake = None
 
@@ -797,8 +812,8 @@ def test_sessions_that_died_leave_no_thread_behind(tmp_path: Path) -> None:
     def left() -> list[str]:
         return [each.name for each in threading.enumerate() if each not in before]
 
-    with Dying({"state": {"url": f"sqlite:///{tmp_path}/state.db"}}, environ={}) as dying:
-        session = Session(dying)
+    with opened(Dying, {"state": {"url": f"sqlite:///{tmp_path}/state.db"}}) as lw:
+        dying, session = cast(Dying, lw.connections), Session(lw)
         while dying.reopened < 5:
             assert not session.ready(busy=lambda: False)
         session.leave()
@@ -816,7 +831,7 @@ def test_a_turn_that_lasts_too_long_is_told_once(lw: Lakewarden, caplog: pytest.
     def said() -> int:
         return [getattr(each, "event", "") for each in caplog.records].count("pass-takes-long")
 
-    lw.request(NAME, Trigger("manual", "ana"))
+    lw.schedule.request(NAME, Trigger("manual", "ana"))
     with (
         patch.object(pass_, "do", do),
         patch("lakewarden.worker.daemon._LONG", timedelta(0)),

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from lakewarden.client import Lakewarden
+from lakewarden.console import queries
 from lakewarden.console.reads import snapshot_id
 from lakewarden.errors import LakewardenError
 from lakewarden.health.table_details import Portrait, SnapshotLine
@@ -67,9 +68,9 @@ class AuditPage:
 
 
 def audit_page(warden: Lakewarden, asked: Asked, now: datetime) -> AuditPage:
-    tables = warden.known_tables()
+    tables = queries.known_tables(warden)
     if asked.question == "actions":
-        return AuditPage(now, asked, tables, warden.operator_actions(asked.table or None, _SHOWN))
+        return AuditPage(now, asked, tables, queries.operator_actions(warden, asked.table or None, _SHOWN))
     if not asked.table:
         return AuditPage(now, asked, tables)
     try:
@@ -81,17 +82,21 @@ def audit_page(warden: Lakewarden, asked: Asked, now: datetime) -> AuditPage:
 def _answer(warden: Lakewarden, asked: Asked, tables: tuple[str, ...], now: datetime) -> AuditPage:
     match asked.question:
         case "who":
-            look = warden.health_of(asked.table)
+            look = warden.health.of(asked.table)
             portrait = Portrait.read(look.portrait) if look else None
-            past = warden.audit_who(asked.table, history_only=True) if warden.was_read(asked.table) else None
+            past = (
+                warden.history.who(asked.table, history_only=True)
+                if queries.was_read(warden, asked.table)
+                else None
+            )
             archived = past.entries[:_SHOWN] if past else ()
             return AuditPage(
                 now, asked, tables, live=portrait.snapshots if portrait else (), archived=archived
             )
         case "gaps":
-            return AuditPage(now, asked, tables, gaps=warden.audit_gaps(asked.table, history_only=True))
+            return AuditPage(now, asked, tables, gaps=warden.history.gaps(asked.table, history_only=True))
         case _:
             if not asked.snapshot:
                 return AuditPage(now, asked, tables)
-            found = warden.downstream_known(asked.table, snapshot_id(asked.snapshot))
+            found = queries.downstream_known(warden, asked.table, snapshot_id(asked.snapshot))
             return AuditPage(now, asked, tables, downstream=found)

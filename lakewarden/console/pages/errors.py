@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lakewarden.console import queries
 from lakewarden.console.pages.render import html
 from lakewarden.errors import LakewardenError
 
@@ -48,7 +49,7 @@ def _near(request: Request) -> tuple[str, ...]:
     if before or not name:
         return ()
     try:
-        known = request.app.state.warden.known_tables()
+        known = queries.known_tables(request.app.state.warden)
     except LakewardenError:
         return ()  # the page says what failed already; near names are only a help
     asked = unquote(name).partition("/")[0]

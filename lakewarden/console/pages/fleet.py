@@ -194,8 +194,12 @@ class FleetPage:
 
 def fleet(warden: Lakewarden, wish: Wish, outlook: Outlook, now: datetime) -> FleetPage:
     """From the database alone, in a handful of questions however many tables there are."""
-    looks, warned, suspended = warden.health(), warden.warnings(), Fleet(warden.state).suspensions()
-    under_way, leader = running(warden, now), warden.leader()
+    looks, warned, suspended = (
+        warden.health.all(),
+        warden.health.warnings(),
+        Fleet(warden.state).suspensions(),
+    )
+    under_way, leader = running(warden, now), warden.schedule.leader()
     wrong = _wrong(looks, warned, suspended)
     rows = _rows(warden, looks, warned, suspended, {each.run.table for each in under_way}, outlook)
     found = [row for row in rows if _meets(row, wish)]
@@ -214,7 +218,7 @@ def fleet(warden: Lakewarden, wish: Wish, outlook: Outlook, now: datetime) -> Fl
         len(wrong),
         tuple(sorted(suspended.values(), key=lambda each: each.since)),
         under_way,
-        warden.pending_requests(),
+        warden.schedule.pending(),
         _sums(looks),
         sum(1 for row in rows if row.next and row.next.now),
         tuple(sorted(present(warden, now) - {each.table for each in looks})),

@@ -26,7 +26,7 @@ Text = Annotated[str, Form(max_length=2000)]
 @router.post("/do/request")
 def request_pass(request: Request, who: Operator, table: Text, ticket: Text = "") -> Response:
     made = actions.request_pass(_warden(request), who, table, ticket.strip() or None)
-    leader = _warden(request).leader()
+    leader = _warden(request).schedule.leader()
     when = (
         "the worker takes it up within seconds"
         if leader and leader.live

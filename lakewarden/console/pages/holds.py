@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from lakewarden.client import Lakewarden
+from lakewarden.console import queries
 from lakewarden.health.table_details import HoldLine
 from lakewarden.model.hold import HoldKind
 
@@ -57,7 +58,7 @@ class HoldsPage:
 
 
 def holds_page(warden: Lakewarden, kind: str, text: str, now: datetime) -> HoldsPage:
-    painted = [(table, HoldLine.read(stored)) for table, stored in warden.painted_holds()]
+    painted = [(table, HoldLine.read(stored)) for table, stored in queries.painted_holds(warden)]
     every = [*_of_database(warden, painted, now), *_of_portraits(painted)]
     words = text.lower().split()
     found = [
@@ -79,7 +80,7 @@ _Painted = list[tuple[str, HoldLine]]
 
 def _of_database(warden: Lakewarden, painted: _Painted, now: datetime) -> Iterator[HoldRow]:
     """These change from moment to moment, so portraits are not asked about them; but those know what a pin costs."""
-    pins = [each for each in warden.pins() if each.live(now)]
+    pins = [each for each in warden.holds.pins() if each.live(now)]
     cost = {(table, hold.name): hold.bytes for table, hold in painted if hold.kind == HoldKind.PIN}
     for pin in pins:
         line = HoldLine(
@@ -87,12 +88,12 @@ def _of_database(warden: Lakewarden, painted: _Painted, now: datetime) -> Iterat
             cost.get((pin.table, pin.id)),
         )  # fmt: skip
         yield HoldRow(pin.table, line, pin.id)
-    for beat in warden.writers():
+    for beat in queries.writers(warden):
         what = ", ".join(beat.prefixes) or "everything written since it started"
         yield HoldRow(
             beat.table, HoldLine("writer", beat.writer, beat.host, what, None, beat.started_at, beat.until)
         )
-    for load in warden.loads():
+    for load in queries.loads(warden):
         files = f"{len(load.paths):,} files" if load.paths else ", ".join(load.prefixes)
         told = f"{load.purpose} ({files})" if load.purpose else files
         yield HoldRow(

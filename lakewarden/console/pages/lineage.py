@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakewarden.client import Lakewarden
+from lakewarden.console import queries
 from lakewarden.health.table_details import Portrait
 from lakewarden.lineage.audit import inputs_of
 
@@ -39,7 +40,7 @@ def kinship(warden: Lakewarden, table: str, portrait: Portrait | None) -> Kinshi
         return Kinship(table)
     results = Counter(
         each.table
-        for each in warden.inputs_naming(f"{table}@")
+        for each in queries.inputs_naming(warden, f"{table}@")
         if each.table != table and table in _named(each.inputs)
     )
     sources = Counter(name for line in portrait.snapshots for name in _named(line.inputs) if name != table)

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from lakewarden.client import Lakewarden
+from lakewarden.console import queries
 from lakewarden.model.run import Run
 from lakewarden.state.runs import Moment
 
@@ -51,5 +52,5 @@ class RunningRun:
 
 
 def running(warden: Lakewarden, now: datetime, table: str | None = None) -> tuple[RunningRun, ...]:
-    found = [run for run in warden.running() if table is None or run.table == table]
-    return tuple(RunningRun(run, warden.progress_of(run.id), now) for run in found)
+    found = [run for run in queries.running(warden) if table is None or run.table == table]
+    return tuple(RunningRun(run, warden.schedule.progress_of(run.id), now) for run in found)

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from lakewarden import clock
 from lakewarden.client import Lakewarden
+from lakewarden.console import queries
 from lakewarden.console.answers import named
 from lakewarden.console.auth import Identity, reader
 from lakewarden.console.pages import forms
@@ -73,7 +74,7 @@ def _name_of(warden: Lakewarden, name: str) -> tuple[str, bool]:
     stem = name.removesuffix(".json")
     if stem == name or stem.count(".") < 2:
         return name, False
-    return (name, False) if name in warden.known_tables() else (stem, True)
+    return (name, False) if name in queries.known_tables(warden) else (stem, True)
 
 
 @router.get("/runs")

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from lakewarden.client import Lakewarden
+from lakewarden.console import queries
 from lakewarden.console.pages.progress import RunningRun
 from lakewarden.formatting import counted, number, size
 from lakewarden.model.run import Job, Run, RunState, Step
@@ -48,7 +49,7 @@ class RunsPage:
 
 def runs_page(warden: Lakewarden, wish: RunsWish, now: datetime) -> RunsPage:
     start = (wish.page - 1) * PER_PAGE
-    found = warden.find_runs(wish.text, wish.job, wish.state, limit=PER_PAGE + 1, offset=start)
+    found = queries.find_runs(warden, wish.text, wish.job, wish.state, limit=PER_PAGE + 1, offset=start)
     return RunsPage(now, wish, found[:PER_PAGE], len(found) > PER_PAGE)
 
 
@@ -89,16 +90,16 @@ class RunPage:
 
 def run_page(warden: Lakewarden, run_id: str, now: datetime) -> RunPage:
     run, steps = warden.run_by_id(run_id)
-    live = RunningRun(run, warden.progress_of(run_id), now) if run.ended_at is None else None
+    live = RunningRun(run, warden.schedule.progress_of(run_id), now) if run.ended_at is None else None
     deletes = run.job == Job.PURGE
     return RunPage(
         now,
         run,
         steps,
         live,
-        warden.cancelled(run_id),
+        warden.schedule.cancelled(run_id),
         warden.receipts(run.table, _RECEIPTS, run_id) if deletes else (),
-        warden.deleted_by(run_id) if deletes else 0,
+        queries.deleted_by(warden, run_id) if deletes else 0,
     )
 
 

@@ -88,8 +88,8 @@ def schedule_page(warden: Lakewarden, decision: Decision, now: datetime) -> Sche
         tuple(_closed(budgets, now)),
         order[:SHOWN],
         len(decision.due),
-        warden.requests(limit=20),
-        warden.leader(),
+        warden.schedule.requests(limit=20),
+        warden.schedule.leader(),
     )
 
 

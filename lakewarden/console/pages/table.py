@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from lakewarden.client import Lakewarden
+from lakewarden.console import queries
 from lakewarden.console.pages.dues import Due, due_of, job_dues
 from lakewarden.console.pages.lineage import Kinship, kinship
 from lakewarden.console.pages.progress import RunningRun, running
@@ -132,13 +133,13 @@ def table_page(warden: Lakewarden, name: str, span: str, decision: Decision, now
     """From the database alone. NoSuchTable where nobody ever saw a table of that name."""
     ref = known(warden, name)
     name = str(ref)
-    look = warden.health_of(name)
+    look = warden.health.of(name)
     portrait = Portrait.read(look.portrait) if look else None
     policy, policy_error = _policy(warden, name)
-    warned = warden.warnings(name, also_cleared=5)
+    warned = warden.health.warnings(name, also_cleared=5)
     hours = SPANS[span]
-    standings = warden.standings(name)
-    suspension = warden.suspended().get(name)
+    standings = warden.schedule.standings(name)
+    suspension = warden.schedule.suspended().get(name)
     catalogs = warden.config.catalogs
     return TablePage(
         now=now,
@@ -150,28 +151,28 @@ def table_page(warden: Lakewarden, name: str, span: str, decision: Decision, now
         over=tuple(each for each in warned if each.cleared_at is not None),
         suspension=suspension,
         span=span,
-        points=warden.health_history(name, now - timedelta(hours=hours) - _A_DAY, _POINTS),
+        points=warden.health.history(name, now - timedelta(hours=hours) - _A_DAY, _POINTS),
         policy=policy,
         policy_error=policy_error,
         standings=standings,
         next=due_of(decision, name),
         jobs=job_dues(warden.config.schedule, standings, policy, now),
         running=running(warden, now, name),
-        runs=warden.find_runs(table=name, exact=True, limit=12),
-        requests=warden.requests(name, limit=5),
+        runs=queries.find_runs(warden, table=name, exact=True, limit=12),
+        requests=warden.schedule.requests(name, limit=5),
         trashed=TrashedReport(name, warden.trash(name, _FILES), now),
         receipts=ReceiptsReport(name, warden.receipts(name, 10), now),
-        pins=PinsReport(tuple(each for each in warden.pins(name) if each.live(now)), now),
+        pins=PinsReport(tuple(each for each in warden.holds.pins(name) if each.live(now)), now),
         kin=kinship(warden, name, portrait),
-        actions=warden.operator_actions(name, limit=10),
+        actions=queries.operator_actions(warden, name, limit=10),
         cost=_cost(warden, look),
-        cold_of=warden.cold_of(name),
+        cold_of=queries.cold_of(warden, name),
     )
 
 
 def _policy(warden: Lakewarden, name: str) -> tuple[Policy | None, str]:
     """A table's own properties count, so one that was never read has no policy yet; asking would start Spark."""
-    if not warden.was_read(name):
+    if not queries.was_read(warden, name):
         return None, "the table was not read yet, and its own properties are part of its policy"
     try:
         return warden.policy(name), ""
