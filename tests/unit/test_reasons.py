@@ -88,8 +88,6 @@ def test_what_comes_after_a_held_snapshot_is_held_by_it() -> None:
     table = replace(staging(Ref("audit", "tag", 4)), format="paimon", in_order=True)
     kept = expire.reasons(table, policy, Holds(), NOW)
     assert kept[5] == Reason(ReasonKind.AFTER_HELD, "after snapshot 4, which stays: tag audit")
-    few = of_namespace(snapshot_retention_hours=1, snapshot_min_retained=1, snapshot_ids=[1, 2])
-    assert expire.reasons(table, few, Holds(), NOW)[5].kind is ReasonKind.NOT_ASKED
 
 
 def test_a_plan_tells_the_kind_of_each_reason() -> None:
