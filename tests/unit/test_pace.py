@@ -169,8 +169,8 @@ def test_without_limits_nothing_is_waited_for(pace: Pace | None) -> None:
 
 
 def test_the_real_clock() -> None:
-    throttle = Throttle(Pace(read_bytes=100 * MB))
     began = time.monotonic()
+    throttle = Throttle(Pace(read_bytes=100 * MB))
     for _ in range(25):
         throttle.read(2 * MB)
     throttle.settle()
