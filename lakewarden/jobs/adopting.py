@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from lakewarden import clock
-from lakewarden.engine.kernels.bounds import BoundsTask, check_bounds
+from lakewarden.engine.kernels.bounds import BoundsTask, check_bounds, of_unknown_writers
 from lakewarden.engine.spark import fan_out, parallelism
 from lakewarden.errors import Busy, CommitLost, CommitUnknown, LakewardenError, Refused, UsageError
 from lakewarden.formats.refusals import not_adopted
@@ -117,9 +117,14 @@ class Adopting:
         self, view: TableView, paths: Sequence[str], io: Mapping[str, str], run_id: str
     ) -> None:
         """Footers become the table's bounds, and tell the partition. Files of unknown writers are decoded for that."""
-        share = max(1, -(-len(paths) // parallelism(self.spark())))
-        tasks = [BoundsTask(tuple(paths[at : at + share]), dict(io)) for at in range(0, len(paths), share)]
-        what = f"lakewarden {view.ref}: statistics of {len(paths)} files"
+        unknown = of_unknown_writers(paths, io)
+        if not unknown:
+            return
+        share = -(-len(unknown) // parallelism(self.spark()))
+        tasks = [
+            BoundsTask(tuple(unknown[at : at + share]), dict(io)) for at in range(0, len(unknown), share)
+        ]
+        what = f"lakewarden {view.ref}: statistics of {len(unknown)} files"
         wrong = [each for part in fan_out(self.spark(), check_bounds, tasks, run_id, what) for each in part]
         if wrong:
             raise not_adopted(view.ref, *wrong[0], len(wrong) - 1)

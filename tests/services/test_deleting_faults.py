@@ -336,7 +336,7 @@ def test_a_catalog_that_dies_around_the_commit_of_an_expiry(
     monkeypatch: pytest.MonkeyPatch,
     happened: bool,
 ) -> None:
-    """Before it, or after it and before the answer: unknown, until the table tells."""
+    """Before it nothing was sent: the run failed. After it and before the answer: unknown, until the table tells."""
     alone = spark.newSession()
     with proxy(rest_catalog.port) as faults, lakewarden(alone, f"sqlite:///{tmp_path}/state.db") as lw:
         catalog = add_catalog(alone, {"type": "rest", "uri": faults.endpoint})
@@ -346,7 +346,8 @@ def test_a_catalog_that_dies_around_the_commit_of_an_expiry(
         requests = requests_of_an_expiry(lab, witness.table, faults)
         with dying(monkeypatch, rest_catalog, faults, requests if happened else 0):
             undecided = lw.run("expire", witness.table, wanted("expire"))
-        assert undecided.state is RunState.UNKNOWN and undecided.state.exit_code == 14, undecided.reason
+        assert undecided.state is (RunState.UNKNOWN if happened else RunState.FAILED), undecided.reason
+        assert undecided.state.exit_code == (14 if happened else 1)
         rest_catalog.start()
         calm(faults)
         assert len(witness.snapshots()) == (1 if happened else 3)
@@ -360,8 +361,11 @@ def test_a_catalog_that_dies_around_the_commit_of_an_expiry(
         with later(minutes=11):
             run(lab, witness.table, "expire")
         found = lw.run_by_id(undecided.id)[0]
-        assert found.state is RunState.DONE, "its snapshots are gone, by whichever commit"
-        assert "its outcome was unknown; found out later: its snapshots are gone" in found.reason
+        if happened:
+            assert found.state is RunState.DONE, "its snapshots are gone, by whichever commit"
+            assert "its outcome was unknown; found out later: its snapshots are gone" in found.reason
+        else:
+            assert found.state is RunState.FAILED and "before it was sent" in found.reason
         witness.converges()
 
 

@@ -340,7 +340,9 @@ def test_an_adoption_that_was_left_open_is_settled_though_its_load_is_forgotten(
     assert tidy(state, BEFORE) == 1
     loaded(state, "load-2", None, LoadState.OPEN)
     table: Any = Adopted()
-    load, _ = Adopting(state, Journal(state), lambda _: table, lambda _: table, lambda: table)._settled("load-2")
+    load, _ = Adopting(state, Journal(state), lambda _: table, lambda _: table, lambda: table)._settled(
+        "load-2"
+    )
     run = Journal(state).get("r")
     assert load.id == "load-2" and run is not None and run.state is RunState.DONE
 

@@ -3,7 +3,7 @@ them: a reader that trusts a wrong bound does not find rows, and a delete by bou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from lakewarden.engine.kernels.copyable import trusted
 from lakewarden.engine.kernels.footer import NO_SENSE
-from lakewarden.engine.kernels.storage import DamagedSource, MissingSource, Store
+from lakewarden.engine.kernels.storage import MissingSource, Store
 from lakewarden.location import is_local
 
 # A request to an object store waits for an answer most of the time.
@@ -28,8 +28,23 @@ class BoundsTask:
     io: Mapping[str, str]
 
 
+def of_unknown_writers(paths: Sequence[str], io: Mapping[str, str]) -> list[str]:
+    """Files whose footers name a writer that is not known. What cannot be opened is left to the format's own check."""
+    store = Store(io)
+
+    def is_unknown(path: str) -> bool:
+        try:
+            with store.open(path) as handle:
+                return not trusted(pq.read_metadata(handle).created_by)
+        except (MissingSource, *NO_SENSE):
+            return False
+
+    with ThreadPoolExecutor(_REMOTE_THREADS) as pool:
+        return [path for path, unknown in zip(paths, pool.map(is_unknown, paths), strict=True) if unknown]
+
+
 def check_bounds(task: BoundsTask) -> list[tuple[str, str]]:
-    """Files whose footers state what is not true, and what that is. What is not there is left to the format's own check."""
+    """Files whose footers state what is not true, and what that is."""
     pa.set_cpu_count(1)
     store = Store(task.io)
     with ThreadPoolExecutor(1 if is_local(task.paths[0]) else _REMOTE_THREADS) as pool:
@@ -42,13 +57,9 @@ def _wrong(store: Store, path: str) -> str:
         with store.open(path) as handle:
             file = pq.ParquetFile(handle, page_checksum_verification=True)
             writer = file.metadata.created_by or "no name"
-            if trusted(file.metadata.created_by):
-                return ""
             reason = next(_wrong_columns(file), "")
-    except DamagedSource as error:
+    except MissingSource as error:
         return error.reason
-    except MissingSource:
-        return ""
     except (pa.ArrowNotImplementedError, *NO_SENSE) as error:
         return f"it cannot be decoded: {str(error).splitlines()[0]}"
     return f"{reason} (written by {writer})" if reason else ""
