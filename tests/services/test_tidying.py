@@ -318,6 +318,9 @@ def test_loads_that_ended_long_ago_are_forgotten_once_nothing_is_left_to_do_for_
 class Adopted:
     """A table that shows the snapshot of every load."""
 
+    def loads(self) -> Adopted:
+        return self
+
     def find_adoption(self, _table: TableRef, _load_id: str) -> int:
         return 7
 

@@ -91,7 +91,7 @@ def test_what_is_past_its_retention_leaves_and_is_purged(lab: Lab, cold: str, tm
         assert at(lab, frozen, id_) == rows[id_]
     of_lake = {key: value for key, value in policy.items() if key != "delete_grace_hours"}
     with lakewarden(lab.spark, f"sqlite:///{tmp_path}/state.db", of_lake) as asked:
-        gone = asked.where(table, snapshot_id=next(iter(first)))
+        gone = asked.tiers.where(table, snapshot_id=next(iter(first)))
         assert gone.tier == "gone" and "time in the colder tier is over" in gone.reason
     # The live table was never touched, and what of it waits for its proof is free: nobody is promised a copy any more.
     assert lab.lw.view(table).uuid == live.uuid

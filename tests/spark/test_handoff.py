@@ -85,10 +85,10 @@ def test_every_snapshot_reads_the_same_when_the_live_files_are_gone(
 
     of_lake = {key: value for key, value in policy.items() if key != "delete_grace_hours"}
     with lakewarden(lab.spark, f"sqlite:///{tmp_path}/state.db", of_lake) as told:
-        found = told.where(table, snapshot_id=next(each for each in rows if each != head))
+        found = told.tiers.where(table, snapshot_id=next(each for each in rows if each != head))
         assert (found.tier, str(found.table)) == ("cold", f"{cold}.db.events")
-        assert told.where(table, snapshot_id=head).tier == "live"
-        cost = told.cost(table)
+        assert told.tiers.where(table, snapshot_id=head).tier == "live"
+        cost = told.tiers.cost(table)
         assert [each.tier for each in cost.tiers] == ["live", "cold"] and cost.snapshots == 0
         assert all(each.bytes > 0 for each in cost.tiers)
 
