@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from lakewarden import clock
 from lakewarden.config.schema import Config
 from lakewarden.errors import UsageError
+from lakewarden.model.plain import to_plain
 from lakewarden.model.run import Job, Run, Step, Trigger
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
@@ -190,7 +191,7 @@ class Lakewarden:
             known_key(key)
             wanted.pop(key, None)
         checked = read_layer(values or {}, Origin(Layer.TABLE, str(ref)))
-        new = {key: _plain(each.value) for key, each in checked.items()}
+        new = {key: to_plain(each.value) for key, each in checked.items()}
         policy = self.connections.resolve(ref, self._deps.properties(ref), stored={**wanted, **new})
         if reset:
             stored.reset(str(ref))
@@ -348,7 +349,3 @@ def _job(job: str | Job) -> Job:
     except ValueError:
         known = ", ".join(Job)
         raise UsageError(reason=f"find job {str(job)!r}: jobs are {known}") from None
-
-
-def _plain(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value

@@ -1,6 +1,6 @@
-"""How fast one task may read and write: token buckets for a kernel, which is one thread.
+"""Rate limits by token bucket: the bytes a task reads and writes, the files a purge deletes, the requests of a client.
 
-A kernel reads whole row groups, often more than a second's worth. So a call is let through at once and leaves a debt; the
+The task's kernel is one thread. It reads whole row groups, often more than a second's worth. So a call is let through at once and leaves a debt; the
 next call of that kind waits until the debt is paid. The time the kernel spends decoding and encoding in between pays too,
 which is why the wait comes before the next call and not after this one: waiting at once would pay twice. What is owed at
 the end of the task is slept off by `settle`, so over the whole task no budget is passed, not even by the last call.
@@ -36,6 +36,34 @@ class Pace:
             _part(self.write_bytes, fraction),
             _part(self.requests, fraction),
         )
+
+
+class TokenBucket:
+    """A level that rises by `rate` a second and falls with what is taken, below zero if need be.
+
+    Every `take` lowers it to `most` at least. Before a take the level is not limited: all the time since the last call pays
+    for this one. A file of one row group is written after everything was read; limited before the call, such a task would
+    take as long as its reading and its writing together.
+    """
+
+    def __init__(self, rate: float, most: float, now: float, level: float = 0.0) -> None:
+        # Empty at first: a full one would be a burst per task, and a run has thousands of tasks.
+        self._rate, self._most = rate, most
+        self._seen, self._level = now, level
+
+    def level(self, now: float) -> float:
+        self._level += (now - self._seen) * self._rate
+        self._seen = now
+        return self._level
+
+    def owed(self, now: float, amount: float = 0.0) -> float:
+        """Seconds until the level is at `amount`. A sleep that lasted too long counts as time passed, so nothing drifts."""
+        missing = amount - self.level(now)
+        # Below a microsecond it is the rounding of floats, and sleeping that long takes fifty times as long.
+        return missing / self._rate if missing > self._rate * 1e-6 else 0.0
+
+    def take(self, amount: float, now: float) -> None:
+        self._level = min(self.level(now) - amount, self._most)
 
 
 def _part(rate: float | None, fraction: float) -> float | None:
@@ -77,14 +105,14 @@ class Throttle:
         if self._all:
             self._pay(self._all)
 
-    def _take(self, moved: _Bucket | None, nbytes: int, requests: int) -> None:
+    def _take(self, moved: TokenBucket | None, nbytes: int, requests: int) -> None:
         wanted = [(moved, nbytes), (self._requests, requests)]
         due = [(bucket, amount) for bucket, amount in wanted if bucket is not None and amount > 0]
         self._pay([bucket for bucket, _ in due])
         for bucket, amount in due:
-            bucket.take(amount)
+            bucket.take(amount, self._clock())
 
-    def _pay(self, buckets: Sequence[_Bucket]) -> None:
+    def _pay(self, buckets: Sequence[TokenBucket]) -> None:
         """Sleep until none of these owes anything: one sleep, because while one is paid all are."""
         owed = self._owed(buckets)
         while owed > 0:
@@ -93,34 +121,10 @@ class Throttle:
             self.waited += self._clock() - before
             owed = self._owed(buckets)
 
-    def _owed(self, buckets: Sequence[_Bucket]) -> float:
+    def _owed(self, buckets: Sequence[TokenBucket]) -> float:
         now = self._clock()
         return max((bucket.owed(now) for bucket in buckets), default=0.0)
 
 
-class _Bucket:
-    """A level that rises at the rate and falls with what is taken, below nothing if need be."""
-
-    def __init__(self, rate: float, now: float) -> None:
-        self._rate = rate
-        self._seen = now
-        # Empty at first: a full one would be a burst per task, and a run has thousands of tasks.
-        self._level = 0.0
-
-    def owed(self, now: float) -> float:
-        """Seconds until the debt is paid. A sleep that lasted too long counts as time passed, so nothing drifts."""
-        self._level += (now - self._seen) * self._rate
-        self._seen = now
-        # Below a microsecond it is the rounding of floats, and sleeping that long takes fifty times as long.
-        return -self._level / self._rate if self._level < -self._rate * 1e-6 else 0.0
-
-    def take(self, amount: int) -> None:
-        """All the time since the last call pays for this one: a file of one row group is written after everything was read.
-
-        Capped before the call instead of after it, such a task took as long as its reading and its writing together.
-        """
-        self._level = min(self._level - amount, self._rate * _BURST)
-
-
-def _bucket(rate: float | None, now: float) -> _Bucket | None:
-    return None if rate is None else _Bucket(rate, now)
+def _bucket(rate: float | None, now: float) -> TokenBucket | None:
+    return None if rate is None else TokenBucket(rate, rate * _BURST, now)

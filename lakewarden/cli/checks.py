@@ -15,6 +15,7 @@ from lakewarden.errors import UsageError
 from lakewarden.formatting import counted, duration, moment, number, size
 from lakewarden.jobs.fsck.findings import Checkup, Finding, Severity
 from lakewarden.lineage.summary import origin
+from lakewarden.model.plain import Plain, pick
 from lakewarden.report import look
 
 if TYPE_CHECKING:
@@ -62,22 +63,12 @@ class VerifyReport:
     done: Verification
 
     def to_dict(self) -> dict[str, Any]:
-        done, snapshot = self.done, self.done.snapshot
+        done = self.done
         return {
             "table": str(done.table),
-            "snapshot_id": snapshot.id,
-            "parent_id": snapshot.parent_id,
-            "committed_at": snapshot.committed_at.isoformat(),
-            "operation": snapshot.operation,
-            "origin": origin(snapshot),
-            "state": str(done.state),
-            "reason": done.reason,
-            "file": done.file or None,
-            "removed": _side(done.removed),
-            "added": _side(done.added),
-            "stored_digest": done.stored_digest,
-            "stored_agrees": done.stored_agrees,
-            "seconds": done.seconds,
+            **pick(done.snapshot, "snapshot_id=id parent_id committed_at operation"),
+            "origin": origin(done.snapshot),
+            **pick(done, "state reason file? removed added stored_digest stored_agrees seconds"),
             "next": NEXT.get(done.state, ""),
         }
 
@@ -103,16 +94,6 @@ class VerifyReport:
         if done.state in NEXT:
             rows.append(("next", NEXT[done.state]))
         return rows
-
-
-def _side(side: Side) -> dict[str, Any]:
-    return {
-        "files": side.files,
-        "bytes": side.bytes,
-        "rows": side.rows,
-        "deleted": side.deleted,
-        "digest": side.digest,
-    }
 
 
 def _words(side: Side) -> str:
@@ -202,26 +183,13 @@ class FsckReport:
     done: Checkup
 
     def to_dict(self) -> dict[str, Any]:
-        done, looked = self.done, self.done.looked
+        done = self.done
         return {
-            "table": str(done.table),
-            "made_at": done.made_at.isoformat(),
-            "snapshot_id": done.snapshot_id,
-            "metadata": done.metadata_location,
-            "healthy": done.healthy,
+            **pick(done, "table made_at snapshot_id metadata=metadata_location healthy"),
             "errors": len(done.of(Severity.ERROR)),
             "warnings": len(done.of(Severity.WARNING)),
             "notes": len(done.of(Severity.NOTE)),
-            "findings": [_finding(each) for each in done.findings],
-            "looked_at": {
-                "snapshots": looked.snapshots,
-                "manifests": looked.manifests,
-                "files": looked.files,
-                "listed": looked.listed,
-                "footers": looked.footers,
-            },
-            "deep": done.deep,
-            "seconds": done.seconds,
+            **pick(done, "findings looked_at=looked deep seconds"),
         }
 
     def render(self, width: int) -> RenderableType:
@@ -235,13 +203,12 @@ class FsckReport:
 
 
 @dataclass(frozen=True, slots=True)
-class AdoptReport:
+class AdoptReport(Plain):
     """What is, or would be, claimed with a table's folder."""
 
     claim: Claim
 
-    def to_dict(self) -> dict[str, Any]:
-        return self.claim.to_dict()
+    JSON_KEYS = "**claim"
 
     def render(self, width: int) -> RenderableType:
         claim = self.claim
@@ -290,15 +257,3 @@ def _looked_at(done: Checkup) -> str:
         f"{counted(looked.files, 'file')} they name{footers}, and {counted(looked.listed, 'file')} in the table's folders, "
         f"in {duration(done.seconds)}; nothing was changed"
     )
-
-
-def _finding(each: Finding) -> dict[str, Any]:
-    return {
-        "kind": str(each.kind),
-        "severity": str(each.severity),
-        "what": each.what,
-        "repair": each.repair,
-        "count": each.count,
-        "paths": list(each.paths),
-        "snapshot_ids": list(each.snapshot_ids),
-    }

@@ -16,6 +16,7 @@ from lakewarden.cli.invocation import Invocation, invocation
 from lakewarden.cli.options import JsonFlag, current_trigger
 from lakewarden.cli.screen import Screen
 from lakewarden.formatting import average, counted, duration, number, percent, size
+from lakewarden.model.plain import Plain, pick
 from lakewarden.model.run import Run, RunState
 from lakewarden.report import look
 from lakewarden.report.run import RunReport, seconds
@@ -156,7 +157,7 @@ LINEAGE = ("writer.id", "writer.commit_hash", "lineage.operation", "lineage.run_
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(Plain):
     """The table at one moment, and what a query costs on it."""
 
     snapshot_id: int
@@ -167,20 +168,14 @@ class Picture:
     query_seconds: float
     query_files: int
 
-    def to_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(Plain):
     """One promise, and whether it held."""
 
     name: str
     held: bool
     found: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "held": self.held, "found": self.found}
 
     def line(self) -> tuple[Text, str, str]:
         mark = Text("yes", style="bold green") if self.held else Text("NO", style="bold red")
@@ -204,13 +199,9 @@ class DemoReport:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "table": self.table,
-            "config": self.config,
-            "before": self.before.to_dict(),
-            "after": self.after.to_dict(),
+            **pick(self, "table config before after"),
             "run": RunReport(self.run).to_dict(),
-            "lineage": dict(self.lineage),
-            "proofs": [proof.to_dict() for proof in self.proofs],
+            **pick(self, "lineage proofs"),
             "next": [command for command, _ in self.commands],
         }
 

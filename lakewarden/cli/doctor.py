@@ -17,6 +17,7 @@ from lakewarden.cli.invocation import Invocation, invocation
 from lakewarden.cli.options import JsonFlag
 from lakewarden.cli.screen import Screen
 from lakewarden.errors import LakewardenError
+from lakewarden.model.plain import Plain
 from lakewarden.report import look
 
 if TYPE_CHECKING:
@@ -228,16 +229,13 @@ _STYLES = {"ok": "bold green", "fail": "bold red", "skipped": "dim"}
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Check(Plain):
     """`state` is ok, fail or skipped (something it needs failed); `found` is what was seen, `advice` what to do."""
 
     name: str
     state: str
     found: str
     advice: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "state": self.state, "found": self.found, "advice": self.advice}
 
     def render(self) -> RenderableType:
         rows: list[tuple[str | Text, ...]] = [
@@ -249,15 +247,14 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class DoctorReport:
+class DoctorReport(Plain):
     checks: tuple[Check, ...]
+
+    JSON_KEYS = "healthy checks"
 
     @property
     def healthy(self) -> bool:
         return all(check.state != "fail" for check in self.checks)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"healthy": self.healthy, "checks": [check.to_dict() for check in self.checks]}
 
     def render(self, width: int) -> RenderableType:
         return look.stack(*(check.render() for check in self.checks), self.verdict())

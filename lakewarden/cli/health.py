@@ -16,6 +16,7 @@ from lakewarden.cli.options import JsonFlag, Settings, TableName, settings, tabl
 from lakewarden.cli.screen import Screen
 from lakewarden.errors import UsageError
 from lakewarden.formatting import age, average, counted, duration, number, percent, size
+from lakewarden.model.plain import Plain, pick, to_plain
 from lakewarden.report import look
 
 if TYPE_CHECKING:
@@ -144,11 +145,7 @@ class FleetHealth:
     sweep: Sweep | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "tables": [each.to_dict() for each in self._ordered()],
-            "warnings": [each.to_dict() for each in self.warnings],
-            "sweep": self.sweep.to_dict() if self.sweep else None,
-        }
+        return {"tables": to_plain(self._ordered()), **pick(self, "warnings sweep")}
 
     def render(self, width: int) -> RenderableType:
         if not self.tables:
@@ -200,23 +197,9 @@ class TableHealthReport:
     def to_dict(self) -> dict[str, Any]:
         return {
             **self.health.to_dict(),
-            "parts": [
-                {
-                    "name": each.name,
-                    "weight": each.weight,
-                    "value": each.value,
-                    "cost": each.cost,
-                    "sentence": each.sentence,
-                }
-                for each in self.score.parts
-            ],
-            "debt_reason": self.score.debt.sentence,
-            "warnings": [each.to_dict() for each in self.warnings],
-            "portrait": self.portrait.to_dict() if self.portrait else None,
-            "history": [
-                {"at": each.at.isoformat(), "score": each.score, "numbers": each.numbers.to_dict()}
-                for each in self.history
-            ],
+            "parts": [pick(each, "name weight value cost sentence") for each in self.score.parts],
+            **pick(self, "debt_reason=score.debt.sentence warnings portrait"),
+            "history": [pick(each, "at score numbers") for each in self.history],
         }
 
     def render(self, width: int) -> RenderableType:
@@ -267,11 +250,10 @@ class TableHealthReport:
 
 
 @dataclass(frozen=True, slots=True)
-class WhatIfReport:
+class WhatIfReport(Plain):
     answer: WhatIf
 
-    def to_dict(self) -> dict[str, Any]:
-        return self.answer.to_dict()
+    JSON_KEYS = "**answer"
 
     def render(self, width: int) -> RenderableType:
         found = self.answer

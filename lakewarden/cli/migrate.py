@@ -11,6 +11,7 @@ from rich.text import Text
 from lakewarden.cli.invocation import invocation
 from lakewarden.cli.options import JsonFlag
 from lakewarden.cli.screen import Screen
+from lakewarden.model.plain import pick
 
 if TYPE_CHECKING:
     from lakewarden.state.database import Migrated
@@ -57,9 +58,7 @@ class MigrateReport:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "database": self.done.database,
-            "before": self.done.before,
-            "after": self.done.after,
+            **pick(self.done, "database before after"),
             "changed": self.done.before != self.done.after,
             "graces_started_again": self.started_again,
         }

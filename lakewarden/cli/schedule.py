@@ -16,6 +16,7 @@ from lakewarden.cli.options import JsonFlag, Operator, TableName
 from lakewarden.cli.screen import Screen
 from lakewarden.errors import NoSuchTable
 from lakewarden.formatting import age, counted, duration
+from lakewarden.model.plain import Plain
 from lakewarden.report import look
 
 if TYPE_CHECKING:
@@ -149,14 +150,13 @@ _STYLES = {"due": "bold green", "at-work": "cyan", "suspended": "bold red", "bac
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleReport:
+class ScheduleReport(Plain):
     """Who leads, who is due in which order, and of everybody else why not and when."""
 
     decision: Decision
     leader: Lease | None
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"leader": self.leader.to_dict() if self.leader else None, **self.decision.to_dict()}
+    JSON_KEYS = "leader **decision"
 
     def render(self, width: int) -> RenderableType:
         decision = self.decision
@@ -201,12 +201,11 @@ _REQUEST_STYLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class RequestsReport:
+class RequestsReport(Plain):
     requests: tuple[Request, ...]
     now: datetime
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"requests": [each.to_dict() for each in self.requests]}
+    JSON_KEYS = "requests"
 
     def render(self, width: int) -> RenderableType:
         if not self.requests:
@@ -281,14 +280,13 @@ class SuspensionReport:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelReport:
+class CancelReport(Plain):
     """A run whose driver has been asked to stop it."""
 
     run: Run
     by: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"id": self.run.id, "table": self.run.table, "job": self.run.job, "cancelled_by": self.by}
+    JSON_KEYS = "id=run.id table=run.table job=run.job cancelled_by=by"
 
     def render(self, width: int) -> RenderableType:
         return Text(

@@ -15,6 +15,7 @@ from lakewarden import clock
 from lakewarden.cli.invocation import invocation
 from lakewarden.cli.options import JsonFlag
 from lakewarden.cli.screen import Screen
+from lakewarden.model.plain import Plain
 
 if TYPE_CHECKING:
     from lakewarden.console.server import Listening as ConsoleListening
@@ -67,13 +68,12 @@ def console(
 
 
 @dataclass(frozen=True, slots=True)
-class ConsoleReport:
+class ConsoleReport(Plain):
     """`listening` has `address`, `docs`, `metrics`, `health`, and `tokens`: whether it asks for them."""
 
     listening: Mapping[str, Any]
 
-    def to_dict(self) -> dict[str, Any]:
-        return dict(self.listening)
+    JSON_KEYS = "**listening"
 
     def render(self, width: int) -> Text:
         told = self.listening

@@ -16,6 +16,7 @@ from starlette.types import Message, Receive
 from lakewarden import clock
 from lakewarden.console import queries
 from lakewarden.console.answers import Denied
+from lakewarden.rate_limit import TokenBucket
 
 # A whole body has to arrive within this time. The largest that is read takes a phone on a bad line two seconds.
 BODY_SECONDS = 10.0
@@ -40,34 +41,38 @@ class Rates:
 
     def __init__(self, per_s: float) -> None:
         self._per_s, self._most = per_s, max(2 * per_s, float(PENALTY))
-        self._left: dict[str, tuple[float, float]] = {}
+        self._buckets: dict[str, TokenBucket] = {}
 
     def take(self, client: str, cost: float = 1) -> float:
-        """0 where there is enough; else how many seconds it takes until there is. What is spent stays spent."""
+        """0 where there is enough; else the seconds until there is. A request that is refused costs nothing here."""
         now = clock.monotonic()
-        left = self._now(client, now)
-        if left < 1:
-            return max((1 - left) / self._per_s, 0.001)
-        self._keep(client, left - cost, now)
+        bucket = self._rested(client, now)
+        if bucket.level(now) < 1:
+            return max(bucket.owed(now, 1), 0.001)
+        self._keep(client, bucket, now)
+        bucket.take(cost, now)
         return 0.0
 
     def fine(self, client: str) -> None:
-        """A request was turned away: it costs more than one that was not."""
+        """A request was refused: it costs more than one that was not."""
         now = clock.monotonic()
-        self._keep(client, max(self._now(client, now) - (PENALTY - 1), -self._most), now)
+        bucket = self._rested(client, now)
+        self._keep(client, bucket, now)
+        bucket.take(min(PENALTY - 1, bucket.level(now) + self._most), now)
 
-    def _now(self, client: str, now: float) -> float:
-        left, at = self._left.get(client, (self._most, now))
-        return min(self._most, left + (now - at) * self._per_s)
+    def _rested(self, client: str, now: float) -> TokenBucket:
+        bucket = self._buckets.get(client) or TokenBucket(self._per_s, self._most, now, self._most)
+        bucket.take(0, now)  # rest beyond a full bucket is lost
+        return bucket
 
-    def _keep(self, client: str, left: float, now: float) -> None:
-        if len(self._left) >= _CLIENTS:
-            self._left = {
-                each: found for each, found in self._left.items() if self._now(each, now) < self._most
+    def _keep(self, client: str, bucket: TokenBucket, now: float) -> None:
+        if len(self._buckets) >= _CLIENTS:
+            self._buckets = {
+                each: found for each, found in self._buckets.items() if found.level(now) < self._most
             }
-        if len(self._left) >= _CLIENTS:
-            self._left.clear()  # a flood of addresses: all begin anew, which is no more than each may have
-        self._left[client] = (left, now)
+        if len(self._buckets) >= _CLIENTS:
+            self._buckets.clear()  # a flood of addresses: all start with a full bucket, no more than each may have
+        self._buckets[client] = bucket
 
 
 class Failures:

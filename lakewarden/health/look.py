@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from lakewarden.model.plain import Plain
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(Plain):
     """One look at the whole fleet. `behind` is the age of the oldest earlier look at any table."""
 
     tables: int
@@ -19,14 +20,7 @@ class Sweep:
     seconds: float
     behind: float
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "tables": self.tables,
-            "changed": self.changed,
-            "failed": self.failed,
-            "forgotten": self.forgotten,
-            "warnings_raised": self.raised,
-            "warnings_cleared": self.cleared,
-            "seconds": round(self.seconds, 3),
-            "behind_seconds": round(self.behind, 1),
-        }
+    JSON_KEYS = (
+        "tables changed failed forgotten warnings_raised=raised warnings_cleared=cleared seconds:3 "
+        "behind_seconds=behind:1"
+    )

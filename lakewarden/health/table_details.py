@@ -8,10 +8,12 @@ entries are counted.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from lakewarden.model.plain import Plain
 
 SNAPSHOTS, REFS, HOLDS, COLUMNS, PARTITIONS = 200, 100, 50, 200, 10
 WORDS = 160  # of texts by others: names, purposes, comments
@@ -124,7 +126,7 @@ class PartLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Portrait:
+class Portrait(Plain):
     """A table at its last look. Lists hold the first entries of their kind; `…_total` is how many exist."""
 
     format: str
@@ -152,11 +154,6 @@ class Portrait:
     debt_reason: str = ""
     painted_at: datetime | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; times as ISO text."""
-        plain: dict[str, Any] = _plain(self)
-        return plain
-
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Portrait | None:
         """A stored portrait, of this version or an earlier one; None if there is none yet."""
@@ -166,14 +163,6 @@ class Portrait:
 def short(text: str) -> str:
     """The text, cut: a text from another writer may have any length."""
     return text if len(text) <= WORDS else f"{text[: WORDS - 1]}…"
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _read(kind: type[T], stored: Mapping[str, Any]) -> T:

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
-from typing import Any
 
 from lakewarden.health.table_details import Portrait
 from lakewarden.lineage.summary import told_number
+from lakewarden.model.plain import Plain
 from lakewarden.policy.resolve import Policy
 from lakewarden.policy.values import show
 from lakewarden.state.health import Numbers, Point
@@ -58,7 +58,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class Side(Plain):
     """The curves under one policy, and their totals."""
 
     moments: tuple[Moment, ...]
@@ -67,6 +67,10 @@ class Side:
     rewritten_bytes_per_day: float
     storage_bytes: int
     storage_bytes_peak: int
+
+    JSON_KEYS = (
+        "snapshots small_files rewritten_bytes_per_day storage_bytes storage_bytes_peak series=moments"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class WhatIf:
+class WhatIf(Plain):
     table: str
     since: datetime
     until: datetime
@@ -87,22 +91,6 @@ class WhatIf:
     old: Side
     new: Side
     notes: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The series are the data of charts."""
-        return {
-            "table": self.table,
-            "since": self.since.isoformat(),
-            "until": self.until.isoformat(),
-            "commits": self.commits,
-            "changes": [
-                {"key": each.key, "old": each.old, "new": each.new, "replayed": each.replayed}
-                for each in self.changes
-            ],
-            "old": _side(self.old),
-            "new": _side(self.new),
-            "notes": list(self.notes),
-        }
 
 
 def commits_of(portrait: Portrait, archived: Sequence[Archived], since: datetime) -> tuple[Commit, ...]:
@@ -267,23 +255,3 @@ def _notes(
         first = history[0]
         yield f"when first looked at in that time, {first.at:%Y-%m-%d}, it had {first.numbers.snapshots:,} snapshots and {first.numbers.small_files:,} small files"
     yield "refs and holds are left out, and small files of all partitions are packed together"
-
-
-def _side(side: Side) -> dict[str, Any]:
-    return {
-        "snapshots": side.snapshots,
-        "small_files": side.small_files,
-        "rewritten_bytes_per_day": side.rewritten_bytes_per_day,
-        "storage_bytes": side.storage_bytes,
-        "storage_bytes_peak": side.storage_bytes_peak,
-        "series": [
-            {
-                "at": each.at.isoformat(),
-                "snapshots": each.snapshots,
-                "small_files": each.small_files,
-                "rewritten_bytes": each.rewritten_bytes,
-                "storage_bytes": each.storage_bytes,
-            }
-            for each in side.moments
-        ],
-    }

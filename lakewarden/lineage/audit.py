@@ -23,6 +23,7 @@ from typing import Any
 
 from lakewarden.lineage.history import Entry
 from lakewarden.lineage.validate import Requirements, Violation, validate
+from lakewarden.model.plain import Plain, pick
 from lakewarden.model.table_name import printed
 from lakewarden.state.audit_log import Rejected
 
@@ -64,7 +65,7 @@ def inputs_of(text: str | None) -> tuple[list[tuple[str | None, int]], list[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Affected:
+class Affected(Plain):
     """A snapshot made from the start snapshot, `depth` steps away; the last step came from `via`."""
 
     node: Node
@@ -72,8 +73,7 @@ class Affected:
     via: Node
     entry: Entry
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**self.entry.to_dict(), "depth": self.depth, "via": str(self.via)}
+    JSON_KEYS = "**entry depth via"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +100,11 @@ class Downstream:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "table": self.start.table,
-            "snapshot_id": self.start.snapshot_id,
-            "entry": None if self.entry is None else self.entry.to_dict(),
-            "affected": [each.to_dict() for each in self.affected],
-            "depth": self.depth,
+            **pick(self, "table=start.table snapshot_id=start.snapshot_id entry affected depth"),
             "edges": [{"from": str(parent), "to": str(child)} for parent, child in self.edges],
             "unreadable": [{"commit": str(node), "input": text} for node, text in self.unreadable],
             "unread": [{"table": table, "reason": reason} for table, reason in self.unread],
-            "tables_read": self.tables,
-            "snapshots_read": self.snapshots,
+            **pick(self, "tables_read=tables snapshots_read=snapshots"),
         }
 
 
@@ -247,19 +242,16 @@ class Commit:
         stated = {} if self.entry is None else self.entry.to_dict()
         return {
             **stated,
-            "table": self.node.table,
-            "snapshot_id": self.node.snapshot_id,
+            **pick(self, "table=node.table snapshot_id=node.snapshot_id"),
             "known": self.entry is not None,
-            "found_by": self.how,
-            "only_read": self.only_read,
-            "files": self.files,
+            **pick(self, "found_by=how only_read files"),
             "rows": stated.get("rows") if self.rows is None else self.rows,
             "bytes": stated.get("bytes") if self.bytes is None else self.bytes,
         }
 
 
 @dataclass(frozen=True, slots=True)
-class Ingested:
+class Ingested(Plain):
     """When data came in, and who wrote it. `commits` wrote the files that hold it now. If these are rewrites,
     `origins` are the commits that first brought it, or the snapshots that the rewrites read (`only_read`).
     `removed_by` removed a file later.
@@ -271,14 +263,7 @@ class Ingested:
     origins: tuple[Commit, ...] = ()
     removed_by: tuple[Commit, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "table": self.table,
-            "question": self.question,
-            "commits": [each.to_dict() for each in self.commits],
-            "origins": [each.to_dict() for each in self.origins],
-            "removed_by": [each.to_dict() for each in self.removed_by],
-        }
+    JSON_KEYS = "table question commits origins removed_by"
 
 
 def rewrites(entry: Entry | None) -> bool:
@@ -305,7 +290,7 @@ def recorded_origins(entry: Entry, known: Mapping[int, Entry]) -> list[Commit]:
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class Who(Plain):
     """Commits and who triggered each, the newest first."""
 
     table: str
@@ -314,25 +299,20 @@ class Who:
     until: datetime | None
     entries: tuple[Entry, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "table": self.table,
-            "operation": self.operation,
-            "since": self.since.isoformat() if self.since else None,
-            "until": self.until.isoformat() if self.until else None,
-            "commits": [each.to_dict() for each in self.entries],
-        }
+    JSON_KEYS = "table operation since until commits=entries"
 
 
 # ------------------------------------------------------------ gaps
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Plain):
     """A commit without the lineage that the table's policy requires."""
 
     entry: Entry
     violations: tuple[Violation, ...]
+
+    JSON_KEYS = "**entry violations"
 
     @property
     def told(self) -> str:
@@ -343,12 +323,9 @@ class Gap:
         others = [str(each) for each in self.violations if not each.of_every_commit]
         return "; ".join([*([f"missing: {', '.join(missing)}"] if missing else []), *others])
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**self.entry.to_dict(), "violations": [each.to_dict() for each in self.violations]}
-
 
 @dataclass(frozen=True, slots=True)
-class Gaps:
+class Gaps(Plain):
     """`commits` is the number of commits checked; `rejected` are those that never became commits.
 
     `asked` are the policy values that require lineage, each with its origin.
@@ -360,13 +337,7 @@ class Gaps:
     rejected: tuple[Rejected, ...] = ()
     asked: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "table": self.table,
-            "commits": self.commits,
-            "gaps": [each.to_dict() for each in self.gaps],
-            "rejected": [each.to_dict() for each in self.rejected],
-        }
+    JSON_KEYS = "table commits gaps rejected"
 
 
 def gaps(entries: Iterable[Entry], asked: Requirements) -> tuple[Gap, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from lakewarden.errors import LakewardenError
 from lakewarden.lineage import detail as details
+from lakewarden.model.plain import pick
 from lakewarden.model.table import Snapshot, TableView
 from lakewarden.state.database import State
 from lakewarden.state.history import Archive, Archived, Detail, FoldLost, HistoryIndex, Range
@@ -56,24 +57,18 @@ class Entry:
         return self.snapshot.summary.get(key) or None
 
     def to_dict(self) -> dict[str, Any]:
-        snapshot = self.snapshot
+        writer, trigger = ("id", "host", "commit_hash", "invocation_id"), ("type", "operator", "ticket")
         return {
             "table": self.table,
-            "snapshot_id": snapshot.id,
-            "parent_id": snapshot.parent_id,
-            "committed_at": snapshot.committed_at.isoformat(),
+            **pick(self.snapshot, "snapshot_id=id parent_id committed_at"),
             "operation": self.operation,
-            "format_operation": snapshot.operation,
-            "writer": {
-                key: self.told(f"writer.{key}") for key in ("id", "host", "commit_hash", "invocation_id")
-            },
-            "trigger": {key: self.told(f"trigger.{key}") for key in ("type", "operator", "ticket")},
+            "format_operation": self.snapshot.operation,
+            "writer": {key: self.told(f"writer.{key}") for key in writer},
+            "trigger": {key: self.told(f"trigger.{key}") for key in trigger},
             "inputs": self.told(_INPUTS),
-            "rows": details.rows_of(snapshot.summary),
-            "bytes": details.bytes_of(snapshot.summary),
-            "source": str(self.source),
-            "detail": self.detail,
-            "written_as": self.written_as,
+            "rows": details.rows_of(self.snapshot.summary),
+            "bytes": details.bytes_of(self.snapshot.summary),
+            **pick(self, "source detail written_as"),
         }
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from lakewarden.model.files import Bucket
+from lakewarden.model.plain import Plain
 from lakewarden.model.prices import AgeCost, HandOffCost
 
 
@@ -50,7 +50,7 @@ class Bin:
 
 
 @dataclass(frozen=True, slots=True)
-class RewriteGroup:
+class RewriteGroup(Plain):
     """One unit of rewriting and of commit: files of one partition that become fewer, or better sized, files."""
 
     number: int
@@ -69,6 +69,12 @@ class RewriteGroup:
     share_before: Mapping[str, float] = field(default_factory=dict)
     share_after: Mapping[str, float] = field(default_factory=dict)
 
+    action = "rewrite-files"
+    JSON_KEYS = (
+        "action group=number partition input_files=files input_bytes=bytes rows output_files=outputs "
+        "delete_files=len(deletes) clustering=shares engine engine_reason reason"
+    )
+
     def paths(self) -> tuple[str, ...]:
         """Every source file, once."""
         return tuple(dict.fromkeys(source.path for bin_ in self.bins for source in bin_.sources))
@@ -81,6 +87,7 @@ class RewriteGroup:
     def outputs(self) -> int:
         return sum(bin_.outputs for bin_ in self.bins)
 
+    @property
     def deletes(self) -> frozenset[int]:
         """Every delete file that applies to a source."""
         return frozenset(place for bin_ in self.bins for source in bin_.sources for place in source.deletes)
@@ -94,28 +101,16 @@ class RewriteGroup:
     def bytes(self) -> int:
         return sum(bin_.bytes for bin_ in self.bins)
 
-    def to_dict(self) -> dict[str, Any]:
+    @property
+    def shares(self) -> Mapping[str, Mapping[str, float]]:
         return {
-            "action": "rewrite-files",
-            "group": self.number,
-            "partition": self.partition,
-            "input_files": self.files,
-            "input_bytes": self.bytes,
-            "rows": self.rows,
-            "output_files": self.outputs,
-            "delete_files": len(self.deletes()),
-            "clustering": {
-                name: {"before": round(share, 4), "expected": round(self.share_after.get(name, share), 4)}
-                for name, share in self.share_before.items()
-            },
-            "engine": self.engine,
-            "engine_reason": self.engine_reason,
-            "reason": self.reason,
+            name: {"before": round(share, 4), "expected": round(self.share_after.get(name, share), 4)}
+            for name, share in self.share_before.items()
         }
 
 
 @dataclass(frozen=True, slots=True)
-class MergeBuckets:
+class MergeBuckets(Plain):
     """Buckets of one partition, merged by primary key in the format's own engine: one unit of work and of commit."""
 
     number: int
@@ -123,6 +118,12 @@ class MergeBuckets:
     buckets: tuple[Bucket, ...]
     full: bool
     reason: str
+
+    action = "merge-buckets"
+    JSON_KEYS = (
+        "action group=number partition buckets=len(buckets) merge sorted_runs=runs input_files=files "
+        "input_bytes=bytes rows reason"
+    )
 
     @property
     def files(self) -> int:
@@ -141,23 +142,13 @@ class MergeBuckets:
     def runs(self) -> int:
         return sum(each.runs for each in self.buckets)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "action": "merge-buckets",
-            "group": self.number,
-            "partition": self.partition,
-            "buckets": len(self.buckets),
-            "merge": "full" if self.full else "minor",
-            "sorted_runs": self.runs,
-            "input_files": self.files,
-            "input_bytes": self.bytes,
-            "rows": self.rows,
-            "reason": self.reason,
-        }
+    @property
+    def merge(self) -> str:
+        return "full" if self.full else "minor"
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestRewrite:
+class ManifestRewrite(Plain):
     """The manifests of one partition spec, folded into fewer, clustered by partition."""
 
     spec_id: int
@@ -166,30 +157,23 @@ class ManifestRewrite:
     expected: int
     reason: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "action": "rewrite-manifests",
-            "spec_id": self.spec_id,
-            "input_manifests": self.manifests,
-            "input_bytes": self.bytes,
-            "output_manifests": self.expected,
-            "reason": self.reason,
-        }
+    action = "rewrite-manifests"
+    JSON_KEYS = "action spec_id input_manifests=manifests input_bytes=bytes output_manifests=expected reason"
 
 
 @dataclass(frozen=True, slots=True)
-class DropDeletes:
+class DropDeletes(Plain):
     """Delete files that apply to no data file any more: they leave the table, no row is touched."""
 
     keys: tuple[str, ...]
     reason: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"action": "drop-deletes", "delete_files": len(self.keys), "reason": self.reason}
+    action = "drop-deletes"
+    JSON_KEYS = "action delete_files=len(keys) reason"
 
 
 @dataclass(frozen=True, slots=True)
-class MergeDeletes:
+class MergeDeletes(Plain):
     """Small position-delete files folded into fewer, where rewriting the data is not worth it."""
 
     delete_files: int
@@ -197,60 +181,45 @@ class MergeDeletes:
     reason: str
     where: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "action": "merge-deletes",
-            "delete_files": self.delete_files,
-            "input_bytes": self.bytes,
-            "reason": self.reason,
-        }
+    action = "merge-deletes"
+    JSON_KEYS = "action delete_files input_bytes=bytes reason"
 
 
 @dataclass(frozen=True, slots=True)
-class ExpireSnapshots:
+class ExpireSnapshots(Plain):
     """Snapshots that leave the table's metadata, for one reason. What only they need becomes trashed."""
 
     snapshot_ids: tuple[int, ...]
     reason: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "action": "expire-snapshots",
-            "snapshots": len(self.snapshot_ids),
-            "snapshot_ids": list(self.snapshot_ids),
-            "reason": self.reason,
-        }
+    action = "expire-snapshots"
+    JSON_KEYS = "action snapshots=len(snapshot_ids) snapshot_ids reason"
 
 
 @dataclass(frozen=True, slots=True)
-class ExpireRefs:
+class ExpireRefs(Plain):
     """Tags and branches whose own retention (max-ref-age) is over: the names leave the table's metadata."""
 
     names: tuple[str, ...]
     reason: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"action": "expire-refs", "refs": list(self.names), "reason": self.reason}
+    action = "expire-refs"
+    JSON_KEYS = "action refs=names reason"
 
 
 @dataclass(frozen=True, slots=True)
-class ExpireChangelogs:
+class ExpireChangelogs(Plain):
     """Changelogs that outlived their snapshots, and now their own time. What only they need becomes trashed."""
 
     ids: tuple[int, ...]
     reason: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "action": "expire-changelogs",
-            "changelogs": len(self.ids),
-            "changelog_ids": list(self.ids),
-            "reason": self.reason,
-        }
+    action = "expire-changelogs"
+    JSON_KEYS = "action changelogs=len(ids) changelog_ids=ids reason"
 
 
 @dataclass(frozen=True, slots=True)
-class DropPartition:
+class DropPartition(Plain):
     """A partition that leaves the table with every file it has now. The files stay on disk while a snapshot names them."""
 
     partition_id: int
@@ -262,21 +231,12 @@ class DropPartition:
     at: datetime | None  # the end of the period it names, or its last change
     reason: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "action": "drop-partition",
-            "partition": self.partition,
-            "spec_id": self.spec_id,
-            "files": self.files,
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "at": self.at.isoformat() if self.at else None,
-            "reason": self.reason,
-        }
+    action = "drop-partition"
+    JSON_KEYS = "action partition spec_id files rows bytes at reason"
 
 
 @dataclass(frozen=True, slots=True)
-class HandOff:
+class HandOff(Plain):
     """Copy what these snapshots need to the table of that name in another catalog. `present` files have a copy already."""
 
     snapshot_ids: tuple[int, ...]
@@ -287,22 +247,15 @@ class HandOff:
     reason: str
     cost: HandOffCost | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "action": "hand-off",
-            "snapshots": len(self.snapshot_ids),
-            "snapshot_ids": list(self.snapshot_ids),
-            "catalog": self.catalog,
-            "files": self.files,
-            "bytes": self.bytes,
-            "files_present": self.present,
-            "cost": None if self.cost is None else self.cost.to_dict(),
-            "reason": self.reason,
-        }
+    action = "hand-off"
+    JSON_KEYS = (
+        "action snapshots=len(snapshot_ids) snapshot_ids catalog files bytes files_present=present cost "
+        "reason"
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class AgeFiles:
+class AgeFiles(Plain):
     """Copies in the colder tier that go to a deeper storage class, by the store itself. `unread_bytes` are read before.
 
     `cost` is in dollars.
@@ -315,20 +268,12 @@ class AgeFiles:
     cost: AgeCost
     reason: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "action": "age-files",
-            "files": self.files,
-            "bytes": self.bytes,
-            "storage_class": self.storage_class,
-            "unread_bytes": self.unread_bytes,
-            "cost": self.cost.to_dict(),
-            "reason": self.reason,
-        }
+    action = "age-files"
+    JSON_KEYS = "action files bytes storage_class unread_bytes cost reason"
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseSnapshots:
+class ReleaseSnapshots(Plain):
     """Snapshots that leave the cold table; what only they need there becomes trashed. `fees`: dollars for leaving early."""
 
     snapshot_ids: tuple[int, ...]
@@ -337,20 +282,12 @@ class ReleaseSnapshots:
     fees: float
     reason: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "action": "release-snapshots",
-            "snapshots": len(self.snapshot_ids),
-            "snapshot_ids": list(self.snapshot_ids),
-            "files": self.files,
-            "bytes": self.bytes,
-            "early_fees": self.fees,
-            "reason": self.reason,
-        }
+    action = "release-snapshots"
+    JSON_KEYS = "action snapshots=len(snapshot_ids) snapshot_ids files bytes early_fees=fees reason"
 
 
 @dataclass(frozen=True, slots=True)
-class TrashFiles:
+class TrashFiles(Plain):
     """Files of one kind that are marked; nothing is deleted by it."""
 
     kind: str
@@ -358,18 +295,12 @@ class TrashFiles:
     bytes: int
     reason: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "action": "trash-files",
-            "kind": self.kind,
-            "files": self.files,
-            "bytes": self.bytes,
-            "reason": self.reason,
-        }
+    action = "trash-files"
+    JSON_KEYS = "action kind files bytes reason"
 
 
 @dataclass(frozen=True, slots=True)
-class EraseFiles:
+class EraseFiles(Plain):
     """Files in the trash of one verdict whose grace is over: deleted for good, once more proven to be needed by nobody."""
 
     verdict_id: str
@@ -377,18 +308,12 @@ class EraseFiles:
     bytes: int
     reason: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "action": "erase-files",
-            "verdict": self.verdict_id,
-            "files": self.files,
-            "bytes": self.bytes,
-            "reason": self.reason,
-        }
+    action = "erase-files"
+    JSON_KEYS = "action verdict=verdict_id files bytes reason"
 
 
 @dataclass(frozen=True, slots=True)
-class FoldHistory:
+class FoldHistory(Plain):
     """Archived entries of one month that become ranges with a detail. `folded` is what the month's detail has already."""
 
     month: str
@@ -396,18 +321,12 @@ class FoldHistory:
     folded: int
     reason: str
 
+    action = "fold-history"
+    JSON_KEYS = "action month entries folded_before=folded reason"
+
     @property
     def entries(self) -> int:
         return len(self.snapshot_ids)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "action": "fold-history",
-            "month": self.month,
-            "entries": self.entries,
-            "folded_before": self.folded,
-            "reason": self.reason,
-        }
 
 
 Action = (

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, overload
 
 from lakewarden.model.actions import Action, MergeBuckets, RewriteGroup
+from lakewarden.model.plain import Plain, pick, to_plain
 from lakewarden.model.reason import Reason
 from lakewarden.model.run import Job
 from lakewarden.model.skipped import Skipped, SkippedRow, Trashed
@@ -59,7 +60,7 @@ class ManyTrashed(Sequence[Trashed]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadCost:
+class ReadCost(Plain):
     """What a full scan opens, and how many files a query for one value opens in an average partition."""
 
     files: int
@@ -68,14 +69,7 @@ class ReadCost:
     bytes: int
     point_files: float
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "files": self.files,
-            "row_groups": self.row_groups,
-            "delete_files": self.delete_files,
-            "bytes": self.bytes,
-            "point_query_files": round(self.point_files, 2),
-        }
+    JSON_KEYS = "files row_groups delete_files bytes point_query_files=point_files:2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,26 +106,11 @@ class Plan:
     def to_dict(self, *, trash: bool = True) -> dict[str, Any]:
         """What `--json` prints. The journal leaves out the trashed files: they have rows of their own there."""
         return {
-            "job": str(self.job),
-            "table": str(self.table),
-            "made_at": self.made_at.isoformat(),
-            "base_snapshot_id": self.bounds.base_snapshot_id,
-            "branch": self.bounds.branch,
-            "empty": self.empty,
-            "reason": self.reason,
-            "strategy": self.strategy,
-            "target_bytes": self.target_bytes,
-            "cut_short": self.cut_short,
-            "policy_hash": self.policy_hash,
-            "read_cost": {
-                "before": self.cost_before.to_dict() if self.cost_before else None,
-                "expected": self.cost_after.to_dict() if self.cost_after else None,
-            },
-            "actions": [action.to_dict() for action in self.actions],
-            "skipped": [each.to_dict() for each in self.skipped],
-            "trash": [
-                {"path": d.path, "size": d.size, "reason": d.reason} for d in (self.trash if trash else ())
-            ],
+            **pick(self, "job table made_at base_snapshot_id=bounds.base_snapshot_id branch=bounds.branch"),
+            **pick(self, "empty reason strategy target_bytes cut_short policy_hash"),
+            "read_cost": pick(self, "before=cost_before expected=cost_after"),
+            **pick(self, "actions skipped"),
+            "trash": to_plain(self.trash) if trash else [],
         }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+
+from lakewarden.model.plain import Plain
 
 GIB = 1 << 30
 STANDARD = "STANDARD"
@@ -12,7 +13,7 @@ ARCHIVED = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class Price(Plain):
     """In dollars. An object smaller than `minimum_bytes` is billed as that, one deleted before `minimum_days` as if it had stayed.
 
     Each object is billed for `overhead_bytes` more than it has. `restore_per_1000` is for asking an archive to make objects readable.
@@ -27,12 +28,9 @@ class Price:
     overhead_bytes: float = 0.0
     restore_per_1000: float = 0.0
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class HandOffCost:
+class HandOffCost(Plain):
     """What copying these files once costs, what they then cost a month, and what that saves against where they are.
 
     `padding_month` is what small objects cost beyond their bytes, and compacting first would save; `read_once` what reading
@@ -48,12 +46,9 @@ class HandOffCost:
     read_once: float
     leave_early: float
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class AgeCost:
+class AgeCost(Plain):
     """What it takes to move copies to a deeper class: requests, reading them out of theirs, and leaving that before its time.
 
     Then what each month saves. A copy onto itself is billed as reading the object and writing it.
@@ -63,9 +58,6 @@ class AgeCost:
     retrieval: float
     early_fees: float
     saved_month: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 PRICES = {

@@ -8,6 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from lakewarden.model.plain import Plain
+
 if TYPE_CHECKING:  # the nouns stay light to import: commands that touch no table never load Arrow
     pass
 
@@ -97,7 +99,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Run(Plain):
     """One execution of one plan, as the journal tells it."""
 
     id: str
@@ -116,22 +118,4 @@ class Run:
     policy: Mapping[str, Any] = field(default_factory=dict)
     lease_term: int | None = None  # of the worker's lease it runs under; None where somebody runs it by hand
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "table": self.table,
-            "job": self.job,
-            "state": str(self.state),
-            "reason": self.reason,
-            "started_at": self.started_at.isoformat(),
-            "ended_at": self.ended_at.isoformat() if self.ended_at else None,
-            "owner": str(self.owner),
-            "trigger": {
-                "type": self.trigger.type,
-                "operator": self.trigger.operator,
-                "ticket": self.trigger.ticket,
-            },
-            "counters": dict(self.counters),
-            "snapshot_ids": list(self.snapshot_ids),
-            "plan": dict(self.plan),
-        }
+    JSON_KEYS = "id table job state reason started_at ended_at owner trigger counters snapshot_ids plan"

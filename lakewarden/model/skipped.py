@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from lakewarden.model.plain import Plain
 from lakewarden.model.reason import Reason, ReasonKind
 
 # What, how many, their bytes, and why: what planners collect before alike ones are added up.
@@ -12,13 +12,15 @@ SkippedRow = tuple[str, int, int, Reason]
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(Plain):
     """Something a plan looked at and leaves alone, and why. Alike ones are counted together."""
 
     what: str
     count: int
     bytes: int
     why: Reason
+
+    JSON_KEYS = "what count bytes kind reason"
 
     @property
     def kind(self) -> ReasonKind:
@@ -31,15 +33,6 @@ class Skipped:
 
     def row(self) -> SkippedRow:
         return self.what, self.count, self.bytes, self.why
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "what": self.what,
-            "count": self.count,
-            "bytes": self.bytes,
-            "kind": str(self.kind),
-            "reason": self.reason,
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from lakewarden.model.plain import Plain, pick, to_plain
 from lakewarden.policy.keys import key
 from lakewarden.policy.values import PolicyValue, show
 
@@ -38,16 +39,13 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Ignored:
+class Ignored(Plain):
     """A setting in a table's own properties that is not allowed, as written there, and why it is ignored."""
 
     key: str
     value: str
     origin: Origin
     reason: str
-
-    def to_dict(self) -> dict[str, str]:
-        return {"key": self.key, "value": self.value, "origin": str(self.origin), "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +61,10 @@ class Value:
 
     def to_dict(self) -> dict[str, Any]:
         known = key(self.key)
+        default = to_plain(known.default)
         return {
-            "key": self.key,
-            "value": _plain(self.value),
-            "default": _plain(known.default),
+            **pick(self, "key value"),
+            "default": default,
             "origin": str(self.origin),
             "sentence": known.sentence,
         }
-
-
-def _plain(value: PolicyValue) -> Any:
-    return list(value) if isinstance(value, tuple) else value

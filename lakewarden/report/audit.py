@@ -11,9 +11,10 @@ from rich.text import Text
 from lakewarden.formatting import counted, moment, number, size, some
 from lakewarden.lineage.audit import Commit, Downstream, Gaps, Ingested, Node, Who
 from lakewarden.lineage.history import Entry
+from lakewarden.model.plain import Plain, pick
 from lakewarden.report import look
 from lakewarden.services.history import HistoryView
-from lakewarden.state.history import Detail, Range
+from lakewarden.state.history import Detail
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,13 +29,8 @@ class HistoryReport:
     history: HistoryView
 
     def to_dict(self) -> dict[str, Any]:
-        found = self.history
-        return {
-            "table": found.table,
-            "counts": dict(found.counts),
-            "entries": [each.to_dict() for each in found.entries],
-            "months": [_month(each) for each in found.details],
-        }
+        months = [_month(each) for each in self.history.details]
+        return {**pick(self.history, "table counts entries"), "months": months}
 
     def render(self, width: int) -> RenderableType:
         found = self.history
@@ -59,11 +55,10 @@ class HistoryReport:
 
 
 @dataclass(frozen=True, slots=True)
-class IngestedReport:
+class IngestedReport(Plain):
     ingested: Ingested
 
-    def to_dict(self) -> dict[str, Any]:
-        return self.ingested.to_dict()
+    JSON_KEYS = "**ingested"
 
     def render(self, width: int) -> RenderableType:
         found = self.ingested
@@ -82,11 +77,10 @@ class IngestedReport:
 
 
 @dataclass(frozen=True, slots=True)
-class DownstreamReport:
+class DownstreamReport(Plain):
     downstream: Downstream
 
-    def to_dict(self) -> dict[str, Any]:
-        return self.downstream.to_dict()
+    JSON_KEYS = "**downstream"
 
     def render(self, width: int) -> RenderableType:
         found = self.downstream
@@ -173,11 +167,10 @@ def _visible(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class WhoReport:
+class WhoReport(Plain):
     who: Who
 
-    def to_dict(self) -> dict[str, Any]:
-        return self.who.to_dict()
+    JSON_KEYS = "**who"
 
     def render(self, width: int) -> RenderableType:
         found = self.who
@@ -209,11 +202,10 @@ class WhoReport:
 
 
 @dataclass(frozen=True, slots=True)
-class GapsReport:
+class GapsReport(Plain):
     gaps: Gaps
 
-    def to_dict(self) -> dict[str, Any]:
-        return self.gaps.to_dict()
+    JSON_KEYS = "**gaps"
 
     def render(self, width: int) -> RenderableType:
         found = self.gaps
@@ -336,18 +328,7 @@ def _rest(count: int) -> Text | None:
 
 def _month(detail: Detail) -> dict[str, Any]:
     return {
-        "month": detail.month,
-        "detail": detail.id,
+        **pick(detail, "month detail=id"),
         "kept_in": detail.path or "state",
-        "entries": detail.entries,
-        "bytes": detail.bytes,
-        "sha256": detail.sha256,
-        "folded_at": detail.made_at.isoformat(),
-        "run_id": detail.run_id,
-        "ranges": [_range(each) for each in detail.ranges],
+        **pick(detail, "entries bytes sha256 folded_at=made_at run_id ranges"),
     }
-
-
-def _range(each: Range) -> dict[str, Any]:
-    told = {name: getattr(each, name) for name in Range.__slots__}
-    return {**told, "first_at": each.first_at.isoformat(), "last_at": each.last_at.isoformat()}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from lakewarden.formatting import counted, number, size
+from lakewarden.model.plain import Plain
 from lakewarden.report import look
 
 if TYPE_CHECKING:
@@ -39,11 +40,10 @@ def dollars(amount: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CostReport:
+class CostReport(Plain):
     found: TableCost
 
-    def to_dict(self) -> dict[str, Any]:
-        return self.found.to_dict()
+    JSON_KEYS = "**found"
 
     def render(self, width: int) -> RenderableType:
         rows = [

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from lakewarden.formatting import age, counted, moment, size, some
 from lakewarden.model.hold import Hold
+from lakewarden.model.plain import pick
 from lakewarden.model.table import Ref
 from lakewarden.report import look
 from lakewarden.state.holds import Heartbeat, Load, LoadState, Pin
@@ -123,8 +124,8 @@ class TagReport:
     removed: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        tags = [{"name": ref.name, "snapshot_id": ref.snapshot_id} for ref in self._tags()]
-        return {"table": self.table, "name": self.name, "removed": self.removed, "tags": tags}
+        tags = [pick(ref, "name snapshot_id") for ref in self._tags()]
+        return {**pick(self, "table name removed"), "tags": tags}
 
     def render(self, width: int) -> RenderableType:
         title = look.title("untag" if self.removed else "tag", self.table)
@@ -173,20 +174,8 @@ class LoadReport:
     now: datetime
 
     def to_dict(self) -> dict[str, Any]:
-        load = self.load
-        return {
-            "load": load.id,
-            "table": load.table,
-            "holder": load.holder,
-            "purpose": load.purpose,
-            "state": str(load.state),
-            "paths": list(load.paths),
-            "prefixes": list(load.prefixes),
-            "created_at": load.created_at.isoformat(),
-            "expires_at": _iso(load.expires_at),
-            "ended_at": _iso(load.ended_at),
-            "run_id": load.run_id,
-        }
+        keys = "load=id table holder purpose state paths prefixes created_at expires_at ended_at run_id"
+        return pick(self.load, keys)
 
     def render(self, width: int) -> RenderableType:
         load = self.load
@@ -228,47 +217,16 @@ def _until(end: datetime | None, now: datetime) -> str:
     return moment(end) if end > now else f"over, {age(end, now)}"
 
 
-def _iso(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat()
-
-
 def _hold(hold: Hold, bytes_: int | None) -> dict[str, Any]:
-    return {
-        "kind": str(hold.kind),
-        "name": hold.name,
-        "holder": hold.holder,
-        "purpose": hold.purpose,
-        "snapshot_id": hold.snapshot_id,
-        "chain": list(hold.chain),
-        "paths": list(hold.paths),
-        "prefixes": list(hold.prefixes),
-        "since": _iso(hold.since),
-        "until": _iso(hold.until),
-        "bytes": bytes_,
-    }
+    keys = "kind name holder purpose snapshot_id chain paths prefixes since until"
+    return {**pick(hold, keys), "bytes": bytes_}
 
 
 def _pin(pin: Pin, now: datetime) -> dict[str, Any]:
-    return {
-        "pin": pin.id,
-        "table": pin.table,
-        "snapshot_id": pin.snapshot_id,
-        "holder": pin.holder,
-        "purpose": pin.purpose,
-        "created_at": pin.created_at.isoformat(),
-        "expires_at": _iso(pin.expires_at),
-        "live": pin.live(now),
-        "tag": pin.tag,
-    }
+    keys = "pin=id table snapshot_id holder purpose created_at expires_at"
+    return {**pick(pin, keys), "live": pin.live(now), "tag": pin.tag}
 
 
 def _beat(beat: Heartbeat, now: datetime) -> dict[str, Any]:
-    return {
-        "writer": beat.writer,
-        "host": beat.host,
-        "started_at": beat.started_at.isoformat(),
-        "beat_at": beat.beat_at.isoformat(),
-        "until": beat.until.isoformat(),
-        "live": beat.live(now),
-        "prefixes": list(beat.prefixes),
-    }
+    kept = list(beat.prefixes)
+    return {**pick(beat, "writer host started_at beat_at until"), "live": beat.live(now), "prefixes": kept}

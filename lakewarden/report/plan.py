@@ -115,7 +115,7 @@ def totals(plan: Plan) -> dict[str, int]:
         counted_["files"] = sum(each.files for each in partitions)
         counted_["rows"] = sum(each.rows for each in partitions)
         counted_["bytes"] = sum(each.bytes for each in partitions)
-    deletes = {place for group in groups for place in group.deletes()}
+    deletes = {place for group in groups for place in group.deletes}
     others = sum(_delete_files(action) for action in plan.actions)
     if deletes or others:
         counted_["delete_files"] = len(deletes) + others

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from lakewarden.formatting import exact_hours, exact_size
+from lakewarden.model.plain import to_plain
 from lakewarden.policy.keys import KEYS, key
 from lakewarden.policy.origin import Layer, Value
 from lakewarden.policy.resolve import Policy
@@ -40,7 +41,7 @@ class PolicyReport:
             "hash": self.policy.hash(),
             "keys": self.policy.to_dict(),
             "changed": [new.key for _, new in self.changes()],
-            "ignored": [each.to_dict() for each in self.policy.ignored],
+            "ignored": to_plain(self.policy.ignored),
         }
 
     def render(self, width: int) -> RenderableType:

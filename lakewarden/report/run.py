@@ -21,6 +21,7 @@ from lakewarden.formatting import (
     size,
     some,
 )
+from lakewarden.model.plain import pick
 from lakewarden.model.run import Job, Run, RunState, Step
 from lakewarden.report import look
 
@@ -60,7 +61,7 @@ class RunReport:
     def to_dict(self) -> dict[str, Any]:
         document = {**self.run.to_dict(), "seconds": seconds(self.run), "next": what_next(self.run)}
         if self.steps is not None:
-            document["steps"] = [_step(each) for each in self.steps]
+            document["steps"] = [pick(each, "seq name at detail") for each in self.steps]
             document["policy"] = dict(self.run.policy)
         return document
 
@@ -310,7 +311,3 @@ def _short(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) if len(str(value)) < 40 else number(len(value))
     return str(value)
-
-
-def _step(step: Step) -> dict[str, Any]:
-    return {"seq": step.seq, "name": step.name, "at": step.at.isoformat(), "detail": dict(step.detail)}

@@ -12,6 +12,7 @@ from lakewarden.errors import LakewardenError
 from lakewarden.formatting import age, average, counted, number, size
 from lakewarden.lineage.summary import origin
 from lakewarden.model.files import Manifest
+from lakewarden.model.plain import Plain, pick, to_plain
 from lakewarden.model.plan import Plan
 from lakewarden.model.table import Counters, Snapshot, TableView
 from lakewarden.report import look
@@ -39,23 +40,15 @@ class TableRow:
 
     def to_dict(self) -> dict[str, Any]:
         numbers = None if self.counters is None else _numbers(self.counters)
-        last = self.last_commit.isoformat() if self.last_commit else None
-        return {
-            "table": self.table,
-            "format": self.format or None,
-            "counters": numbers,
-            "last_commit": last,
-            "error": self.error or None,
-        }
+        return {**pick(self, "table format?"), "counters": numbers, **pick(self, "last_commit error?")}
 
 
 @dataclass(frozen=True, slots=True)
-class TablesReport:
+class TablesReport(Plain):
     rows: tuple[TableRow, ...]
     now: datetime
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"tables": [row.to_dict() for row in self.rows]}
+    JSON_KEYS = "tables=rows"
 
     def render(self, width: int) -> RenderableType:
         if not self.rows:
@@ -81,7 +74,7 @@ class TablesReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class Due(Plain):
     """What one job would do now, in a sentence; `error` where it cannot be planned."""
 
     job: str
@@ -96,9 +89,6 @@ class Due:
     @classmethod
     def failed(cls, job: str, error: LakewardenError) -> Due:
         return cls(job, False, error.message, True)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"job": self.job, "due": self.due, "reason": self.reason, "error": self.error}
 
     def line(self) -> tuple[Text, str, str]:
         if self.error:
@@ -120,20 +110,15 @@ class TableReport:
     def to_dict(self) -> dict[str, Any]:
         view = self.view
         return {
-            "table": str(view.ref),
-            "format": view.format,
-            "format_version": view.format_version,
-            "uuid": view.uuid,
-            "location": view.location,
-            "current_snapshot_id": view.current_snapshot_id,
+            **pick(view, "table=ref format format_version uuid location current_snapshot_id"),
             "counters": {
                 **_numbers(view.counters),
                 "manifests": len(self.manifests),
                 "manifest_bytes": sum(each.bytes for each in self.manifests),
             },
-            "refs": [{"name": r.name, "kind": r.kind, "snapshot_id": r.snapshot_id} for r in view.refs],
+            "refs": [pick(each, "name kind snapshot_id") for each in view.refs],
             "commits": [_commit(each) for each in _newest(view)],
-            "due": [each.to_dict() for each in self.due],
+            "due": to_plain(self.due),
         }
 
     def render(self, width: int) -> RenderableType:
@@ -193,23 +178,15 @@ def _format(view: TableView) -> str:
     return f"{view.format} v{view.format_version}"
 
 
-def _numbers(counters: Counters) -> dict[str, int]:
+def _numbers(counters: Counters) -> dict[str, Any]:
+    average_bytes = counters.bytes // counters.data_files if counters.data_files else 0
     return {
-        "data_files": counters.data_files,
-        "delete_files": counters.delete_files,
-        "records": counters.records,
-        "bytes": counters.bytes,
-        "average_file_bytes": counters.bytes // counters.data_files if counters.data_files else 0,
+        **pick(counters, "data_files delete_files records bytes"),
+        "average_file_bytes": average_bytes,
         "snapshots": counters.snapshots,
     }
 
 
 def _commit(snapshot: Snapshot) -> dict[str, Any]:
-    return {
-        "snapshot_id": snapshot.id,
-        "parent_id": snapshot.parent_id,
-        "committed_at": snapshot.committed_at.isoformat(),
-        "operation": snapshot.operation,
-        "origin": origin(snapshot),
-        "summary": dict(snapshot.summary),
-    }
+    told = pick(snapshot, "snapshot_id=id parent_id committed_at operation")
+    return {**told, "origin": origin(snapshot), "summary": dict(snapshot.summary)}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from lakewarden.formatting import age, counted, known_size, moment, number, size
+from lakewarden.model.plain import pick, to_plain
 from lakewarden.report import look
 from lakewarden.state.trash_batches import (
     FileState,
@@ -72,15 +73,7 @@ class RestoreReport:
     done: Restored
 
     def to_dict(self) -> dict[str, Any]:
-        done = self.done
-        return {
-            "table": self.table,
-            "restored": done.files,
-            "bytes": done.bytes,
-            "already": done.already,
-            "erasing": done.erasing,
-            "gone": done.gone,
-        }
+        return {"table": self.table, **pick(self.done, "restored=files bytes already erasing gone")}
 
     def render(self, width: int) -> RenderableType:
         done = self.done
@@ -153,38 +146,17 @@ def _size(each: TrashedFile) -> str:
 
 
 def _verdict(each: Standing, due: datetime | None) -> dict[str, Any]:
-    verdict = each.verdict
     return {
-        "verdict": verdict.id,
-        "cause": verdict.cause,
-        "reason": verdict.reason,
-        "state": str(verdict.state),
-        "trashed_at": verdict.trashed_at.isoformat() if verdict.trashed_at else None,
-        "due_at": due.isoformat() if due else None,
-        "tallies": {
-            str(state): {"files": tally.files, "bytes": tally.bytes} for state, tally in each.tallies.items()
-        },
+        **pick(each.verdict, "verdict=id cause reason state trashed_at"),
+        "due_at": to_plain(due),
+        "tallies": to_plain(each.tallies),
     }
 
 
 def _file(each: TrashedFile) -> dict[str, Any]:
-    return {
-        "path": each.path,
-        "kind": each.kind,
-        "size": each.size,
-        "state": str(each.state),
-        "verdict": each.verdict.id,
-        "note": each.note,
-    }
+    return pick(each, "path kind size state verdict=verdict.id note")
 
 
 def _receipt(each: TrashedFile) -> dict[str, Any]:
-    verdict = each.verdict
-    return {
-        **_file(each),
-        "cause": verdict.cause,
-        "reason": verdict.reason,
-        "trashed_at": verdict.trashed_at.isoformat() if verdict.trashed_at else None,
-        "erased_at": each.ended_at.isoformat() if each.ended_at else None,
-        "run": each.run_id,
-    }
+    erased = "erased_at=ended_at run=run_id"
+    return {**_file(each), **pick(each.verdict, "cause reason trashed_at"), **pick(each, erased)}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from lakewarden.formatting import moment
 from lakewarden.jobs.cold.locate import GONE, Whereabouts
+from lakewarden.model.plain import Plain
 from lakewarden.report import look
 
 if TYPE_CHECKING:
@@ -16,12 +17,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class WhereReport:
+class WhereReport(Plain):
     table: str
     found: Whereabouts
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"of": self.table, **self.found.to_dict()}
+    JSON_KEYS = "of=table **found"
 
     def render(self, width: int) -> RenderableType:
         found = self.found

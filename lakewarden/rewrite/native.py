@@ -57,6 +57,6 @@ def _rows_differ(group: RewriteGroup, actual: int, writer: str) -> Trouble | Non
     """Trouble if the row count changed: then it is no rewrite, whichever engine wrote it. Deletes may remove
     rows, never add.
     """
-    if actual == group.rows or (group.deletes() and actual < group.rows):
+    if actual == group.rows or (group.deletes and actual < group.rows):
         return None
     return Trouble(False, "", f"expected {group.rows} rows, {writer}'s own writer gave {actual}")

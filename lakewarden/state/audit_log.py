@@ -10,12 +10,13 @@ from typing import Any
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from lakewarden.model.plain import Plain
 from lakewarden.state.database import State
 from lakewarden.state.schema import lineage_rejections, operator_actions
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorAction:
+class OperatorAction(Plain):
     """`outcome` is `done`, `refused` or `failed`, and `begun` until that is known; `detail` has no secret."""
 
     at: datetime
@@ -26,18 +27,6 @@ class OperatorAction:
     outcome: str
     detail: Mapping[str, Any] = field(default_factory=dict)
     address: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "at": self.at.isoformat(),
-            "who": self.who,
-            "role": self.role,
-            "action": self.action,
-            "target": self.target,
-            "outcome": self.outcome,
-            "detail": dict(self.detail),
-            "address": self.address,
-        }
 
 
 class OperatorActions:
@@ -84,7 +73,7 @@ class OperatorActions:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(Plain):
     """`door` is where the commit was stopped: job, pyiceberg or gateway. `reason` is the newest one's."""
 
     table: str
@@ -93,14 +82,7 @@ class Rejected:
     at: datetime
     reason: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "table": self.table,
-            "door": self.door,
-            "lineage_validation_failures_total": self.count,
-            "last_at": self.at.isoformat(),
-            "last_reason": self.reason,
-        }
+    JSON_KEYS = "table door lineage_validation_failures_total=count last_at=at last_reason=reason"
 
 
 class Rejections:

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
+from lakewarden.model.plain import Plain
 from lakewarden.state.database import State
 from lakewarden.state.rows import take_out, upsert
 from lakewarden.state.schema import health_history, table_health, warnings
@@ -21,7 +22,7 @@ _A_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class Numbers(Plain):
     """A table in numbers, from its metadata and the state database alone; nothing is listed."""
 
     files: int = 0
@@ -62,18 +63,12 @@ class Numbers:
             return cls(**stored)
         return cls(**{name: value for name, value in stored.items() if name in _NAMES})
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            name: getattr(self, name) for name in _NUMBERS
-        }  # `asdict` copies, which a fleet of them shows
 
-
-_NUMBERS = tuple(each.name for each in fields(Numbers))
-_NAMES = frozenset(_NUMBERS)
+_NAMES = frozenset(each.name for each in fields(Numbers))
 
 
 @dataclass(frozen=True, slots=True)
-class TableHealth:
+class TableHealth(Plain):
     """One look at one table. `error`: why it could not be looked at; the numbers are then the last known ones.
 
     `score` is 0 (in trouble) to 100 (nothing to do), `debt` orders tables by how urgently they need work (0: not at all).
@@ -90,15 +85,7 @@ class TableHealth:
     error: str = ""
     portrait: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "table": self.table,
-            "at": self.at.isoformat(),
-            "score": self.score,
-            "debt": round(self.debt, 3),
-            "numbers": self.numbers.to_dict(),
-            "error": self.error or None,
-        }
+    JSON_KEYS = "table at score debt:3 numbers error?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +98,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class Warned(Plain):
     """Something is wrong with a table since then; `cleared_at` None: still."""
 
     table: str
@@ -119,15 +106,6 @@ class Warned:
     text: str
     since: datetime
     cleared_at: datetime | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "table": self.table,
-            "kind": self.kind,
-            "text": self.text,
-            "since": self.since.isoformat(),
-            "cleared_at": self.cleared_at.isoformat() if self.cleared_at else None,
-        }
 
 
 class HealthRecords:

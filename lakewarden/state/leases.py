@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from lakewarden.model.plain import Plain
 from lakewarden.model.run import Owner
 from lakewarden.state.database import State, now_of
 from lakewarden.state.schema import leases
@@ -29,7 +30,7 @@ def newest_term(connection: Connection, *, held: bool = False) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Plain):
     """`live`: its time is not over. `seconds_left` is by the database's clock."""
 
     role: str
@@ -43,20 +44,11 @@ class Lease:
     live: bool
     seconds_left: float
 
+    JSON_KEYS = "role term holder since=taken_at live seconds_left:1 **note"
+
     @property
     def holder(self) -> str:
         return f"{self.host} pid {self.pid}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "role": self.role,
-            "term": self.term,
-            "holder": self.holder,
-            "since": self.taken_at.isoformat(),
-            "live": self.live,
-            "seconds_left": round(self.seconds_left, 1),
-            **self.note,
-        }
 
 
 class Leases:

@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, and_, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
+from lakewarden.model.plain import Plain
 from lakewarden.model.run import Trigger
 from lakewarden.state.database import State
 from lakewarden.state.schema import requests
@@ -31,7 +32,7 @@ class RequestState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Request(Plain):
     id: str
     table: str
     state: RequestState
@@ -44,27 +45,11 @@ class Request:
     run_ids: tuple[str, ...]
     reason: str
 
+    JSON_KEYS = "id table state trigger made_at refreshed_at claimed_at ended_at run_ids reason"
+
     @property
     def ended(self) -> bool:
         return self.state in (RequestState.DONE, RequestState.FAILED)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "table": self.table,
-            "state": str(self.state),
-            "trigger": {
-                "type": self.trigger.type,
-                "operator": self.trigger.operator,
-                "ticket": self.trigger.ticket,
-            },
-            "made_at": self.made_at.isoformat(),
-            "refreshed_at": self.refreshed_at.isoformat(),
-            "claimed_at": self.claimed_at.isoformat() if self.claimed_at else None,
-            "ended_at": self.ended_at.isoformat() if self.ended_at else None,
-            "run_ids": list(self.run_ids),
-            "reason": self.reason,
-        }
 
 
 class Requests:

@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, insert, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from lakewarden.errors import Busy, RunTaken
+from lakewarden.model.plain import Plain
 from lakewarden.model.run import Job, Owner, Run, RunState, Step, Trigger
 from lakewarden.state.database import State, now_of
 from lakewarden.state.leases import WORKER, newest_term
@@ -378,7 +379,7 @@ def read_run(row: Row[Any], *, brief: bool = False) -> Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Plain):
     """Where a run was at that time. `total_bytes` 0: how much there is, is not known."""
 
     what: str
@@ -386,15 +387,6 @@ class Moment:
     total_bytes: int
     note: str
     at: datetime
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "what": self.what,
-            "done_bytes": self.done_bytes,
-            "total_bytes": self.total_bytes,
-            "note": self.note,
-            "at": self.at.isoformat(),
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, select
 
+from lakewarden.model.plain import Plain
 from lakewarden.state.database import State, now_of
 from lakewarden.state.leases import newest_term
 from lakewarden.state.rows import upsert
@@ -20,7 +21,7 @@ GONE = "gone"  # the state of `seen` once its catalog does not list it any more
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Plain):
     """Of one table and slot: `pass`, a job's name, or `seen`.
 
     Of a pass, `failures` are those in a row, and before `retry_at` the table is left alone; `left_open` of them, in a row, no
@@ -38,34 +39,15 @@ class Standing:
     run_ids: tuple[str, ...] = ()
     left_open: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
-        moments = {name: getattr(self, name) for name in ("began_at", "ended_at", "retry_at")}
-        return {
-            "table": self.table,
-            "slot": self.slot,
-            **{name: each.isoformat() if each else None for name, each in moments.items()},
-            "state": self.state,
-            "reason": self.reason,
-            "failures": self.failures,
-            "run_ids": list(self.run_ids),
-            "left_open": self.left_open,
-        }
+    JSON_KEYS = "table slot began_at ended_at retry_at state reason failures run_ids left_open"
 
 
 @dataclass(frozen=True, slots=True)
-class Suspension:
+class Suspension(Plain):
     table: str
     since: datetime
     reason: str
     by: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "table": self.table,
-            "since": self.since.isoformat(),
-            "reason": self.reason,
-            "by": self.by,
-        }
 
 
 class Standings:

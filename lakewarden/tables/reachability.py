@@ -20,6 +20,7 @@ from lakewarden.model.location import (
     real,
     tails,
 )
+from lakewarden.model.plain import Plain
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.tables.places import roots
@@ -70,7 +71,7 @@ class FilesByFolder:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(Plain):
     """Every file that these snapshots need, and the table's own metadata. Complete: who makes one raises instead of guessing.
 
     `numbers` are the sorted hashes of all paths in normal form. That a file is named may be said of one that only shares
@@ -89,19 +90,11 @@ class Reached:
     # Parts of the own folders that are links to another place: what lies there has a second name.
     linked: tuple[str, ...] = ()
 
+    JSON_KEYS = "table uuid metadata=metadata_location snapshots=len(snapshot_ids) files=len(numbers)"
+
     def names(self, paths: pa.Array | pa.ChunkedArray | Sequence[str]) -> Any:
         """For each path whether the table needs it: an array of booleans."""
         return contains(self.numbers, hashes(paths))
-
-    def to_dict(self) -> dict[str, Any]:
-        """What was looked at, for the journal."""
-        return {
-            "table": str(self.table),
-            "uuid": self.uuid,
-            "metadata": self.metadata_location,
-            "snapshots": len(self.snapshot_ids),
-            "files": len(self.numbers),
-        }
 
 
 class Needed:

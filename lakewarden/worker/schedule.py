@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lakewarden.config.schema import BudgetsConfig, ScheduleConfig, WorkerConfig
 from lakewarden.formatting import duration
 from lakewarden.jobs.quiet_windows import Windows
+from lakewarden.model.plain import Plain
 from lakewarden.model.reason import Reason
 from lakewarden.model.run import Job
 from lakewarden.state.schedule import PASS, Standing, Suspension
@@ -59,7 +60,7 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class Due(Plain):
     """A turn: these jobs, due since then. `urgency` orders turns; `left_out` are jobs that are due and must wait, with the reason."""
 
     table: str
@@ -70,22 +71,13 @@ class Due:
     reason: str
     left_out: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "table": self.table,
-            "due": True,
-            "jobs": [str(job) for job in self.jobs],
-            "since": self.since.isoformat(),
-            "debt": round(self.debt, 3),
-            "urgency": round(self.urgency, 3),
-            "why": "due",
-            "reason": self.reason,
-            "left_out": list(self.left_out),
-        }
+    due = True
+    why = "due"
+    JSON_KEYS = "table due jobs since debt:3 urgency:3 why reason left_out"
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Plain):
     """Not now: why, and when it will be looked at again; None where that is up to somebody. `jobs` are those due then,
     `whole` where that is every job the table has."""
 
@@ -97,25 +89,19 @@ class Waiting:
     debt: float = 0.0
     whole: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "table": self.table,
-            "due": False,
-            "jobs": [str(job) for job in self.jobs],
-            "next_at": self.next_at.isoformat() if self.next_at else None,
-            "debt": round(self.debt, 3),
-            "why": str(self.why),
-            "reason": self.reason,
-        }
+    due = False
+    JSON_KEYS = "table due jobs next_at debt:3 why reason"
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Plain):
     """`due` in the order they get their turns; `waiting` by when they are next."""
 
     at: datetime
     due: tuple[Due, ...]
     waiting: tuple[Waiting, ...]
+
+    JSON_KEYS = "at due waiting"
 
     def of(self, table: str) -> Due | Waiting | None:
         turns: tuple[Due | Waiting, ...] = (*self.due, *self.waiting)
@@ -125,13 +111,6 @@ class Decision:
         """What it says of one table."""
         due = tuple(each for each in self.due if each.table == table)
         return replace(self, due=due, waiting=tuple(each for each in self.waiting if each.table == table))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "at": self.at.isoformat(),
-            "due": [each.to_dict() for each in self.due],
-            "waiting": [each.to_dict() for each in self.waiting],
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ def test_a_flood_of_addresses_is_forgotten(time: Time, monkeypatch: pytest.Monke
         failures.add(str(each))
         notes.due(str(each))
         time.now += 61
-    assert max(len(rates._left), len(failures._failed), len(notes._seen)) <= 100
+    assert max(len(rates._buckets), len(failures._failed), len(notes._seen)) <= 100
 
 
 def test_failed_logins_wait_twice_as_long_each_time(time: Time) -> None:

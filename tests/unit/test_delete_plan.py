@@ -40,7 +40,7 @@ def skipped(made: Plan) -> dict[str, int]:
 def test_files_that_carry_a_delete_are_rewritten_and_the_others_are_not() -> None:
     made = planned(lake([carrying(MB, 0), file(MB), carrying(MB, 0)], delete()))
     (group,) = made.groups()
-    assert (made.job, group.files, group.outputs, group.deletes()) == (
+    assert (made.job, group.files, group.outputs, group.deletes) == (
         Job.COMPACT_DELETES,
         2,
         1,

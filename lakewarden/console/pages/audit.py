@@ -17,7 +17,7 @@ from lakewarden.errors import LakewardenError
 from lakewarden.health.table_details import Portrait, SnapshotLine
 from lakewarden.lineage.audit import Downstream, Gaps
 from lakewarden.lineage.history import Entry
-from lakewarden.report.audit import DownstreamReport, GapsReport
+from lakewarden.model.plain import pick
 from lakewarden.state.audit_log import OperatorAction
 
 QUESTIONS = ("actions", "who", "gaps", "downstream")
@@ -47,23 +47,9 @@ class AuditPage:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "at": self.now.isoformat(),
-            "question": self.asked.question,
-            "table": self.asked.table or None,
-            "actions": [each.to_dict() for each in self.actions],
-            "live": [
-                {
-                    "snapshot_id": e.id,
-                    "committed_at": e.at.isoformat(),
-                    "operation": e.operation,
-                    "origin": e.origin,
-                }
-                for e in self.live
-            ],
-            "archived": [each.to_dict() for each in self.archived],
-            "gaps": GapsReport(self.gaps).to_dict() if self.gaps else None,
-            "downstream": DownstreamReport(self.downstream).to_dict() if self.downstream else None,
-            "error": self.error or None,
+            **pick(self, "at=now question=asked.question table=asked.table? actions"),
+            "live": [pick(each, "snapshot_id=id committed_at=at operation origin") for each in self.live],
+            **pick(self, "archived gaps downstream error?"),
         }
 
 

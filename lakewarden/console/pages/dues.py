@@ -6,11 +6,11 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from lakewarden.client import Lakewarden
 from lakewarden.config.schema import ScheduleConfig
 from lakewarden.config.types import CONTINUOUS, NEVER
+from lakewarden.model.plain import Plain
 from lakewarden.model.run import Job
 from lakewarden.policy.asked import jobs_by
 from lakewarden.policy.resolve import Policy
@@ -50,7 +50,7 @@ class Outlooks:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class Due(Plain):
     """`at` None: not before something changes, which `why` names. `now`: as soon as the worker gets to it."""
 
     slot: str
@@ -59,13 +59,11 @@ class Due:
     why: str
     switched_off: bool = False
 
+    JSON_KEYS = "slot at now why"
+
     @property
     def what(self) -> str:
         return WHOLE_PASS if self.slot == PASS else self.slot
-
-    def to_dict(self) -> dict[str, Any]:
-        at = self.at.isoformat() if self.at else None
-        return {"slot": self.slot, "at": at, "now": self.now, "why": self.why}
 
 
 UNKNOWN = Due(

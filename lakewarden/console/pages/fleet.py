@@ -12,6 +12,7 @@ from lakewarden.console.pages.dues import UNKNOWN, Due, Outlook, dues
 from lakewarden.console.pages.progress import RunningRun, running
 from lakewarden.console.reads import present
 from lakewarden.health.warnings import FLEET, Kind
+from lakewarden.model.plain import Plain
 from lakewarden.model.table_name import TableRef
 from lakewarden.state.fleet import Fleet
 from lakewarden.state.health import Numbers, TableHealth, Warned
@@ -26,7 +27,7 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class FleetRow:
+class FleetRow(Plain):
     """One table as the list shows it."""
 
     health: TableHealth
@@ -36,6 +37,8 @@ class FleetRow:
     last: Standing | None = None
     next: Due | None = None
     running: bool = False
+
+    JSON_KEYS = "**health format warnings suspended=suspension last_pass=last next_due=next running"
 
     @property
     def table(self) -> str:
@@ -58,17 +61,6 @@ class FleetRow:
     @property
     def troubled(self) -> bool:
         return bool(self.warnings or self.suspension or self.health.error)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            **self.health.to_dict(),
-            "format": self.format,
-            "warnings": [each.to_dict() for each in self.warnings],
-            "suspended": self.suspension.to_dict() if self.suspension else None,
-            "last_pass": self.last.to_dict() if self.last else None,
-            "next_due": self.next.to_dict() if self.next else None,
-            "running": self.running,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +114,7 @@ COLUMNS, ONLY = tuple(_COLUMNS), tuple(_ONLY)
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
+class Wrong(Plain):
     """A line of what is wrong. `table` is empty where it is about all of them."""
 
     table: str
@@ -131,21 +123,15 @@ class Wrong:
     since: datetime
     grave: bool = False
 
+    JSON_KEYS = "table? kind text since"
+
     @property
     def tone(self) -> str:
         return "bad" if self.grave else "warn"
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "table": self.table or None,
-            "kind": self.kind,
-            "text": self.text,
-            "since": self.since.isoformat(),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class FleetPage:
+class FleetPage(Plain):
     """`rows` are those of this page of the list, `found` how many there are in all, `total` how many tables were looked at;
     `not_looked_at` are the others that are known, and not gone."""
 
@@ -164,6 +150,11 @@ class FleetPage:
     due: int = 0
     not_looked_at: tuple[str, ...] = ()
 
+    JSON_KEYS = (
+        "at=now leader tables_total=total tables_found=found tables_due=due page=wish.page pages sums "
+        "wrong_total=wrong wrong=alarms suspended running requests=waiting tables=rows not_looked_at"
+    )
+
     @property
     def pages(self) -> int:
         return max(1, -(-self.found // PER_PAGE))
@@ -171,25 +162,6 @@ class FleetPage:
     @property
     def alarms_left(self) -> int:
         return self.wrong - len(self.alarms)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "at": self.now.isoformat(),
-            "leader": self.leader.to_dict() if self.leader else None,
-            "tables_total": self.total,
-            "tables_found": self.found,
-            "tables_due": self.due,
-            "page": self.wish.page,
-            "pages": self.pages,
-            "sums": self.sums.to_dict(),
-            "wrong_total": self.wrong,
-            "wrong": [each.to_dict() for each in self.alarms],
-            "suspended": [each.to_dict() for each in self.suspended],
-            "running": [each.to_dict() for each in self.running],
-            "requests": [each.to_dict() for each in self.waiting],
-            "tables": [each.to_dict() for each in self.rows],
-            "not_looked_at": list(self.not_looked_at),
-        }
 
 
 def fleet(warden: Lakewarden, wish: Wish, outlook: Outlook, now: datetime) -> FleetPage:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from lakewarden.client import Lakewarden
 from lakewarden.console import queries
 from lakewarden.health.table_details import HoldLine
 from lakewarden.model.hold import HoldKind
+from lakewarden.model.plain import Plain
 
 SHOWN = 300
 KINDS = tuple(map(str, HoldKind))
@@ -18,43 +18,25 @@ _FROM_DATABASE = (HoldKind.PIN, HoldKind.WRITER, HoldKind.LOAD)
 
 
 @dataclass(frozen=True, slots=True)
-class HoldRow:
+class HoldRow(Plain):
     """`pin` is the id of a pin, which can be taken away."""
 
     table: str
     hold: HoldLine
     pin: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        hold = self.hold
-        return {
-            "table": self.table,
-            "kind": hold.kind,
-            "name": hold.name,
-            "holder": hold.holder,
-            "purpose": hold.purpose,
-            "snapshot_id": hold.snapshot_id,
-            "since": hold.since.isoformat() if hold.since else None,
-            "until": hold.until.isoformat() if hold.until else None,
-            "bytes": hold.bytes,
-            "pin": self.pin or None,
-        }
+    JSON_KEYS = "table **hold pin?"
 
 
 @dataclass(frozen=True, slots=True)
-class HoldsPage:
+class HoldsPage(Plain):
     now: datetime
     kind: str
     text: str
     rows: tuple[HoldRow, ...]
     total: int
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "at": self.now.isoformat(),
-            "total": self.total,
-            "holds": [each.to_dict() for each in self.rows],
-        }
+    JSON_KEYS = "at=now total holds=rows"
 
 
 def holds_page(warden: Lakewarden, kind: str, text: str, now: datetime) -> HoldsPage:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from lakewarden.client import Lakewarden
 from lakewarden.console import queries
+from lakewarden.model.plain import Plain
 from lakewarden.model.run import Run
 from lakewarden.state.runs import Moment
 
@@ -16,12 +16,17 @@ _SILENT_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class RunningRun:
+class RunningRun(Plain):
     """`moment` is where it was when it last said so."""
 
     run: Run
     moment: Moment | None
     now: datetime
+
+    JSON_KEYS = (
+        "run=run.id table=run.table job=run.job started_at=run.started_at owner=run.owner "
+        "progress=moment share:4 silent"
+    )
 
     @property
     def share(self) -> float | None:
@@ -37,18 +42,6 @@ class RunningRun:
             default=self.run.started_at,
         )
         return (self.now - heard).total_seconds() > _SILENT_SECONDS
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "run": self.run.id,
-            "table": self.run.table,
-            "job": self.run.job,
-            "started_at": self.run.started_at.isoformat(),
-            "owner": str(self.run.owner),
-            "progress": self.moment.to_dict() if self.moment else None,
-            "share": None if self.share is None else round(self.share, 4),
-            "silent": self.silent,
-        }
 
 
 def running(warden: Lakewarden, now: datetime, table: str | None = None) -> tuple[RunningRun, ...]:

@@ -11,6 +11,7 @@ from lakewarden.client import Lakewarden
 from lakewarden.console import queries
 from lakewarden.console.pages.progress import RunningRun
 from lakewarden.formatting import counted, number, size
+from lakewarden.model.plain import pick
 from lakewarden.model.run import Job, Run, RunState, Step
 from lakewarden.report.run import RunReport, RunsReport, what_next
 from lakewarden.state.runs import Cancel
@@ -78,13 +79,10 @@ class RunPage:
     def to_dict(self) -> dict[str, Any]:
         return {
             **RunReport(self.run, self.steps).to_dict(),
-            "at": self.now.isoformat(),
-            "live": self.live.to_dict() if self.live else None,
-            "cancel": {"by": self.cancel.by, "at": self.cancel.at.isoformat()} if self.cancel else None,
+            **pick(self, "at=now live"),
+            "cancel": pick(self.cancel, "by at") if self.cancel else None,
             "deleted": self.deleted,
-            "receipts": [
-                {"path": each.path, "size": each.size, "state": str(each.state)} for each in self.receipts
-            ],
+            "receipts": [pick(each, "path size state") for each in self.receipts],
         }
 
 

@@ -16,6 +16,7 @@ from lakewarden.config.types import CONTINUOUS, NEVER
 from lakewarden.console.charts import Span, Tick
 from lakewarden.console.pages.dues import Due, dues
 from lakewarden.jobs.quiet_windows import Windows
+from lakewarden.model.plain import pick, to_plain
 from lakewarden.state.leases import Lease
 from lakewarden.state.requests import Request
 from lakewarden.worker.schedule import Decision
@@ -61,16 +62,12 @@ class SchedulePage:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "at": self.now.isoformat(),
-            "schedule": self.schedule.to_dict(),
-            "windows": [
-                {"from": e.start.isoformat(), "to": e.end.isoformat(), "pauses": e.kind} for e in self.spans
-            ],
-            "times": [{"at": each.at.isoformat(), "job": each.kind} for each in self.ticks],
-            "closed_now": list(self.closed),
-            "tables_due": self.due,
+            **pick(self, "at=now schedule"),
+            "windows": [pick(each, "from=start to=end pauses=kind") for each in self.spans],
+            "times": [pick(each, "at job=kind") for each in self.ticks],
+            **pick(self, "closed_now=closed tables_due=due"),
             "next": [{"table": table, **due.to_dict()} for table, due in self.next],
-            "requests": [each.to_dict() for each in self.requests],
+            "requests": to_plain(self.requests),
         }
 
 

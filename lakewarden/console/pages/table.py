@@ -16,6 +16,7 @@ from lakewarden.errors import PolicyError
 from lakewarden.health.table_details import Portrait, SnapshotLine
 from lakewarden.health.warnings import Kind
 from lakewarden.jobs.cold.cost import price_of
+from lakewarden.model.plain import Plain, pick, to_plain
 from lakewarden.model.prices import GIB
 from lakewarden.model.reason import HELD, ReasonKind
 from lakewarden.model.run import Run
@@ -37,15 +38,12 @@ _FILES = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Plain):
     """Dollars a month for the bytes that are known, at the configured price of the standard class."""
 
     live: float
     held: float
     trashed: float
-
-    def to_dict(self) -> dict[str, float]:
-        return {"live": self.live, "held": self.held, "trashed": self.trashed}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,34 +96,17 @@ class TablePage:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "at": self.now.isoformat(),
-            "table": self.table,
-            "format": self.format,
-            "health": self.health.to_dict() if self.health else None,
-            "portrait": self.portrait.to_dict() if self.portrait else None,
-            "warnings": [each.to_dict() for each in self.warnings],
-            "warnings_over": [each.to_dict() for each in self.over],
-            "suspended": self.suspension.to_dict() if self.suspension else None,
-            "span": self.span,
-            "history": [
-                {"at": each.at.isoformat(), "score": each.score, **each.numbers.to_dict()}
-                for each in self.points
-            ],
-            "policy": self.policy.to_dict() if self.policy else None,
-            "policy_ignored": [each.to_dict() for each in self.policy.ignored] if self.policy else [],
-            "policy_error": self.policy_error or None,
-            "standings": [each.to_dict() for each in self.standings],
-            "next": self.next.to_dict(),
-            "jobs": [each.to_dict() for each in self.jobs],
-            "running": [each.to_dict() for each in self.running],
+            **pick(self, "at=now table format health portrait warnings warnings_over=over"),
+            **pick(self, "suspended=suspension span"),
+            "history": [pick(each, "at score **numbers") for each in self.points],
+            "policy": to_plain(self.policy),
+            "policy_ignored": to_plain(self.policy.ignored) if self.policy else [],
+            **pick(self, "policy_error? standings next jobs running"),
             **RunsReport(self.runs, self.now).to_dict(),
-            "requests": [each.to_dict() for each in self.requests],
-            "trash": self.trashed.to_dict(),
+            **pick(self, "requests trash=trashed"),
             "receipts": self.receipts.to_dict()["receipts"],
             "pins": self.pins.to_dict()["pins"],
-            "lineage": self.kin.to_dict(),
-            "actions": [each.to_dict() for each in self.actions],
-            "dollars_a_month": self.cost.to_dict() if self.cost else None,
+            **pick(self, "lineage=kin actions dollars_a_month=cost"),
         }
 
 

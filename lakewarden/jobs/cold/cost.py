@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lakewarden.errors import ConfigError
+from lakewarden.model.plain import Plain, pick
 from lakewarden.model.prices import ARCHIVED, GIB, STANDARD, AgeCost, HandOffCost, Price
 
 _DAYS = 365.25 / 12
 
 
 @dataclass(frozen=True, slots=True)
-class TierCost:
+class TierCost(Plain):
     """One tier's objects and what they cost a month. `padding_month` is what small objects cost beyond their bytes.
 
     `read_once` is what reading all of it costs, an archive's recall included; `leave_early` what deleting it now would still
@@ -31,9 +32,6 @@ class TierCost:
     padding_month: float
     read_once: float
     leave_early: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +53,8 @@ class TableCost:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "table": self.table,
-            "dollars_a_month": self.month,
-            "tiers": [each.to_dict() for each in self.tiers],
-            "next_hand_off": {"snapshots": self.snapshots, **self.next.to_dict()},
+            **pick(self, "table dollars_a_month=month tiers"),
+            "next_hand_off": pick(self, "snapshots **next"),
         }
 
 

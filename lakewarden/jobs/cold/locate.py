@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from lakewarden.errors import UsageError
+from lakewarden.model.plain import Plain
 from lakewarden.model.table import Snapshot, TableView
 from lakewarden.model.table_name import TableRef
 
@@ -38,7 +38,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class Whereabouts(Plain):
     """`table` is where to ask, None where nobody has it. `query` can be run as it is, and answers unless the tier is deep.
 
     `until` is how long what was recalled can be read. `by_tag`: only the tag leads there.
@@ -53,6 +53,8 @@ class Whereabouts:
     until: datetime | None = None
     by_tag: bool = False
 
+    JSON_KEYS = "asked tier table snapshot_id committed_at reason until query"
+
     @property
     def query(self) -> str:
         if self.table is None or self.snapshot_id is None:
@@ -60,18 +62,6 @@ class Whereabouts:
         if self.by_tag:
             return f"SELECT * FROM {self.table} VERSION AS OF '{self.asked.tag}'"
         return f"SELECT * FROM {self.table} VERSION AS OF {self.snapshot_id}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "asked": str(self.asked),
-            "tier": self.tier,
-            "table": None if self.table is None else str(self.table),
-            "snapshot_id": self.snapshot_id,
-            "committed_at": None if self.committed_at is None else self.committed_at.isoformat(),
-            "reason": self.reason,
-            "until": None if self.until is None else self.until.isoformat(),
-            "query": self.query,
-        }
 
 
 class _Unknown(Exception):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from lakewarden import clock
 from lakewarden.errors import LakewardenError, UsageError
 from lakewarden.jobs.cold.cost import price_of
 from lakewarden.jobs.cold.locate import COLD, DEEP, RECALLED, Whereabouts
+from lakewarden.model.plain import Plain
 from lakewarden.model.prices import ARCHIVED, GIB, Price
 from lakewarden.model.progress import Progress
 from lakewarden.state.cold import ColdFile
@@ -95,7 +95,7 @@ def shelved(found: Whereabouts, shelf: Shelf, table: str) -> Whereabouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Recall:
+class Recall(Plain):
     """What was asked of the archive. `ready_by` is when it promises the last of it; None where all of it can be read.
 
     `dollars` is what asking, and reading it out of the archive, costs.
@@ -112,23 +112,14 @@ class Recall:
     until: datetime | None
     dollars: float
 
+    JSON_KEYS = (
+        "**where files archived_files=archived archived_bytes=bytes files_asked_for=asked "
+        "files_in_progress=restoring files_readable=readable ready ready_by dollars"
+    )
+
     @property
     def ready(self) -> bool:
         return self.readable == self.archived
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            **self.where.to_dict(),
-            "files": self.files,
-            "archived_files": self.archived,
-            "archived_bytes": self.bytes,
-            "files_asked_for": self.asked,
-            "files_in_progress": self.restoring,
-            "files_readable": self.readable,
-            "ready": self.ready,
-            "ready_by": None if self.ready_by is None else self.ready_by.isoformat(),
-            "dollars": self.dollars,
-        }
 
 
 def recall(

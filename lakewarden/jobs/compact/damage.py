@@ -27,7 +27,7 @@ def sound(
     groups: Sequence[RewriteGroup], view: TableView, files: FileSet, context: RunContext
 ) -> tuple[list[RewriteGroup], list[Written]]:
     """Groups without a damaged file, and the trouble of the others."""
-    places = sorted({place for group in groups for place in group.deletes()})
+    places = sorted({place for group in groups for place in group.deletes})
     paths = pa.array([path for group in groups for path in group.paths()], pa.string())
     taken = replace(
         files,
@@ -38,7 +38,7 @@ def sound(
     at_fault = {normal(each.path): each for each in wrong}
     good, bad = [], []
     for group in groups:
-        named = [*group.paths(), *(files.deletes[place].path for place in group.deletes())]
+        named = [*group.paths(), *(files.deletes[place].path for place in group.deletes)]
         first = next((at_fault[path] for path in map(normal, named) if path in at_fault), None)
         if first is None:
             good.append(group)

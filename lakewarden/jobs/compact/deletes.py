@@ -182,5 +182,5 @@ def _drop(dangling: Sequence[str]) -> list[DropDeletes]:
 
 def _summary(groups: Sequence[RewriteGroup]) -> str:
     files = sum(group.files for group in groups)
-    deletes = len({place for group in groups for place in group.deletes()})
+    deletes = len({place for group in groups for place in group.deletes})
     return f"{deletes} delete file{'s' if deletes != 1 else ''} applied to {files} data file{'s' if files != 1 else ''}"

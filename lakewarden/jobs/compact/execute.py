@@ -433,7 +433,7 @@ class _Rewriting:
             added=tuple(file for each in written for file in each.outputs),
             summary=lineage.summary(),
             deletes=tuple(
-                self.files.deletes[place].key for group in groups for place in sorted(group.deletes())
+                self.files.deletes[place].key for group in groups for place in sorted(group.deletes)
             ),
             schema_id=self.view.schema_id,
         )

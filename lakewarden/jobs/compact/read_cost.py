@@ -37,7 +37,7 @@ def cost_after(
     row_groups = sum(
         max(group.outputs, -(-group.bytes // row_group_bytes)) - group.row_groups for group in groups
     )
-    dropped: frozenset[int] = frozenset().union(*(group.deletes() for group in groups))
+    dropped: frozenset[int] = frozenset().union(*(group.deletes for group in groups))
     opened = sum(
         group.files * _mean(shares.get(group.partition_id, {})) - group.outputs * _mean(group.share_after)
         for group in groups

@@ -25,6 +25,7 @@ from lakewarden.errors import Refused
 from lakewarden.jobs.cold.read_only import refuse_frozen
 from lakewarden.jobs.deps import Grounds, places_of
 from lakewarden.model.location import Location
+from lakewarden.model.plain import pick
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Policy
@@ -48,13 +49,8 @@ class Claim:
     verdict: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        files = [{"path": each.path, "uuid": each.uuid, "location": each.location} for each in self.files]
-        return {
-            "table": str(self.table),
-            "operator": self.operator,
-            "verdict": self.verdict,
-            "files": files,
-        }
+        files = [pick(each, "path uuid location") for each in self.files]
+        return {**pick(self, "table operator verdict"), "files": files}
 
 
 def claim(
