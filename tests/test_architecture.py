@@ -170,7 +170,7 @@ def test_kernels_stand_alone() -> None:
     ]
     kernels += ["lakewarden.storage.s3_connection", "lakewarden.storage.s3_copy", "lakewarden.rate_limit"]
     for module in kernels:
-        own = (*(f"{each}." for each in kernels), "lakewarden.model.location.")
+        own = (*(f"{each}." for each in kernels), "lakewarden.model.location.", "lakewarden.model.files.")
         foreign = [each for each in imports(module) if not f"{each}.".startswith(own)]
         assert not foreign, f"{module} imports {foreign}"
 

@@ -62,7 +62,10 @@ class LivePartition:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """A file (or, of a deletion vector, a part of one) that marks rows of data files as deleted. `key` names it."""
+    """A file, or one deletion vector inside a Puffin file, that marks rows of data files as deleted. `key` names it.
+
+    Sent to tasks by pickle.
+    """
 
     key: str
     kind: str

@@ -9,11 +9,10 @@ from itertools import islice
 from typing import Any
 
 from lakewarden.model.actions import Bin, RewriteGroup
-from lakewarden.model.files import DeleteFile as TableDelete
+from lakewarden.model.files import DeleteFile
 from lakewarden.model.table import TableView
 from lakewarden.rate_limit import Pace
 from lakewarden.rewrite import shuffle
-from lakewarden.rewrite.deletes.delete_files import DeleteFile
 from lakewarden.rewrite.deletes.remap import RemapTask
 from lakewarden.rewrite.digest import Digest
 from lakewarden.rewrite.interface import Order, Trouble, Written
@@ -139,7 +138,7 @@ def identity_columns(view: TableView, spec_id: int) -> frozenset[int]:
     return frozenset(field.source_id for field in spec.fields if field.transform == "identity")
 
 
-def _slices(bin_: Bin, known: Sequence[TableDelete]) -> tuple[tuple[Slice, ...], tuple[DeleteFile, ...]]:
+def _slices(bin_: Bin, known: Sequence[DeleteFile]) -> tuple[tuple[Slice, ...], tuple[DeleteFile, ...]]:
     """The bin's sources and the delete files that apply to them: each task is sent only its own."""
     places = sorted({place for source in bin_.sources for place in source.deletes})
     number = {place: n for n, place in enumerate(places)}
@@ -156,22 +155,7 @@ def _slices(bin_: Bin, known: Sequence[TableDelete]) -> tuple[tuple[Slice, ...],
         )
         for s in bin_.sources
     )
-    return slices, tuple(kernel_delete(known[place]) for place in places)
-
-
-def kernel_delete(file: TableDelete) -> DeleteFile:
-    return DeleteFile(
-        kind=file.kind,
-        path=file.path,
-        format=file.format,
-        bytes=file.bytes,
-        records=file.records,
-        sequence_number=file.sequence_number,
-        equality_ids=file.equality_ids,
-        content_offset=file.content_offset,
-        content_size=file.content_size,
-        referenced=file.referenced,
-    )
+    return slices, tuple(known[place] for place in places)
 
 
 def _what(order: Order) -> str:

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lakewarden.model.files import DeleteFile
 from lakewarden.rate_limit import Pace, Throttle
-from lakewarden.rewrite.deletes.delete_files import DeleteFile, Target
+from lakewarden.rewrite.deletes.delete_files import Target
 from lakewarden.rewrite.digest import Digest, Entries, add_up, bind, digest, hash_rows
 from lakewarden.rewrite.order.sort_keys import Ordering
 from lakewarden.rewrite.placed_digest import digest_in_place

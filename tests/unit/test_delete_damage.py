@@ -193,7 +193,7 @@ def test_a_row_group_that_loses_rows_is_damaged(lake: Lake) -> None:
 def test_nulls_in_a_position_delete_file_are_damage(lake: Lake) -> None:
     schema = pa.schema([("file_path", pa.string()), ("pos", pa.int64())])
     path = lake.write(pa.table({"file_path": [DATA, None], "pos": [1, 2]}, schema=schema))
-    lake.files.append(DeleteFile("position", path, "parquet", 1, 2, 2))
+    lake.files.append(DeleteFile("d", "position", path, "parquet", 1, 2, 2))
     with pytest.raises(DamagedSource, match="nulls"):
         lake.erased()
 

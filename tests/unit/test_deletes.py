@@ -83,21 +83,21 @@ class Lake:
         schema = schema or pa.schema([next(f for f in self.schema if field_id(f) == id_) for id_ in ids])
         ids = ids or tuple(field_id(field) or 0 for field in schema)
         path = self.write(table(schema, rows))
-        self.files.append(DeleteFile("equality", path, "parquet", 1, len(rows), sequence, ids))
+        self.files.append(DeleteFile("d", "equality", path, "parquet", 1, len(rows), sequence, ids))
 
     def position(self, rows: Sequence[tuple[str, int]], **more: Any) -> None:
         schema = pa.schema(
             [column("file_path", 2147483546, pa.string()), column("pos", 2147483545, pa.int64())]
         )
         self.files.append(
-            DeleteFile("position", self.write(table(schema, rows), **more), "parquet", 1, len(rows), 2)
+            DeleteFile("d", "position", self.write(table(schema, rows), **more), "parquet", 1, len(rows), 2)
         )
 
     def vector(self, blob: bytes, records: int, referenced: str, before: bytes = b"PFA1") -> None:
         path = self.folder / f"delete-{len(self.files)}.puffin"
         path.write_bytes(before + blob + b"and a footer")
         where = {"content_offset": len(before), "content_size": len(blob), "referenced": referenced}
-        self.files.append(DeleteFile("vector", str(path), "puffin", len(blob), records, 2, **where))
+        self.files.append(DeleteFile("d", "vector", str(path), "puffin", len(blob), records, 2, **where))
 
     def read_keys(self, target: int, keys: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
         self.keys_read += 1
@@ -148,7 +148,7 @@ def people(count: int) -> list[tuple[int, str]]:
 
 
 def test_values_travel_by_pickle() -> None:
-    file = DeleteFile("vector", "s3://b/x.puffin", "puffin", 40, 3, 7, (), 4, 40, "s3://b/data.parquet")
+    file = DeleteFile("d", "vector", "s3://b/x.puffin", "puffin", 40, 3, 7, (), 4, 40, "s3://b/data.parquet")
     target = Target("s3://b/data.parquet", 10, 6, (0,))
     assert pickle.loads(pickle.dumps((file, target))) == (file, target)
 
@@ -179,7 +179,7 @@ def test_a_batch_behind_the_files_end_is_refused(lake: Lake) -> None:
 )
 def test_other_kinds_and_formats_are_unfit(lake: Lake, kind: str, format_: str) -> None:
     lake.data(people(5))
-    lake.files.append(DeleteFile(kind, "/lake/delete", format_, 1, 1, 2, (1,)))
+    lake.files.append(DeleteFile("d", kind, "/lake/delete", format_, 1, 1, 2, (1,)))
     with pytest.raises(Unfit, match=f"kind {kind} and format {format_}") as caught:
         lake.eraser()
     assert caught.value.path == "/lake/delete"
@@ -279,7 +279,7 @@ def test_bounds_of_mixed_spellings_hide_no_path(lake: Lake, paths: list[str]) ->
 
 def test_a_delete_file_of_another_file_is_not_opened(lake: Lake) -> None:
     lake.data(people(10), path="/lake/x")
-    lake.files.append(DeleteFile("position", "/gone", "parquet", 1, 1, 2, referenced="/lake/y"))
+    lake.files.append(DeleteFile("d", "position", "/gone", "parquet", 1, 1, 2, referenced="/lake/y"))
     assert lake.erased() == [[]]
 
 
@@ -288,7 +288,7 @@ def test_deleted_rows_kept_beside_positions_are_passed_over(lake: Lake) -> None:
     contents = pa.table(
         {"row": [{"id": 1, "name": "x"}] * 2, "file_path": ["/lake/0.parquet"] * 2, "pos": [2, 3]}
     )
-    lake.files.append(DeleteFile("position", lake.write(contents), "parquet", 1, 2, 2))
+    lake.files.append(DeleteFile("d", "position", lake.write(contents), "parquet", 1, 2, 2))
     assert lake.erased() == [[2, 3]]
 
 
@@ -297,7 +297,7 @@ def test_deleted_rows_kept_beside_positions_are_passed_over(lake: Lake) -> None:
 )
 def test_a_file_of_other_columns_is_unfit(lake: Lake, contents: dict[str, list[Any]]) -> None:
     lake.data(people(10))
-    lake.files.append(DeleteFile("position", lake.write(pa.table(contents)), "parquet", 1, 1, 2))
+    lake.files.append(DeleteFile("d", "position", lake.write(pa.table(contents)), "parquet", 1, 1, 2))
     with pytest.raises(Unfit, match=r"file_path is .* and pos is") as caught:
         lake.eraser()
     assert caught.value.path == lake.files[0].path
@@ -750,7 +750,7 @@ def peak():
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 before = peak()
-file = DeleteFile("equality", path, "parquet", 1, keys, 2, (1,))
+file = DeleteFile("d", "equality", path, "parquet", 1, keys, 2, (1,))
 target = Target("/lake/x", rows.num_rows, 1, (0,))
 eraser = Eraser([file], [target], schema, Store({}), budget, lambda *_: iter([(0, rows)]))
 eraser.survivors(0, 0, rows)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakewarden.rewrite.deletes.delete_files import DeleteFile
+from lakewarden.model.files import DeleteFile
 from lakewarden.rewrite.kernel import (
     MissingSource,
     RewriteTask,
@@ -668,7 +668,7 @@ def test_everything_that_is_read_is_counted(tmp_path: Path) -> None:
     plain = rewrite(task(tmp_path / "plain.parquet", slices, EVENTS))
     assert (plain.bytes_read, plain.fetched) == (sources, sources)
     keys = write(tmp_path / "keys.parquet", pa.schema([EVENTS.field(0)]), [(1,), (12,)])
-    delete = DeleteFile("equality", keys.path, "parquet", keys.size, 2, 2, (1,))
+    delete = DeleteFile("d", "equality", keys.path, "parquet", keys.size, 2, 2, (1,))
     struck = [replace(piece, deletes=(0,)) for piece in slices]
     erasing = rewrite(task(tmp_path / "erased.parquet", struck, EVENTS, deletes=(delete,)))
     assert erasing.erased == 2

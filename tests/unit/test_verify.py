@@ -32,9 +32,8 @@ from lakewarden.jobs.verify.parts import (
 )
 from lakewarden.jobs.verify.result import Evidence, Side, Verdict, Verification, judge, stored_digest
 from lakewarden.jobs.verify.verify import chosen, field_ids, gathered
-from lakewarden.model.files import DeleteFile as TableDelete
+from lakewarden.model.files import DeleteFile
 from lakewarden.model.table import Snapshot
-from lakewarden.rewrite.deletes.delete_files import DeleteFile
 from lakewarden.rewrite.digest import Digest, digest
 from lakewarden.rewrite.interface import Trouble
 from lakewarden.rewrite.read.sources import Slice
@@ -111,7 +110,7 @@ def test_deleted_rows_are_left_out_and_counted(tmp_path: Path) -> None:
         pa.field("pos", pa.int64(), False, {"PARQUET:field_id": "2147483545"}),
     ]
     pq.write_table(deletes.cast(pa.schema(fields)), tmp_path / "deletes.parquet", store_schema=False)
-    file = DeleteFile("position", str(tmp_path / "deletes.parquet"), "parquet", 1, 3, 2)
+    file = DeleteFile("d", "position", str(tmp_path / "deletes.parquet"), "parquet", 1, 3, 2)
     pieces = [replace(piece, from_row=a, to_row=b, deletes=(0,)) for a, b in ((0, 50), (50, 100))]
     total = sum((look(task([each], deletes=(file,))) for each in pieces), Seen())
     rows = events(0, 100)
@@ -155,8 +154,8 @@ def data(path: str, size: int = MB, **more: Any) -> DataFile:
                        "spec_id": 0, "row_groups": 1, "encrypted": False, **more})  # fmt: skip
 
 
-def delete(path: str, **more: Any) -> TableDelete:
-    return TableDelete(**{"key": path, "kind": "position", "path": path, "format": "parquet", "bytes": 1,
+def delete(path: str, **more: Any) -> DeleteFile:
+    return DeleteFile(**{"key": path, "kind": "position", "path": path, "format": "parquet", "bytes": 1,
                           "records": 1, "sequence_number": 2, **more})  # fmt: skip
 
 

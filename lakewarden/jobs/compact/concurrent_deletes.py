@@ -13,7 +13,6 @@ from typing import Any
 from lakewarden.errors import CommitLost
 from lakewarden.jobs.run_context import RunContext, StepName
 from lakewarden.model.table import TableView
-from lakewarden.rewrite.arrow import kernel_delete
 from lakewarden.rewrite.deletes.remap import RemapTask, remap
 from lakewarden.rewrite.read.project import Unfit
 from lakewarden.rewrite.read.store import MissingSource
@@ -67,7 +66,7 @@ class Arrivals:
         if not applying:
             return None
         return self._task(path).with_deletes(
-            tuple(kernel_delete(each.file) for each in applying),
+            tuple(each.file for each in applying),
             [frozenset(each.applies_to) for each in applying],
         )
 

@@ -15,7 +15,6 @@ from lakewarden.model.files import FileSet
 from lakewarden.model.location import normal
 from lakewarden.model.progress import Progress
 from lakewarden.model.table import TableView
-from lakewarden.rewrite.arrow import kernel_delete
 from lakewarden.rewrite.deletes.deletes import READABLE
 from lakewarden.rewrite.read.decode import Footer, FooterTask, WrongFooter, check_footers
 from lakewarden.spark.tasks import Meter, cancel, fan_out, parallelism, task_reason, ticking
@@ -98,7 +97,7 @@ def delete_footers(files: FileSet, gone: Container[str] = ()) -> tuple[list[Foot
             others += 1
         elif not gone or normal(each.path) not in gone:
             size = each.content_size if each.kind == "vector" else each.bytes
-            wanted.append(Footer(each.path, size, each.records, kernel_delete(each)))
+            wanted.append(Footer(each.path, size, each.records, each))
     return wanted, others
 
 

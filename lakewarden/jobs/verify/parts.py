@@ -10,7 +10,7 @@ from lakewarden.jobs.compact.binpack import KERNEL_STORES
 from lakewarden.model.files import DeleteFile
 from lakewarden.model.location import scheme_of
 from lakewarden.model.table import TableView
-from lakewarden.rewrite.arrow import identity_columns, kernel_delete
+from lakewarden.rewrite.arrow import identity_columns
 from lakewarden.rewrite.interface import Trouble
 from lakewarden.rewrite.read.sources import Slice
 from lakewarden.rewrite.task import RewriteTask
@@ -121,5 +121,5 @@ def tasks_for(view: TableView, files: Files, means: Means) -> Iterator[RewriteTa
                 io=means.io,
                 partition_ids=identity_columns(view, spec_id),
                 memory_budget=means.task_memory,
-                deletes=tuple(kernel_delete(files.deletes[place]) for place in places),
+                deletes=tuple(files.deletes[place] for place in places),
             )

@@ -1,4 +1,4 @@
-"""Delete files as a task names them, and functions to open and read them."""
+"""The rows that delete files may apply to, and functions to open and read delete files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakewarden.model.files import DeleteFile
 from lakewarden.rewrite.read.footer import NO_SENSE, has_delta, read_footer, trouble
 from lakewarden.rewrite.read.project import Unfit
 from lakewarden.rewrite.read.sources import column_sizes
@@ -17,22 +18,6 @@ from lakewarden.rewrite.read.store import DamagedSource, Store
 # A column chunk is read through a window of this size. Pre-buffering would read it whole and take as much
 # memory as the writer's row group, which has no size limit.
 _WINDOW = 4 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteFile:
-    """A delete file, or one vector inside a Puffin file. Pickled and sent to a task."""
-
-    kind: str
-    path: str
-    format: str
-    bytes: int
-    records: int
-    sequence_number: int
-    equality_ids: tuple[int, ...] = ()
-    content_offset: int = 0
-    content_size: int = 0
-    referenced: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakewarden.rewrite.deletes.delete_files import DeleteFile, Target
+from lakewarden.model.files import DeleteFile
+from lakewarden.rewrite.deletes.delete_files import Target
 from lakewarden.rewrite.deletes.deleted_rows import RowBits
 from lakewarden.rewrite.deletes.equality import EqualityFilter, ReadKeys, Way
 from lakewarden.rewrite.deletes.positions import mark_positions

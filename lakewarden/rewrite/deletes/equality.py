@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakewarden.rewrite.deletes.delete_files import DeleteFile, Target, batches, opened
+from lakewarden.model.files import DeleteFile
+from lakewarden.rewrite.deletes.delete_files import Target, batches, opened
 from lakewarden.rewrite.deletes.key_index import KEY_BYTES, NO_ROWS, Audiences, Gathered, KeyIndex
 from lakewarden.rewrite.deletes.keys import (
     BitFilter,

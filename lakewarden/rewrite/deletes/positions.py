@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from lakewarden.rewrite.deletes.delete_files import DeleteFile, batches, opened
+from lakewarden.model.files import DeleteFile
+from lakewarden.rewrite.deletes.delete_files import batches, opened
 from lakewarden.rewrite.deletes.deleted_rows import RowBits
 from lakewarden.rewrite.pages.copyable import trusted
 from lakewarden.rewrite.read.project import Unfit

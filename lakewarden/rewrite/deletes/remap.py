@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lakewarden.rewrite.deletes.delete_files import DeleteFile
+from lakewarden.model.files import DeleteFile
 from lakewarden.rewrite.task import Part, Reading, RewriteTask
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lakewarden.rewrite.deletes.delete_files import DeleteFile
+from lakewarden.model.files import DeleteFile
 from lakewarden.rewrite.deletes.deleted_rows import RowBits
 from lakewarden.rewrite.read.store import DamagedSource, MissingSource, Store
 

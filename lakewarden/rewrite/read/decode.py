@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakewarden.model.files import DeleteFile
 from lakewarden.model.location import is_local
-from lakewarden.rewrite.deletes.delete_files import DeleteFile
 from lakewarden.rewrite.deletes.vectors import check_vector
 from lakewarden.rewrite.read.footer import NO_SENSE, trouble
 from lakewarden.rewrite.read.store import DamagedSource, MissingSource, Store
