@@ -1,1 +1,1 @@
-"""Frozen nouns, without I/O: everybody may import them."""
+"""Frozen values without I/O. Every module may import them."""

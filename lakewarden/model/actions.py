@@ -1,4 +1,4 @@
-"""What a plan can hold: a class for each kind of thing that is done to a table. Frozen values that act on nothing."""
+"""The actions of a plan: one class for each kind of change to a table. Frozen values; they do nothing themselves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Source:
     to_row: int
     sequence_number: int
     first_row_id: int | None
-    deletes: tuple[int, ...] = ()  # places in the file set's delete files
+    deletes: tuple[int, ...] = ()  # indices into the file set's delete files
 
     @property
     def whole(self) -> bool:
@@ -35,7 +35,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """The sources of one task, in order, and how many files it makes of them: one, or several of one sorted whole."""
+    """The sources of one task, in order. `outputs`: how many files it writes; several files share one sort order."""
 
     sources: tuple[Source, ...]
     outputs: int = 1
@@ -51,7 +51,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class RewriteGroup(Plain):
-    """One unit of rewriting and of commit: files of one partition that become fewer, or better sized, files."""
+    """Files of one partition that are rewritten into fewer or better sized files, in one commit."""
 
     number: int
     partition_id: int
@@ -62,10 +62,10 @@ class RewriteGroup(Plain):
     reason: str
     engine: str = "arrow"
     engine_reason: str = ""
-    clustering: str = ""  # the order's short name, which goes into the outputs' names
-    ordered: bool = False  # its rows are put in that order, not just packed
+    clustering: str = ""  # the order's short name, part of the outputs' names
+    ordered: bool = False  # its rows are sorted in that order, not only packed
     row_groups: int = 0
-    # What a query for one value of each cluster column opens, as a share of the group's files: now, and expected after.
+    # The share of the group's files that a query for one value of each cluster column opens: now, and expected afterwards.
     share_before: Mapping[str, float] = field(default_factory=dict)
     share_after: Mapping[str, float] = field(default_factory=dict)
 
@@ -111,7 +111,7 @@ class RewriteGroup(Plain):
 
 @dataclass(frozen=True, slots=True)
 class MergeBuckets(Plain):
-    """Buckets of one partition, merged by primary key in the format's own engine: one unit of work and of commit."""
+    """Buckets of one partition that the format's own engine merges by primary key, in one commit."""
 
     number: int
     partition: str
@@ -135,7 +135,7 @@ class MergeBuckets(Plain):
 
     @property
     def rows(self) -> int:
-        """Rows of the files: one that was written twice counts twice."""
+        """Rows of the files. A row that was written twice counts twice."""
         return sum(each.rows for each in self.buckets)
 
     @property
@@ -149,7 +149,7 @@ class MergeBuckets(Plain):
 
 @dataclass(frozen=True, slots=True)
 class ManifestRewrite(Plain):
-    """The manifests of one partition spec, folded into fewer, clustered by partition."""
+    """The manifests of one partition spec, rewritten into fewer manifests that are clustered by partition."""
 
     spec_id: int
     manifests: int
@@ -163,7 +163,7 @@ class ManifestRewrite(Plain):
 
 @dataclass(frozen=True, slots=True)
 class DropDeletes(Plain):
-    """Delete files that apply to no data file any more: they leave the table, no row is touched."""
+    """Delete files that no longer apply to any data file. They leave the table; no row changes."""
 
     keys: tuple[str, ...]
     reason: str
@@ -174,7 +174,7 @@ class DropDeletes(Plain):
 
 @dataclass(frozen=True, slots=True)
 class MergeDeletes(Plain):
-    """Small position-delete files folded into fewer, where rewriting the data is not worth it."""
+    """Small position-delete files that are merged into fewer, where rewriting the data is not worth the work."""
 
     delete_files: int
     bytes: int
@@ -187,7 +187,7 @@ class MergeDeletes(Plain):
 
 @dataclass(frozen=True, slots=True)
 class ExpireSnapshots(Plain):
-    """Snapshots that leave the table's metadata, for one reason. What only they need becomes trashed."""
+    """Snapshots that leave the table's metadata for one reason. Files that only they need go to the trash."""
 
     snapshot_ids: tuple[int, ...]
     reason: str
@@ -198,7 +198,7 @@ class ExpireSnapshots(Plain):
 
 @dataclass(frozen=True, slots=True)
 class ExpireRefs(Plain):
-    """Tags and branches whose own retention (max-ref-age) is over: the names leave the table's metadata."""
+    """Tags and branches whose own retention (max-ref-age) is over. The names leave the table's metadata."""
 
     names: tuple[str, ...]
     reason: str
@@ -209,7 +209,7 @@ class ExpireRefs(Plain):
 
 @dataclass(frozen=True, slots=True)
 class ExpireChangelogs(Plain):
-    """Changelogs that outlived their snapshots, and now their own time. What only they need becomes trashed."""
+    """Changelogs whose snapshots have expired and whose own retention is over. Files that only they need go to the trash."""
 
     ids: tuple[int, ...]
     reason: str
@@ -220,7 +220,7 @@ class ExpireChangelogs(Plain):
 
 @dataclass(frozen=True, slots=True)
 class DropPartition(Plain):
-    """A partition that leaves the table with every file it has now. The files stay on disk while a snapshot names them."""
+    """A partition that leaves the table with all its current files. The files stay on disk while a snapshot names them."""
 
     partition_id: int
     spec_id: int
@@ -228,7 +228,7 @@ class DropPartition(Plain):
     files: int
     rows: int
     bytes: int
-    at: datetime | None  # the end of the period it names, or its last change
+    at: datetime | None  # the end of the period in its name, or its last change
     reason: str
 
     action = "drop-partition"
@@ -237,7 +237,10 @@ class DropPartition(Plain):
 
 @dataclass(frozen=True, slots=True)
 class HandOff(Plain):
-    """Copy what these snapshots need to the table of that name in another catalog. `present` files have a copy already."""
+    """Copy the files that these snapshots need to the table of the same name in another catalog.
+
+    `present` files already have a copy.
+    """
 
     snapshot_ids: tuple[int, ...]
     catalog: str
@@ -256,7 +259,7 @@ class HandOff(Plain):
 
 @dataclass(frozen=True, slots=True)
 class AgeFiles(Plain):
-    """Copies in the colder tier that go to a deeper storage class, by the store itself. `unread_bytes` are read before.
+    """Copies in the colder tier that the store moves to a deeper storage class. `unread_bytes` have to be read first.
 
     `cost` is in dollars.
     """
@@ -274,7 +277,10 @@ class AgeFiles(Plain):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseSnapshots(Plain):
-    """Snapshots that leave the cold table; what only they need there becomes trashed. `fees`: dollars for leaving early."""
+    """Snapshots that leave the cold table. Files that only they need there go to the trash.
+
+    `fees`: dollars for deleting before the minimum storage time is over.
+    """
 
     snapshot_ids: tuple[int, ...]
     files: int
@@ -288,7 +294,7 @@ class ReleaseSnapshots(Plain):
 
 @dataclass(frozen=True, slots=True)
 class TrashFiles(Plain):
-    """Files of one kind that are marked; nothing is deleted by it."""
+    """Files of one kind that go to the trash. Nothing is deleted."""
 
     kind: str
     files: int
@@ -301,7 +307,7 @@ class TrashFiles(Plain):
 
 @dataclass(frozen=True, slots=True)
 class EraseFiles(Plain):
-    """Files in the trash of one verdict whose grace is over: deleted for good, once more proven to be needed by nobody."""
+    """Trashed files of one verdict whose grace period is over. They are deleted after a new proof that nothing needs them."""
 
     verdict_id: str
     files: int
@@ -314,7 +320,10 @@ class EraseFiles(Plain):
 
 @dataclass(frozen=True, slots=True)
 class FoldHistory(Plain):
-    """Archived entries of one month that become ranges with a detail. `folded` is what the month's detail has already."""
+    """Archived entries of one month that are folded into ranges with a detail.
+
+    `folded`: how many entries the month's detail already has.
+    """
 
     month: str
     snapshot_ids: tuple[int, ...]

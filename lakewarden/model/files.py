@@ -1,4 +1,4 @@
-"""Files of a table, and the partitions and buckets that they lie in."""
+"""Files of a table, and the partitions and buckets they belong to."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the nouns stay light to import: commands that touch no table never load Arrow
+if TYPE_CHECKING:  # commands that use no table do not load Arrow
     import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition tuple under one spec. `path` is how people write it: `day=2024-03-11`, empty when unpartitioned."""
+    """One partition tuple under one spec. `path` is its readable form: `day=2024-03-11`, empty for an unpartitioned table."""
 
     id: int
     spec_id: int
@@ -22,7 +22,7 @@ class Partition:
 
 
 class KeyKind(StrEnum):
-    """What the value of a partition column is. The first four are counted from 1970 on, a moment in microseconds."""
+    """The kind of a partition column's value. The first four count from 1970; a moment is in microseconds."""
 
     YEAR = "year"
     MONTH = "month"
@@ -35,7 +35,7 @@ class KeyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionKey:
-    """One part of a partition: `name` as its path writes it, `column` the table's column it is made from."""
+    """One part of a partition. `name` is as in its path, `column` is the column of the table that it is derived from."""
 
     name: str
     column: str
@@ -45,9 +45,9 @@ class PartitionKey:
 
 @dataclass(frozen=True, slots=True)
 class LivePartition:
-    """One partition of one snapshot, its live data files added up. `rows` are those of the files, deleted ones too.
+    """The live data files of one partition of one snapshot, added up. `rows` includes deleted rows of these files.
 
-    `changed_at` is when a file of it last came, or a later moment where only that is known; None where nothing is.
+    `changed_at`: when its newest file was added, or a later time if only that is known; None if unknown.
     """
 
     id: int
@@ -86,9 +86,9 @@ class FileSet:
     """The live data files of one snapshot, in bulk.
 
     `files` has a row per file: partition (an id into `partitions`), path, format, bytes, records, sequence_number,
-    first_row_id, position_deletes, equality_deletes, encrypted, row_groups, sort_order_id, deletes (places in the tuple
-    `deletes`). `handle` is the format's own view of the same files, which its commit needs; nobody else looks inside.
-    `ordered`: rows of a partition are read in the order of its files, by sequence number, which count them without gaps.
+    first_row_id, position_deletes, equality_deletes, encrypted, row_groups, sort_order_id, deletes (indices into
+    `deletes`). `handle` is the format's own view of the same files, for its commit; no other code reads it.
+    `ordered`: rows of a partition are read in the order of the sequence numbers, which have no gaps.
     """
 
     snapshot_id: int
@@ -101,10 +101,10 @@ class FileSet:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A part of a partition whose rows are merged by their primary keys when they are read: the more sorted runs, the dearer.
+    """A part of a partition whose rows are merged by primary key when they are read. More sorted runs cost more.
 
-    `key` is the format's own name of the partition. `fresh` counts the files that no merge has seen yet, `settled_bytes` what
-    lies in the lowest level, where everything ends up.
+    `key` is the format's own name of the partition. `fresh`: files that were never merged. `settled_bytes`: the size of
+    the lowest level.
     """
 
     key: str

@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:  # the nouns stay light to import: commands that touch no table never load Arrow
-    pass
 
 
 class HoldKind(StrEnum):
-    """Why something must stay. The first five keep snapshots, the last two keep files no snapshot names yet."""
+    """Why something must stay. The first five keep snapshots; the last two keep files that no snapshot names yet."""
 
     PIN = "pin"
     TAG = "tag"
@@ -25,7 +21,7 @@ class HoldKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A reason something must stay, and who gave it. `until` None: for ever, or until it is taken away."""
+    """A reason why something must stay, and its holder. `until` None: forever, or until it is removed."""
 
     kind: HoldKind
     name: str
@@ -34,6 +30,6 @@ class Hold:
     snapshot_id: int | None = None
     paths: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
-    chain: tuple[int, ...] = ()  # snapshots that lead from a branch's head to it
+    chain: tuple[int, ...] = ()  # snapshots from a branch's head down to it
     since: datetime | None = None
     until: datetime | None = None

@@ -1,11 +1,11 @@
 """Where a file or folder is. The only module that normalises or compares paths.
 
-One place has many spellings. Two questions are asked about them, and each has another safe mistake:
+One place has many spellings. There are two questions about them, and each has a different safe mistake:
 
-    Is this file needed?        In doubt yes. `normal`, `hashes` and the methods `may_…` make spellings equal that may be one
-                                place: a needed file that is taken for another is deleted.
-    Is this place the table's?  In doubt no. Two `Location`s are equal only where they are surely one place: a file of
-                                somebody else that is taken for ours is deleted.
+    Is this file needed?        In doubt yes. `normal`, `hashes` and the methods `may_…` treat spellings as equal that may be
+                                one place: otherwise a needed file might be deleted.
+    Is this place the table's?  In doubt no. Two `Location`s are equal only if they are certainly one place: otherwise
+                                another owner's file might be deleted.
 
     text                                        Location                               normal
     file:///lake/t/x  file:/lake/t/x  /lake//t/x   file, "", /lake/t/x                    /lake/t/x
@@ -28,7 +28,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # loaded by who compares in bulk
+if TYPE_CHECKING:  # loaded only by functions that compare in bulk
     import pyarrow as pa
 
 S3 = ("s3", "s3a", "s3n")
@@ -48,7 +48,7 @@ _BLOB, _DFS = ".blob.core.", ".dfs.core."
 # The port of a name node that is not named.
 _HDFS_PORT = ":8020"
 _UNTIDY = r"//|/\.{1,2}(/|$)|./$|^[^/:]*[A-Z][^/:]*:/"
-# What makes a file's name one of a kind: a uuid, with dashes or without. Names this long are made by programs too.
+# A uuid, with or without dashes, makes a file name unique. Names this long are generated, too.
 _GENERATED = r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}"
 _LONG_NAME = 30
 _PARTITIONS = re.compile(r"(/[^/=]+=[^/]*)+$")
@@ -57,7 +57,7 @@ _EMPTY_PARTS = re.compile(r"(/\.?)+(?=/|$)")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """One place. Equal to another only where both are surely the same; see the module for what is not sure."""
+    """One place. Equal to another only if both are certainly the same; the module explains the doubtful cases."""
 
     scheme: str
     authority: str
@@ -92,12 +92,12 @@ class Location:
 
     @property
     def store(self) -> str:
-        """What the path lies on: the bucket, the name node, or `/` for a disk of this machine."""
+        """The store of the path: the bucket, the name node, or `/` for a disk of this machine."""
         return "/" if self.is_local else f"{self.scheme}://{self.authority}"
 
     @property
     def normal(self) -> str:
-        """The text under which every spelling that may be this place is found."""
+        """The text that every spelling that may be this place has in common."""
         tidied = _tidy(self.path)
         if self.is_local:
             return tidied
@@ -141,7 +141,7 @@ class Location:
 
 
 def normal(path: str) -> str:
-    """The text under which every spelling that may be the same place is found: for sets and maps of needed files."""
+    """The text that every spelling that may be the same place has in common: for sets and maps of needed files."""
     if path.startswith("/"):  # nearly every path there is
         return _tidy(path)
     return Location.of(path).normal
@@ -158,7 +158,7 @@ def inside(path: str, folder: str) -> bool:
 
 
 def parent(path: str) -> str:
-    """The folder that a file lies in, in the file's own spelling."""
+    """The folder of a file, in the file's own spelling."""
     return path.rpartition("/")[0]
 
 
@@ -173,7 +173,7 @@ def join(folder: str, *names: str) -> str:
 
 
 def without_common_end(one: str, other: str) -> tuple[str, str]:
-    """Two paths as far as they differ: without the parts at their ends that are equal. Their stores stay, and neither holds the other."""
+    """Two paths without the equal parts at their ends. Their stores stay, and neither contains the other."""
     left, right = Location.of(one), Location.of(other)
     while (
         left.path.count("/") > 1 and right.path.count("/") > 1 and name_of(left.path) == name_of(right.path)
@@ -186,24 +186,24 @@ def without_common_end(one: str, other: str) -> tuple[str, str]:
 
 
 def without_partitions(folder: str) -> str:
-    """A folder in normal form, without the partition folders (`day=1`) at its end. Spark gives files of one write one name in
-    several of them."""
+    """A folder in normal form, without the partition folders (`day=1`) at its end. Files of one Spark write have
+    the same name in several of them."""
     return _PARTITIONS.sub("", normal(folder))
 
 
 def scheme_of(path: str) -> str:
-    """The scheme as it was written, in small letters; `file` where there is none."""
+    """The scheme as written, in lower case; `file` if there is none."""
     found = _SCHEME.match(path)
     return found[1].lower() if found else "file"
 
 
 def is_absolute(path: str) -> bool:
-    """Whether a path says where it is."""
+    """Whether a path is complete, not relative."""
     return path.startswith("/") or ":/" in path
 
 
 def local_path(path: str) -> str | None:
-    """The name by which a file of this machine is opened, from any spelling; None for a path on another store."""
+    """The name that opens a file of this machine, from any spelling; None for a path on another store."""
     if path.startswith("/"):
         return path
     if path.startswith("file:"):
@@ -234,7 +234,7 @@ def split_url(path: str) -> tuple[str, str, str]:
 
 
 def normals(paths: pa.Array | pa.ChunkedArray | Sequence[str]) -> pa.Array:
-    """`normal` for very many: a regular expression over the whole column, the untidy few one by one."""
+    """`normal` for many paths: a regular expression over the whole column, and the few odd ones one by one."""
     return _in_bulk(paths, sure=False)
 
 
@@ -263,9 +263,9 @@ def _in_bulk(paths: pa.Array | pa.ChunkedArray | Sequence[str], *, sure: bool) -
 
 
 def _tidy_local(column: Any) -> Any:
-    """Of paths on a disk that only lack the scheme to be normal, those; None where one has more to it.
+    """The normal form of local paths that only differ by their scheme; None if any path needs more.
 
-    Looking for a few letters takes a tenth of the time that regular expressions do, and this is nearly every column there is.
+    This is true of nearly every column, and takes a tenth of the time of regular expressions.
     """
     import polars as pl
 
@@ -295,15 +295,15 @@ def all_inside(paths: pa.Array | pa.ChunkedArray | Sequence[str], folders: Itera
 
 
 def hashes(paths: pa.Array | pa.ChunkedArray | Sequence[str]) -> Any:
-    """A number for each path, equal for all spellings that may be one file: sets of millions fit in memory, 8 bytes each.
+    """A number for each path, equal for all spellings that may be one file. Millions fit in memory, at 8 bytes each.
 
-    Two files may share a number. Whoever asks whether a file is needed then hears yes, and it stays: the safe mistake.
+    Two files may share a number. Then a file that is not needed counts as needed and stays: the safe mistake.
     """
     return plain_hashes(normals(paths))
 
 
 def plain_hashes(plain: pa.Array) -> Any:
-    """`hashes` of paths that are in normal form already."""
+    """`hashes` of paths that are already in normal form."""
     import polars as pl
 
     column: Any = pl.from_arrow(plain)
@@ -320,7 +320,7 @@ def tails(plain: pa.Array, parts: int) -> Any:
 
 
 def distinctive(plain: pa.Array) -> Any:
-    """For each path, in normal form, whether its name alone tells the file from all others: an array of booleans.
+    """For each path, in normal form, whether its name alone identifies the file: an array of booleans.
 
     Names that table formats and engines generate have a uuid. `part-0.parquet` or `v1.metadata.json` may be in any folder.
     """
@@ -332,7 +332,7 @@ def distinctive(plain: pa.Array) -> Any:
 
 
 def is_generated(path: str) -> bool:
-    """Whether a file's name has a uuid in it, and so is the name of no other file."""
+    """Whether a file's name contains a uuid, so that no other file has this name."""
     return re.search(_GENERATED, name_of(path)) is not None
 
 
@@ -349,7 +349,7 @@ def may_be_in(plain: pa.Array, folders: Iterable[Location]) -> Any:
 
 
 def one_of_each_store(plain: pa.Array) -> Any:
-    """Of paths in normal form the places of one for each store that they are on."""
+    """The index of one path for each store, of paths in normal form."""
     import polars as pl
 
     column: Any = pl.from_arrow(plain)
@@ -357,7 +357,7 @@ def one_of_each_store(plain: pa.Array) -> Any:
 
 
 def parents(paths: pa.Array) -> list[str]:
-    """The folders that files lie in, each once, as they are written."""
+    """The folders of the files, each once, as written."""
     import polars as pl
 
     column: Any = pl.from_arrow(paths)
@@ -380,7 +380,7 @@ def elsewhere(path: str, folder: Location, other: str) -> str | None:
 
 
 def shortest(paths: Iterable[str]) -> list[str]:
-    """Of folders that lie inside one another, the outermost ones."""
+    """The outermost of these folders."""
     kept: list[tuple[Location, str]] = []
     for each in sorted(set(paths), key=lambda path: (len(normal(path)), path)):
         place = Location.of(each)
@@ -397,7 +397,7 @@ def _rest(path: str, folder: str) -> str | None:
 
 
 def _one_slash(path: str) -> str:
-    """As a file system reads it: parts that are empty or a dot mean nothing. `..` is left, it may be a link's parent."""
+    """As a file system reads it: empty parts and dots are dropped. `..` stays, as it may follow a link."""
     if "//" in path or "/." in path:
         path = _EMPTY_PARTS.sub("", path) or "/"
     return path.rstrip("/") or "/" if len(path) > 1 else path

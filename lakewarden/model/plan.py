@@ -1,6 +1,6 @@
-"""What a planner decides: frozen values that say what would be done, what is skipped, and why.
+"""Plans: what would be done, what is skipped, and why. Frozen values.
 
-Making a plan changes nothing. An engine gets the plan with its bounds and may do less than it says, never more.
+Making a plan changes nothing. An engine may do less than the plan says, never more.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from lakewarden.model.table_name import TableRef
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What an engine must stay inside, whichever engine it is.
+    """Limits for every engine.
 
-    Engines rewrite; none may expire, sweep or delete anything the table names.
+    Engines rewrite. None may expire, sweep or delete anything that the table names.
     """
 
     base_snapshot_id: int | None
@@ -33,7 +33,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class ManyTrashed(Sequence[Trashed]):
-    """Very many files to trash, for one reason. Each becomes a value when it is looked at: a table may have millions."""
+    """Many files to trash for one reason. Each value is created when it is read: a table may have millions."""
 
     files: Any
     reason: str
@@ -61,7 +61,7 @@ class ManyTrashed(Sequence[Trashed]):
 
 @dataclass(frozen=True, slots=True)
 class ReadCost(Plain):
-    """What a full scan opens, and how many files a query for one value opens in an average partition."""
+    """What a full scan reads, and how many files of an average partition a query for one value opens."""
 
     files: int
     row_groups: int
@@ -74,7 +74,7 @@ class ReadCost(Plain):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One job on one table: planned and skipped together are everything the planner looked at."""
+    """One job on one table. Planned and skipped together are every candidate."""
 
     job: Job
     table: TableRef
@@ -89,7 +89,7 @@ class Plan:
     strategy: str = ""
     columns: tuple[str, ...] = ()
     target_bytes: int = 0
-    cut_short: str = ""  # the limit that left work for the next run, if one did
+    cut_short: str = ""  # the limit that left work for the next run, if any
     cost_before: ReadCost | None = None
     cost_after: ReadCost | None = None
 
@@ -104,7 +104,7 @@ class Plan:
         return [action for action in self.actions if isinstance(action, MergeBuckets)]
 
     def to_dict(self, *, trash: bool = True) -> dict[str, Any]:
-        """What `--json` prints. The journal leaves out the trashed files: they have rows of their own there."""
+        """What `--json` prints. The journal omits the trashed files: it has rows for them."""
         return {
             **pick(self, "job table made_at base_snapshot_id=bounds.base_snapshot_id branch=bounds.branch"),
             **pick(self, "empty reason strategy target_bytes cut_short policy_hash"),

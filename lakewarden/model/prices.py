@@ -1,4 +1,4 @@
-"""What storage costs, by storage class: defaults are Amazon's list prices for us-east-1, settings may say otherwise."""
+"""Prices by storage class. The defaults are Amazon's list prices for us-east-1; settings may replace them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from lakewarden.model.plain import Plain
 
 GIB = 1 << 30
 STANDARD = "STANDARD"
-# What lies in these cannot be read before somebody has asked for it, and waited.
+# Objects in these classes must be restored before they can be read, which takes time.
 ARCHIVED = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 
 @dataclass(frozen=True, slots=True)
 class Price(Plain):
-    """In dollars. An object smaller than `minimum_bytes` is billed as that, one deleted before `minimum_days` as if it had stayed.
+    """In dollars. A smaller object is billed for `minimum_bytes`; one deleted earlier is billed for `minimum_days`.
 
-    Each object is billed for `overhead_bytes` more than it has. `restore_per_1000` is for asking an archive to make objects readable.
+    Each object is billed for `overhead_bytes` more than its size. `restore_per_1000` is for requests that restore objects.
     """
 
     storage_gb_month: float
@@ -31,10 +31,10 @@ class Price(Plain):
 
 @dataclass(frozen=True, slots=True)
 class HandOffCost(Plain):
-    """What copying these files once costs, what they then cost a month, and what that saves against where they are.
+    """The cost of copying these files once, their monthly cost there, and the monthly saving.
 
-    `padding_month` is what small objects cost beyond their bytes, and compacting first would save; `read_once` what reading
-    all of it there costs, `leave_early` what deleting it on its first day would still cost.
+    `padding_month`: the part that small objects cost beyond their bytes; compacting first would save it. `read_once`: the cost
+    of reading all of it there. `leave_early`: the cost of deleting it on its first day.
     """
 
     files: int
@@ -49,9 +49,9 @@ class HandOffCost(Plain):
 
 @dataclass(frozen=True, slots=True)
 class AgeCost(Plain):
-    """What it takes to move copies to a deeper class: requests, reading them out of theirs, and leaving that before its time.
+    """The cost of moving copies to a deeper class: requests, reading, and fees for leaving the old class early.
 
-    Then what each month saves. A copy onto itself is billed as reading the object and writing it.
+    `saved_month`: what each month then saves. A copy onto itself is billed as a read and a write.
     """
 
     requests: float

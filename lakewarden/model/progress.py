@@ -1,4 +1,4 @@
-"""How long work tells that it is moving. Who shows it (a bar, lines, nothing) is handed in."""
+"""Progress of long work. The caller passes the display: a bar, lines or nothing."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Progress(Protocol):
         """This much more is done."""
 
     def note(self, text: str) -> None:
-        """Something worth a line: a commit, a group that was skipped."""
+        """An event that deserves a line: a commit, a skipped group."""
 
     def end(self) -> None:
-        """The work is over, one way or another."""
+        """The work has ended, with or without success."""
 
 
 class Silent:

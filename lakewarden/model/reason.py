@@ -1,4 +1,4 @@
-"""Reasons as values: code decides by `kind`, people read `text`."""
+"""Reasons as values. Code decides by `kind`; people read `text`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ReasonKind(StrEnum):
     CURRENT = "current"
     TAG = "tag"
     BRANCH = "branch"
-    HISTORY = "history"  # the past of a branch that the branch itself asks to keep
+    HISTORY = "history"  # history that the branch's own retention keeps
     CONSUMER = "consumer"
     PIN = "pin"
     STREAM = "stream"
@@ -31,7 +31,7 @@ class ReasonKind(StrEnum):
     YOUNG = "young"
     RUN_NOT_ENDED = "run-not-ended"
     OPEN_PARTITION = "open-partition"
-    STATE_RESTORED = "state-restored"  # pins that a restored state database forgot have to be made again
+    STATE_RESTORED = "state-restored"  # the restored state database may miss pins; they have to be made again
     QUIET_WINDOW = "quiet-window"
     # The call or the policy does not ask for it.
     NOT_ASKED = "not-asked"
@@ -49,7 +49,7 @@ class ReasonKind(StrEnum):
     NOT_PARTITIONED = "not-partitioned"
     NOT_KNOWN = "not-known"  # an age or a record that the decision needs
     NAMED_TWICE = "named-twice"
-    # What a sweep finds beside orphans, and what others still have.
+    # A sweep found it, but it is no orphan; or another table still has it.
     NAMED = "named"
     RESTORED = "restored"
     TRASHED = "trashed"
@@ -62,7 +62,7 @@ class ReasonKind(StrEnum):
     SHARED = "shared"
 
 
-# A ref, a reader or a writer has to let go before it may leave; time alone does not free it.
+# A ref, a reader or a writer must release it first; time alone does not.
 HELD = frozenset(
     {
         ReasonKind.TAG,
@@ -80,7 +80,7 @@ HELD = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why something is so. No decision is made on `text`."""
+    """A reason. No decision is made on `text`."""
 
     kind: ReasonKind
     text: str

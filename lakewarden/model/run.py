@@ -1,4 +1,4 @@
-"""Jobs, runs and their steps, who drives them and what they were asked for."""
+"""Jobs, runs and their steps, the processes that drive them, and their triggers."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakewarden.model.plain import Plain
 
-if TYPE_CHECKING:  # the nouns stay light to import: commands that touch no table never load Arrow
-    pass
-
 
 class Job(StrEnum):
-    """What can be done to a table; the values are the CLI's names, the order is that of a whole pass."""
+    """The jobs on a table. The values are the CLI's names, in the order of a pass."""
 
-    EXPIRE_PARTITIONS = "expire-partitions"  # first, so that nothing is compacted which is about to go
+    EXPIRE_PARTITIONS = "expire-partitions"  # first: partitions that go are not compacted before
     COMPACT_DELETES = "compact-deletes"
     COMPACT = "compact"
     REWRITE_MANIFESTS = "rewrite-manifests"
@@ -25,11 +22,11 @@ class Job(StrEnum):
     EXPIRE = "expire"
     PURGE = "purge"
     SWEEP = "sweep"
-    COMPACT_HISTORY = "compact-history"  # last: what expired in this pass is written down by then
+    COMPACT_HISTORY = "compact-history"  # last: the snapshots this pass expired are archived by then
 
 
 class RunState(StrEnum):
-    """How a run stands. `running` is the only one that is not final."""
+    """The state of a run. Only `running` is not final."""
 
     RUNNING = "running"
     DONE = "done"
@@ -61,7 +58,7 @@ _EXIT_CODES = {
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Why a run happens and who asked."""
+    """Why a run happens and who requested it."""
 
     type: str = "manual"
     operator: str | None = None
@@ -70,9 +67,9 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who drives a run: the process, enough to tell whether it is still there, and a token no other driver has.
+    """The process that drives a run, with enough to check whether it is alive, and a token that no other driver has.
 
-    The token is what fences: when a run is taken over, even inside one process, whoever drove it before cannot go on.
+    The token fences: when a run is taken over, even inside one process, the previous driver cannot continue.
     """
 
     host: str
@@ -89,7 +86,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One journaled moment of a run."""
+    """One journaled step of a run."""
 
     run_id: str
     seq: int
@@ -100,7 +97,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Run(Plain):
-    """One execution of one plan, as the journal tells it."""
+    """One execution of one plan, as in the journal."""
 
     id: str
     table: str
@@ -116,6 +113,6 @@ class Run(Plain):
     snapshot_ids: tuple[int, ...] = ()
     beat_at: datetime | None = None
     policy: Mapping[str, Any] = field(default_factory=dict)
-    lease_term: int | None = None  # of the worker's lease it runs under; None where somebody runs it by hand
+    lease_term: int | None = None  # the term of the worker's lease; None for a run started by hand
 
     JSON_KEYS = "id table job state reason started_at ended_at owner trigger counters snapshot_ids plan"

@@ -1,4 +1,4 @@
-"""What a plan skips and what it marks, added up for people."""
+"""What a plan skips and what it puts in the trash, added up for people."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from lakewarden.model.plain import Plain
 from lakewarden.model.reason import Reason, ReasonKind
 
-# What, how many, their bytes, and why: what planners collect before alike ones are added up.
+# The noun, how many, their bytes, and why. Planners collect these rows and then add up equal ones.
 SkippedRow = tuple[str, int, int, Reason]
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped(Plain):
-    """Something a plan looked at and leaves alone, and why. Alike ones are counted together."""
+    """Things that a plan looked at and leaves unchanged, and why. Equal ones are counted together."""
 
     what: str
     count: int
@@ -37,7 +37,7 @@ class Skipped(Plain):
 
 @dataclass(frozen=True, slots=True)
 class Trashed:
-    """A file marked for deletion: still on disk until its grace is over. A size of -1 is not known."""
+    """A file marked for deletion. It stays on disk until its grace period is over. Size -1: unknown."""
 
     path: str
     size: int

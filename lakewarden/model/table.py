@@ -1,16 +1,13 @@
-"""A table as its metadata shows it: snapshots, refs, partitions, schema order."""
+"""A table as its metadata describes it: snapshots, refs, partition specs, sort orders."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lakewarden.model.table_name import TableRef
-
-if TYPE_CHECKING:  # the nouns stay light to import: commands that touch no table never load Arrow
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +18,15 @@ class Snapshot:
     committed_at: datetime
     operation: str
     summary: Mapping[str, str]
-    manifest_list: str = ""  # empty where the first format version named its manifests in the metadata itself
+    manifest_list: str = ""  # empty if the metadata file itself names the manifests (format version 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A branch or a tag: a name that keeps a snapshot; a branch keeps the history it says as well. None: the table's rule.
+    """A branch or tag: a name that keeps a snapshot. A branch also keeps its history. None: the table's rule applies.
 
-    A consumer keeps the snapshot it reads next, and all after it. `has_copy`: what it keeps stays when the snapshot leaves
-    the table's own history.
+    A consumer keeps the snapshot it reads next and all later ones. `has_copy`: the files it keeps stay even when the
+    snapshot leaves the table's history.
     """
 
     name: str
@@ -39,7 +36,7 @@ class Ref:
     min_snapshots: int | None = None
     max_snapshot_age_ms: int | None = None
     has_copy: bool = False
-    ends_at: datetime | None = None  # where the format tells the moment itself, and not an age
+    ends_at: datetime | None = None  # for formats that store the time itself instead of an age
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +69,7 @@ class SortOrder:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """The current snapshot in numbers, from metadata alone."""
+    """The current snapshot in numbers, from metadata only."""
 
     data_files: int = 0
     delete_files: int = 0
@@ -84,10 +81,10 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Changelogs:
-    """Records of what single snapshots changed, which outlive these by the table's own options: by id, when each was committed.
+    """Records of what single snapshots changed. The table's options may keep them longer than the snapshots.
 
-    `decoupled`: a snapshot that expires leaves one. Between `at_least` and `at_most` ids, counted from the newest snapshot, it
-    is their age that decides; `at_once` is how many may go in one run.
+    `made_at`: when each was committed, by id. `decoupled`: an expired snapshot leaves a changelog. Between `at_least` and
+    `at_most` ids, counted from the newest snapshot, their age decides. `at_once`: how many may expire in one run.
     """
 
     made_at: Mapping[int, datetime]
@@ -98,7 +95,7 @@ class Changelogs:
     at_once: int
 
 
-# Properties of a table that is another's colder tier: which one's, by name and by uuid.
+# Properties of a cold table: the name and uuid of the table whose colder tier it is.
 COLD_SOURCE = "cold-tier.source"
 COLD_SOURCE_UUID = "cold-tier.source-uuid"
 
@@ -108,14 +105,14 @@ def cold_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def cold_source(properties: Mapping[str, str]) -> str:
-    """The table whose colder tier one with these properties is; empty for a table of its own."""
+    """The table whose colder tier this is, by these properties; empty for any other table."""
     found = cold_properties(properties)
     return found.get(COLD_SOURCE) or found.get(COLD_SOURCE_UUID, "")
 
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """A table as its metadata describes it at one moment. Always read fresh, never kept for later."""
+    """A table as its metadata describes it at one moment. Always read fresh, never cached."""
 
     ref: TableRef
     format: str
@@ -134,31 +131,31 @@ class TableView:
     current_sort_order_id: int
     properties: Mapping[str, str]
     counters: Counters
-    # Files of metadata that no snapshot's manifest list leads to: earlier metadata files, statistics by snapshot.
+    # Metadata files that no manifest list names: earlier metadata files, statistics by snapshot.
     metadata_log: tuple[str, ...] = ()
     log_since_ms: int | None = (
         None  # when the oldest file of the log was written: since then every ancestor is known
     )
-    # How new the metadata file is, for formats that have one: when it was written, and the newest sequence number it knows.
+    # When the metadata file was written and its newest sequence number, for formats that have one.
     updated_ms: int = 0
     sequence_number: int = 0
     statistics: tuple[tuple[int, str], ...] = ()
     changelogs: Changelogs | None = None  # for formats that have them
-    in_order: bool = False  # snapshots leave from the oldest on, without gaps
-    keyed: bool = False  # rows have primary keys and are merged by them, in buckets
-    version: str = ""  # differs whenever the state does, for formats whose metadata is more than one file
-    handle: Any = None  # the format's own view of the same metadata; nobody else looks inside
-    # How its files are reached from outside the format's library, with credentials as fresh as the view.
+    in_order: bool = False  # snapshots expire from the oldest on, without gaps
+    keyed: bool = False  # rows have primary keys and are merged by key, in buckets
+    version: str = ""  # changes with the state, for formats whose metadata is more than one file
+    handle: Any = None  # the format's own view of the same metadata; no other code reads it
+    # How to reach its files without the format's library. The credentials are as fresh as the view.
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def state_version(self) -> str:
-        """What differs whenever the table's metadata does. A Hadoop catalog names the files of a table that was dropped and
-        created again as before, so the uuid is part of it."""
+        """Changes whenever the table's metadata changes. It includes the uuid: in a Hadoop catalog, a table that was dropped
+        and created again has the same file names."""
         return f"{self.uuid} {self.version or self.metadata_location}"
 
     def head(self, branch: str = "main") -> int | None:
-        """The snapshot a branch points at; None for an empty table or an unknown branch."""
+        """The snapshot of a branch; None for an empty table or an unknown branch."""
         for ref in self.refs:
             if ref.kind == "branch" and ref.name == branch:
                 return ref.snapshot_id

@@ -1,4 +1,4 @@
-"""A table's name: a tuple inside, and one text for people and for keys of the state database."""
+"""A table's name: its parts, and one text for people and for keys of the state database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakewarden.errors import UsageError
 class TableRef:
     """A table by catalog, namespace and name; prints as `lake.db.events`. A table of no namespace prints as `lake.events`.
 
-    A part that holds a dot or a back-quote is printed between back-quotes, so that no two tables print alike: this text is
+    A part that contains a dot or a back-quote is printed between back-quotes. So no two tables have the same text, which is
     the table's key in the state database.
     """
 
@@ -23,7 +23,7 @@ class TableRef:
 
     @classmethod
     def parse(cls, text: str) -> TableRef:
-        """Any part may stand between back-quotes; a back-quote inside of them is written twice."""
+        """Any part may be between back-quotes; a back-quote inside is written twice."""
         parts = _PART.findall(text)
         if _NAME.fullmatch(text) is None or len(parts) < 2:
             raise UsageError(
@@ -40,7 +40,7 @@ class TableRef:
 
     @property
     def short(self) -> str:
-        """Without the catalog, as engines take it that have chosen one."""
+        """Without the catalog, for engines whose current catalog is set."""
         return joined(self.parts[1:])
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ _NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 
 
 def joined(parts: Sequence[str]) -> str:
-    """Parts of a name as one text, each that needs it between back-quotes."""
+    """The parts of a name as one text, with back-quotes where needed."""
     return ".".join(
         "`" + part.replace("`", "``") + "`" if "." in part or "`" in part or not part else part
         for part in parts
@@ -61,7 +61,7 @@ def joined(parts: Sequence[str]) -> str:
 
 
 def printed(text: str) -> str:
-    """A name as it is printed, however it was written; what is no table's name stays as it is."""
+    """A table name in its printed form; other text stays unchanged."""
     try:
         return str(TableRef.parse(text))
     except UsageError:

@@ -1,4 +1,4 @@
-"""Answers about the past on the screen: history, when data came in, what came of it, who did it, what says nothing."""
+"""Audits on the screen: history, when data came in, what was made from it, who committed, commits without lineage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lakewarden.state.history import Detail
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# A person reads so many lines; `--json` has them all.
+# Lines shown on a screen; `--json` has all.
 SHOWN = 50
 _NOT_TOLD = "–"
 
@@ -49,7 +49,7 @@ class HistoryReport:
             look.title("history", found.table),
             look.facts(facts),
             Text(),
-            _entries(found.entries) if found.entries else look.dim("  nothing is known of its past"),
+            _entries(found.entries) if found.entries else look.dim("  no history is known"),
             *_folded(found.details),
         )
 
@@ -66,10 +66,13 @@ class IngestedReport(Plain):
             look.title("audit ingested", found.table),
             look.facts([("asked", found.question)]),
             Text(),
-            _commits(found.commits) if found.commits else look.dim("  no commit brought any"),
-            *_more("these rewrote what came with", [each for each in found.origins if not each.only_read]),
+            _commits(found.commits) if found.commits else look.dim("  no commit added any"),
             *_more(
-                "these rewrote what they read at, and the data came with that snapshot or one before it",
+                "the commits above rewrote data that these commits added",
+                [each for each in found.origins if not each.only_read],
+            ),
+            *_more(
+                "the commits above rewrote data of these snapshots; it was added by them or by earlier commits",
                 [each for each in found.origins if each.only_read],
             ),
             *_more("removed again by", found.removed_by),
@@ -136,7 +139,7 @@ def dot(found: Downstream) -> str:
 
 
 def mermaid(found: Downstream) -> str:
-    """The graph as a Mermaid flowchart, which many pages and viewers draw."""
+    """The graph as a Mermaid flowchart."""
     labels = _labels(found)
     names = {node: f"n{place}" for place, (node, _) in enumerate(labels)}
     lines = [f'  {names[node]}["{_escaped(label)}"]' for node, label in labels]
@@ -156,13 +159,13 @@ def _quoted(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """`#` first: it begins an escape in Mermaid."""
+    """`#` is replaced first: it starts an escape in Mermaid."""
     told = _visible(text).replace("#", "#35;").replace("&", "#amp;").replace('"', "#quot;")
     return told.replace("<", "#lt;").replace(">", "#gt;").replace("`", "#96;")
 
 
 def _visible(text: str) -> str:
-    """Line ends and the like as escapes: any writer can put them into a summary, and each line of a graph means something."""
+    """Line ends and control characters as escapes: summaries may contain them, and each line of a graph has a meaning."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
@@ -209,9 +212,7 @@ class GapsReport(Plain):
 
     def render(self, width: int) -> RenderableType:
         found = self.gaps
-        share = (
-            f"{number(len(found.gaps))} of {counted(found.commits, 'commit')} lack what the policy asks for"
-        )
+        share = f"{number(len(found.gaps))} of {counted(found.commits, 'commit')} lack lineage that the policy requires"
         rows = [
             (
                 str(each.entry.snapshot.id),
@@ -234,7 +235,7 @@ class GapsReport(Plain):
                 turned,
                 ("left", "right", "left", "left"),
                 ("door", "commits", "last", "reason"),
-                "turned away before they became commits",
+                "rejected before they became commits",
             ),
         )
 
@@ -249,7 +250,7 @@ def _lines(
     title: str = "",
     wraps: Sequence[int] = (),
 ) -> list[RenderableType]:
-    """An empty line, a title where there is one, and the rows; nothing without rows."""
+    """An empty line, the title if there is one, and the rows; nothing if there are no rows."""
     if not rows:
         return []
     above: list[RenderableType] = [look.dim(f"  {title}")] if title else []

@@ -1,4 +1,4 @@
-"""What a table costs a month, tier by tier."""
+"""The monthly cost of a table, by tier."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ _HEADINGS = (
     "to delete it now",
 )
 _RIGHT: tuple[look.Justify, ...] = ("right", "right", "right", "right", "right", "right")
-_ELSEWHERE = (
-    "it lies in a folder: these are S3's prices, what it would cost there ([prices.CLASS] says otherwise)"
-)
+_ELSEWHERE = "this table is in a local folder: the prices are those of S3 (change them in [prices.CLASS])"
 
 
 def dollars(amount: float) -> str:
-    """To the cent; what is less than one is not worth digits."""
+    """Rounded to cents; less than one cent is shown as such."""
     if 0 < abs(amount) < 0.01:
         return "under $0.01"
     return f"-{dollars(-amount)}" if amount < 0 else f"${amount:,.2f}" if amount else "$0"

@@ -1,4 +1,4 @@
-"""Holds on the screen: who keeps what, since when and until when."""
+"""Holds on the screen: the holder, what it keeps, since when and until when."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from lakewarden.state.holds import Heartbeat, Load, LoadState, Pin
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_FOR_EVER = "for ever"
+_FOREVER = "forever"
 
 
 @dataclass(frozen=True, slots=True)
 class HoldsReport:
-    """Every hold on a table. `sizes` are the bytes each one alone keeps, by its place, where that is known."""
+    """Every hold on a table. `sizes`: the bytes that only this hold keeps, in the same order; None if unknown."""
 
     table: str
     holds: tuple[Hold, ...]
@@ -88,7 +88,7 @@ class PinsReport:
 
 @dataclass(frozen=True, slots=True)
 class PinReport:
-    """One pin: granted, or (`removed`) taken away."""
+    """One pin, granted or (`removed`) removed."""
 
     pin: Pin
     now: datetime
@@ -105,7 +105,7 @@ class PinReport:
             ("holder", pin.holder),
         ]
         if self.removed:
-            facts.append(("removed", "the snapshot may expire when its time comes"))
+            facts.append(("removed", "the snapshot may expire when it is due"))
         else:
             facts.append(("until", _until(pin.expires_at, self.now)))
             facts.append(("to end it", look.command(f"lakewarden unpin {pin.id}")))
@@ -116,7 +116,7 @@ class PinReport:
 
 @dataclass(frozen=True, slots=True)
 class TagReport:
-    """The tags a table has after one was made, or (`removed`) taken away."""
+    """The tags of a table after one was created or (`removed`) removed."""
 
     table: str
     name: str
@@ -130,7 +130,7 @@ class TagReport:
     def render(self, width: int) -> RenderableType:
         title = look.title("untag" if self.removed else "tag", self.table)
         rows = [(ref.name, str(ref.snapshot_id)) for ref in self._tags()]
-        told = f"  {self.name} is gone; its snapshot stays until it expires" if self.removed else None
+        told = f"  {self.name} is removed; its snapshot stays until it expires" if self.removed else None
         return look.stack(
             title,
             None if told is None else look.dim(told),
@@ -153,7 +153,7 @@ class HeartbeatsReport:
     def render(self, width: int) -> RenderableType:
         title = look.title("heartbeat", self.table)
         if not self.heartbeats:
-            return look.stack(title, look.dim("  no writer is known"))
+            return look.stack(title, look.dim("  no writers"))
         rows = [
             (
                 each.writer,
@@ -199,7 +199,7 @@ class LoadReport:
 
 def _what(hold: Hold) -> str:
     if hold.snapshot_id is not None:
-        between = f" and {counted(len(hold.chain), 'snapshot')} that lead to it" if hold.chain else ""
+        between = f" and {counted(len(hold.chain), 'snapshot')} after it" if hold.chain else ""
         return f"snapshot {hold.snapshot_id}{between}"
     if not hold.paths and not hold.prefixes:
         return "everything written since it started"
@@ -213,7 +213,7 @@ def _files(paths: Sequence[str], prefixes: Sequence[str]) -> str:
 
 def _until(end: datetime | None, now: datetime) -> str:
     if end is None:
-        return _FOR_EVER
+        return _FOREVER
     return moment(end) if end > now else f"over, {age(end, now)}"
 
 

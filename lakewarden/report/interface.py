@@ -1,4 +1,4 @@
-"""What every report offers, whoever shows it."""
+"""The interface of every report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 class Report(Protocol):
     def to_dict(self) -> dict[str, Any]:
-        """What `--json` prints. Fields are a contract: they may be added to, never renamed."""
+        """What `--json` prints. Its keys are a contract: keys may be added, never renamed."""
 
     def render(self, width: int) -> RenderableType:
-        """The same for people, for a screen of this many columns. Pure: it prints nothing itself."""
+        """The same for people, for a screen of `width` columns. It prints nothing itself."""

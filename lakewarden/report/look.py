@@ -1,4 +1,4 @@
-"""How reports look on a terminal: the same few shapes and colours everywhere.
+"""The few shapes and colours of all reports on a terminal.
 
 Text is always passed as `Text`, never as markup: a partition or a master may be called `[red]` or `local[*]`.
 """
@@ -50,7 +50,7 @@ def command(text: str) -> Text:
 
 
 def facts(rows: Iterable[tuple[str, str | Text]], indent: int = 2) -> Table:
-    """Label and value, a line each."""
+    """Labels and values, one pair per line."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
@@ -70,7 +70,7 @@ def lines(
     indent: int = 2,
     wraps: Sequence[int] = (),
 ) -> Table:
-    """Columns that line up; those of `wraps` (the last, unless told) share what is left, the others never wrap."""
+    """Aligned columns. Those in `wraps` (by default the last) share the remaining width; the others never wrap."""
     table = Table(
         box=None,
         show_header=bool(headings),
@@ -99,7 +99,7 @@ def _text(value: str | Text) -> Text:
 
 
 def stack(*parts: RenderableType | None) -> RenderableType:
-    """One below the other, leaving out what is not there."""
+    """The parts that are not None, one below the other."""
     from rich.console import Group
 
     return Group(*(part for part in parts if part is not None))

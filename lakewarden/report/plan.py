@@ -1,4 +1,4 @@
-"""A plan on the screen: what would be done, what is kept and why."""
+"""A plan on the screen: what would be done, what is kept, and why."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SHOWN_GROUPS = 20
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """`next_command` is what would carry the plan out, with the same settings."""
+    """`next_command` executes the plan with the same settings."""
 
     plan: Plan
     next_command: str
@@ -74,7 +74,7 @@ class PlanReport:
 
 
 def totals(plan: Plan) -> dict[str, int]:
-    """What the plan adds up to; manifests and data files are counted under names of their own."""
+    """The totals of a plan. Manifests and data files have separate counters."""
     groups = plan.groups()
     folds = [action for action in plan.actions if isinstance(action, ManifestRewrite)]
     counted_ = {
@@ -156,7 +156,7 @@ def _header(plan: Plan) -> list[tuple[str, str | Text]]:
 
 
 def _money(action: Action) -> list[tuple[str, str | Text]]:
-    """What an action of the colder tier costs and saves, where prices are known."""
+    """The cost and the saving of an action of the colder tier, if prices are known."""
     match action:
         case HandOff(cost=HandOffCost() as cost):
             change = "saves" if cost.saved_month >= 0 else "costs"
@@ -177,7 +177,7 @@ def _money(action: Action) -> list[tuple[str, str | Text]]:
                 f"{dollars(aged.requests)} of requests, {dollars(aged.retrieval)} to read it out of its class"
             )
             fees = (
-                f", {dollars(aged.early_fees)} for leaving that before its minimum stay"
+                f", {dollars(aged.early_fees)} for leaving it before its minimum storage time"
                 if aged.early_fees
                 else ""
             )
@@ -187,7 +187,7 @@ def _money(action: Action) -> list[tuple[str, str | Text]]:
 
 
 def _scan_cost(before: ReadCost, after: ReadCost) -> str:
-    """What differs of what a full scan opens."""
+    """The files, row groups and delete files of a full scan, before and after."""
     pairs = [
         (before.files, after.files, "files"),
         (before.row_groups, after.row_groups, "row groups"),
@@ -197,7 +197,7 @@ def _scan_cost(before: ReadCost, after: ReadCost) -> str:
 
 
 def _engines(plan: Plan) -> list[str]:
-    """Each engine once per reason, with how many groups it gets where there are several."""
+    """Each engine once per reason, with its number of groups if there are several engines."""
     tally: dict[tuple[str, str], int] = {}
     for group in plan.groups():
         key = (group.engine, group.engine_reason)
@@ -211,7 +211,7 @@ def _engines(plan: Plan) -> list[str]:
 def _body(plan: Plan) -> list[RenderableType]:
     if plan.empty:
         return []
-    # A reason that all share is told once, above; else each line has its own.
+    # A reason that all actions share is shown once, above. Otherwise each line shows its own.
     columns = 4 if _common_reason(plan) else 5
     headings = ("where", "from → to", "size", "rows", "why")[:columns]
     sides: list[look.Justify] = ["left", "right", "right", "right", "left"]
@@ -270,7 +270,7 @@ def _line(action: Action) -> tuple[str, str, str, str, str]:
             change = f"copy {counted(action.files, 'file')} of {snapshots} to {action.catalog}"
             return "the table", change, size(action.bytes), "", action.reason
         case ReleaseSnapshots():
-            change = f"let go of {counted(len(action.snapshot_ids), 'snapshot')}, trash {counted(action.files, 'file')}"
+            change = f"release {counted(len(action.snapshot_ids), 'snapshot')}, trash {counted(action.files, 'file')}"
             return "the cold table", change, size(action.bytes), "", action.reason
         case AgeFiles():
             change = f"move {counted(action.files, 'file')} to {action.storage_class}"

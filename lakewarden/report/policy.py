@@ -1,4 +1,4 @@
-"""A table's policy on the screen: every key, its value and where it came from."""
+"""A table's policy on the screen: every key, its value and its origin."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from lakewarden.report import look
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# Below this many columns a sentence per key makes the list unreadable; `--json` always has it.
+# On a narrower screen the sentence of each key is left out; `--json` always has it.
 _WIDE = 110
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyReport:
-    """`before` is the policy as it was, where the command changed it."""
+    """`before` is the previous policy, if the command changed it."""
 
     policy: Policy
     before: Policy | None = None
@@ -50,7 +50,7 @@ class PolicyReport:
             return look.stack(title, self._changed(), *self._ignored())
         values = [self.policy.values[each.name] for each in KEYS]
         rows = [_line(value, sentence=width >= _WIDE) for value in values]
-        # The value wraps where the lines have no sentence: names of keys can be many.
+        # Without sentences the value wraps: lists of names can be long.
         return look.stack(
             title,
             look.lines(rows, look.left(len(rows[0])), wraps=(1, 3) if width >= _WIDE else (1,)),
@@ -58,7 +58,7 @@ class PolicyReport:
         )
 
     def _ignored(self) -> list[RenderableType]:
-        """What the table's own properties say and may not."""
+        """Settings in the table's own properties that are not allowed there."""
         if not self.policy.ignored:
             return []
         rows = [
@@ -95,7 +95,7 @@ def _line(value: Value, *, sentence: bool) -> tuple[str | Text, ...]:
 
 
 def shown(value: Value) -> str:
-    """Sizes and times with their units, as they may be typed; everything else as it is."""
+    """Sizes and times with their units, as they may be typed; other values unchanged."""
     kind = key(value.key).kind
     if kind is Kind.BYTES and isinstance(value.value, int):
         return exact_size(value.value)

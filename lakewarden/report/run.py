@@ -1,4 +1,4 @@
-"""Runs on the screen: one that just ended, the journal, and a whole pass."""
+"""Runs on the screen: one run, the journal, and a whole pass."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from lakewarden.report import look
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# What happens next, where the state alone does not say it.
+# What to do next, where the state alone does not say it.
 NEXT = {
-    RunState.PARTIAL: "what was committed stands; run it again for what was left",
-    RunState.LOST_RACE: "nothing changed: someone else rewrote the same files first; run it again",
+    RunState.PARTIAL: "the committed part stays; run it again for the rest",
+    RunState.LOST_RACE: "nothing changed: another writer rewrote the same files first; run it again",
     RunState.REFUSED: "nothing changed",
     RunState.UNKNOWN: "nothing was removed; the next run of this job reads the table and settles it",
-    RunState.FAILED: "what was not committed was removed; what was committed before, if anything, stands",
-    RunState.INTERRUPTED: "what was committed stands, everything else was removed; run it again for the rest",
+    RunState.FAILED: "uncommitted files were removed; earlier commits of this run stay",
+    RunState.INTERRUPTED: "commits of this run stay, uncommitted files were removed; run it again for the rest",
 }
 
-# The same for a run that deletes.
+# The same for a purge.
 _NEXT_OF_PURGE = {
-    RunState.PARTIAL: "what was deleted has its receipt, the rest is still trashed; run it again",
-    RunState.FAILED: "what was deleted has its receipt, the rest is still trashed; run it again once the cause is mended",
-    RunState.INTERRUPTED: "what was deleted has its receipt, the rest is still trashed; run it again",
+    RunState.PARTIAL: "every deleted file has a receipt, the rest is still in the trash; run it again",
+    RunState.FAILED: "every deleted file has a receipt, the rest is still in the trash; fix the cause and run it again",
+    RunState.INTERRUPTED: "every deleted file has a receipt, the rest is still in the trash; run it again",
 }
 
 
@@ -53,7 +53,7 @@ def what_next(run: Run) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """One run; `steps` only where the journal was asked for them."""
+    """One run. `steps` only if they were read from the journal."""
 
     run: Run
     steps: tuple[Step, ...] | None = None
@@ -84,7 +84,7 @@ class PassReport:
 
     @property
     def exit_code(self) -> int:
-        """The first run that did not end well decides."""
+        """The exit code of the first run that failed."""
         return next((run.state.exit_code for run in self.runs if run.state.exit_code), 0)
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _change(counters: Mapping[str, Any]) -> str:
 
 
 def _cleaned(counters: Mapping[str, Any]) -> str:
-    """What jobs that mark and delete did."""
+    """The result of jobs that trash and delete."""
     parts = []
     if counters.get("partitions_dropped"):
         files, bytes_ = counters["files_dropped"], counters["bytes_dropped"]
@@ -154,7 +154,7 @@ def _cleaned(counters: Mapping[str, Any]) -> str:
             f"{counted(counters['files_erased'], 'file')} deleted, {size(counters['bytes_erased'])} free"
         )
     if counters.get("files_missing"):
-        parts.append(f"{counted(counters['files_missing'], 'file')} gone already")
+        parts.append(f"{counted(counters['files_missing'], 'file')} already gone")
     if counters.get("entries_folded"):
         entries, months = counters["entries_folded"], counters["months_folded"]
         parts.append(f"{counted(entries, 'entry', 'entries')} of {counted(months, 'month')} folded")
@@ -215,12 +215,14 @@ def _files(counters: Mapping[str, Any]) -> list[tuple[str, str | Text]]:
 
 
 def _deletes(counters: Mapping[str, Any]) -> list[tuple[str, str | Text]]:
-    """Rows that were deleted before and left out now; rows deleted meanwhile and carried over."""
+    """Rows deleted before the rewrite, which it left out, and rows deleted during it, which it carried over."""
     parts = []
     if counters.get("rows_erased"):
         parts.append(f"{counted(counters['rows_erased'], 'deleted row')} left out")
     if counters.get("deletes_carried_over"):
-        parts.append(f"{counted(counters['deletes_carried_over'], 'row')} deleted meanwhile, carried over")
+        parts.append(
+            f"{counted(counters['deletes_carried_over'], 'row')} deleted during the rewrite, carried over"
+        )
     if counters.get("delete_files_dropped"):
         parts.append(f"{counted(counters['delete_files_dropped'], 'delete file')} dropped")
     return [("deletes", ", ".join(parts))] if parts else []
@@ -235,7 +237,7 @@ def _clustering(counters: Mapping[str, Any]) -> list[tuple[str, str | Text]]:
 
 
 def _exchanged(counters: Mapping[str, Any]) -> list[tuple[str, str | Text]]:
-    """What more memory would make faster."""
+    """Groups that more memory would make faster."""
     groups = counters.get("groups_exchanged")
     if not groups:
         return []
@@ -248,7 +250,7 @@ def _exchanged(counters: Mapping[str, Any]) -> list[tuple[str, str | Text]]:
 
 
 def _pace(counters: Mapping[str, Any]) -> list[tuple[str, str | Text]]:
-    """Only where a budget held the run back."""
+    """Only if a budget slowed the run down."""
     if not counters.get("throttled_seconds") and not counters.get("backoff_seconds"):
         return []
     rates = f"{counters['read_mb_per_s']:g} MB/s read, {counters['write_mb_per_s']:g} MB/s written"

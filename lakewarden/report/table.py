@@ -1,4 +1,4 @@
-"""Tables on the screen: the list of them, and one with its health and what it is due for."""
+"""Tables on the screen: the list, and one table with its due jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHOWN_COMMITS = 5
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One line of the list: numbers, or why there are none."""
+    """One line of the list: numbers, or the error why there are none."""
 
     table: str
     format: str = ""
@@ -75,7 +75,7 @@ class TablesReport(Plain):
 
 @dataclass(frozen=True, slots=True)
 class Due(Plain):
-    """What one job would do now, in a sentence; `error` where it cannot be planned."""
+    """What one job would do now, in one sentence. `error`: it cannot be planned."""
 
     job: str
     due: bool

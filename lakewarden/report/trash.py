@@ -1,4 +1,4 @@
-"""Files in the trash on the screen: what is marked and until when, what came back, what was deleted."""
+"""The trash on the screen: trashed files and when they are deleted, restored files, receipts of deletions."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class RestoreReport:
         if done.gone:
             facts.append(("gone", f"{counted(done.gone, 'file')} deleted before"))
         if done.files:
-            facts.append(("snapshots", "those that expired stay expired: only their files are kept"))
+            facts.append(("snapshots", "expired snapshots stay expired: only their files are kept"))
         return look.stack(look.title("restore", self.table), look.facts(facts))
 
 
@@ -120,7 +120,7 @@ class ReceiptsReport:
         ]
         headings = ("when", "size", "", "by run", "file", "why")
         justify: tuple[look.Justify, ...] = ("left", "right", *look.left(4))
-        proof = "what each run looked at before it deleted: lakewarden run-show ID --json"
+        proof = "the proof of each deletion: lakewarden run-show ID --json"
         return look.stack(title, look.lines(rows, justify, headings, wraps=(4, 5)), look.dim(proof))
 
 

@@ -1,4 +1,4 @@
-"""Where a moment of a table's past can be read."""
+"""Where a past state of a table can be read."""
 
 from __future__ import annotations
 

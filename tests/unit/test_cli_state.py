@@ -147,7 +147,7 @@ def test_a_run_with_its_steps(shell: Shell, lake: Lakewarden) -> None:
         "2 groups of this plan",
         "snapshot 42",
         "incident-response by ana, ticket OPS-7",
-        "run it again for what was left",
+        "run it again for the rest",
         "3 files",
         "writing",
     ):
