@@ -39,30 +39,37 @@ class Plain:
 def to_plain(value: Any) -> Any:
     """The value as JSON has it: times as ISO text, enums by value, dataclasses by their keys."""
     kind = type(value)
-    if kind in _UNCHANGED:
-        return value
+    return value if kind in _UNCHANGED else _writer(kind)(value)
+
+
+@cache
+def _writer(kind: Any) -> Callable[[Any], Any]:
+    """How values of a class are written. Found once per class: a plan may have a million of one."""
     if hasattr(kind, "to_dict"):
-        return value.to_dict()
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, date):  # and datetime
-        return value.isoformat()
-    if isinstance(value, Mapping):
-        return {to_plain(key): to_plain(each) for key, each in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [to_plain(each) for each in value]
-    if isinstance(value, str | int | float):
-        return value
+        return lambda value: value.to_dict()
+    if issubclass(kind, Enum):
+        return lambda value: value.value
+    if issubclass(kind, date):  # and datetime
+        return lambda value: value.isoformat()
+    if issubclass(kind, Mapping):
+        return lambda value: {to_plain(key): to_plain(each) for key, each in value.items()}
+    if issubclass(kind, Sequence) and not issubclass(kind, str | bytes):
+        return lambda value: [to_plain(each) for each in value]
+    if issubclass(kind, str | int | float):
+        return lambda value: value
     if kind.__str__ is not object.__str__:  # table names, owners, paths
-        return str(value)
-    return pick(value, keys_of(kind))
+        return str
+    keys = keys_of(kind)
+    return lambda value: pick(value, keys)
 
 
 def pick(value: Any, keys: str) -> dict[str, Any]:
     """These keys of one value, in this order."""
     picked: dict[str, Any] = {}
     for key, read, change in compiled(keys):
-        found = to_plain(read(value))
+        found = read(value)
+        if type(found) not in _UNCHANGED:  # most values; a call for each would double the time
+            found = to_plain(found)
         if key == "**":
             picked.update(found)
         else:

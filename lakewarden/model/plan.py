@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, overload
 
 from lakewarden.model.actions import Action, MergeBuckets, RewriteGroup
-from lakewarden.model.plain import Plain, pick, to_plain
+from lakewarden.model.plain import Plain, pick
 from lakewarden.model.reason import Reason
 from lakewarden.model.run import Job
 from lakewarden.model.skipped import Skipped, SkippedRow, Trashed
@@ -110,7 +110,11 @@ class Plan:
             **pick(self, "empty reason strategy target_bytes cut_short policy_hash"),
             "read_cost": pick(self, "before=cost_before expected=cost_after"),
             **pick(self, "actions skipped"),
-            "trash": to_plain(self.trash) if trash else [],
+            # By hand, because there may be millions of them.
+            "trash": [
+                {"path": each.path, "size": each.size, "reason": each.reason}
+                for each in (self.trash if trash else ())
+            ],
         }
 
 
