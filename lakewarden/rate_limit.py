@@ -1,9 +1,9 @@
-"""Rate limits by token bucket: the bytes a task reads and writes, the files a purge deletes, the requests of a client.
+"""Rate limits by token bucket: the bytes a task reads and writes, the files a purge deletes, a client's requests.
 
-The task's kernel is one thread. It reads whole row groups, often more than a second's worth. So a call is let through at once and leaves a debt; the
-next call of that kind waits until the debt is paid. The time the kernel spends decoding and encoding in between pays too,
-which is why the wait comes before the next call and not after this one: waiting at once would pay twice. What is owed at
-the end of the task is slept off by `settle`, so over the whole task no budget is passed, not even by the last call.
+A task's kernel is one thread and reads whole row groups, often more than a second's worth. So a call is let through at
+once and leaves a debt; the next call of that kind waits until the debt is paid. The time the kernel spends decoding and
+encoding in between pays too, so the wait comes before the next call: waiting at once would pay twice. `settle` sleeps off
+what is owed at the end of the task. So over the whole task no budget is exceeded, not even by the last call.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Pace:
 class TokenBucket:
     """A level that rises by `rate` a second and falls with what is taken, below zero if need be.
 
-    Every `take` lowers it to `most` at least. Before a take the level is not limited: all the time since the last call pays
-    for this one. A file of one row group is written after everything was read; limited before the call, such a task would
+    After every `take` it is at most `most`. Before a take the level has no limit: all the time since the last call pays for
+    this one. A file of one row group is written after everything was read; limited before the call, such a task would
     take as long as its reading and its writing together.
     """
 
