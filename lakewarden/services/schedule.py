@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from lakewarden import clock
 from lakewarden.errors import LakewardenError, Refused, Stopped, UsageError
+from lakewarden.model.job import JOBS
 from lakewarden.model.run import Job, Run, RunState, Trigger
 from lakewarden.model.table_name import TableRef
-from lakewarden.policy.asked import WHERE_ASKED
+from lakewarden.policy.fleet import pass_jobs
 from lakewarden.services.deps import ServiceDeps
 from lakewarden.services.trigger import read_trigger
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.state.runs import Cancel, Moment
     from lakewarden.state.schedule import Standing, Suspension
 
-# Each needs that the one before it has ended well, where the schedule says so.
-STAGES = (Job.HANDOFF, Job.EXPIRE, Job.PURGE, Job.SWEEP)
 _ENDS_THE_PASS = (RunState.UNKNOWN, RunState.INTERRUPTED)
 
 
@@ -104,12 +103,13 @@ class ScheduleService:
     def jobs_of(self, table: TableRef) -> tuple[Job, ...]:
         """The jobs of the table's whole pass, in order. UsageError where its policy switches maintenance off."""
         policy = self._deps.policy(table, refresh=True)
-        if not policy.bool("maintenance_enabled"):
+        found = pass_jobs(policy, requested=True)
+        if found.off:
             raise UsageError(
                 reason=f"maintain {table}: switched off by {policy.explain('maintenance_enabled')}",
                 hint=f"switch it on with `lakewarden policy {table} --set maintenance_enabled=true`, or run one job",
             )
-        return tuple(job for job in Job if job not in WHERE_ASKED or policy.bool(WHERE_ASKED[job]))
+        return found.jobs
 
     def pass_over(
         self,
@@ -126,8 +126,8 @@ class ScheduleService:
     ) -> Iterator[JobEnded]:
         """Run these jobs one after the other and yield each as it ends. Every pass goes through here.
 
-        After a failed job the others go on, unless the outcome is unknown or the run was stopped. With `staged`, a job of STAGES
-        is skipped after an earlier one of them failed. `kept_out` is asked before each job begins, because earlier jobs may take
+        After a failed job the others go on, unless the outcome is unknown or the run was stopped. With `staged`, a job that
+        deletes is skipped after an earlier such job failed: see `JobFacts.stage`. `kept_out` is asked before each job begins, because earlier jobs may take
         hours: it returns why the job must not begin now, or nothing.
         """
         how = _HowToRun(trigger, progress, stop, lease_term, quiet)
@@ -135,19 +135,19 @@ class ScheduleService:
         for job in jobs:
             if kept_out is not None and (why := kept_out(job)):
                 yield JobEnded(job, clock.now(), skipped=why)
-                broken = job if job in STAGES else broken
+                broken = job if JOBS[job].stage else broken
                 continue
-            if staged and broken is not None and job in STAGES:
+            if staged and broken is not None and JOBS[job].stage:
                 yield JobEnded(job, clock.now(), skipped=f"waits for {broken}, which has not ended well")
                 continue
             ended = self._one(job, table, how)
             yield ended
-            if job is Job.PURGE and ended.state not in _ENDS_THE_PASS:
+            if JOBS[job].on_cold_tables and ended.state not in _ENDS_THE_PASS:
                 # The cold table has no pass of its own, but the end of its retention may have trashed files of it.
-                yield from self._in_the_cold(table, kept_out, how)
+                yield from self._in_the_cold(job, table, kept_out, how)
             if ended.state in _ENDS_THE_PASS:
                 return
-            if job in STAGES and ended.state is RunState.FAILED:
+            if JOBS[job].stage and ended.state is RunState.FAILED:
                 broken = job
 
     def _one(self, job: Job, table: TableRef, how: _HowToRun) -> JobEnded:
@@ -174,18 +174,18 @@ class ScheduleService:
             return JobEnded(job, began, self._deps.journal.get(run_id), error)
 
     def _in_the_cold(
-        self, table: TableRef, kept_out: Callable[[Job], str] | None, how: _HowToRun
+        self, job: Job, table: TableRef, kept_out: Callable[[Job], str] | None, how: _HowToRun
     ) -> Iterator[JobEnded]:
         began = clock.now()
         try:
             cold = self._trashed_cold(table)
         except Exception as error:  # as with any job: told in its outcome
-            yield JobEnded(Job.PURGE, began, None, error)
+            yield JobEnded(job, began, None, error)
             return
         if cold is None:
             return
-        why = "" if kept_out is None else kept_out(Job.PURGE)
-        yield JobEnded(Job.PURGE, began, skipped=why) if why else self._one(Job.PURGE, cold, how)
+        why = "" if kept_out is None else kept_out(job)
+        yield JobEnded(job, began, skipped=why) if why else self._one(job, cold, how)
 
     # ------------------------------------------------------------ requests
 

@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 from lakewarden.config.schema import BudgetsConfig, ScheduleConfig, WorkerConfig
 from lakewarden.formatting import duration
 from lakewarden.jobs.quiet_windows import Windows
+from lakewarden.model.job import JOBS, Pause
 from lakewarden.model.reason import Reason
 from lakewarden.model.run import Job
 from lakewarden.state.schedule import PASS, Standing, Suspension
 from lakewarden.worker.times import INTERVAL, Times, times_of
 
-COMPACTING = frozenset({Job.COMPACT, Job.COMPACT_DELETES})
-EXPIRING = frozenset({Job.EXPIRE_PARTITIONS, Job.HANDOFF, Job.EXPIRE, Job.PURGE, Job.SWEEP})
 MOST_DEBT = 100.0
 WHOLE_PASS = "a whole pass"
 
@@ -188,11 +187,14 @@ class _Closed:
 
 def _closed(budgets: BudgetsConfig, now: datetime) -> dict[Job, _Closed]:
     """Jobs that a quiet window keeps from starting at this moment."""
-    compacting = _Closed.by(budgets.pause_compaction, "pause_compaction", now)
-    expiring = _Closed.by(budgets.pause_expiry, "pause_expiry", now)
+    closed = {
+        Pause.COMPACTION: _Closed.by(budgets.pause_compaction, "pause_compaction", now),
+        Pause.EXPIRY: _Closed.by(budgets.pause_expiry, "pause_expiry", now),
+    }
     return {
-        **(dict.fromkeys(COMPACTING, compacting) if compacting else {}),
-        **(dict.fromkeys(EXPIRING, expiring) if expiring else {}),
+        job: window
+        for job, facts in JOBS.items()
+        if facts.pause is not None and (window := closed[facts.pause]) is not None
     }
 
 
@@ -242,7 +244,7 @@ class _Deciding:
         """What is asked of each job, for all tables that have the same ones: thousands share one tuple, and it lives as long."""
         found = self._known.get(id(jobs))
         if found is None:
-            times = times_of(self._rules.schedule, self._now, handoff=Job.HANDOFF in jobs)
+            times = times_of(self._rules.schedule, self._now, jobs)
             found = [(job, job.value, times[job], self._closed.get(job)) for job in jobs]
             self._known[id(jobs)] = found
         return found

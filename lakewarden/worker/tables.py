@@ -11,12 +11,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from lakewarden.config.schema import Config, WorkerConfig
-from lakewarden.errors import PolicyError
-from lakewarden.model.run import Job, RunState
-from lakewarden.model.table_name import TableRef
-from lakewarden.policy.asked import jobs_by
+from lakewarden.model.run import RunState
+from lakewarden.policy.fleet import FleetJobs
 from lakewarden.policy.patterns import matches
-from lakewarden.policy.resolve import Layers, resolve
 from lakewarden.state.cold import ColdTables
 from lakewarden.state.database import State
 from lakewarden.state.policies import Policies
@@ -47,8 +44,7 @@ class Roster:
         self._config = config
         self._slots: dict[str, dict[str, Standing]] = {}
         self._book = Book()
-        self._known: dict[str, tuple[object, Charge]] = {}
-        self._same: dict[tuple[Job, ...], tuple[Job, ...]] = {}
+        self._jobs = FleetJobs(config.policy)
         self._charges: tuple[Charge, ...] = ()
 
     @property
@@ -78,7 +74,7 @@ class Roster:
         self._charges = tuple(
             self._charge(name, stored.get(name, {}), seen.get(name)) for name in sorted(tables)
         )
-        self._known = {each.table: self._known[each.table] for each in self._charges}
+        self._jobs.keep({each.table for each in self._charges})
 
     def _fails(self, table: str) -> bool:
         last = self.of(table)
@@ -171,34 +167,9 @@ class Roster:
         properties = seen.properties if seen else {}
         # Asked each time: a cold table is made before the first copy in it is recorded.
         live = self._cold.source(properties, seen.uuid) if seen else ""
-        signature = (stored, properties, since, live)
-        known = self._known.get(table)
-        if known is not None and known[0] == signature:
-            return known[1]
         assert since is not None, "a table that is seen is seen at some time"
-        made = self._judged(table, since, stored, properties, live)
-        self._known[table] = (signature, made)
-        return made
-
-    def _judged(
-        self,
-        table: str,
-        since: datetime,
-        stored: Mapping[str, object],
-        properties: Mapping[str, str],
-        live: str,
-    ) -> Charge:
-        if live:
-            return Charge(table, since, (), f"it is the colder tier of {live}, and looked after with it")
-        layers = Layers.of(self._config.policy, table_properties=properties, stored=stored)
-        try:
-            policy = resolve(TableRef.parse(table), layers)
-        except PolicyError as error:
-            return Charge(table, since, (), f"its policy cannot be read: {error.message}")
-        if not policy.bool("maintenance_enabled"):
-            return Charge(table, since, (), f"switched off: {policy.explain('maintenance_enabled')}")
-        jobs = jobs_by(policy)
-        return Charge(table, since, self._same.setdefault(jobs, jobs))
+        found = self._jobs.of(table, properties, stored, live)
+        return Charge(table, since, found.jobs, found.off)
 
 
 def _not_kept(last: Standing, now: datetime) -> Standing:

@@ -10,6 +10,7 @@ from cronsim import CronSim
 
 from lakewarden.config.schema import ScheduleConfig
 from lakewarden.config.types import CONTINUOUS, NEVER
+from lakewarden.model.job import timed_as
 from lakewarden.model.run import Job
 
 INTERVAL = "interval"
@@ -43,15 +44,17 @@ class Times:
         return _after(self.line, _minute(reference))
 
 
-def times_of(config: ScheduleConfig, now: datetime, *, handoff: bool = False) -> dict[Job, Times]:
-    """Of every job. Where the policy hands off, what was handed off expires right after: at the same times."""
+def times_of(config: ScheduleConfig, now: datetime, jobs: tuple[Job, ...]) -> dict[Job, Times]:
+    """The times of every job, for a table whose pass has these jobs."""
     every = timedelta(seconds=config.interval_seconds)
     if config.mode == INTERVAL:
         return {job: Times(CONTINUOUS, every) for job in Job}
-    lines = {job: config.times.get(str(job), NEVER) for job in Job}
-    if handoff:
-        lines[Job.EXPIRE] = lines[Job.HANDOFF]
-    return {job: _times(line, every, now) for job, line in lines.items()}
+    return {job: _times(line_of(config, job, jobs), every, now) for job in Job}
+
+
+def line_of(config: ScheduleConfig, job: Job, jobs: tuple[Job, ...]) -> str:
+    """The cron line of the job, or NEVER."""
+    return config.times.get(str(timed_as(job, jobs)), NEVER)
 
 
 def _times(line: str, every: timedelta, now: datetime) -> Times:

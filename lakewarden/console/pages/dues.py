@@ -12,7 +12,7 @@ from lakewarden.client import Lakewarden
 from lakewarden.config.schema import ScheduleConfig
 from lakewarden.config.types import CONTINUOUS, NEVER
 from lakewarden.model.run import Job
-from lakewarden.policy.asked import jobs_by
+from lakewarden.policy.fleet import pass_jobs
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.schedule import PASS, SEEN, Standing
 from lakewarden.worker import schedule
@@ -99,8 +99,8 @@ def job_dues(
     if schedule.mode != "cron" or policy is None:
         return ()
     slots = {each.slot: each for each in standings}
-    asked = jobs_by(policy)
-    times = times_of(schedule, now, handoff=Job.HANDOFF in asked)
+    asked = pass_jobs(policy).jobs
+    times = times_of(schedule, now, asked)
     seen = slots.get(SEEN)
     since = (seen.began_at if seen else None) or now
     made = []
