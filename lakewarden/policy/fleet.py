@@ -70,9 +70,13 @@ class FleetJobs:
         key = self._key(table, properties, stored)
         found = self._alike.get(key)
         if found is None:
-            found = self._resolved(table, properties, stored)
-            if found.jobs:  # the reason why there are none may name the table
-                self._alike[key] = found
+            try:
+                found = self._alike[key] = self._resolved(table, properties, stored)
+            except (
+                PolicyError
+            ) as error:  # the schedule and the table's page show it; nothing runs until it is fixed
+                # Not shared: the message names the table.
+                found = PassJobs((), f"its policy cannot be read: {error.message}")
         self._known[table] = (inputs, key, found)
         return found
 
@@ -96,11 +100,6 @@ class FleetJobs:
 
     def _resolved(self, table: str, properties: Mapping[str, str], stored: Mapping[str, object]) -> PassJobs:
         layers = Layers.of(self._config, table_properties=properties, stored=stored)
-        try:
-            found = pass_jobs(resolve(TableRef.parse(table), layers))
-        except (
-            PolicyError
-        ) as error:  # reported on the table's page and in the schedule; nothing runs until it is fixed
-            return PassJobs((), f"its policy cannot be read: {error.message}")
+        found = pass_jobs(resolve(TableRef.parse(table), layers))
         # One tuple for all tables with the same jobs: the schedule is worked out once per tuple.
         return PassJobs(self._same.setdefault(found.jobs, found.jobs), found.off)

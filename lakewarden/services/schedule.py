@@ -171,7 +171,7 @@ class ScheduleService:
             return JobEnded(job, began, run)
         except Exception as error:  # part of the job's outcome; the caller of the pass decides what follows
             # The journal has no run where the error came before the run began.
-            return JobEnded(job, began, self._deps.journal.get(run_id), error)
+            return JobEnded(job, began, self._deps.connections.journal.get(run_id), error)
 
     def _in_the_cold(
         self, job: Job, table: TableRef, kept_out: Callable[[Job], str] | None, how: _HowToRun
@@ -193,7 +193,7 @@ class ScheduleService:
         """Ask the worker for a whole pass of the table. A table has one pending request; asking again updates it."""
         from lakewarden.state.requests import Requests
 
-        return Requests(self._deps.state).file(
+        return Requests(self._deps.connections.state).file(
             str(self._deps.names.checked(table)), read_trigger(trigger), clock.now()
         )
 
@@ -201,7 +201,7 @@ class ScheduleService:
         """Requests and their outcomes, the newest first."""
         from lakewarden.state.requests import Requests
 
-        return Requests(self._deps.state).list(
+        return Requests(self._deps.connections.state).list(
             None if table is None else str(self._deps.names.checked(table)), limit
         )
 
@@ -209,13 +209,13 @@ class ScheduleService:
         """Requests that no worker has started yet, the oldest first."""
         from lakewarden.state.requests import Requests
 
-        return Requests(self._deps.state).waiting(0)
+        return Requests(self._deps.connections.state).waiting(0)
 
     def request_by_id(self, request_id: str) -> Request:
         """One request. UsageError where there is none."""
         from lakewarden.state.requests import Requests
 
-        found = Requests(self._deps.state).get(request_id)
+        found = Requests(self._deps.connections.state).get(request_id)
         if found is None:
             raise UsageError(
                 reason=f"find request {request_id!r}: there is none", hint="see `lakewarden requests`"
@@ -228,13 +228,13 @@ class ScheduleService:
         """The newest lease, also one that is over. None where no worker ever led."""
         from lakewarden.state.leases import Leases
 
-        return Leases(self._deps.state).current()
+        return Leases(self._deps.connections.state).current()
 
     def standings(self, table: str | TableRef | None = None) -> tuple[Standing, ...]:
         """What the schedule knows of all tables or of one."""
         from lakewarden.state.schedule import Standings
 
-        found = Standings(self._deps.state)
+        found = Standings(self._deps.connections.state)
         return (
             tuple(found.all().values()) if table is None else found.of(str(self._deps.names.checked(table)))
         )
@@ -243,7 +243,7 @@ class ScheduleService:
         """Suspended tables by name, with the reason."""
         from lakewarden.state.schedule import Standings
 
-        return Standings(self._deps.state).suspended()
+        return Standings(self._deps.connections.state).suspended()
 
     def suspend(self, table: str | TableRef, reason: str, operator: str) -> Suspension:
         """Take the table out of the schedule until it is resumed. Requests and manual runs still work."""
@@ -251,14 +251,14 @@ class ScheduleService:
 
         ref = self._deps.names.known(table)  # a mistyped name would leave the intended table in the schedule
         made = Suspension(str(ref), clock.now(), reason, operator)
-        Standings(self._deps.state).suspend(made)
+        Standings(self._deps.connections.state).suspend(made)
         return made
 
     def resume(self, table: str | TableRef) -> bool:
         """Put the table back into the schedule and forget its failures. Returns whether it was suspended."""
         from lakewarden.state.schedule import Standings
 
-        ref, book = self._deps.names.checked(table), Standings(self._deps.state)
+        ref, book = self._deps.names.checked(table), Standings(self._deps.connections.state)
         if not book.of(str(ref)):  # there may be failures to forget under a name that was only asked for
             self._deps.names.known(ref)
         return book.resume(str(ref))
@@ -269,7 +269,7 @@ class ScheduleService:
         """How far a run is. None where it has not reported progress."""
         from lakewarden.state.runs import RunProgress
 
-        return RunProgress(self._deps.state).get(run_id)
+        return RunProgress(self._deps.connections.state).get(run_id)
 
     def cancel(self, run_id: str, operator: str) -> Run:
         """Ask the process that runs it to stop it cleanly. It ends as `interrupted` within seconds."""
@@ -280,11 +280,11 @@ class ScheduleService:
             raise UsageError(
                 reason=f"cancel run {run_id}: it ended as {run.state} at {run.ended_at:%Y-%m-%d %H:%M:%S} UTC"
             )
-        RunProgress(self._deps.state).cancel(run_id, operator, clock.now())
+        RunProgress(self._deps.connections.state).cancel(run_id, operator, clock.now())
         return run
 
     def cancelled(self, run_id: str) -> Cancel | None:
         """Who asked the run to stop, and when. None where no one did."""
         from lakewarden.state.runs import RunProgress
 
-        return RunProgress(self._deps.state).cancelled(run_id)
+        return RunProgress(self._deps.connections.state).cancelled(run_id)
