@@ -19,7 +19,7 @@ from lakewarden.state.cold import ColdTables
 from lakewarden.state.holds import Heartbeat, Heartbeats, Load, Loads
 from lakewarden.state.run_queries import RunSearch, Sought
 from lakewarden.state.table_details import Painted, PaintedInput, Portraits
-from lakewarden.state.tables import SeenTables
+from lakewarden.state.tables import Seen, SeenTables
 from lakewarden.state.trash import TrashedFiles
 
 # ------------------------------------------------------------ tables
@@ -37,7 +37,11 @@ def was_read(lw: Lakewarden, table: str) -> bool:
 
 def cold_of(lw: Lakewarden, table: str) -> str:
     """The table whose colder tier this one is, as hand-off recorded it; empty for a table of its own."""
-    seen = SeenTables(lw.state).get(TableRef.parse(table))
+    return cold_source(lw, SeenTables(lw.state).get(TableRef.parse(table)))
+
+
+def cold_source(lw: Lakewarden, seen: Seen | None) -> str:
+    """The same for a table as it was last read."""
     return ColdTables(lw.state).source(seen.properties, seen.uuid) if seen else ""
 
 
