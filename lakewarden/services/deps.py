@@ -1,4 +1,4 @@
-"""What every service is given: the settings, the connections, and how a table is named and read."""
+"""What every service has: the settings, the connections, and the ways to name and read a table."""
 
 from __future__ import annotations
 

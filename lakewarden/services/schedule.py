@@ -154,7 +154,7 @@ class ScheduleService:
         from lakewarden.state.runs import new_run_id
 
         began = clock.now()
-        # Named here: after an error this run can be told apart from one that another process began at the same time.
+        # Named here, so that after an error this run is not confused with one that another process began at the same time.
         run_id = new_run_id(began)
         try:
             run = self._run_job(
@@ -179,7 +179,7 @@ class ScheduleService:
         began = clock.now()
         try:
             cold = self._trashed_cold(table)
-        except Exception as error:  # as with any job: told in its outcome
+        except Exception as error:  # as with any job, part of its outcome
             yield JobEnded(job, began, None, error)
             return
         if cold is None:

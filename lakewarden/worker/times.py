@@ -18,7 +18,7 @@ INTERVAL = "interval"
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """One job's times as of one moment: the last and the next of its line, worked out once for all tables."""
+    """The times of one job at one moment: the last and the next of its line, computed once for all tables."""
 
     line: str
     every: timedelta
@@ -30,9 +30,9 @@ class Times:
         return self.line == CONTINUOUS
 
     def due_at(self, began: datetime | None, since: datetime) -> datetime | None:
-        """After a start at `began`, or for a table that is known `since` then and was never at it; None is never.
+        """When the job is due after a start at `began`, or for a table that is known since `since` and never had it. None: never.
 
-        Of occurrences that were missed the first counts, and only that one.
+        If several times were missed, only the first counts.
         """
         if self.line == NEVER:
             return None
@@ -60,13 +60,13 @@ def line_of(config: ScheduleConfig, job: Job, jobs: tuple[Job, ...]) -> str:
 def _times(line: str, every: timedelta, now: datetime) -> Times:
     if line in (CONTINUOUS, NEVER):
         return Times(line, every)
-    # The previous one may be this very moment.
+    # The last time may be this moment.
     last = next(CronSim(line, now + timedelta(seconds=1), reverse=True), None)
     return Times(line, every, last, _after(line, _minute(now)))
 
 
 def _minute(moment: datetime) -> datetime:
-    """Cron knows minutes: what comes after a moment comes after its minute's begin, and many moments share that one."""
+    """Cron counts in minutes. Many moments share one minute, so the cache below has few entries."""
     return moment.replace(second=0, microsecond=0)
 
 

@@ -1,4 +1,4 @@
-"""The whole lake on one page: who leads, what is wrong and since when, what runs, and every table by how urgently it needs work."""
+"""The whole lake on one page: the leader, troubles and their age, running jobs, and every table, the most urgent first."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class FleetRow(TableState):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What of the fleet is asked for: part of a name, a format, only some, in which order, which page."""
+    """What a request asks for: part of a name, a format, a filter, an order, a page of the list."""
 
     text: str = ""
     format: str = ""
@@ -74,7 +74,7 @@ class Wish:
     page: int = 1
 
     def but(self, **changes: Any) -> dict[str, str]:
-        """The query of the same wish with something changed; what is as always is left out."""
+        """The query of the same wish with changes. Values that are the default are left out."""
         other, usual = replace(self, **changes), Wish()
         shown = {"q": other.text, "format": other.format, "only": other.only, "page": str(other.page)}
         plain = {"q": "", "format": "", "only": "", "page": "1"}
@@ -84,7 +84,7 @@ class Wish:
         return asked
 
     def by(self, column: str) -> dict[str, str]:
-        """Sorted by this column; by the same one again, the other way round."""
+        """Sorted by this column; for the current column, in the other direction."""
         down = not self.down if column == self.sort else column not in ("table", "score", "next")
         return self.but(sort=column, down=down, page=1)
 
@@ -114,7 +114,7 @@ COLUMNS, ONLY = tuple(_COLUMNS), tuple(_ONLY)
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """A line of what is wrong. `table` is empty where it is about all of them."""
+    """One line of the list of troubles. `table` is empty if it is about all tables."""
 
     table: str
     kind: str
@@ -253,7 +253,7 @@ def _rows(state: FleetState, at_work: set[str], outlook: Outlook) -> list[FleetR
 
 
 def _last(slots: Mapping[str, Standing]) -> Standing | None:
-    """Of the whole pass; with cron, of the job that began last."""
+    """The standing of the whole pass; with cron, of the job that began last."""
     if PASS in slots:
         return slots[PASS]
     jobs = [each for slot, each in slots.items() if slot != SEEN]

@@ -1,4 +1,4 @@
-"""The week: when jobs are due, when nothing starts, and who is next."""
+"""The week: when jobs are due, when nothing starts, and which tables are next."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _windows(budgets: BudgetsConfig) -> Iterator[tuple[str, Windows]]:
 
 
 def _spans(budgets: BudgetsConfig, first: datetime) -> Iterator[Span]:
-    """From the day before: a window over midnight reaches into the week."""
+    """Begins with the day before: a window over midnight reaches into the week."""
     for kind, windows in _windows(budgets):
         for window in windows.windows:
             for day in (first + place * _DAY for place in range(-1, 7)):

@@ -1,4 +1,4 @@
-"""One table: what is wrong, how it got there, what its policy says and who said so, what comes next, what keeps what."""
+"""The page of one table: troubles, history, policy with origins, next turns, runs, trash and holds."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from lakewarden.worker.schedule import Decision
 
 SPANS = {"6h": 6, "24h": 24, "7d": 168, "30d": 720, "90d": 2160}
 _POINTS = 240
-# Numbers that do not change are written down once a day: the one before the time that is shown still counts in it.
+# Numbers that do not change are stored once a day: the last one before the shown time still counts.
 _A_DAY = timedelta(days=1)
 _FILES = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Dollars a month for the bytes that are known, at the configured price of the standard class."""
+    """Dollars per month for the known bytes, at the configured price of the standard class."""
 
     live: float
     held: float
@@ -73,7 +73,7 @@ class TablePage(OneTable):
 
     @property
     def unread_since(self) -> datetime | None:
-        """None for a table that was read at its last look, which is the rule."""
+        """Since when the table cannot be read; None if its last look succeeded."""
         if self.health is None or not self.health.error:
             return None
         warned = [each.since for each in self.warnings if each.kind == Kind.UNREADABLE]
@@ -81,7 +81,7 @@ class TablePage(OneTable):
 
     @property
     def numbers_of(self) -> datetime | None:
-        """When the table was last seen as its numbers say: what cannot be looked at keeps those of before."""
+        """When the numbers were read: a table that cannot be read keeps its last numbers."""
         painted = self.portrait.painted_at if self.portrait else None
         return painted or max((each.at for each in self.points), default=None)
 
