@@ -638,7 +638,7 @@ _LITERALS = (ast.Dict, ast.Set, ast.List, ast.Tuple)
 
 
 def job_tables(tree: ast.AST) -> set[int]:
-    """The lines of literals that name two jobs or more: a table of jobs beside the table of jobs."""
+    """The lines of literals that name two jobs or more, or have a job as a key: a second table of jobs."""
     names = {*Job, *(job.name for job in Job)}
     found = set()
     for node in ast.walk(tree):
@@ -651,7 +651,9 @@ def job_tables(tree: ast.AST) -> set[int]:
         jobs = {
             each.attr for each in inner if isinstance(each, ast.Attribute) and dotted(each).startswith("Job.")
         }
-        if len(texts & names) > 1 or len(jobs & names) > 1:
+        keys = node.keys if isinstance(node, ast.Dict) else []
+        keyed = any(isinstance(each, ast.Attribute) and dotted(each).startswith("Job.") for each in keys)
+        if keyed or len(texts & names) > 1 or len(jobs & names) > 1:
             found.add(node.lineno)
     return found
 
@@ -665,6 +667,7 @@ def test_the_rule_about_tables_of_jobs_bites() -> None:
     assert job_tables(tree_of(JOB_TABLE))
     for text in (
         "X = {Job.EXPIRE: 'a', Job.PURGE: 'b'}",
+        "X = {Job.EXPIRE: 'a'}",
         "X = frozenset({Job.EXPIRE, Job.PURGE})",
         "if job in (Job.COMPACT, Job.COMPACT_DELETES): pass",
         "X = (('rewrite_', 'compact'), ('purge_', 'purge'))",
