@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from lakewarden.model.run import Job
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "lakewarden"
 
@@ -629,6 +631,51 @@ def test_no_module_of_another_library_is_replaced(module: str) -> None:
 
 # Classes that are still over the limit of `test_no_class_has_too_many_methods`.
 TOO_MANY_METHODS = {"TableFormat", "Iceberg", "Paimon", "Settings"}
+
+
+JOB_TABLE = "lakewarden.model.job"
+_LITERALS = (ast.Dict, ast.Set, ast.List, ast.Tuple)
+
+
+def job_tables(tree: ast.AST) -> set[int]:
+    """The lines of literals that name two jobs or more, or have a job as a key: a second table of jobs."""
+    names = {*Job, *(job.name for job in Job)}
+    found = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, _LITERALS):
+            continue
+        inner = list(ast.walk(node))
+        texts = {
+            each.value for each in inner if isinstance(each, ast.Constant) and isinstance(each.value, str)
+        }
+        jobs = {
+            each.attr for each in inner if isinstance(each, ast.Attribute) and dotted(each).startswith("Job.")
+        }
+        keys = node.keys if isinstance(node, ast.Dict) else []
+        keyed = any(isinstance(each, ast.Attribute) and dotted(each).startswith("Job.") for each in keys)
+        if keyed or len(texts & names) > 1 or len(jobs & names) > 1:
+            found.add(node.lineno)
+    return found
+
+
+@pytest.mark.parametrize("module", modules())
+def test_there_is_one_table_of_jobs(module: str) -> None:
+    assert module == JOB_TABLE or not job_tables(tree_of(module)), "put what it says into the rows of JOBS"
+
+
+def test_the_rule_about_tables_of_jobs_bites() -> None:
+    assert job_tables(tree_of(JOB_TABLE))
+    for text in (
+        "X = {Job.EXPIRE: 'a', Job.PURGE: 'b'}",
+        "X = {Job.EXPIRE: 'a'}",
+        "X = frozenset({Job.EXPIRE, Job.PURGE})",
+        "if job in (Job.COMPACT, Job.COMPACT_DELETES): pass",
+        "X = (('rewrite_', 'compact'), ('purge_', 'purge'))",
+        "X = ['expire', 'sweep']",
+    ):
+        assert job_tables(ast.parse(text)) == {1}, text
+    assert not job_tables(ast.parse("ORPHANED = ('sweep', 'failed-load')"))
+    assert not job_tables(ast.parse("match job:\n    case Job.EXPIRE: pass\n    case Job.PURGE: pass"))
 
 
 def public_methods(classes: dict[str, ast.ClassDef], name: str) -> set[str]:

@@ -21,6 +21,7 @@ from typing import Any, TypeGuard, get_args
 import lakewarden
 from lakewarden.config.schema import SETTINGS, Setting
 from lakewarden.errors import LakewardenError, UsageError
+from lakewarden.model.job import JOBS
 from lakewarden.model.run import RunState
 from lakewarden.policy.keys import KEYS, Key
 
@@ -32,21 +33,9 @@ _PART = re.compile(
 
 # Which job a policy key belongs to, by how its name begins; the first that fits.
 JOBS_OF_KEYS = (
-    ("own_places", "sweep"),
+    *((prefix, str(job)) for job, facts in JOBS.items() for prefix in facts.key_prefixes),
     ("maintenance_", "the whole pass"),
-    ("rewrite_", "compact"),
-    ("delete_compaction_", "compact-deletes"),
-    ("manifest_", "rewrite-manifests"),
-    ("snapshot_", "expire"),
-    ("partition_", "expire-partitions"),
-    ("orphan_", "sweep"),
-    ("sweep_", "sweep"),
-    ("purge_", "purge"),
-    ("delete_grace_", "purge"),
-    ("handoff_", "handoff"),
-    ("cold_", "handoff"),
     ("protected_", "the gateway"),
-    ("history_", "compact-history"),
     ("lineage_", "the commit hook"),
 )
 
@@ -150,7 +139,7 @@ def _policy_default(key: Key) -> str:
 
 @cache
 def keys_in_use() -> frozenset[str]:
-    """Keys the code that does the work asks for by name: in jobs/, lineage/, gateway/, services/, client.py, policy/asked.py and policy/graces.py, and nowhere else."""
+    """Keys the code that does the work asks for by name: in jobs/, lineage/, gateway/, services/, client.py, the table of jobs, policy/fleet.py and policy/graces.py, and nowhere else."""
     names = {key.name for key in KEYS}
     doing = [
         *(PACKAGE / "jobs").rglob("*.py"),
@@ -158,7 +147,7 @@ def keys_in_use() -> frozenset[str]:
         *(PACKAGE / "gateway").rglob("*.py"),
         *(PACKAGE / "services").rglob("*.py"),
     ]
-    asking = [PACKAGE / "policy" / name for name in ("asked.py", "graces.py")]
+    asking = [PACKAGE / name for name in ("model/job.py", "policy/fleet.py", "policy/graces.py")]
     files = [*sorted(doing), PACKAGE / "client.py", *asking]
     return frozenset(names & {text for path in files for text in _strings(path)})
 

@@ -11,12 +11,12 @@ from lakewarden.cli.invocation import invocation
 from lakewarden.cli.options import JsonFlag, TableName, table_ref
 from lakewarden.cli.screen import Screen
 from lakewarden.errors import LakewardenError
-from lakewarden.model.run import Job, RunState
+from lakewarden.model.run import RunState
 from lakewarden.model.table_name import TableRef
 
 if TYPE_CHECKING:
     from lakewarden.client import Lakewarden
-    from lakewarden.report.table import Due, TableRow
+    from lakewarden.report.table import TableRow
 
 
 def register(app: typer.Typer) -> None:
@@ -76,18 +76,6 @@ def show(ctx: typer.Context, table: TableName, as_json: JsonFlag = False) -> int
 
     screen, ref = Screen(as_json), table_ref(table)
     with invocation(ctx).open(screen, spark=True) as lakewarden, screen.waiting(f"reading {ref}"):
-        view = lakewarden.health.counted(lakewarden.view(ref))
-        # A sweep would list the whole table: `plan sweep` does that for who wants to know.
-        due = tuple(_due(lakewarden, job, ref) for job in Job if job is not Job.SWEEP)
-        report = TableReport(view, lakewarden.health.manifests(view), due, clock.now())
+        report = TableReport.read(lakewarden, ref)
     screen.show(report)
     return 0
-
-
-def _due(lakewarden: Lakewarden, job: Job, table: TableRef) -> Due:
-    from lakewarden.report.table import Due
-
-    try:
-        return Due.of(lakewarden.plan(job, table))
-    except LakewardenError as error:  # a wrong policy of one job must not hide the rest of the table
-        return Due.failed(job, error)

@@ -21,9 +21,7 @@ from lakewarden.console import queries, reads
 from lakewarden.console.answers import API, named
 from lakewarden.console.auth import Identity, reader
 from lakewarden.console.limits import Heavy, with_policy
-from lakewarden.errors import LakewardenError
 from lakewarden.lineage.audit import Downstream
-from lakewarden.model.run import Job
 from lakewarden.model.table_name import printed
 from lakewarden.policy.keys import KEYS
 from lakewarden.report.audit import DownstreamReport, GapsReport, HistoryReport, IngestedReport, WhoReport
@@ -32,7 +30,7 @@ from lakewarden.report.holds import HeartbeatsReport, HoldsReport, PinsReport
 from lakewarden.report.plan import PlanReport
 from lakewarden.report.policy import PolicyReport
 from lakewarden.report.run import RunsReport
-from lakewarden.report.table import Due, TableReport
+from lakewarden.report.table import TableReport
 from lakewarden.report.trash import ReceiptsReport, TrashedReport
 from lakewarden.report.where import WhereReport
 from lakewarden.version import build
@@ -210,20 +208,7 @@ def table(warden: Warden, table: Named) -> JSONResponse:
 @router.get("/tables/{table}/show", tags=["tables"])
 def show(request: Request, warden: Warden, table: Named) -> JSONResponse:
     """The table as it is now, and what each job but sweep would do. Reads the table: needs Spark."""
-
-    def report() -> TableReport:
-        view = warden.health.counted(warden.view(table))
-        due = tuple(_due(warden, job, table) for job in Job if job is not Job.SWEEP)
-        return TableReport(view, warden.health.manifests(view), due, clock.now())
-
-    return JSONResponse(_heavy(request).read(report).to_dict())
-
-
-def _due(warden: Lakewarden, job: Job, table: str) -> Due:
-    try:
-        return Due.of(warden.plan(job, table))
-    except LakewardenError as error:  # a wrong policy of one job must not hide the rest of the table
-        return Due.failed(job, error)
+    return JSONResponse(_heavy(request).read(lambda: TableReport.read(warden, table)).to_dict())
 
 
 @router.get("/tables/{table}/plan/{job}", tags=["tables"])

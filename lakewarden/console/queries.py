@@ -19,7 +19,7 @@ from lakewarden.state.cold import ColdTables
 from lakewarden.state.holds import Heartbeat, Heartbeats, Load, Loads
 from lakewarden.state.run_queries import RunSearch, Sought
 from lakewarden.state.table_details import Painted, PaintedInput, Portraits
-from lakewarden.state.tables import SeenTables
+from lakewarden.state.tables import Seen, SeenTables
 from lakewarden.state.trash import TrashedFiles
 
 # ------------------------------------------------------------ tables
@@ -37,7 +37,11 @@ def was_read(lw: Lakewarden, table: str) -> bool:
 
 def cold_of(lw: Lakewarden, table: str) -> str:
     """The table whose colder tier this one is, as hand-off recorded it; empty for a table of its own."""
-    seen = SeenTables(lw.state).get(TableRef.parse(table))
+    return cold_source(lw, SeenTables(lw.state).get(TableRef.parse(table)))
+
+
+def cold_source(lw: Lakewarden, seen: Seen | None) -> str:
+    """The same for a table as it was last read."""
     return ColdTables(lw.state).source(seen.properties, seen.uuid) if seen else ""
 
 
@@ -54,12 +58,12 @@ def find_runs(
     limit: int = 50,
     offset: int = 0,
 ) -> tuple[Run, ...]:
-    """Runs of tables whose name holds (`exact`: is) the text, of this job, in this state; newest first, without plans."""
+    """Runs of tables whose name contains (`exact`: is) the text, of this job, in this state; newest first, without plans."""
     return RunSearch(lw.state).find(Sought(table, job, state, exact), limit, offset)
 
 
 def running(lw: Lakewarden) -> tuple[Run, ...]:
-    """Runs under way, the oldest first, without their plans."""
+    """Runs in progress, the oldest first, without their plans."""
     return RunSearch(lw.state).running()
 
 
@@ -94,7 +98,7 @@ def inputs_naming(lw: Lakewarden, text: str) -> tuple[PaintedInput, ...]:
 
 
 def writers(lw: Lakewarden) -> tuple[Heartbeat, ...]:
-    """Writers of all tables that reported themselves and whose time is not over."""
+    """Writers of all tables that sent a heartbeat that is still valid."""
     now = clock.now()
     return tuple(each for each in Heartbeats(lw.state).list() if each.live(now))
 
@@ -122,11 +126,11 @@ def downstream_known(lw: Lakewarden, table: str, snapshot_id: int) -> Downstream
     entries += [
         each for past in pasts if str(past.ref) == start.table for each in past.known({snapshot_id}).values()
     ]
-    told = {(entry.table, entry.snapshot.id) for entry in entries}
+    shown = {(entry.table, entry.snapshot.id) for entry in entries}
     live = [*Painted(lw.state).inputs(), *_start(lw, table, snapshot_id)]
     for each in live:
         name = names.get(each.table, each.table)
-        if (name, each.snapshot_id) not in told:
+        if (name, each.snapshot_id) not in shown:
             entries.append(_painted(name, each))
     found = downstream(entries, start, tuple(unread.items()), names=names)
     if found.entry is None and not found.affected:
@@ -138,7 +142,7 @@ def downstream_known(lw: Lakewarden, table: str, snapshot_id: int) -> Downstream
 
 
 def _start(lw: Lakewarden, table: str, snapshot_id: int) -> list[PaintedInput]:
-    """The snapshot itself, if its table's portrait has it: it may state no inputs."""
+    """The snapshot itself, if its table's portrait has it. It may state no inputs."""
     lines = portraits(lw, [table]).get(table, {}).get("snapshots", ())
     return [
         PaintedInput(

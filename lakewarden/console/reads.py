@@ -1,9 +1,11 @@
-"""Documents the REST API and the pages both show: the fleet, one table, one run. From the state database alone."""
+"""What the REST API and the pages both show: the fleet, one table, one run. Only the state database is read."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,48 +15,124 @@ from lakewarden.errors import NoSuchTable, UsageError
 from lakewarden.model.table_name import TableRef
 from lakewarden.report.run import RunReport
 from lakewarden.state.fleet import Fleet
-from lakewarden.state.tables import SeenTables
+from lakewarden.state.health import TableHealth, Warned
+from lakewarden.state.schedule import Standing, Suspension
+from lakewarden.state.tables import Seen, SeenTables
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What the state database knows of one table: the fleet, the table's page and the REST API show it.
+
+    `health` is None for a table that was never looked at; `format` is empty if its catalog is not configured.
+    """
+
+    table: str
+    format: str
+    health: TableHealth | None
+    warnings: tuple[Warned, ...]
+    suspension: Suspension | None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetState:
+    """All tables that are known and not gone, by name. `warnings` are theirs, and those about the fleet as a whole."""
+
+    tables: Mapping[str, TableState]
+    warnings: tuple[Warned, ...]
+    suspensions: Mapping[str, Suspension]
+    not_looked_at: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OneTable(TableState):
+    """One table, with what only its own page needs. `seen` is None if no command and no worker has read it."""
+
+    seen: Seen | None
+    over: tuple[Warned, ...]
+    standings: tuple[Standing, ...]
+
+
+def fleet_state(warden: Lakewarden, now: datetime) -> FleetState:
+    """The same few queries however many tables there are."""
+    looks = {each.table: each for each in warden.health.all()}
+    warnings, suspended = warden.health.warnings(), Fleet(warden.state).suspensions()
+    there = present(warden, now)
+    warned = defaultdict(list)
+    for each in warnings:
+        warned[each.table].append(each)
+    tables = {
+        name: TableState(
+            name,
+            _format(warden, TableRef.parse(name)),
+            looks.get(name),
+            tuple(warned.get(name, ())),
+            suspended.get(name),
+        )
+        for name in sorted({*looks, *there, *suspended})
+    }
+    return FleetState(tables, warnings, suspended, tuple(sorted(there - looks.keys())))
+
+
+def one_table(warden: Lakewarden, name: str, also_cleared: int = 0) -> OneTable:
+    """NoSuchTable if no command and no worker ever read a table of that name. `over`: so many warnings that were cleared."""
+    ref = warden.names.checked(name)
+    seen, health = SeenTables(warden.state).get(ref), warden.health.of(ref)
+    if seen is None and health is None:
+        raise _unknown(ref)
+    name, warned = str(ref), warden.health.warnings(ref, also_cleared)
+    return OneTable(
+        table=name,
+        format=_format(warden, ref),
+        health=health,
+        warnings=tuple(each for each in warned if each.cleared_at is None),
+        suspension=warden.schedule.suspended().get(name),
+        seen=seen,
+        over=tuple(each for each in warned if each.cleared_at is not None),
+        standings=warden.schedule.standings(ref),
+    )
+
+
+def _format(warden: Lakewarden, ref: TableRef) -> str:
+    catalog = warden.config.catalogs.get(ref.catalog)
+    return catalog.format if catalog else ""
 
 
 def fleet(warden: Lakewarden) -> dict[str, Any]:
-    """Every table that is known and not gone: its health where a worker has looked, its open warnings, whether it is suspended."""
-    health = {each.table: each.to_dict() for each in warden.health.all()}
-    known, suspended = present(warden, clock.now()), Fleet(warden.state).suspensions()
-    warned = defaultdict(list)
-    for each in warden.health.warnings():
-        warned[each.table].append(each.kind)
-    names = sorted({*health, *known, *suspended})
+    """Every table that is known and not gone: its health if it was looked at, its open warnings, whether it is suspended."""
     return {
         "tables": [
             {
-                **health.get(name, {**_UNSEEN, "table": name}),
-                "warnings": warned.get(name, []),
-                "suspended": suspended[name].reason if name in suspended else None,
+                **_health(each),
+                "warnings": [warned.kind for warned in each.warnings],
+                "suspended": each.suspension.reason if each.suspension else None,
             }
-            for name in names
+            for each in fleet_state(warden, clock.now()).tables.values()
         ]
     }
+
+
+def _health(table: TableState) -> dict[str, Any]:
+    return table.health.to_dict() if table.health else {**_UNSEEN, "table": table.table}
 
 
 _UNSEEN = {"at": None, "score": None, "debt": None, "numbers": None, "error": None}
 
 
 def present(warden: Lakewarden, now: datetime) -> set[str]:
-    """Tables that a worker or a command knows, without those that were dropped and those nobody has heard of for `keep_days`."""
+    """Tables that a worker or a command knows, without dropped ones and those that were not read for `keep_days`."""
     return Fleet(warden.state).there(now - timedelta(days=warden.config.health.keep_days))
 
 
 def table(warden: Lakewarden, name: str) -> dict[str, Any]:
-    """One table with its portrait: what can be told without asking the table."""
-    ref = known(warden, name)
-    found = warden.health.of(ref)
-    suspension = warden.schedule.suspended().get(str(ref))
+    """One table with its portrait, without reading the table itself."""
+    found = one_table(warden, name)
     return {
-        **(found.to_dict() if found else {**_UNSEEN, "table": str(ref)}),
-        "portrait": dict(found.portrait) if found else None,
-        "warnings": [each.to_dict() for each in warden.health.warnings(ref)],
-        "standings": [each.to_dict() for each in warden.schedule.standings(ref)],
-        "suspended": suspension.to_dict() if suspension else None,
+        **_health(found),
+        "portrait": dict(found.health.portrait) if found.health else None,
+        "warnings": [each.to_dict() for each in found.warnings],
+        "standings": [each.to_dict() for each in found.standings],
+        "suspended": found.suspension.to_dict() if found.suspension else None,
     }
 
 
@@ -62,10 +140,13 @@ def known(warden: Lakewarden, name: str) -> TableRef:
     """A table that was ever read or looked at, or NoSuchTable."""
     ref = warden.names.checked(name)
     if SeenTables(warden.state).get(ref) is None and warden.health.of(ref) is None:
-        raise NoSuchTable(
-            table=ref, reason="neither the worker nor a command has read one of that name", hint=_LOOK
-        )
+        raise _unknown(ref)
     return ref
+
+
+def _unknown(ref: TableRef) -> NoSuchTable:
+    reason = "neither the worker nor a command has read one of that name"
+    return NoSuchTable(table=ref, reason=reason, hint=_LOOK)
 
 
 _LOOK = "the worker finds new tables within discover_seconds; `lakewarden show TABLE` reads one now"

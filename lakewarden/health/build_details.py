@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, assert_never
 
 from lakewarden.deletion.holds import Holds
 from lakewarden.errors import LakewardenError
@@ -30,6 +30,7 @@ from lakewarden.lineage.audit import INPUTS
 from lakewarden.lineage.summary import origin, told_number
 from lakewarden.model.files import Manifest
 from lakewarden.model.hold import Hold
+from lakewarden.model.job import JOBS
 from lakewarden.model.plan import Plan
 from lakewarden.model.reason import Reason, ReasonKind
 from lakewarden.model.run import Job
@@ -189,22 +190,40 @@ def _holds(sitting: Sitting) -> tuple[HoldLine, ...]:
 
 def _due(sitting: Sitting, numbers: Numbers) -> Iterator[DueLine]:
     """In the order of a pass. Expire and rewrite-manifests are planned, the others are estimated from numbers."""
+    return (line for job in JOBS if (line := _due_line(job, sitting, numbers)) is not None)
+
+
+def _due_line(job: Job, sitting: Sitting, numbers: Numbers) -> DueLine | None:
+    """None for a job that is never shown as due."""
     policy, files = sitting.policy, sitting.files
-    yield _switched(Job.EXPIRE_PARTITIONS, policy, "partition_expiry_enabled", True, "looks for old partitions in every pass")  # fmt: skip
-    text = f"{files.struck:,} data files carry {policy.int('delete_compaction_min_deletes')} or more delete files"
-    yield _switched(Job.COMPACT_DELETES, policy, "delete_compaction_enabled", files.struck > 0, text)
-    text = f"{files.compactable:,} partitions have {policy.int('rewrite_min_input_files')} or more of {files.small_files:,} small files"
-    yield _switched(Job.COMPACT, policy, "rewrite_enabled", files.compactable > 0, text)
-    yield _planned(
-        Job.REWRITE_MANIFESTS, lambda: folding.plan(sitting.view, sitting.manifests, policy, sitting.now)
-    )
-    text = f"{numbers.overdue_snapshots:,} snapshots are about to expire"
-    yield _switched(Job.HANDOFF, policy, "handoff_enabled", numbers.overdue_snapshots > 0, text)
-    yield _planned(Job.EXPIRE, lambda: _expire(sitting))
-    yield _purge(numbers)
-    yield _switched(
-        Job.SWEEP, policy, "orphan_sweep_enabled", True, "lists the table for orphans in every pass"
-    )
+    match job:
+        case Job.EXPIRE_PARTITIONS:
+            return _switched(job, policy, True, "looks for old partitions in every pass")
+        case Job.COMPACT_DELETES:
+            least = policy.int("delete_compaction_min_deletes")
+            text = f"{files.struck:,} data files carry {least} or more delete files"
+            return _switched(job, policy, files.struck > 0, text)
+        case Job.COMPACT:
+            least = policy.int("rewrite_min_input_files")
+            text = (
+                f"{files.compactable:,} partitions have {least} or more of {files.small_files:,} small files"
+            )
+            return _switched(job, policy, files.compactable > 0, text)
+        case Job.REWRITE_MANIFESTS:
+            return _planned(job, lambda: folding.plan(sitting.view, sitting.manifests, policy, sitting.now))
+        case Job.HANDOFF:
+            text = f"{numbers.overdue_snapshots:,} snapshots are about to expire"
+            return _switched(job, policy, numbers.overdue_snapshots > 0, text)
+        case Job.EXPIRE:
+            return _planned(job, lambda: _expire(sitting))
+        case Job.PURGE:
+            return _purge(numbers)
+        case Job.SWEEP:
+            return _switched(job, policy, True, "lists the table for orphans in every pass")
+        case Job.COMPACT_HISTORY:
+            return None
+        case _:
+            assert_never(job)
 
 
 def _purge(numbers: Numbers) -> DueLine:
@@ -227,8 +246,9 @@ def _planned(job: Job, plan: Any) -> DueLine:
     return DueLine(job, not planned.empty, short(planned.reason), exact=True, off=planned.off)
 
 
-def _switched(job: Job, policy: Policy, key: str, due: bool, text: str) -> DueLine:
-    if not policy.bool(key):
+def _switched(job: Job, policy: Policy, due: bool, text: str) -> DueLine:
+    key = JOBS[job].switch
+    if key is not None and not policy.bool(key):
         return DueLine(job, False, f"switched off: {policy.explain(key)}", off=True)
     return DueLine(job, due, text)
 

@@ -37,6 +37,7 @@ from lakewarden.redact import redact_url
 from lakewarden.state.database import State
 from lakewarden.state.fleet import ORPHANED, Fleet, Waiting
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
+from lakewarden.state.policies import Policies
 from lakewarden.state.retention import tidy
 from lakewarden.state.tables import SeenTables
 from lakewarden.tables.every_table import Catalogs
@@ -156,7 +157,7 @@ class Collector:
         fleet, records = Fleet(self.state), HealthRecords(self.state)
         return _Known(
             {each.table: each for each in records.all()},
-            fleet.stored_policies(),
+            Policies(self.state).all(),
             fleet.pinned(),
             fleet.waiting(),
             fleet.failures(),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from lakewarden.model.job import slot_of
 from lakewarden.model.run import Job, RunState
 from lakewarden.state.database import State
 from lakewarden.state.fleet import Fleet
@@ -24,7 +25,7 @@ _PAGE = 5_000
 # Another process may write the end of a run some time after the end itself.
 _LATE = timedelta(minutes=10)
 _MICROSECOND = timedelta(microseconds=1)
-_REWRITES = (Job.COMPACT, Job.COMPACT_DELETES)
+_REWRITES = tuple(job for job in Job if slot_of(job) == slot_of(Job.COMPACT))
 _SUCCESS = (RunState.DONE, RunState.NOTHING_TO_DO)
 # By metric, the counter of a run that it adds up.
 ADDED = {

@@ -1,4 +1,7 @@
-"""Every job: how it is planned, carried out and settled. A job that is missing here fails the type check."""
+"""The registry of jobs: the facts of each job, and the functions that plan, execute and settle it.
+
+A job that is missing in `spec_of` fails the type check.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from lakewarden.jobs.quiet_windows import Windows
 from lakewarden.jobs.recovery import Settle
 from lakewarden.jobs.run_context import Outcome, Prepared, RunContext
 from lakewarden.jobs.sweep import execute as sweep
+from lakewarden.model.job import JOBS, JobFacts
 from lakewarden.model.run import Job, RunState
 from lakewarden.model.table import TableView
 from lakewarden.model.table_name import TableRef
@@ -40,43 +44,35 @@ BeforePlan = Callable[[Grounds, TableFormat, TableView], None]
 class JobSpec:
     """One job. `prepare` changes nothing; `execute` is called with a plan that is not empty."""
 
+    facts: JobFacts
     prepare: Prepare
     execute: Execute
-    operation: str = ""  # what its commits say they are (lineage); empty where it makes no snapshot
     settle: Settling | None = None  # None: its commits are found by the lineage in their summaries
-    changes_table: bool = True  # it commits to the table, or marks or deletes files of it
-    settles_trash: bool = False  # pending deletion batches of earlier runs are settled before it plans
-    on_cold_tables: bool = False  # it may run on a table of the colder tier, which is read-only
     before_plan: BeforePlan | None = None
 
 
 def spec_of(job: Job) -> JobSpec:
+    """The job's facts with its functions."""
+    facts = JOBS[job]
     match job:
         case Job.EXPIRE_PARTITIONS:
-            return JobSpec(_prepare_partitions, _drop_partitions, "partition-expiry")
+            return JobSpec(facts, _prepare_partitions, _drop_partitions)
         case Job.COMPACT_DELETES:
-            return JobSpec(prepare_deletes, _rewrite, "compaction")
+            return JobSpec(facts, prepare_deletes, _rewrite)
         case Job.COMPACT:
-            return JobSpec(prepare_compact, _rewrite, "compaction")
+            return JobSpec(facts, prepare_compact, _rewrite)
         case Job.REWRITE_MANIFESTS:
-            return JobSpec(_prepare_manifests, _rewrite_manifests, "manifest-rewrite")
+            return JobSpec(facts, _prepare_manifests, _rewrite_manifests)
         case Job.HANDOFF:
-            return JobSpec(cold.prepare, cold.execute, settle=_settle_handoff, changes_table=False)
+            return JobSpec(facts, cold.prepare, cold.execute, _settle_handoff)
         case Job.EXPIRE:
-            return JobSpec(expire.prepare, expire.execute, settle=_settle_deleting, settles_trash=True)
+            return JobSpec(facts, expire.prepare, expire.execute, _settle_deleting)
         case Job.PURGE:
-            # What cold retention has put into the trash is deleted like all else.
-            return JobSpec(
-                purge.prepare,
-                purge.execute,
-                settle=_settle_deleting,
-                on_cold_tables=True,
-                before_plan=settle_erasing,
-            )
+            return JobSpec(facts, purge.prepare, purge.execute, _settle_deleting, settle_erasing)
         case Job.SWEEP:
-            return JobSpec(sweep.prepare, sweep.execute, settle=_settle_deleting, settles_trash=True)
+            return JobSpec(facts, sweep.prepare, sweep.execute, _settle_deleting)
         case Job.COMPACT_HISTORY:
-            return JobSpec(_prepare_history, history.execute, settle=_settle_history, changes_table=False)
+            return JobSpec(facts, _prepare_history, history.execute, _settle_history)
         case _:
             assert_never(job)
 

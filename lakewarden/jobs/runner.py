@@ -42,7 +42,7 @@ def prepare(
 ) -> Prepared:
     """Read what the planner needs, then plan. Changes nothing."""
     spec = spec_of(job)
-    if spec.changes_table:
+    if spec.facts.changes_table:
         refuse_foreign(job, view, grounds.state, grounds.lake.strays)
     return spec.prepare(grounds, format_, view, policy, now)
 
@@ -83,15 +83,15 @@ class Runner:
         self._recover(job, format_, table, owner)
         view = format_.view(table)
         policy = resolve(view)
-        if not spec.on_cold_tables:
+        if not spec.facts.on_cold_tables:
             refuse_frozen(job, view, self.journal.state)
         if spec.before_plan is not None:
             spec.before_plan(self.grounds, format_, view)
         run_id = run_id or new_run_id(clock.now())
         try:
             prepared = prepare(job, format_, view, policy, clock.now(), self.grounds)
-            if spec.operation and not prepared.plan.empty:
-                foresee(table, spec.operation, run_id, policy, trigger, self.journal.state)
+            if spec.facts.operation and not prepared.plan.empty:
+                foresee(table, spec.facts.operation, run_id, policy, trigger, self.journal.state)
         except Refused as error:
             self._journal_unplanned(RunState.REFUSED, job, run_id, view, policy, owner, trigger, error)
             raise
@@ -138,7 +138,7 @@ class Runner:
             settle=settle,
             lease_term=self.lease_term,
         )
-        if spec.settles_trash:
+        if spec.facts.settles_trash:
             settle_verdicts(self.grounds, format_, table, self.journal)
 
     def _drive(

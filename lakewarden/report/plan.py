@@ -26,6 +26,7 @@ from lakewarden.model.actions import (
     RewriteGroup,
     TrashFiles,
 )
+from lakewarden.model.job import JOBS
 from lakewarden.model.plan import Plan, ReadCost
 from lakewarden.model.prices import HandOffCost
 from lakewarden.model.run import Job
@@ -289,21 +290,12 @@ def _line(action: Action) -> tuple[str, str, str, str, str]:
             assert_never(action)
 
 
-_VERBS = {
-    Job.EXPIRE_PARTITIONS: "would drop",
-    Job.HANDOFF: "would copy",
-    Job.EXPIRE: "would expire",
-    Job.PURGE: "would erase",
-    Job.SWEEP: "would trash",
-}
-
-
 def _total(plan: Plan) -> tuple[Text, str]:
     all_ = totals(plan)
     if plan.job is Job.COMPACT_HISTORY:
         told = f"{counted(all_['entries'], 'entry', 'entries')} of {counted(all_['months'], 'month')}"
-        return Text("would fold", style="bold"), told
-    if plan.job in _VERBS:
+        return Text(JOBS[plan.job].would, style="bold"), told
+    if would := JOBS[plan.job].would:
         parts = [
             counted(all_[f"{noun}s"], noun)
             for noun in ("partition", "snapshot", "file", "row")
@@ -312,7 +304,7 @@ def _total(plan: Plan) -> tuple[Text, str]:
         going = [each for each in plan.actions if isinstance(each, TrashFiles | EraseFiles)]
         unsized = sum(each.files for each in going if not each.bytes)
         told = known_size(all_.get("bytes", 0), all_.get("files", 0), unsized)
-        return Text(_VERBS[plan.job], style="bold"), ", ".join([*parts, told])
+        return Text(would, style="bold"), ", ".join([*parts, told])
     parts = [
         f"{number(all_[f'input_{noun}'])} → {number(all_[f'output_{noun}'])} {noun}"
         for noun in ("files", "manifests")

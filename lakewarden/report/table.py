@@ -8,17 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from lakewarden import clock
 from lakewarden.errors import LakewardenError
 from lakewarden.formatting import age, average, counted, number, size
 from lakewarden.lineage.summary import origin
 from lakewarden.model.files import Manifest
+from lakewarden.model.job import JOBS
 from lakewarden.model.plain import Plain, pick, to_plain
 from lakewarden.model.plan import Plan
+from lakewarden.model.run import Job
 from lakewarden.model.table import Counters, Snapshot, TableView
+from lakewarden.model.table_name import TableRef
 from lakewarden.report import look
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from lakewarden.client import Lakewarden
 
 SHOWN_COMMITS = 5
 
@@ -83,6 +89,13 @@ class Due(Plain):
     error: bool = False
 
     @classmethod
+    def planned(cls, lakewarden: Lakewarden, job: Job, table: str | TableRef) -> Due:
+        try:
+            return cls.of(lakewarden.plan(job, table))
+        except LakewardenError as error:  # a wrong policy of one job must not hide the rest of the table
+            return cls.failed(job, error)
+
+    @classmethod
     def of(cls, plan: Plan) -> Due:
         return cls(str(plan.job), not plan.empty, plan.reason)
 
@@ -102,10 +115,20 @@ class Due(Plain):
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
+    """One table as it is now, with what each job would do. `lakewarden show` and the REST API print it."""
+
     view: TableView
     manifests: tuple[Manifest, ...]
     due: tuple[Due, ...]
     now: datetime
+
+    @classmethod
+    def read(cls, lakewarden: Lakewarden, table: str | TableRef) -> TableReport:
+        """Reads the table. A job whose planning would list the whole table is left out."""
+        view = lakewarden.health.counted(lakewarden.view(table))
+        jobs = (job for job, facts in JOBS.items() if not facts.lists_table)
+        due = tuple(Due.planned(lakewarden, job, table) for job in jobs)
+        return cls(view, lakewarden.health.manifests(view), due, clock.now())
 
     def to_dict(self) -> dict[str, Any]:
         view = self.view

@@ -1,4 +1,4 @@
-"""What every service is given: the settings, the connections, and how a table is named and read."""
+"""What every service has: the settings, the connections, and the ways to name and read a table."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ from lakewarden.services.connections import Connections
 from lakewarden.services.table_names import TableNames, table_ref
 
 if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first used, not when a command starts
-    from lakewarden.lake import Lake
-    from lakewarden.state.database import State
-    from lakewarden.state.runs import Journal
     from lakewarden.state.tables import SeenTables
     from lakewarden.state.trash import TrashedFiles
     from lakewarden.tables.interface import TableFormat
@@ -28,42 +25,32 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first used, n
 
 @dataclass(frozen=True, slots=True)
 class ServiceDeps:
+    """`connections` has the state database, the journal, and Spark with the formats."""
+
     config: Config
     connections: Connections
     names: TableNames
-
-    @property
-    def state(self) -> State:
-        return self.connections.state
-
-    @property
-    def journal(self) -> Journal:
-        return self.connections.journal
-
-    @property
-    def lake(self) -> Lake:
-        return self.connections.lake
 
     @property
     def seen(self) -> SeenTables:
         """The tables as they were last read."""
         from lakewarden.state.tables import SeenTables
 
-        return SeenTables(self.state)
+        return SeenTables(self.connections.state)
 
     @property
     def trashed(self) -> TrashedFiles:
         from lakewarden.state.trash import TrashedFiles
 
-        return TrashedFiles(self.state)
+        return TrashedFiles(self.connections.state)
 
     def format_for(self, ref: TableRef) -> TableFormat:
-        return self.lake.format_for(ref)
+        return self.connections.lake.format_for(ref)
 
     def view(self, table: str | TableRef) -> TableView:
         """The table as its newest metadata describes it."""
         ref = table_ref(table)
-        view = self.lake.format_for(ref).view(ref)
+        view = self.connections.lake.format_for(ref).view(ref)
         self.seen.saw(view, clock.now())
         return view
 
@@ -82,7 +69,7 @@ class ServiceDeps:
         return self.view(ref).properties if seen is None else seen.properties
 
     def run(self, run_id: str) -> Run:
-        run = self.journal.get(run_id)
+        run = self.connections.journal.get(run_id)
         if run is None:
             raise UsageError(
                 reason=f"find run {run_id!r}: the journal has no such run", hint="see `lakewarden runs`"
@@ -97,4 +84,4 @@ class ServiceDeps:
         seen, catalog = self.seen.get(ref), self.config.catalogs.get(ref.catalog)
         properties = catalog.properties if catalog else {}
         io = io_properties(properties) if catalog and catalog.format == "paimon" else properties
-        return keeping(self.seen.home(seen.uuid) if seen else None, io, self.state)
+        return keeping(self.seen.home(seen.uuid) if seen else None, io, self.connections.state)

@@ -38,7 +38,7 @@ class HealthService:
     def _records(self) -> HealthRecords:
         from lakewarden.state.health import HealthRecords
 
-        return HealthRecords(self._deps.state)
+        return HealthRecords(self._deps.connections.state)
 
     # ------------------------------------------------------------ looking
 
@@ -73,7 +73,10 @@ class HealthService:
             from lakewarden.health.collect import Collector
 
             self._collector = Collector(
-                self._deps.state, _CurrentLake(self._deps), self._deps.config.policy, self._deps.config.health
+                self._deps.connections.state,
+                _CurrentLake(self._deps),
+                self._deps.config.policy,
+                self._deps.config.health,
             )
         return self._collector
 
@@ -99,7 +102,7 @@ class HealthService:
         from lakewarden.health.score import Trouble, judge
         from lakewarden.state.fleet import Fleet
 
-        fleet = Fleet(self._deps.state)
+        fleet = Fleet(self._deps.connections.state)
         suspended, failures = fleet.suspended(), fleet.failures()
         trouble = Trouble(health.error, suspended.get(health.table, ""), failures.get(health.table, 0))
         return judge(health.numbers, self._deps.config.health, trouble)
@@ -121,7 +124,7 @@ class HealthService:
 
         named = None if table is None else str(self._deps.names.checked(table))
         found = self._records.warnings(named, also_cleared=also_cleared)
-        alone = no_leader(Leases(self._deps.state).current()) if table is None else None
+        alone = no_leader(Leases(self._deps.connections.state).current()) if table is None else None
         return found if alone is None else (alone, *found)
 
     # ------------------------------------------------------------ another policy
@@ -142,7 +145,9 @@ class HealthService:
         now = clock.now()
         since = now - timedelta(days=days)
         history = self._records.history(str(ref), since)
-        commits = commits_of(portrait, Archive(self._deps.state).rows(found.uuid, since=since), since)
+        commits = commits_of(
+            portrait, Archive(self._deps.connections.state).rows(found.uuid, since=since), since
+        )
         return replay(
             str(ref),
             commits,
@@ -161,7 +166,7 @@ class HealthService:
         if self._exposition is None:
             from lakewarden.health.metrics import Exposition
 
-            self._exposition = Exposition(self._deps.state, self._deps.config)
+            self._exposition = Exposition(self._deps.connections.state, self._deps.config)
         return self._exposition.text()
 
 
@@ -172,10 +177,10 @@ class _CurrentLake:
     deps: ServiceDeps
 
     def catalogs(self) -> list[str]:
-        return self.deps.lake.catalogs()
+        return self.deps.connections.lake.catalogs()
 
     def format_of(self, catalog: str) -> TableFormat:
-        return self.deps.lake.format_of(catalog)
+        return self.deps.connections.lake.format_of(catalog)
 
     def format_for(self, table: TableRef) -> TableFormat:
-        return self.deps.lake.format_for(table)
+        return self.deps.connections.lake.format_for(table)

@@ -132,7 +132,7 @@ class HistoryService:
         past = self.pasts.of(table, history_only)
         policy = self._deps.connections.resolve(past.ref, past.properties)
         entries = past.entries()
-        rejected = Rejections(self._deps.state).list(str(past.ref))
+        rejected = Rejections(self._deps.connections.state).list(str(past.ref))
         found = gaps(entries, requirements(policy))
         return Gaps(str(past.ref), len(entries), found, rejected, asked_by(policy))
 

@@ -42,7 +42,7 @@ def check_stay(ref: TableRef, retain: str | timedelta | None, forever: bool) -> 
 def pinning(deps: ServiceDeps) -> Pinning:
     from lakewarden.jobs.pins import Pinning
 
-    return Pinning(deps.state, deps.format_for)
+    return Pinning(deps.connections.state, deps.format_for)
 
 
 def checked_name(name: Any, what: str) -> str:
@@ -64,7 +64,7 @@ class HoldService:
 
         view = self._deps.view(table)
         policy = self._deps.policy_of(view)
-        return gather(view, self._deps.state, clock.now(), policy.hours("snapshot_restart_hours"))
+        return gather(view, self._deps.connections.state, clock.now(), policy.hours("snapshot_restart_hours"))
 
     def costs(self, table: str | TableRef) -> tuple[tuple[Hold, int | None], ...]:
         """Every hold with the bytes that only it keeps; None where that cannot be known."""
@@ -74,7 +74,7 @@ class HoldService:
         view, now = self._deps.view(table), clock.now()
         whole = {"snapshot_expire_limit": None, "snapshot_expiry_enabled": True}
         policy = self._deps.policy_of(view, whole)
-        found = gather(view, self._deps.state, now, policy.hours("snapshot_restart_hours")).holds
+        found = gather(view, self._deps.connections.state, now, policy.hours("snapshot_restart_hours")).holds
         return tuple(
             zip(found, hold_costs(self._deps.format_for(view.ref), view, policy, found, now), strict=True)
         )
@@ -110,7 +110,7 @@ class HoldService:
         wanted = view.current_snapshot_id if snapshot_id is None else snapshot_id
         if wanted is None:
             raise UsageError(reason=f"tag {ref}: it has no snapshot yet", hint="write to it first")
-        refuse_frozen("tag", view, self._deps.state)
+        refuse_frozen("tag", view, self._deps.connections.state)
         with ExitStack() as pinned:
             if view.snapshot(wanted) is not None:
                 # Until the tag is there, a pin keeps the snapshot: others who expire look for pins right before they commit.
@@ -123,7 +123,7 @@ class HoldService:
         from lakewarden.jobs.cold.read_only import refuse_frozen
 
         ref = table_ref(table)
-        refuse_frozen("untag", self._deps.view(ref), self._deps.state)
+        refuse_frozen("untag", self._deps.view(ref), self._deps.connections.state)
         self._writer(ref).drop_tag(ref, name)
         return self._deps.view(ref)
 
@@ -154,7 +154,7 @@ class HoldService:
         if length is None:
             raise UsageError(reason="read ttl None: a heartbeat ends", hint="write it as 10m or 2h")
         name, where = checked_name(writer, "writer"), host or socket.gethostname()
-        return Heartbeats(self._deps.state).beat(
+        return Heartbeats(self._deps.connections.state).beat(
             str(table_ref(table)), name, where, absolute(prefixes), length, clock.now()
         )
 
@@ -162,13 +162,13 @@ class HoldService:
         """Report that a writer has ended: its hold ends too. False where no such writer was known."""
         from lakewarden.state.holds import Heartbeats
 
-        return Heartbeats(self._deps.state).stop(str(table_ref(table)), writer)
+        return Heartbeats(self._deps.connections.state).stop(str(table_ref(table)), writer)
 
     def heartbeats(self, table: str | TableRef) -> tuple[Heartbeat, ...]:
         """Every writer that reported itself, also those whose time is over."""
         from lakewarden.state.holds import Heartbeats
 
-        return Heartbeats(self._deps.state).list(str(table_ref(table)))
+        return Heartbeats(self._deps.connections.state).list(str(table_ref(table)))
 
     # ------------------------------------------------------------ staged loads
 
@@ -188,7 +188,7 @@ class HoldService:
         who, length = checked_name(holder, "holder"), duration(ttl, "ttl")
         ref = table_ref(table)
         with self._deps.keeping(ref):
-            return begin(self._deps.state, ref, who, paths, prefixes, purpose, length)
+            return begin(self._deps.connections.state, ref, who, paths, prefixes, purpose, length)
 
     def stage_adopt(
         self,
@@ -214,7 +214,10 @@ class HoldService:
 
         ref = table_ref(table)
         name = checked_name(operator, "operator")
-        grounds, format_ = Grounds(self._deps.state, self._deps.lake), self._deps.format_for(ref)
+        grounds, format_ = (
+            Grounds(self._deps.connections.state, self._deps.connections.lake),
+            self._deps.format_for(ref),
+        )
         return claim(grounds, format_, ref, self._deps.policy_of, name, do=confirm)
 
     @property
@@ -222,7 +225,13 @@ class HoldService:
         from lakewarden.jobs.loads.adopt import Adopting
 
         deps = self._deps
-        return Adopting(deps.state, deps.journal, deps.format_for, deps.policy_of, lambda: deps.lake.spark)
+        return Adopting(
+            deps.connections.state,
+            deps.connections.journal,
+            deps.format_for,
+            deps.policy_of,
+            lambda: deps.connections.lake.spark,
+        )
 
 
 def _end(length: timedelta | None) -> datetime | None:

@@ -59,12 +59,14 @@ class Pasts:
                 reason=f"ask the history of {ref}: no table of that name was ever read",
                 hint="ask once without --history-only, or see `lakewarden tables`",
             )
-        return TablePast(ref, seen.uuid, seen.properties, None, History(self._deps.state))
+        return TablePast(ref, seen.uuid, seen.properties, None, History(self._deps.connections.state))
 
     def _of_view(self, view: TableView) -> TablePast:
         from lakewarden.jobs.history import history_of
 
-        return TablePast(view.ref, view.uuid, view.properties, view, history_of(self._deps.state, view))
+        return TablePast(
+            view.ref, view.uuid, view.properties, view, history_of(self._deps.connections.state, view)
+        )
 
     def of_every_table(
         self, wanted: TableRef, history_only: bool, unread: dict[str, str]
@@ -91,7 +93,7 @@ class Pasts:
             if len(pasts[uuid]) != 1:
                 ref = TableRef.parse(name)
                 pasts[uuid].append(
-                    TablePast(ref, uuid, seen[name].properties, None, History(self._deps.state))
+                    TablePast(ref, uuid, seen[name].properties, None, History(self._deps.connections.state))
                 )
             names[name] = str(pasts[uuid][0].ref) if len(pasts[uuid]) == 1 else name
         return [each for several in pasts.values() for each in several], names
@@ -104,7 +106,7 @@ class Pasts:
         from lakewarden.lineage.history import EVERYTHING, History
 
         gone = [(str(each.ref), each.uuid) for each in pasts if each.view is None]
-        written = History(self._deps.state).written(gone, wanted or EVERYTHING)
+        written = History(self._deps.connections.state).written(gone, wanted or EVERYTHING)
         entries: list[Entry] = []
         for past in pasts:
             known = written.get((str(past.ref), past.uuid)) if past.view is None else None
@@ -129,7 +131,7 @@ class Pasts:
                 yield past
 
     def _listed(self, unread: dict[str, str]) -> Iterator[TableRef]:
-        lake = self._deps.lake
+        lake = self._deps.connections.lake
         for catalog in lake.catalogs():
             try:
                 yield from lake.format_of(catalog).tables(catalog)

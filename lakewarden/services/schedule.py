@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from lakewarden import clock
 from lakewarden.errors import LakewardenError, Refused, Stopped, UsageError
+from lakewarden.model.job import JOBS
 from lakewarden.model.run import Job, Run, RunState, Trigger
 from lakewarden.model.table_name import TableRef
-from lakewarden.policy.asked import WHERE_ASKED
+from lakewarden.policy.fleet import pass_jobs
 from lakewarden.services.deps import ServiceDeps
 from lakewarden.services.trigger import read_trigger
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:  # Spark, Arrow and the database are loaded when first touched
     from lakewarden.state.runs import Cancel, Moment
     from lakewarden.state.schedule import Standing, Suspension
 
-# Each needs that the one before it has ended well, where the schedule says so.
-STAGES = (Job.HANDOFF, Job.EXPIRE, Job.PURGE, Job.SWEEP)
 _ENDS_THE_PASS = (RunState.UNKNOWN, RunState.INTERRUPTED)
 
 
@@ -104,12 +103,13 @@ class ScheduleService:
     def jobs_of(self, table: TableRef) -> tuple[Job, ...]:
         """The jobs of the table's whole pass, in order. UsageError where its policy switches maintenance off."""
         policy = self._deps.policy(table, refresh=True)
-        if not policy.bool("maintenance_enabled"):
+        found = pass_jobs(policy, requested=True)
+        if found.off:
             raise UsageError(
                 reason=f"maintain {table}: switched off by {policy.explain('maintenance_enabled')}",
                 hint=f"switch it on with `lakewarden policy {table} --set maintenance_enabled=true`, or run one job",
             )
-        return tuple(job for job in Job if job not in WHERE_ASKED or policy.bool(WHERE_ASKED[job]))
+        return found.jobs
 
     def pass_over(
         self,
@@ -126,8 +126,8 @@ class ScheduleService:
     ) -> Iterator[JobEnded]:
         """Run these jobs one after the other and yield each as it ends. Every pass goes through here.
 
-        After a failed job the others go on, unless the outcome is unknown or the run was stopped. With `staged`, a job of STAGES
-        is skipped after an earlier one of them failed. `kept_out` is asked before each job begins, because earlier jobs may take
+        After a failed job the others go on, unless the outcome is unknown or the run was stopped. With `staged`, a job that
+        deletes is skipped after an earlier such job failed: see `JobFacts.stage`. `kept_out` is asked before each job begins, because earlier jobs may take
         hours: it returns why the job must not begin now, or nothing.
         """
         how = _HowToRun(trigger, progress, stop, lease_term, quiet)
@@ -135,26 +135,26 @@ class ScheduleService:
         for job in jobs:
             if kept_out is not None and (why := kept_out(job)):
                 yield JobEnded(job, clock.now(), skipped=why)
-                broken = job if job in STAGES else broken
+                broken = job if JOBS[job].stage else broken
                 continue
-            if staged and broken is not None and job in STAGES:
+            if staged and broken is not None and JOBS[job].stage:
                 yield JobEnded(job, clock.now(), skipped=f"waits for {broken}, which has not ended well")
                 continue
             ended = self._one(job, table, how)
             yield ended
-            if job is Job.PURGE and ended.state not in _ENDS_THE_PASS:
+            if JOBS[job].on_cold_tables and ended.state not in _ENDS_THE_PASS:
                 # The cold table has no pass of its own, but the end of its retention may have trashed files of it.
-                yield from self._in_the_cold(table, kept_out, how)
+                yield from self._in_the_cold(job, table, kept_out, how)
             if ended.state in _ENDS_THE_PASS:
                 return
-            if job in STAGES and ended.state is RunState.FAILED:
+            if JOBS[job].stage and ended.state is RunState.FAILED:
                 broken = job
 
     def _one(self, job: Job, table: TableRef, how: _HowToRun) -> JobEnded:
         from lakewarden.state.runs import new_run_id
 
         began = clock.now()
-        # Named here: after an error this run can be told apart from one that another process began at the same time.
+        # Named here, so that after an error this run is not confused with one that another process began at the same time.
         run_id = new_run_id(began)
         try:
             run = self._run_job(
@@ -171,21 +171,21 @@ class ScheduleService:
             return JobEnded(job, began, run)
         except Exception as error:  # part of the job's outcome; the caller of the pass decides what follows
             # The journal has no run where the error came before the run began.
-            return JobEnded(job, began, self._deps.journal.get(run_id), error)
+            return JobEnded(job, began, self._deps.connections.journal.get(run_id), error)
 
     def _in_the_cold(
-        self, table: TableRef, kept_out: Callable[[Job], str] | None, how: _HowToRun
+        self, job: Job, table: TableRef, kept_out: Callable[[Job], str] | None, how: _HowToRun
     ) -> Iterator[JobEnded]:
         began = clock.now()
         try:
             cold = self._trashed_cold(table)
-        except Exception as error:  # as with any job: told in its outcome
-            yield JobEnded(Job.PURGE, began, None, error)
+        except Exception as error:  # as with any job, part of its outcome
+            yield JobEnded(job, began, None, error)
             return
         if cold is None:
             return
-        why = "" if kept_out is None else kept_out(Job.PURGE)
-        yield JobEnded(Job.PURGE, began, skipped=why) if why else self._one(Job.PURGE, cold, how)
+        why = "" if kept_out is None else kept_out(job)
+        yield JobEnded(job, began, skipped=why) if why else self._one(job, cold, how)
 
     # ------------------------------------------------------------ requests
 
@@ -193,7 +193,7 @@ class ScheduleService:
         """Ask the worker for a whole pass of the table. A table has one pending request; asking again updates it."""
         from lakewarden.state.requests import Requests
 
-        return Requests(self._deps.state).file(
+        return Requests(self._deps.connections.state).file(
             str(self._deps.names.checked(table)), read_trigger(trigger), clock.now()
         )
 
@@ -201,7 +201,7 @@ class ScheduleService:
         """Requests and their outcomes, the newest first."""
         from lakewarden.state.requests import Requests
 
-        return Requests(self._deps.state).list(
+        return Requests(self._deps.connections.state).list(
             None if table is None else str(self._deps.names.checked(table)), limit
         )
 
@@ -209,13 +209,13 @@ class ScheduleService:
         """Requests that no worker has started yet, the oldest first."""
         from lakewarden.state.requests import Requests
 
-        return Requests(self._deps.state).waiting(0)
+        return Requests(self._deps.connections.state).waiting(0)
 
     def request_by_id(self, request_id: str) -> Request:
         """One request. UsageError where there is none."""
         from lakewarden.state.requests import Requests
 
-        found = Requests(self._deps.state).get(request_id)
+        found = Requests(self._deps.connections.state).get(request_id)
         if found is None:
             raise UsageError(
                 reason=f"find request {request_id!r}: there is none", hint="see `lakewarden requests`"
@@ -228,13 +228,13 @@ class ScheduleService:
         """The newest lease, also one that is over. None where no worker ever led."""
         from lakewarden.state.leases import Leases
 
-        return Leases(self._deps.state).current()
+        return Leases(self._deps.connections.state).current()
 
     def standings(self, table: str | TableRef | None = None) -> tuple[Standing, ...]:
         """What the schedule knows of all tables or of one."""
         from lakewarden.state.schedule import Standings
 
-        found = Standings(self._deps.state)
+        found = Standings(self._deps.connections.state)
         return (
             tuple(found.all().values()) if table is None else found.of(str(self._deps.names.checked(table)))
         )
@@ -243,7 +243,7 @@ class ScheduleService:
         """Suspended tables by name, with the reason."""
         from lakewarden.state.schedule import Standings
 
-        return Standings(self._deps.state).suspended()
+        return Standings(self._deps.connections.state).suspended()
 
     def suspend(self, table: str | TableRef, reason: str, operator: str) -> Suspension:
         """Take the table out of the schedule until it is resumed. Requests and manual runs still work."""
@@ -251,14 +251,14 @@ class ScheduleService:
 
         ref = self._deps.names.known(table)  # a mistyped name would leave the intended table in the schedule
         made = Suspension(str(ref), clock.now(), reason, operator)
-        Standings(self._deps.state).suspend(made)
+        Standings(self._deps.connections.state).suspend(made)
         return made
 
     def resume(self, table: str | TableRef) -> bool:
         """Put the table back into the schedule and forget its failures. Returns whether it was suspended."""
         from lakewarden.state.schedule import Standings
 
-        ref, book = self._deps.names.checked(table), Standings(self._deps.state)
+        ref, book = self._deps.names.checked(table), Standings(self._deps.connections.state)
         if not book.of(str(ref)):  # there may be failures to forget under a name that was only asked for
             self._deps.names.known(ref)
         return book.resume(str(ref))
@@ -269,7 +269,7 @@ class ScheduleService:
         """How far a run is. None where it has not reported progress."""
         from lakewarden.state.runs import RunProgress
 
-        return RunProgress(self._deps.state).get(run_id)
+        return RunProgress(self._deps.connections.state).get(run_id)
 
     def cancel(self, run_id: str, operator: str) -> Run:
         """Ask the process that runs it to stop it cleanly. It ends as `interrupted` within seconds."""
@@ -280,11 +280,11 @@ class ScheduleService:
             raise UsageError(
                 reason=f"cancel run {run_id}: it ended as {run.state} at {run.ended_at:%Y-%m-%d %H:%M:%S} UTC"
             )
-        RunProgress(self._deps.state).cancel(run_id, operator, clock.now())
+        RunProgress(self._deps.connections.state).cancel(run_id, operator, clock.now())
         return run
 
     def cancelled(self, run_id: str) -> Cancel | None:
         """Who asked the run to stop, and when. None where no one did."""
         from lakewarden.state.runs import RunProgress
 
-        return RunProgress(self._deps.state).cancelled(run_id)
+        return RunProgress(self._deps.connections.state).cancelled(run_id)

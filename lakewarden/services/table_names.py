@@ -34,14 +34,14 @@ class TableNames:
         raise NoSuchTable(table=ref, reason=f"no catalog {ref.catalog} is configured; configured: {there}")
 
     def known(self, table: str | TableRef) -> TableRef:
-        """The table's name, for changes by name alone. NoSuchTable where the database has never heard of the table."""
+        """The table's name, for changes by name alone. NoSuchTable if the state database does not know the table."""
         ref = self.checked(table)
         if not self.knows(ref):
             raise NoSuchTable(table=ref, reason="nobody has read a table of that name yet")
         return ref
 
     def knows(self, table: str | TableRef) -> bool:
-        """Whether the database has ever heard of the table."""
+        """Whether the state database knows the table."""
         from lakewarden.state.health import HealthRecords
         from lakewarden.state.schedule import SEEN, Standings
 
@@ -53,7 +53,7 @@ class TableNames:
         return heard or HealthRecords(state).get(str(ref)) is not None
 
     def _remembered(self, ref: TableRef) -> bool:
-        """Its catalog may have left the configuration since."""
+        """Whether the table is known although its catalog may no longer be configured."""
         from lakewarden.state.tables import SeenTables
         from lakewarden.state.trash import TrashedFiles
 

@@ -99,7 +99,7 @@ class TierService:
         if cold is not None and cold.snapshots:
             files = tier.closure(cold, [each.id for each in cold.snapshots])
             paths, sizes = files["path"].to_pylist(), files["size"].fill_null(0).to_pylist()
-            known = ColdFiles(self._deps.state).copies(live.uuid, paths)
+            known = ColdFiles(self._deps.connections.state).copies(live.uuid, paths)
             copies = [
                 known.get(path) or ColdFile(path, path, size, "")
                 for path, size in zip(paths, sizes, strict=True)
@@ -107,7 +107,10 @@ class TierService:
             tiers += tiers_of(lying(copies, now), prices)
         ids = snapshots_to_drop(
             plan(
-                live, policy, gather(live, self._deps.state, now, policy.hours("snapshot_restart_hours")), now
+                live,
+                policy,
+                gather(live, self._deps.connections.state, now, policy.hours("snapshot_restart_hours")),
+                now,
             )
         )
         going = [each for each in ids if cold is None or cold.snapshot(each) is None]
@@ -149,7 +152,7 @@ class TierService:
 
         asked = Asked(snapshot_id, moment(as_of, "as-of"), tag)
         known = [each.snapshot for each in self._pasts.of(live.ref).entries()]
-        return where(asked, live, cold, known, ColdSnapshots(self._deps.state).left(live.uuid))
+        return where(asked, live, cold, known, ColdSnapshots(self._deps.connections.state).left(live.uuid))
 
     def _shelf(
         self, live: TableView, cold: TableView | None, found: Whereabouts, thorough: bool = False
@@ -167,5 +170,5 @@ class TierService:
             return Shelf(0)
         tier = self._deps.format_for(cold.ref).cold_tier()
         paths = tier.closure(cold, [found.snapshot_id])["path"].to_pylist()
-        known = {} if thorough else ColdFiles(self._deps.state).copies(live.uuid, paths)
+        known = {} if thorough else ColdFiles(self._deps.connections.state).copies(live.uuid, paths)
         return shelf(paths, known, lambda: Archive(cold.io))

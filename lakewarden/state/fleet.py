@@ -20,7 +20,6 @@ from lakewarden.state.schema import (
     standings,
     suspensions,
     table_health,
-    table_policies,
     trashed,
     verdicts,
 )
@@ -52,14 +51,6 @@ class Erased:
 class Fleet:
     def __init__(self, state: State) -> None:
         self._state = state
-
-    def stored_policies(self) -> dict[str, dict[str, object]]:
-        """By table what is stored for it."""
-        found: dict[str, dict[str, object]] = {}
-        wanted = select(table_policies).order_by(table_policies.c.table_name, table_policies.c.key)
-        for row in self._all(wanted):
-            found.setdefault(row.table_name, {})[row.key] = row.value
-        return found
 
     def went_well(self, since: datetime | None, states: Sequence[str]) -> Sequence[Any]:
         """Jobs of the schedule that ended so, from then on, also those that had nothing to do and are in no journal."""

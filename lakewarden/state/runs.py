@@ -15,8 +15,9 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, insert, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from lakewarden.errors import Busy, RunTaken
+from lakewarden.model.job import slot_of
 from lakewarden.model.plain import Plain
-from lakewarden.model.run import Job, Owner, Run, RunState, Step, Trigger
+from lakewarden.model.run import Owner, Run, RunState, Step, Trigger
 from lakewarden.state.database import State, now_of
 from lakewarden.state.leases import WORKER, newest_term
 from lakewarden.state.process import BEAT_TTL, current_owner, is_gone
@@ -310,11 +311,6 @@ def _refuse_stale(connection: Connection, run_id: str, lease_term: int | None) -
 
 def _led_by_another(lease_term: int, newest: int) -> str:
     return f"it is under term {lease_term}, and another worker leads since, under term {newest}"
-
-
-def slot_of(job: str) -> str:
-    """Jobs of one slot rewrite the same files: one at a time per table, whichever worker runs them."""
-    return "rewrite" if str(job) in (Job.COMPACT, Job.COMPACT_DELETES) else str(job)
 
 
 def _owned(owner: Owner) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One turn of one table: its jobs in order, under the leader's term, and what came of it written into the book."""
+"""One turn of one table: its jobs in order, under the leader's term, and the standings that follow from the result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LESS_THAN_ALL = (RunState.NOTHING_TO_DO, RunState.PARTIAL)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What is to be done: these jobs of the table or, for a request, its whole pass."""
+    """The work of a turn: these jobs of the table or, for a request, its whole pass."""
 
     table: str
     jobs: tuple[Job, ...] = ()
@@ -51,9 +51,9 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What came of a turn. `trouble` kept it from going on; `stopped`: this worker was told to stop, and the rest is owed.
+    """The result of a turn. `trouble` is the error that ended it. `stopped`: this worker was asked to stop, and the rest is owed.
 
-    `cut` are jobs that ended inside a window that had not begun when they did, with less than all they had to do.
+    `cut` are jobs that did only a part of their work because a quiet window began while they ran.
     """
 
     turn: Turn
@@ -76,26 +76,26 @@ class Ended:
 
     @property
     def unreached(self) -> bool:
-        """All that failed is that a catalog or a store did not answer: it is mended there, and not by looking at the table."""
+        """The only failure is that a catalog or a store did not answer. It is fixed there, not in the table."""
         bad = [each.error for each in self.jobs if _failed(each)]
         causes = bad if self.trouble is None else [*bad, self.trouble]
         return bool(causes) and all(isinstance(each, Unreachable) for each in causes)
 
     @property
     def _asked_in_vain(self) -> bool:
-        """A request for what its policy switches off, or what is not there: the table has not failed."""
+        """A request for a table that is switched off or does not exist: the table has not failed."""
         return self.turn.request is not None and isinstance(self.trouble, UsageError | NoSuchTable)
 
     @property
     def waits(self) -> bool:
-        """It could not go on because of something that is not the table's."""
+        """It could not continue, for a reason outside the table."""
         return not self.stopped and (
             _outside(self.trouble) or any(_outside(each.error) for each in self.jobs)
         )
 
     @property
     def state(self) -> RunState:
-        """The worst of its runs."""
+        """The worst state of its runs."""
         states = {each.state for each in self.jobs if not each.skipped}
         if self.stopped:
             return RunState.INTERRUPTED
@@ -105,7 +105,7 @@ class Ended:
 
     @property
     def reason(self) -> str:
-        """What did not go well, job by job; else nothing."""
+        """What failed or was skipped, job by job; empty if all went well."""
         if self.trouble is not None:
             return told(self.trouble)
         bad = [each for each in self.jobs if each.state in _WORST_FIRST[:6] or each.skipped]
@@ -124,13 +124,13 @@ _WORST_FIRST = (
 
 
 def begin(turn: Turn, last: Standing | None, now: datetime) -> Standing:
-    """How the table stands while it has its turn. Who finds it so later knows that the worker stopped in the middle."""
+    """The standing during the turn. A later leader that finds it knows that the worker stopped in the middle."""
     failures, left_open = (0, 0) if last is None else (last.failures, last.left_open)
     return Standing(turn.table, PASS, now, None, RUNNING, turn.reason, failures, left_open=left_open)
 
 
 def do(api: Lakewarden, turn: Turn, lease_term: int, stop: Stop, *, staged: bool) -> Ended:
-    """Never raises: what went wrong is part of what came of it."""
+    """Never raises: an error is part of the result."""
     began, done, cut = clock.now(), list[JobEnded](), set[Job]()
     ref = TableRef.parse(turn.table)
     trouble: Exception | None = None
@@ -161,7 +161,7 @@ def do(api: Lakewarden, turn: Turn, lease_term: int, stop: Stop, *, staged: bool
 
 
 def standings(ended: Ended, last: Standing | None, config: WorkerConfig) -> list[Standing]:
-    """How the table and its jobs stand after the turn; as they do, where that is written down already: counted once."""
+    """The standings of the table and its jobs after the turn. If they are written already, nothing is counted again."""
     if last is not None and last.ended_at == ended.at:
         return [last]
     failures = _failures(ended, last)
@@ -180,16 +180,16 @@ def standings(ended: Ended, last: Standing | None, config: WorkerConfig) -> list
     jobs: dict[str, Standing] = {}
     for each in ended.jobs:
         stands = _job(each, ended, retry_at)
-        # Purge comes twice where a cold table has trashed files: what one of them left undone stays owed.
+        # Purge runs twice if a cold table has trashed files: if either is incomplete, it stays owed.
         if stands.slot not in jobs or jobs[stands.slot].retry_at is None:
             jobs[stands.slot] = stands
     return [whole, *jobs.values()]
 
 
 def suspension(ended: Ended, failures: int, config: WorkerConfig) -> Suspension | None:
-    """After so many failures in a row somebody has to look: the schedule leaves the table alone until then.
+    """After so many failures in a row an operator has to look: the schedule skips the table until then.
 
-    Not because of a catalog that does not answer: after a night without it every table would wait for somebody to resume it.
+    Not if a catalog did not answer: after one night without it, every table would wait for an operator to resume it.
     """
     if not ended.failed or ended.unreached or failures < config.max_failures:
         return None
@@ -197,7 +197,7 @@ def suspension(ended: Ended, failures: int, config: WorkerConfig) -> Suspension 
 
 
 def given_up(last: Standing) -> Suspension:
-    """The same after a pass that no worker saw to its end."""
+    """The same for passes that no worker finished."""
     assert last.ended_at is not None, "it was ended by who found it open"
     return _suspension(last.table, last.ended_at, last.left_open, last.reason)
 
@@ -211,7 +211,7 @@ def _suspension(table: str, at: datetime, failures: int, why: str) -> Suspension
 
 
 def answer(ended: Ended) -> tuple[RequestState, str] | None:
-    """How the request for the turn ends; None while it goes on: the next leader has it then."""
+    """The outcome of the request for the turn; None if it continues: the next leader takes it."""
     if ended.stopped or (ended.trouble is not None and _outside(ended.trouble)):
         return None
     bad = ended.trouble is not None or any(
@@ -228,7 +228,7 @@ def _failures(ended: Ended, last: Standing | None) -> int:
     before = 0 if last is None else last.failures
     if ended.failed:
         return before + 1
-    # A job that was not begun has not done well either: what it failed at before is not over.
+    # A job that was not started has not succeeded: earlier failures still count.
     undone = ended.stopped or ended.waits or any(each.skipped for each in ended.jobs)
     return before if undone or ended.trouble is not None else 0
 
@@ -268,7 +268,7 @@ def _interrupted(each: JobEnded) -> bool:
 
 
 def _outside(error: Exception | None) -> bool:
-    """Another run is at the table, or the state database is away: nothing the table can be blamed for."""
+    """Another run has the table, or the state database does not answer: not a failure of the table."""
     away = isinstance(error, Unreachable) and error.kind is Outage.STATE
     return away or isinstance(error, Busy)
 

@@ -1,8 +1,8 @@
-"""Who is due, in which order, and why; and of everybody else why not, and when. Pure: the same book, the same decision.
+"""Decides which tables are due, in which order and why; and why the others are not, and when they will be. Pure.
 
-A table has one turn at a time: all its jobs that are due, in the order of a whole pass. Which table goes first is told by how
-long its turn has been due, and by its debt: a table with all the debt there can be goes ahead of one without any that has been
-due for up to one turn's time longer. No table has a second turn while one waits that was due before its first.
+A table has one turn at a time: all its jobs that are due, in the order of a pass. The order of the tables depends on how long
+the turn has been due, and on the debt: a table with the highest debt goes before one without debt that has been due for up to
+one interval longer. No table has a second turn while another waits that was due before the first one.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from typing import NamedTuple
 from lakewarden.config.schema import BudgetsConfig, ScheduleConfig, WorkerConfig
 from lakewarden.formatting import duration
 from lakewarden.jobs.quiet_windows import Windows
+from lakewarden.model.job import JOBS, Pause
 from lakewarden.model.plain import Plain
 from lakewarden.model.reason import Reason
 from lakewarden.model.run import Job
 from lakewarden.state.schedule import PASS, Standing, Suspension
 from lakewarden.worker.times import INTERVAL, Times, times_of
 
-COMPACTING = frozenset({Job.COMPACT, Job.COMPACT_DELETES})
-EXPIRING = frozenset({Job.EXPIRE_PARTITIONS, Job.HANDOFF, Job.EXPIRE, Job.PURGE, Job.SWEEP})
 MOST_DEBT = 100.0
 WHOLE_PASS = "a whole pass"
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """A table the worker looks after: since when, and which jobs its policy asks for. `off`: why it asks for none."""
+    """A table that the worker maintains: since when, and the jobs of its pass. `off` says why there are none."""
 
     table: str
     since: datetime
@@ -40,7 +39,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """What is known about the tables: how each stands by slot, who is suspended, what each owes, who is at work since when."""
+    """What is known about the tables: by table the standing of each slot, suspensions, debts, and since when it is worked on."""
 
     standings: Mapping[str, Mapping[str, Standing]] = field(default_factory=dict)
     suspended: Mapping[str, Suspension] = field(default_factory=dict)
@@ -49,7 +48,7 @@ class Book:
 
 
 class Why(StrEnum):
-    """Why a table is left alone for now."""
+    """Why a table has no turn now."""
 
     SUSPENDED = "suspended"
     OFF = "switched-off"
@@ -61,7 +60,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Due(Plain):
-    """A turn: these jobs, due since then. `urgency` orders turns; `left_out` are jobs that are due and must wait, with the reason."""
+    """A turn: its jobs, and since when they are due. `urgency` orders the turns. `left_out` are due jobs that must wait, with the reason."""
 
     table: str
     jobs: tuple[Job, ...]
@@ -78,8 +77,8 @@ class Due(Plain):
 
 @dataclass(frozen=True, slots=True)
 class Waiting(Plain):
-    """Not now: why, and when it will be looked at again; None where that is up to somebody. `jobs` are those due then,
-    `whole` where that is every job the table has."""
+    """No turn now: why, and when the table is next; None if an operator must act first. `jobs` are those due at that time, and
+    `whole` is true if that is every job of the table."""
 
     table: str
     why: Why
@@ -95,7 +94,7 @@ class Waiting(Plain):
 
 @dataclass(frozen=True, slots=True)
 class Decision(Plain):
-    """`due` in the order they get their turns; `waiting` by when they are next."""
+    """`due` is in the order of the turns, `waiting` in the order of `next_at`."""
 
     at: datetime
     due: tuple[Due, ...]
@@ -108,14 +107,14 @@ class Decision(Plain):
         return next((each for each in turns if each.table == table), None)
 
     def only(self, table: str) -> Decision:
-        """What it says of one table."""
+        """The decision about one table."""
         due = tuple(each for each in self.due if each.table == table)
         return replace(self, due=due, waiting=tuple(each for each in self.waiting if each.table == table))
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The settings a decision is made by."""
+    """The settings that a decision depends on."""
 
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     worker: WorkerConfig = field(default_factory=WorkerConfig)
@@ -123,7 +122,7 @@ class Rules:
 
 
 def decide(charges: Sequence[Charge], book: Book, rules: Rules, now: datetime) -> Decision:
-    """Every table's turn, or why it has none now."""
+    """The turn of every table, or why it has none now."""
     deciding = _Deciding(book, rules, now)
     found = [deciding.judge(each) for each in charges]
     due = sorted((each for each in found if isinstance(each, Due)), key=_order)
@@ -137,23 +136,23 @@ def _order(due: Due) -> tuple[float, datetime, str]:
 
 
 def places_for_requests(parallel: int, *, somebody_due: bool, asked_last: bool) -> int:
-    """How many turns that were asked for may be at work at once: while somebody else is due they leave one place to the
-    schedule or, where there is only one, every other turn. So requests without end delay no table for ever."""
+    """How many requested turns may run at once. While other tables are due, requests leave one place to the schedule; if there
+    is only one place, every other turn. So even endless requests do not delay a table forever."""
     if not somebody_due:
         return parallel
     return parallel - 1 if parallel > 1 else int(not asked_last)
 
 
 def backoff(failures: int, config: WorkerConfig) -> timedelta:
-    """How long a table is left alone after so many failures in a row."""
-    # Beyond thirty doublings every wait is the longest; the number itself would grow without end.
+    """How long a table has no turn after so many failures in a row."""
+    # After thirty doublings every wait is the longest one. The number itself would grow without limit.
     seconds = config.retry_seconds * 2 ** min(failures - 1, 30)
     return timedelta(seconds=min(seconds, max(config.retry_max_seconds, config.retry_seconds)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Closed:
-    """Quiet windows as of this moment: why nothing starts, and when that is over (None is never)."""
+    """A quiet window that is closed now: why nothing starts, and when it opens (None: never)."""
 
     reason: Reason
     opens_at: datetime | None
@@ -166,17 +165,20 @@ class _Closed:
 
 
 def _closed(budgets: BudgetsConfig, now: datetime) -> dict[Job, _Closed]:
-    """Jobs that a quiet window keeps from starting at this moment."""
-    compacting = _Closed.by(budgets.pause_compaction, "pause_compaction", now)
-    expiring = _Closed.by(budgets.pause_expiry, "pause_expiry", now)
+    """The jobs that a quiet window keeps from starting now."""
+    closed = {
+        Pause.COMPACTION: _Closed.by(budgets.pause_compaction, "pause_compaction", now),
+        Pause.EXPIRY: _Closed.by(budgets.pause_expiry, "pause_expiry", now),
+    }
     return {
-        **(dict.fromkeys(COMPACTING, compacting) if compacting else {}),
-        **(dict.fromkeys(EXPIRING, expiring) if expiring else {}),
+        job: window
+        for job, facts in JOBS.items()
+        if facts.pause is not None and (window := closed[facts.pause]) is not None
     }
 
 
 def kept_out(job: Job, budgets: BudgetsConfig, now: datetime) -> str:
-    """Why a quiet window keeps the job from starting; empty where none does. For a turn that may have begun hours ago."""
+    """Why a quiet window keeps the job from starting; empty if none does. Asked again before each job: a turn may take hours."""
     found = _closed(budgets, now).get(job)
     return "" if found is None else found.reason.text
 
@@ -185,7 +187,7 @@ _Line = tuple[Job, str, Times, _Closed | None]
 
 
 class _Deciding:
-    """What is the same for all tables at one moment, worked out once."""
+    """Computes once what is the same for all tables at one moment."""
 
     def __init__(self, book: Book, rules: Rules, now: datetime) -> None:
         self._book, self._rules, self._now = book, rules, now
@@ -218,16 +220,16 @@ class _Deciding:
         )
 
     def _lines(self, jobs: tuple[Job, ...]) -> list[_Line]:
-        """What is asked of each job, for all tables that have the same ones: thousands share one tuple, and it lives as long."""
+        """The times and windows of these jobs, cached by tuple: thousands of tables share one tuple, which outlives this object."""
         found = self._known.get(id(jobs))
         if found is None:
-            times = times_of(self._rules.schedule, self._now, handoff=Job.HANDOFF in jobs)
+            times = times_of(self._rules.schedule, self._now, jobs)
             found = [(job, job.value, times[job], self._closed.get(job)) for job in jobs]
             self._known[id(jobs)] = found
         return found
 
     def _left_alone(self, charge: Charge, slots: Mapping[str, Standing], debt: float) -> Waiting | None:
-        """Whatever its jobs' times are."""
+        """Why the table has no turn, whatever the times of its jobs are; None if nothing prevents it."""
         table = charge.table
         suspension = self._book.suspended.get(table)
         if suspension is not None:
@@ -262,7 +264,7 @@ class _Deciding:
         debt: float,
     ) -> Due:
         turn = None if last is None else last.began_at
-        # Of a table's jobs the first that was due is the most urgent one: debt outweighs at most the time between turns.
+        # The job that was due first decides: debt outweighs at most the time between two turns.
         since = min(each.due_at for each in ready if each.due_at is not None)
         soon = self._reach
         taken = tuple(
@@ -275,14 +277,14 @@ class _Deciding:
         return Due(charge.table, taken, since, debt, urgency, _reason(last, since, debt, self._now), left_out)
 
     def _urgency(self, due_at: datetime, turn: datetime | None, debt: float) -> float:
-        """In turns' times. What was due before the table's last turn counts from that turn on: it has been served since."""
+        """In intervals. A job that was due before the table's last turn counts from that turn on."""
         start = due_at if turn is None else max(due_at, turn)
         gap = self._every if turn is None else max(due_at - turn, timedelta(0))
         return ((self._now - start) + gap * (debt / MOST_DEBT)) / self._every
 
 
 class _Slot(NamedTuple):
-    """A job of one table: when it is due (None is never), and the window that keeps it from starting."""
+    """A job of one table: when it is due (None: never), and the window that keeps it from starting."""
 
     job: Job
     due_at: datetime | None
@@ -290,7 +292,7 @@ class _Slot(NamedTuple):
 
 
 def due_at(times: Times, slot: Standing | None, since: datetime) -> datetime | None:
-    """When a job is due: owed from `retry_at` on where it has one, else by its own times."""
+    """When a job is due: at `retry_at` if it has one, else by its own times."""
     if slot is None:
         return times.due_at(None, since)
     if slot.retry_at is not None:
@@ -306,15 +308,15 @@ def _paused(charge: Charge, owed: Sequence[_Slot], debt: float) -> Waiting:
 
 
 def _later(charge: Charge, jobs: Sequence[_Slot], debt: float, reach: timedelta) -> Waiting:
-    """The turn that comes takes along what is due within `reach` of it, as `_due` does: with an interval, all jobs as a rule."""
+    """The next turn has every job that is due within `reach` of it, as in `_due`. With an interval, that is usually all jobs."""
     first = min((each.due_at for each in jobs if each.due_at is not None), default=None)
     if first is None:
         reason = "the schedule has no time for any of its jobs"
         return Waiting(charge.table, Why.OFF, reason, None, debt=debt)
     next_ = tuple(each.job for each in jobs if each.due_at is not None and each.due_at <= first + reach)
     whole = bool(reach) and len(next_) == len(jobs)
-    told = WHOLE_PASS if whole else ", ".join(next_)
-    return Waiting(charge.table, Why.LATER, f"next: {told}", first, next_, debt, whole)
+    words = WHOLE_PASS if whole else ", ".join(next_)
+    return Waiting(charge.table, Why.LATER, f"next: {words}", first, next_, debt, whole)
 
 
 def _times_in_a_row(failures: int) -> str:
@@ -322,7 +324,7 @@ def _times_in_a_row(failures: int) -> str:
 
 
 def _reason(last: Standing | None, since: datetime, debt: float, now: datetime) -> str:
-    """Why it has a turn, in a line."""
+    """Why it has a turn, in one line."""
     owes = f", debt {debt:.0f}" if debt else ""
     if last is None or last.began_at is None:
         return f"never maintained by a worker{owes}"

@@ -1,4 +1,4 @@
-"""The schedule as anybody may ask for it: from the state database alone, without Spark and without being the leader."""
+"""The schedule for any process: only the state database is read. Needs no Spark and no lease."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from lakewarden.worker.tables import RUNNING, Roster
 
 
 def outlook(api: Lakewarden, now: datetime, roster: Roster | None = None) -> Decision:
-    """Who is due and in which order, and of everybody else why not and when: as the leader would decide at this moment.
+    """The decision that the leader would make now.
 
-    A `roster` that is kept between calls knows the policies that have not changed since.
+    A `roster` that is kept between calls resolves only the policies that changed.
     """
     roster = roster or Roster(api.state, api.config)
     roster.load()

@@ -1,7 +1,7 @@
-"""The tables a worker looks after, and the book about them: kept in memory by the leader, who alone writes it, and in the database.
+"""The tables that a worker maintains, and their standings. Only the leader writes them, in memory and in the database.
 
-Reading every standing of thousands of tables takes longer than deciding who is due, so it is read when a term begins, and
-what others may change (policies, suspensions, debts) from time to time.
+Reading every standing of thousands of tables takes longer than the decision. So the leader reads them when its term begins, and
+later only what others may change: policies, suspensions and debts.
 """
 
 from __future__ import annotations
@@ -11,12 +11,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from lakewarden.config.schema import Config, WorkerConfig
-from lakewarden.errors import PolicyError
-from lakewarden.model.run import Job, RunState
-from lakewarden.model.table_name import TableRef
-from lakewarden.policy.asked import jobs_by
+from lakewarden.model.run import RunState
+from lakewarden.policy.fleet import FleetJobs
 from lakewarden.policy.patterns import matches
-from lakewarden.policy.resolve import Layers, resolve
 from lakewarden.state.cold import ColdTables
 from lakewarden.state.database import State
 from lakewarden.state.policies import Policies
@@ -32,14 +29,14 @@ NOT_KEPT = "the state database was away when it ended"
 
 
 def wanted(table: str, patterns: Sequence[str]) -> bool:
-    """Whether a worker with these patterns looks after the table; one that begins with ! leaves tables out."""
+    """Whether a worker with these patterns maintains the table. A pattern that begins with ! excludes tables."""
     out = [each[1:].strip() for each in patterns if each.startswith("!")]
     in_ = [each for each in patterns if not each.startswith("!")] or ["*"]
     return any(matches(table, each) for each in in_) and not any(matches(table, each) for each in out)
 
 
 class Roster:
-    """As of the last look."""
+    """The tables as of the last `load` or `refresh`."""
 
     def __init__(self, state: State, config: Config) -> None:
         self._standings, self._policies, self._seen = Standings(state), Policies(state), SeenTables(state)
@@ -47,8 +44,7 @@ class Roster:
         self._config = config
         self._slots: dict[str, dict[str, Standing]] = {}
         self._book = Book()
-        self._known: dict[str, tuple[object, Charge]] = {}
-        self._same: dict[tuple[Job, ...], tuple[Job, ...]] = {}
+        self._jobs = FleetJobs(config.policy)
         self._charges: tuple[Charge, ...] = ()
 
     @property
@@ -62,12 +58,12 @@ class Roster:
         return self._slots.get(table, {}).get(slot)
 
     def load(self) -> None:
-        """Everything, anew."""
+        """Read everything."""
         self._slots = self._standings.by_table()
         self.refresh()
 
     def refresh(self) -> None:
-        """What others may have changed. A table that was resumed meanwhile is read again."""
+        """Read what others may have changed. The standings of a table that was resumed are read again."""
         suspended = self._standings.suspended()
         forgiven = {each for each in self._standings.forgiven() if self._fails(each)}
         for table in (set(self._book.suspended) - set(suspended)) | forgiven:
@@ -78,7 +74,7 @@ class Roster:
         self._charges = tuple(
             self._charge(name, stored.get(name, {}), seen.get(name)) for name in sorted(tables)
         )
-        self._known = {each.table: self._known[each.table] for each in self._charges}
+        self._jobs.keep({each.table for each in self._charges})
 
     def _fails(self, table: str) -> bool:
         last = self.of(table)
@@ -89,7 +85,7 @@ class Roster:
         return seen is not None and seen.state != GONE and wanted(table, self._config.worker.tables)
 
     def discovered(self, tables: Iterable[str], now: datetime, lease_term: int | None) -> tuple[int, int]:
-        """These are all there are: how many came, and how many went."""
+        """`tables` are all that exist now. Returns how many are new and how many are gone."""
         there = {each for each in tables if wanted(each, self._config.worker.tables)}
         new = [Standing(each, SEEN, now) for each in sorted(there) if not self._is_known(each)]
         gone = [
@@ -107,7 +103,7 @@ class Roster:
         return seen is not None and seen.state != GONE
 
     def put(self, standings: Sequence[Standing], lease_term: int | None) -> bool:
-        """Into the database and the book; False, and neither, where another leads by now."""
+        """Write to the database and to memory. False, and neither is written, if another worker leads now."""
         if not self._standings.put_all(standings, lease_term):
             return False
         self._note(standings)
@@ -116,7 +112,7 @@ class Roster:
     def change(
         self, table: str, into: Callable[[Standing | None], Sequence[Standing]], lease_term: int | None
     ) -> Sequence[Standing] | None:
-        """What `into` makes of the table's pass as the database has it, into both; None, and neither, where another leads."""
+        """Write what `into` makes of the table's pass in the database, to both. None, and neither is written, if another worker leads."""
         made = self._standings.change(table, into, lease_term)
         self._note(made or ())
         return made
@@ -132,10 +128,10 @@ class Roster:
         lease_term: int | None,
         excused: Mapping[str, datetime] | None = None,
     ) -> tuple[str, ...]:
-        """Passes that an earlier leader left in the middle: each counts as a failure, and is tried again; their tables.
+        """End the passes that an earlier leader left open, and return their tables. Each counts as a failure and is tried again.
 
-        `excused` are those that ended in this process and could not be written down, and when they had begun: of the same
-        passes nothing is counted.
+        `excused` has the passes that ended in this process and could not be written to the database, with their begin. They do
+        not count as failures.
         """
         busy, known = set(at_work), excused or {}
         left = [
@@ -154,60 +150,35 @@ class Roster:
         return tuple(name for name in left if self.change(name, ended, lease_term))
 
     def too_often_left(self) -> tuple[Standing, ...]:
-        """Passes left in the middle after which somebody has to look: so many in a row no worker has lived to end."""
+        """Passes that were left open so often in a row that an operator has to look."""
         passes = [each[PASS] for each in self._slots.values() if PASS in each]
         most = self._config.worker.max_failures
         return tuple(each for each in passes if each.left_open >= most and each.state == _FAILED)
 
     def needs_to_be_alone(self, table: str) -> bool:
-        """The worker was gone twice while it had its turn: who has a turn beside it would be blamed with it the next time."""
+        """The worker died twice during its turn. A table whose turn runs beside it would be blamed too the next time."""
         last = self.of(table)
         return last is not None and last.left_open >= _TWICE
 
-    # ------------------------------------------------------------ what a table's policy asks for
+    # ------------------------------------------------------------ the jobs of a table
 
     def _charge(self, table: str, stored: Mapping[str, object], seen: Seen | None) -> Charge:
         since = self._slots[table][SEEN].began_at
         properties = seen.properties if seen else {}
         # Asked each time: a cold table is made before the first copy in it is recorded.
         live = self._cold.source(properties, seen.uuid) if seen else ""
-        signature = (stored, properties, since, live)
-        known = self._known.get(table)
-        if known is not None and known[0] == signature:
-            return known[1]
         assert since is not None, "a table that is seen is seen at some time"
-        made = self._judged(table, since, stored, properties, live)
-        self._known[table] = (signature, made)
-        return made
-
-    def _judged(
-        self,
-        table: str,
-        since: datetime,
-        stored: Mapping[str, object],
-        properties: Mapping[str, str],
-        live: str,
-    ) -> Charge:
-        if live:
-            return Charge(table, since, (), f"it is the colder tier of {live}, and looked after with it")
-        layers = Layers.of(self._config.policy, table_properties=properties, stored=stored)
-        try:
-            policy = resolve(TableRef.parse(table), layers)
-        except PolicyError as error:
-            return Charge(table, since, (), f"its policy cannot be read: {error.message}")
-        if not policy.bool("maintenance_enabled"):
-            return Charge(table, since, (), f"switched off: {policy.explain('maintenance_enabled')}")
-        jobs = jobs_by(policy)
-        return Charge(table, since, self._same.setdefault(jobs, jobs))
+        found = self._jobs.of(table, properties, stored, live)
+        return Charge(table, since, found.jobs, found.off)
 
 
 def _not_kept(last: Standing, now: datetime) -> Standing:
-    """Nobody's failure. What it had done is not known any more: it is tried again at once."""
+    """Not a failure of the table. The result of the pass is lost, so it is tried again at once."""
     return replace(last, state="interrupted", reason=NOT_KEPT, ended_at=now, retry_at=now, left_open=0)
 
 
 def _left_open(last: Standing, config: WorkerConfig, now: datetime) -> Standing:
-    """The first time it may have been chance, and is tried again at once."""
+    """The first time may have been chance: the pass is tried again at once."""
     left = last.left_open + 1
     return replace(
         last,

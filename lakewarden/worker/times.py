@@ -10,6 +10,7 @@ from cronsim import CronSim
 
 from lakewarden.config.schema import ScheduleConfig
 from lakewarden.config.types import CONTINUOUS, NEVER
+from lakewarden.model.job import timed_as
 from lakewarden.model.run import Job
 
 INTERVAL = "interval"
@@ -17,7 +18,7 @@ INTERVAL = "interval"
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """One job's times as of one moment: the last and the next of its line, worked out once for all tables."""
+    """The times of one job at one moment: the last and the next of its line, computed once for all tables."""
 
     line: str
     every: timedelta
@@ -29,9 +30,9 @@ class Times:
         return self.line == CONTINUOUS
 
     def due_at(self, began: datetime | None, since: datetime) -> datetime | None:
-        """After a start at `began`, or for a table that is known `since` then and was never at it; None is never.
+        """When the job is due after a start at `began`, or for a table that is known since `since` and never had it. None: never.
 
-        Of occurrences that were missed the first counts, and only that one.
+        If several times were missed, only the first counts.
         """
         if self.line == NEVER:
             return None
@@ -43,27 +44,29 @@ class Times:
         return _after(self.line, _minute(reference))
 
 
-def times_of(config: ScheduleConfig, now: datetime, *, handoff: bool = False) -> dict[Job, Times]:
-    """Of every job. Where the policy hands off, what was handed off expires right after: at the same times."""
+def times_of(config: ScheduleConfig, now: datetime, jobs: tuple[Job, ...]) -> dict[Job, Times]:
+    """The times of every job, for a table whose pass has these jobs."""
     every = timedelta(seconds=config.interval_seconds)
     if config.mode == INTERVAL:
         return {job: Times(CONTINUOUS, every) for job in Job}
-    lines = {job: config.times.get(str(job), NEVER) for job in Job}
-    if handoff:
-        lines[Job.EXPIRE] = lines[Job.HANDOFF]
-    return {job: _times(line, every, now) for job, line in lines.items()}
+    return {job: _times(line_of(config, job, jobs), every, now) for job in Job}
+
+
+def line_of(config: ScheduleConfig, job: Job, jobs: tuple[Job, ...]) -> str:
+    """The cron line of the job, or NEVER."""
+    return config.times.get(str(timed_as(job, jobs)), NEVER)
 
 
 def _times(line: str, every: timedelta, now: datetime) -> Times:
     if line in (CONTINUOUS, NEVER):
         return Times(line, every)
-    # The previous one may be this very moment.
+    # The last time may be this moment.
     last = next(CronSim(line, now + timedelta(seconds=1), reverse=True), None)
     return Times(line, every, last, _after(line, _minute(now)))
 
 
 def _minute(moment: datetime) -> datetime:
-    """Cron knows minutes: what comes after a moment comes after its minute's begin, and many moments share that one."""
+    """Cron counts in minutes. Many moments share one minute, so the cache below has few entries."""
     return moment.replace(second=0, microsecond=0)
 
 

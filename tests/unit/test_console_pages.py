@@ -21,6 +21,7 @@ from lakewarden.console.pages.runs import RunsWish, action_line
 from lakewarden.console.pages.schedule import schedule_page
 from lakewarden.console.pages.table import kind_of
 from lakewarden.health.table_details import SnapshotLine
+from lakewarden.model.run import Job
 from lakewarden.model.table_name import TableRef
 from lakewarden.state.health import HealthRecords, Numbers, TableHealth
 from lakewarden.state.retention import tidy
@@ -125,6 +126,13 @@ def test_a_job_has_its_own_times_or_the_reason_why_it_has_none() -> None:
     assert found["expire"].now and found["expire"].at == NOW - HOUR, (
         "what failed is tried again before its time"
     )
+
+
+def test_no_job_of_a_table_whose_maintenance_is_off_has_a_time() -> None:
+    schedule, seen_ = ScheduleConfig(mode="cron"), Standing("lake.db.events", SEEN, NOW - 99 * HOUR)
+    found = job_dues(schedule, [seen_], policy(maintenance_enabled=False), NOW)
+    assert {each.slot for each in found} == set(Job)
+    assert all(each.switched_off and each.at is None for each in found)
 
 
 def test_tables_that_nobody_looked_at_yet_are_named_and_those_that_are_gone_are_not(

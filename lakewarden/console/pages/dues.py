@@ -1,4 +1,4 @@
-"""When a table is worked on next, and why then or why not: as the worker that leads would decide at this moment."""
+"""When a table has its next turn and why, as the leading worker would decide now."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lakewarden.config.schema import ScheduleConfig
 from lakewarden.config.types import CONTINUOUS, NEVER
 from lakewarden.model.plain import Plain
 from lakewarden.model.run import Job
-from lakewarden.policy.asked import jobs_by
+from lakewarden.policy.fleet import pass_jobs
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.schedule import PASS, SEEN, Standing
 from lakewarden.worker import schedule
@@ -21,20 +21,20 @@ from lakewarden.worker.schedule_view import outlook
 from lakewarden.worker.tables import Roster
 from lakewarden.worker.times import times_of
 
-# A decision is shown for so long before another is made: several people look at the same fleet.
+# A decision is shown this long before the next one is made: several people may look at the same fleet.
 _FRESH = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """A decision, and by table and slot the standings it was made from: a page that shows both asks for them once."""
+    """A decision and its standings by table and slot: a page that shows both reads them once."""
 
     decision: Decision
     standings: Mapping[str, Mapping[str, Standing]]
 
 
 class Outlooks:
-    """Decisions for whoever asks, one made at a time. The roster is kept: what it remembers of policies makes the next one cheap."""
+    """Makes one decision at a time for all requests. The roster is kept: its cache of policies makes the next decision cheap."""
 
     def __init__(self, warden: Lakewarden) -> None:
         self._warden, self._roster = warden, Roster(warden.state, warden.config)
@@ -51,7 +51,7 @@ class Outlooks:
 
 @dataclass(frozen=True, slots=True)
 class Due(Plain):
-    """`at` None: not before something changes, which `why` names. `now`: as soon as the worker gets to it."""
+    """The next time of a slot. `at` is None if something must change first: `why` names it. `now`: as soon as a worker has a place."""
 
     slot: str
     at: datetime | None
@@ -72,7 +72,7 @@ UNKNOWN = Due(
 
 
 def dues(decision: Decision) -> dict[str, Due]:
-    """By table, its next turn."""
+    """The next turn of each table."""
     turns: tuple[schedule.Due | Waiting, ...] = (*decision.due, *decision.waiting)
     return {each.table: _turn(each) for each in turns}
 
@@ -93,12 +93,12 @@ def _turn(found: schedule.Due | Waiting) -> Due:
 def job_dues(
     schedule: ScheduleConfig, standings: Iterable[Standing], policy: Policy | None, now: datetime
 ) -> tuple[Due, ...]:
-    """Each job of one table by its own times. With the interval schedule they all have the table's."""
+    """Each job of one table at its own times. With the interval schedule all jobs have the times of the table."""
     if schedule.mode != "cron" or policy is None:
         return ()
     slots = {each.slot: each for each in standings}
-    asked = jobs_by(policy)
-    times = times_of(schedule, now, handoff=Job.HANDOFF in asked)
+    asked = pass_jobs(policy).jobs
+    times = times_of(schedule, now, asked)
     seen = slots.get(SEEN)
     since = (seen.began_at if seen else None) or now
     made = []

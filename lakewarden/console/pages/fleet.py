@@ -1,8 +1,8 @@
-"""The whole lake on one page: who leads, what is wrong and since when, what runs, and every table by how urgently it needs work."""
+"""The whole lake on one page: the leader, troubles and their age, running jobs, and every table, the most urgent first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -10,12 +10,10 @@ from typing import Any
 from lakewarden.client import Lakewarden
 from lakewarden.console.pages.dues import UNKNOWN, Due, Outlook, dues
 from lakewarden.console.pages.progress import RunningRun, running
-from lakewarden.console.reads import present
+from lakewarden.console.reads import FleetState, TableState, fleet_state
 from lakewarden.health.warnings import FLEET, Kind
 from lakewarden.model.plain import Plain
-from lakewarden.model.table_name import TableRef
-from lakewarden.state.fleet import Fleet
-from lakewarden.state.health import Numbers, TableHealth, Warned
+from lakewarden.state.health import Numbers, TableHealth
 from lakewarden.state.leases import Lease
 from lakewarden.state.requests import Request
 from lakewarden.state.schedule import PASS, SEEN, Standing, Suspension
@@ -27,22 +25,15 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class FleetRow(Plain):
-    """One table as the list shows it."""
+class FleetRow(TableState, Plain):
+    """One table of the list: only those that were looked at are in it."""
 
     health: TableHealth
-    format: str
-    warnings: tuple[Warned, ...] = ()
-    suspension: Suspension | None = None
     last: Standing | None = None
     next: Due | None = None
     running: bool = False
 
     JSON_KEYS = "**health format warnings suspended=suspension last_pass=last next_due=next running"
-
-    @property
-    def table(self) -> str:
-        return self.health.table
 
     @property
     def numbers(self) -> Numbers:
@@ -54,7 +45,7 @@ class FleetRow(Plain):
 
     @property
     def need(self) -> tuple[int, float]:
-        """What nobody works on, or nobody can see, comes before what has warnings, and that before the rest; each by debt."""
+        """First the tables that are suspended or cannot be read, then those with warnings, then the rest; each by debt."""
         stands_still = bool(self.suspension or self.health.error)
         return 2 * stands_still or int(bool(self.warnings)), self.health.debt
 
@@ -65,7 +56,7 @@ class FleetRow(Plain):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What of the fleet is asked for: part of a name, a format, only some, in which order, which page."""
+    """What a request asks for: part of a name, a format, a filter, an order, a page of the list."""
 
     text: str = ""
     format: str = ""
@@ -75,7 +66,7 @@ class Wish:
     page: int = 1
 
     def but(self, **changes: Any) -> dict[str, str]:
-        """The query of the same wish with something changed; what is as always is left out."""
+        """The query of the same wish with changes. Values that are the default are left out."""
         other, usual = replace(self, **changes), Wish()
         shown = {"q": other.text, "format": other.format, "only": other.only, "page": str(other.page)}
         plain = {"q": "", "format": "", "only": "", "page": "1"}
@@ -85,7 +76,7 @@ class Wish:
         return asked
 
     def by(self, column: str) -> dict[str, str]:
-        """Sorted by this column; by the same one again, the other way round."""
+        """Sorted by this column; for the current column, in the other direction."""
         down = not self.down if column == self.sort else column not in ("table", "score", "next")
         return self.but(sort=column, down=down, page=1)
 
@@ -115,7 +106,7 @@ COLUMNS, ONLY = tuple(_COLUMNS), tuple(_ONLY)
 
 @dataclass(frozen=True, slots=True)
 class Wrong(Plain):
-    """A line of what is wrong. `table` is empty where it is about all of them."""
+    """One line of the list of troubles. `table` is empty if it is about all tables."""
 
     table: str
     kind: str
@@ -132,8 +123,8 @@ class Wrong(Plain):
 
 @dataclass(frozen=True, slots=True)
 class FleetPage(Plain):
-    """`rows` are those of this page of the list, `found` how many there are in all, `total` how many tables were looked at;
-    `not_looked_at` are the others that are known, and not gone."""
+    """`rows` are those of this page of the list. `found` is how many the whole list has, `total` how many tables were looked at.
+    `not_looked_at` are the other tables that are known and not gone."""
 
     now: datetime
     wish: Wish
@@ -165,15 +156,11 @@ class FleetPage(Plain):
 
 
 def fleet(warden: Lakewarden, wish: Wish, outlook: Outlook, now: datetime) -> FleetPage:
-    """From the database alone, in a handful of questions however many tables there are."""
-    looks, warned, suspended = (
-        warden.health.all(),
-        warden.health.warnings(),
-        Fleet(warden.state).suspensions(),
-    )
+    """Only the state database is read, with the same few queries however many tables there are."""
+    state = fleet_state(warden, now)
     under_way, leader = running(warden, now), warden.schedule.leader()
-    wrong = _wrong(looks, warned, suspended)
-    rows = _rows(warden, looks, warned, suspended, {each.run.table for each in under_way}, outlook)
+    rows = _rows(state, {each.run.table for each in under_way}, outlook)
+    wrong = _wrong(rows, state)
     found = [row for row in rows if _meets(row, wish)]
     found.sort(key=lambda row: row.table)
     found.sort(key=_COLUMNS[wish.sort], reverse=wish.down)
@@ -188,70 +175,57 @@ def fleet(warden: Lakewarden, wish: Wish, outlook: Outlook, now: datetime) -> Fl
         len(rows),
         tuple(wrong[:SHOWN_WRONG]),
         len(wrong),
-        tuple(sorted(suspended.values(), key=lambda each: each.since)),
+        tuple(sorted(state.suspensions.values(), key=lambda each: each.since)),
         under_way,
         warden.schedule.pending(),
-        _sums(looks),
+        _sums(rows),
         sum(1 for row in rows if row.next and row.next.now),
-        tuple(sorted(present(warden, now) - {each.table for each in looks})),
+        state.not_looked_at,
     )
 
 
-def _wrong(
-    looks: tuple[TableHealth, ...],
-    warned: tuple[Warned, ...],
-    suspended: Mapping[str, Suspension],
-) -> list[Wrong]:
-    """The gravest first, then the longest. What the collector has not warned of yet is told all the same."""
+def _wrong(rows: Sequence[FleetRow], state: FleetState) -> list[Wrong]:
+    """The gravest first, then the oldest. It has troubles that the collector has not warned of yet, too."""
     found = [
         Wrong(
             "" if each.table == FLEET else each.table, each.kind, each.text, each.since, each.kind in _GRAVE
         )
-        for each in warned
+        for each in state.warnings
     ]
-    told = {(each.table, each.kind) for each in warned}
+    warned = {(each.table, each.kind) for each in state.warnings}
     found += [
         Wrong(each.table, Kind.SUSPENDED, f"by {each.by}: {each.reason}", each.since, True)
-        for each in suspended.values()
-        if (each.table, Kind.SUSPENDED) not in told
+        for each in state.suspensions.values()
+        if (each.table, Kind.SUSPENDED) not in warned
     ]
     found += [
-        Wrong(each.table, Kind.UNREADABLE, each.error, each.at, True)
-        for each in looks
-        if each.error and (each.table, Kind.UNREADABLE) not in told
+        Wrong(each.table, Kind.UNREADABLE, each.health.error, each.health.at, True)
+        for each in rows
+        if each.health.error and (each.table, Kind.UNREADABLE) not in warned
     ]
     return sorted(found, key=lambda each: (not each.grave, each.since))
 
 
-def _rows(
-    warden: Lakewarden,
-    looks: tuple[TableHealth, ...],
-    warned: tuple[Warned, ...],
-    suspended: Mapping[str, Suspension],
-    at_work: set[str],
-    outlook: Outlook,
-) -> list[FleetRow]:
+def _rows(state: FleetState, at_work: set[str], outlook: Outlook) -> list[FleetRow]:
     next_ = dues(outlook.decision)
-    mine: dict[str, list[Warned]] = {}
-    for warning in warned:
-        mine.setdefault(warning.table, []).append(warning)
-    formats = {name: each.format for name, each in warden.config.catalogs.items()}
     return [
         FleetRow(
-            look,
-            formats.get(TableRef.parse(look.table).catalog, ""),
-            tuple(mine.get(look.table, ())),
-            suspended.get(look.table),
-            _last(outlook.standings.get(look.table, {})),
-            next_.get(look.table, UNKNOWN),
-            look.table in at_work,
+            name,
+            each.format,
+            each.health,
+            each.warnings,
+            each.suspension,
+            _last(outlook.standings.get(name, {})),
+            next_.get(name, UNKNOWN),
+            name in at_work,
         )
-        for look in looks
+        for name, each in state.tables.items()
+        if each.health is not None
     ]
 
 
 def _last(slots: Mapping[str, Standing]) -> Standing | None:
-    """Of the whole pass; with cron, of the job that began last."""
+    """The standing of the whole pass; with cron, of the job that began last."""
     if PASS in slots:
         return slots[PASS]
     jobs = [each for slot, each in slots.items() if slot != SEEN]
@@ -266,7 +240,7 @@ def _meets(row: FleetRow, wish: Wish) -> bool:
     )
 
 
-def _sums(looks: tuple[TableHealth, ...]) -> Numbers:
+def _sums(rows: Sequence[FleetRow]) -> Numbers:
     names = (
         "files",
         "small_files",
@@ -277,4 +251,4 @@ def _sums(looks: tuple[TableHealth, ...]) -> Numbers:
         "trashed_files",
         "holds",
     )
-    return Numbers(**{name: sum(getattr(each.numbers, name) for each in looks) for name in names})
+    return Numbers(**{name: sum(getattr(each.numbers, name) for each in rows) for name in names})

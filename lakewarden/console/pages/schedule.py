@@ -1,4 +1,4 @@
-"""The week: when jobs are due, when nothing starts, and who is next."""
+"""The week: when jobs are due, when nothing starts, and which tables are next."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lakewarden.config.types import CONTINUOUS, NEVER
 from lakewarden.console.charts import Span, Tick
 from lakewarden.console.pages.dues import Due, dues
 from lakewarden.jobs.quiet_windows import Windows
+from lakewarden.model.job import JOBS, Pause
 from lakewarden.model.plain import pick, to_plain
 from lakewarden.state.leases import Lease
 from lakewarden.state.requests import Request
@@ -24,15 +25,15 @@ from lakewarden.worker.schedule import Decision
 _DAY = timedelta(days=1)
 SHOWN = 100
 _TICKS = 336  # of one job: every half hour; more would cover each other
-_MARKS = (
-    ("tick-expire", "expire", frozenset({"expire"})),
-    ("tick-handoff", "handoff", frozenset({"handoff"})),
-    ("tick-purge", "purge and sweep", frozenset({"purge", "sweep"})),
-)
-_MARKED = frozenset({"expire", "handoff", "purge", "sweep"})
+# By colour of the week's ticks, the jobs that have it; the others share one.
+_MARKS = {
+    mark: tuple(str(job) for job, facts in JOBS.items() if facts.mark == mark)
+    for mark in sorted({facts.mark for facts in JOBS.values()} - {""})
+}
+_MARKED = {job for jobs in _MARKS.values() for job in jobs}
 _BARS = (
-    ("span", "no compaction starts", "compaction"),
-    ("span span-expiry", "no expiry starts", "expiry"),
+    ("span", "no compaction starts", Pause.COMPACTION),
+    ("span span-expiry", "no expiry starts", Pause.EXPIRY),
 )
 
 
@@ -51,10 +52,10 @@ class SchedulePage:
 
     @property
     def legend(self) -> tuple[tuple[str, str], ...]:
-        """Of what the week shows, and nothing else: marks and their words."""
+        """The marks that this week has, with their words."""
         jobs, pauses = {each.kind for each in self.ticks}, {each.kind for each in self.spans}
         named = [
-            *((f"tick {mark}", text) for mark, text, of in _MARKS if jobs & of),
+            *((f"tick tick-{mark}", " and ".join(of)) for mark, of in _MARKS.items() if jobs & set(of)),
             *([("tick", "the other jobs")] if jobs - _MARKED else []),
             *((mark, text) for mark, text, kind in _BARS if kind in pauses),
         ]
@@ -91,12 +92,12 @@ def schedule_page(warden: Lakewarden, decision: Decision, now: datetime) -> Sche
 
 
 def _windows(budgets: BudgetsConfig) -> Iterator[tuple[str, Windows]]:
-    yield "compaction", Windows.parse(budgets.pause_compaction)
-    yield "expiry", Windows.parse(budgets.pause_expiry)
+    yield Pause.COMPACTION.value, Windows.parse(budgets.pause_compaction)
+    yield Pause.EXPIRY.value, Windows.parse(budgets.pause_expiry)
 
 
 def _spans(budgets: BudgetsConfig, first: datetime) -> Iterator[Span]:
-    """From the day before: a window over midnight reaches into the week."""
+    """Begins with the day before: a window over midnight reaches into the week."""
     for kind, windows in _windows(budgets):
         for window in windows.windows:
             for day in (first + place * _DAY for place in range(-1, 7)):

@@ -1,4 +1,4 @@
-"""One table: what is wrong, how it got there, what its policy says and who said so, what comes next, what keeps what."""
+"""The page of one table: troubles, history, policy with origins, next turns, runs, trash and holds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lakewarden.console import queries
 from lakewarden.console.pages.dues import Due, due_of, job_dues
 from lakewarden.console.pages.lineage import Kinship, kinship
 from lakewarden.console.pages.progress import RunningRun, running
-from lakewarden.console.reads import known
+from lakewarden.console.reads import OneTable, one_table
 from lakewarden.errors import PolicyError
 from lakewarden.health.table_details import Portrait, SnapshotLine
 from lakewarden.health.warnings import Kind
@@ -20,26 +20,26 @@ from lakewarden.model.plain import Plain, pick, to_plain
 from lakewarden.model.prices import GIB
 from lakewarden.model.reason import HELD, ReasonKind
 from lakewarden.model.run import Run
+from lakewarden.model.table_name import TableRef
 from lakewarden.policy.resolve import Policy
 from lakewarden.report.holds import PinsReport
 from lakewarden.report.run import RunsReport
 from lakewarden.report.trash import ReceiptsReport, TrashedReport
 from lakewarden.state.audit_log import OperatorAction
-from lakewarden.state.health import Point, TableHealth, Warned
+from lakewarden.state.health import Point, TableHealth
 from lakewarden.state.requests import Request
-from lakewarden.state.schedule import Standing, Suspension
 from lakewarden.worker.schedule import Decision
 
 SPANS = {"6h": 6, "24h": 24, "7d": 168, "30d": 720, "90d": 2160}
 _POINTS = 240
-# Numbers that do not change are written down once a day: the one before the time that is shown still counts in it.
+# Numbers that do not change are stored once a day: the last one before the shown time still counts.
 _A_DAY = timedelta(days=1)
 _FILES = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Cost(Plain):
-    """Dollars a month for the bytes that are known, at the configured price of the standard class."""
+    """Dollars per month for the known bytes, at the configured price of the standard class."""
 
     live: float
     held: float
@@ -47,22 +47,15 @@ class Cost(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class TablePage:
-    """`policy_error` says why there is no policy to show, `portrait` None that nobody has looked at the table yet."""
+class TablePage(OneTable):
+    """`policy_error` says why there is no policy to show. `portrait` is None until the table is looked at."""
 
     now: datetime
-    table: str
-    format: str
-    health: TableHealth | None
     portrait: Portrait | None
-    warnings: tuple[Warned, ...]
-    over: tuple[Warned, ...]
-    suspension: Suspension | None
     span: str
     points: tuple[Point, ...]
     policy: Policy | None
     policy_error: str
-    standings: tuple[Standing, ...]
     next: Due
     jobs: tuple[Due, ...]
     running: tuple[RunningRun, ...]
@@ -78,7 +71,7 @@ class TablePage:
 
     @property
     def unread_since(self) -> datetime | None:
-        """None for a table that was read at its last look, which is the rule."""
+        """Since when the table cannot be read; None if its last look succeeded."""
         if self.health is None or not self.health.error:
             return None
         warned = [each.since for each in self.warnings if each.kind == Kind.UNREADABLE]
@@ -86,7 +79,7 @@ class TablePage:
 
     @property
     def numbers_of(self) -> datetime | None:
-        """When the table was last seen as its numbers say: what cannot be looked at keeps those of before."""
+        """When the numbers were read: a table that cannot be read keeps its last numbers."""
         painted = self.portrait.painted_at if self.portrait else None
         return painted or max((each.at for each in self.points), default=None)
 
@@ -111,33 +104,29 @@ class TablePage:
 
 
 def table_page(warden: Lakewarden, name: str, span: str, decision: Decision, now: datetime) -> TablePage:
-    """From the database alone. NoSuchTable where nobody ever saw a table of that name."""
-    ref = known(warden, name)
-    name = str(ref)
-    look = warden.health.of(name)
+    """Only the state database is read. NoSuchTable if no command and no worker ever read a table of that name."""
+    found = one_table(warden, name, also_cleared=5)
+    name, look = found.table, found.health
     portrait = Portrait.read(look.portrait) if look else None
-    policy, policy_error = _policy(warden, name)
-    warned = warden.health.warnings(name, also_cleared=5)
+    policy, policy_error = _policy(warden, found)
     hours = SPANS[span]
-    standings = warden.schedule.standings(name)
-    suspension = warden.schedule.suspended().get(name)
-    catalogs = warden.config.catalogs
     return TablePage(
-        now=now,
         table=name,
-        format=catalogs[ref.catalog].format if ref.catalog in catalogs else "",
+        format=found.format,
         health=look,
+        warnings=found.warnings,
+        suspension=found.suspension,
+        seen=found.seen,
+        over=found.over,
+        standings=found.standings,
+        now=now,
         portrait=portrait,
-        warnings=tuple(each for each in warned if each.cleared_at is None),
-        over=tuple(each for each in warned if each.cleared_at is not None),
-        suspension=suspension,
         span=span,
         points=warden.health.history(name, now - timedelta(hours=hours) - _A_DAY, _POINTS),
         policy=policy,
         policy_error=policy_error,
-        standings=standings,
         next=due_of(decision, name),
-        jobs=job_dues(warden.config.schedule, standings, policy, now),
+        jobs=job_dues(warden.config.schedule, found.standings, policy, now),
         running=running(warden, now, name),
         runs=queries.find_runs(warden, table=name, exact=True, limit=12),
         requests=warden.schedule.requests(name, limit=5),
@@ -147,17 +136,17 @@ def table_page(warden: Lakewarden, name: str, span: str, decision: Decision, now
         kin=kinship(warden, name, portrait),
         actions=queries.operator_actions(warden, name, limit=10),
         cost=_cost(warden, look),
-        cold_of=queries.cold_of(warden, name),
+        cold_of=queries.cold_source(warden, found.seen),
     )
 
 
-def _policy(warden: Lakewarden, name: str) -> tuple[Policy | None, str]:
-    """A table's own properties count, so one that was never read has no policy yet; asking would start Spark."""
-    if not queries.was_read(warden, name):
+def _policy(warden: Lakewarden, found: OneTable) -> tuple[Policy | None, str]:
+    """A table that was never read has no policy yet, because its own properties count. Reading it would start Spark."""
+    if found.seen is None:
         return None, "the table was not read yet, and its own properties are part of its policy"
     try:
-        return warden.policy(name), ""
-    except PolicyError as error:  # shown on the page, where it can be mended
+        return warden.connections.resolve(TableRef.parse(found.table), found.seen.properties), ""
+    except PolicyError as error:  # shown on the page, where it can be fixed
         return None, error.message
 
 

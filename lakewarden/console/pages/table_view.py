@@ -1,4 +1,4 @@
-"""A table's page as HTML; also shown again by a form, with what was typed and why it was not taken."""
+"""The page of a table as HTML. A form shows it again with the value that was typed and why it was rejected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def decision(request: Request, now: datetime) -> Decision:
 
 
 def outlook(request: Request, now: datetime) -> Outlook:
-    """Who is due now. Made the first time it is asked for: two that come at once each make one, and the last stays."""
+    """The tables that are due now. Created at the first request: of two requests at once, the last one's object stays."""
     state = request.app.state
     if not hasattr(state, "outlooks"):
         state.outlooks = Outlooks(state.warden)
@@ -49,7 +49,7 @@ def show_table(
     wrong: str = "",
     suspend_wrong: str = "",
 ) -> Response:
-    """`wrong`: why the value `typed` for the policy key was not taken."""
+    """`wrong` says why the value `typed` for the policy key was rejected."""
     return html(
         request,
         "table.html",
