@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from lakewarden.config.aliases import Aliases
-from lakewarden.deletion.foreign_metadata import KnownStrays
 from lakewarden.model.prices import PRICES, Price
 from lakewarden.policy.resolve import Policy
 from lakewarden.state.database import State
 from lakewarden.state.tables import SeenTables
 from lakewarden.tables.every_table import Catalogs
+from lakewarden.tables.metadata_files import KnownStrays
 from lakewarden.tables.places import Places
 
 

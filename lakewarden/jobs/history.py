@@ -21,6 +21,7 @@ from lakewarden.jobs.compact.cleanup import discard_replaced_history
 from lakewarden.jobs.deps import Grounds
 from lakewarden.jobs.recovery import Settled
 from lakewarden.jobs.run_context import HistoryStep, Outcome, Prepared, RunContext
+from lakewarden.jobs.units import run_units
 from lakewarden.lineage.detail import month_of
 from lakewarden.lineage.history import Folded, History
 from lakewarden.model.actions import FoldHistory
@@ -107,37 +108,34 @@ def history_of(state: State, view: TableView) -> History:
 
 def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
     """A transaction a month."""
-    view, months = prepared.view, folds(prepared.plan)
+    view = prepared.view
     history = history_of(grounds.state, view)
     keep = _keeper(view) if grounds.history == "table" else None
-    done: list[Folded] = []
-    lost = ""
-    context.progress.begin(f"{prepared.plan.job} {view.ref}", 0)
-    try:
-        for each in months:
-            context.stop.check()
-            context.step(HistoryStep.FOLDING, {"month": each.month, "entries": each.entries})
-            try:
-                made = history.fold(
-                    each.month,
-                    each.snapshot_ids,
-                    table=str(view.ref),
-                    table_uuid=view.uuid,
-                    run_id=context.run_id,
-                    now=clock.now(),
-                    keep=keep,
-                )
-            except FoldLost as error:
-                lost = str(error)
-                continue
-            context.step(HistoryStep.FOLDED, {"month": each.month, "detail": made.detail.id})
-            done.append(made)
-            _discard(grounds.state, view, made)
-    finally:
-        context.progress.end()
+
+    def fold(each: FoldHistory) -> Folded | FoldLost:
+        context.step(HistoryStep.FOLDING, {"month": each.month, "entries": each.entries})
+        try:
+            made = history.fold(
+                each.month,
+                each.snapshot_ids,
+                table=str(view.ref),
+                table_uuid=view.uuid,
+                run_id=context.run_id,
+                now=clock.now(),
+                keep=keep,
+            )
+        except FoldLost as error:
+            return error
+        context.step(HistoryStep.FOLDED, {"month": each.month, "detail": made.detail.id})
+        _discard(grounds.state, view, made)
+        return made
+
+    results = run_units(context, f"{prepared.plan.job} {view.ref}", folds(prepared.plan), fold)
+    done = [each for each in results if isinstance(each, Folded)]
+    lost = [str(each) for each in results if isinstance(each, FoldLost)]
     if not done:
-        return Outcome(RunState.LOST_RACE, lost)
-    return Outcome(RunState.PARTIAL if lost else RunState.DONE, lost, _counters(done))
+        return Outcome(RunState.LOST_RACE, lost[-1])
+    return Outcome(RunState.PARTIAL if lost else RunState.DONE, "".join(lost[-1:]), _counters(done))
 
 
 def folds(made: Plan) -> list[FoldHistory]:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError
+from lakewarden.errors import CommitUnknown, LakewardenError
 from lakewarden.jobs.compact.binpack import outputs_for
-from lakewarden.jobs.compact.cleanup import ending
-from lakewarden.jobs.run_context import Outcome, RunContext, StepName
+from lakewarden.jobs.journaled_commit import CommitResult, intent_of, journaled_commit
+from lakewarden.jobs.run_context import Outcome, RunContext
+from lakewarden.jobs.units import run_units
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model.actions import ManifestRewrite
 from lakewarden.model.files import Manifest
@@ -75,34 +76,34 @@ def _summary(actions: Sequence[ManifestRewrite]) -> str:
 
 def execute(plan: Plan, view: TableView, context: RunContext) -> Outcome:
     """One metadata-only commit per partition spec. The action checks on commit that what it read is still current."""
-    snapshots: list[int] = []
-    context.progress.begin(f"{plan.job} {view.ref}", sum(_bytes(plan)))
-    try:
-        for number, action in enumerate(_actions(plan)):
-            context.stop.check()
-            summary = _lineage(plan, view, context, number, action).summary()
-            keys = {key: summary[key] for key in ("lineage.run_id", "lineage.group")}
-            context.step(StepName.COMMITTING, {"groups": [number], "outputs": [], "summary": keys})
-            snapshot_id = context.writer.rewrite_manifests(
-                view.ref, action.spec_id, plan.target_bytes, summary
-            )
-            context.step(StepName.COMMITTED, {"groups": [number], "snapshot_id": snapshot_id})
-            context.progress.advance(action.bytes)
-            if snapshot_id is not None:
-                snapshots.append(snapshot_id)
-    except CommitLost as error:
-        return _ended(
-            RunState.PARTIAL if snapshots else ending(error),
-            error.message,
-            plan,
-            view,
-            snapshots,
+
+    def commit(unit: tuple[int, ManifestRewrite]) -> CommitResult[int | None]:
+        number, action = unit
+        summary = _lineage(plan, view, context, number, action).summary()
+        result = journaled_commit(
             context,
+            intent_of([number], [], summary),
+            lambda: context.writer.rewrite_manifests(view.ref, action.spec_id, plan.target_bytes, summary),
+            lambda snapshot_id: {"groups": [number], "snapshot_id": snapshot_id},
         )
-    except CommitUnknown as error:
-        return _ended(RunState.UNKNOWN, error.message, plan, view, snapshots, context)
-    finally:
-        context.progress.end()
+        if result.done:
+            context.progress.advance(action.bytes)
+        return result
+
+    results = run_units(
+        context,
+        f"{plan.job} {view.ref}",
+        list(enumerate(_actions(plan))),
+        commit,
+        total=sum(each.bytes for each in _actions(plan)),
+        last=lambda result: not result.done,
+    )
+    snapshots = [each.value for each in results if each.value is not None]
+    last = results[-1]
+    if not last.done:
+        # Unknown stays unknown. A lost commit after others that were made is a part of the work.
+        state = last.state if isinstance(last.error, CommitUnknown) or not snapshots else RunState.PARTIAL
+        return _ended(state, last.reason, plan, view, snapshots, context)
     if not snapshots:
         reason = "the format's library folded none of these manifests"
         return _ended(RunState.NOTHING_TO_DO, reason, plan, view, snapshots, context)
@@ -127,10 +128,6 @@ def _ended(
 
 def _actions(plan: Plan) -> list[ManifestRewrite]:
     return [action for action in plan.actions if isinstance(action, ManifestRewrite)]
-
-
-def _bytes(plan: Plan) -> list[int]:
-    return [action.bytes for action in _actions(plan)]
 
 
 def _lineage(

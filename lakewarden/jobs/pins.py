@@ -59,7 +59,7 @@ class Pinning:
         self._format_for = format_for
 
     def pin(self, wish: Wish) -> PinHandle:
-        from lakewarden.deletion.restored_state import keeping
+        from lakewarden.storage.generation_file import keeping
 
         format_ = self._format_for(wish.table)
         view = format_.view(wish.table)

@@ -15,7 +15,8 @@ from typing import Any
 
 from lakewarden import clock
 from lakewarden.errors import Busy, LakewardenError, Refused
-from lakewarden.jobs.compact.cleanup import Fate, discard, names_any
+from lakewarden.jobs.compact.cleanup import discard, names_any
+from lakewarden.jobs.journaled_commit import Fate
 from lakewarden.jobs.run_context import StepName
 from lakewarden.model.run import Owner, Run, RunState, Step
 from lakewarden.model.table_name import TableRef

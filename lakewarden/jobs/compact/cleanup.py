@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from enum import Enum
 
 from lakewarden.deletion.erase import erase
 from lakewarden.deletion.permit import (
@@ -18,30 +17,12 @@ from lakewarden.deletion.permit import (
     for_uncommitted_outputs,
     never_sent,
 )
-from lakewarden.errors import CommitLost, CommitNotSent, CommitRefused
-from lakewarden.model.run import RunState
+from lakewarden.jobs.journaled_commit import Fate
 from lakewarden.model.table_name import TableRef
 from lakewarden.rewrite.read.store import Store
 from lakewarden.tables.interface import TableFormat
 
 log = logging.getLogger(__name__)
-
-
-class Fate(Enum):
-    """What became of outputs that were to be removed."""
-
-    GONE = "gone"
-    COMMITTED = "committed"  # the table names at least one of them: all of them stay
-    UNTOLD = "untold"  # the table cannot be read: all of them stay
-
-
-def ending(error: CommitLost, fate: Fate = Fate.GONE) -> RunState:
-    """How a run ends whose commit did not happen, as far as was said. Unknown needs a commit that was really sent."""
-    if isinstance(error, CommitNotSent):
-        return RunState.FAILED
-    if fate is Fate.UNTOLD:
-        return RunState.UNKNOWN
-    return RunState.FAILED if isinstance(error, CommitRefused) else RunState.LOST_RACE
 
 
 def discard(

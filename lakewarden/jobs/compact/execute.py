@@ -11,22 +11,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from lakewarden import clock
-from lakewarden.errors import CommitDeclined, CommitLost, CommitUnknown, Refused
+from lakewarden.errors import CommitLost, Refused
 from lakewarden.jobs.compact.binpack import output_name, settled_mark
-from lakewarden.jobs.compact.cleanup import Fate, discard, discard_unnamed, ending
+from lakewarden.jobs.compact.cleanup import discard, discard_unnamed
 from lakewarden.jobs.compact.cluster import clustering
 from lakewarden.jobs.compact.concurrent_deletes import Arrivals
 from lakewarden.jobs.compact.damage import sound
 from lakewarden.jobs.compact.delete_files import Chore, do_chores, has_chores
 from lakewarden.jobs.compact.result import Result, digest_of, outcome, proof_of, speed
 from lakewarden.jobs.compact.retry import redo
+from lakewarden.jobs.journaled_commit import Fate, intent_of, journaled_commit
 from lakewarden.jobs.quiet_windows import BackOff, Paused, Windows
 from lakewarden.jobs.run_context import Outcome, RunContext, StepName
+from lakewarden.jobs.units import progress_of, run_units_at_once
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model.actions import RewriteGroup
 from lakewarden.model.files import FileSet
@@ -41,15 +42,11 @@ from lakewarden.rewrite.interface import Order, RewriteEngine, Written
 from lakewarden.rewrite.native import NativeEngine
 from lakewarden.rewrite.write.encoding import odd_properties
 from lakewarden.spark.task_slots import Work
-from lakewarden.spark.tasks import Meter, kill_timeout, parallelism, task_reason, ticking, wait_until_idle
+from lakewarden.spark.tasks import Meter, kill_timeout, task_reason, ticking, wait_until_idle
 from lakewarden.tables.interface import Rewrite
 
 log = logging.getLogger(__name__)
 
-# Spark jobs in flight at once: enough that the cores never wait while one unit commits.
-_JOBS_AT_ONCE = 8
-# How long a stop that somebody asked for may go unseen by the thread that waits.
-_LOOK_SECONDS = 0.3
 # Groups that could not take in deletes which arrived are written anew, with these applied, so many times in all.
 _ROUNDS = 3
 
@@ -114,12 +111,12 @@ def _round(plan: Plan, view: TableView, files: FileSet, policy: Policy, context:
     context.step(StepName.WRITING, {"outputs": outputs, "table_uuid": view.uuid})
     rewriting = _Rewriting(plan, view, files, policy, context, prefixes)
     units = commit_units(groups, policy.maybe_int("rewrite_max_commits"))
-    context.progress.begin(f"{plan.job} {view.ref}", sum(group.bytes for group in groups))
-    try:
-        with ticking(rewriting.meter, context.progress.advance), rewriting.work or nullcontext():
-            results, interrupted = rewriting.run(units)
-    finally:
-        context.progress.end()
+    with (
+        progress_of(context, f"{plan.job} {view.ref}", sum(group.bytes for group in groups)),
+        ticking(rewriting.meter, context.progress.advance),
+        rewriting.work or nullcontext(),
+    ):
+        results, interrupted = rewriting.run(units)
     backed_off = rewriting.backoff.waited if rewriting.backoff else 0.0
     return _Round(results, interrupted, rewriting.meter.fetched, backed_off)
 
@@ -212,32 +209,14 @@ class _Rewriting:
 
     def run(self, units: Sequence[Unit]) -> tuple[list[Result], bool]:
         """Every unit's results, and whether Ctrl-C cut it short."""
-        workers = min(max(1, len(units)), max(_JOBS_AT_ONCE, parallelism(self.context.spark)))
-        interrupted = False
-        with ThreadPoolExecutor(workers, thread_name_prefix="lakewarden-rewrite") as pool:
-            futures = [pool.submit(self._unit, unit) for unit in units]
-            while not all(future.done() for future in futures):
-                try:
-                    wait(futures, _LOOK_SECONDS, return_when=FIRST_EXCEPTION)
-                    if any(_raised(future) for future in futures):
-                        self._stop()
-                        wait(futures)
-                    elif self.context.stop.asked and not interrupted:
-                        interrupted = True
-                        self._stop()
-                except KeyboardInterrupt:
-                    # However often it is pressed: a commit that has begun is seen to its end, which takes seconds.
-                    interrupted = True
-                    self._stop()
-        if self.stop.is_set():
-            self._remove_late_files(units)
-        results = [result for future in futures for result in future.result()]
-        # A stop that was asked for may have ended every unit before it was seen above.
-        return results, interrupted or any(each.state is RunState.INTERRUPTED for each in results)
-
-    def _stop(self) -> None:
-        self.stop.set()
-        self.arrow.cancel()
+        try:
+            results, interrupted = run_units_at_once(self.context, units, self._unit, self.arrow.cancel)
+        finally:
+            if self.stop.is_set():
+                self._remove_late_files(units)
+        every = [result for unit in results for result in unit]
+        # A cancel may have ended every unit before the waiting thread noticed it.
+        return every, interrupted or any(each.state is RunState.INTERRUPTED for each in every)
 
     def _remove_late_files(self, units: Sequence[Unit]) -> None:
         """A cancelled task's Python worker may go on for Spark's kill timeout and close a file after we cleaned up."""
@@ -345,44 +324,42 @@ class _Rewriting:
         return self._skip(written.group, RunState.FAILED, reason)
 
     def _commit(self, written: Sequence[Written]) -> list[Result]:
-        rewrite = self._rewrite(written)
-        detail = {
-            "groups": [each.group.number for each in written],
-            "outputs": [file.path for file in rewrite.added],
-            "summary": {key: rewrite.summary[key] for key in ("lineage.run_id", "lineage.group")},
-        }
-        arrivals = self._arrivals(written)
-        try:
-            with self.committing:
-                if self.stop.is_set():
-                    return self._stopped(written)
-                # Inside the lock: a process that stops leaves at most one commit whose outcome the table must tell.
-                self.context.step(StepName.COMMITTING, detail)
-                snapshot_id = self.context.writer.commit_rewrite(rewrite, arrivals)
-        except CommitDeclined as error:
-            # Nothing is removed: a proxy may have sent the request twice, and the first copy may still arrive.
-            reason = f"{error.message}; what was written stays until a sweep"
-            return [self._skip(each.group, RunState.FAILED, reason) for each in written]
-        except CommitLost as error:
+        rewrite, arrivals = self._rewrite(written), self._arrivals(written)
+        numbers, outputs = [each.group.number for each in written], [file.path for file in rewrite.added]
+        intent = intent_of(numbers, outputs, rewrite.summary)
+
+        def discard_lost(error: CommitLost) -> Fate:
             carried = arrivals.written if arrivals else ()
-            fate = self._discard([each.group for each in written], written, carried)
-            if fate is Fate.COMMITTED:  # whatever was said of it; its snapshot may have expired already
-                self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": None})
-                return [Result.done(each, None) for each in written]
-            return [self._skip(each.group, ending(error, fate), error.message) for each in written]
-        except CommitUnknown as error:
-            # Nothing is removed: the table may name the outputs. The next run asks it.
-            return [self._skip(each.group, RunState.UNKNOWN, error.message) for each in written]
-        if snapshot_id is None:
-            raise AssertionError("a rewrite of data files always has something to commit")
-        self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": snapshot_id})
+            return self._discard([each.group for each in written], written, carried)
+
+        def commit() -> int:
+            snapshot_id = self.context.writer.commit_rewrite(rewrite, arrivals)
+            if snapshot_id is None:
+                raise AssertionError("a rewrite of data files always has something to commit")
+            return snapshot_id
+
+        result = journaled_commit(
+            self.context,
+            intent,
+            commit,
+            lambda snapshot_id: {**intent, "snapshot_id": snapshot_id},
+            discard=discard_lost,
+            alone=self.committing,
+            stopped=self.stop.is_set,
+        )
+        if result.state is RunState.INTERRUPTED:
+            self._discard([each.group for each in written], written)
+        if not result.done:
+            return [self._skip(each.group, result.state, result.reason) for each in written]
+        if result.value is None:  # the commit was reported lost, but the table has it
+            return [Result.done(each, None) for each in written]
         if arrivals:
             used = {normal(path) for path in arrivals.used}
             left = [path for path in arrivals.written if normal(path) not in used]
             discard_unnamed(self.context.format, self.view.ref, self.view.uuid, self.context.run_id, left)
         rows = arrivals.rows if arrivals else 0
         return [
-            Result.done(each, snapshot_id, self._shares(each), rows if each is written[0] else 0)
+            Result.done(each, result.value, self._shares(each), rows if each is written[0] else 0)
             for each in written
         ]
 
@@ -405,10 +382,6 @@ class _Rewriting:
             return self.arrow.remap_task(self._order([]), group_of[path], path, parts[path])
 
         return Arrivals(self.context, self.view, parts, task)
-
-    def _stopped(self, written: Sequence[Written]) -> list[Result]:
-        self._discard([each.group for each in written], written)
-        return [self._skip(each.group, RunState.INTERRUPTED, "stopped before its commit") for each in written]
 
     def _rewrite(self, written: Sequence[Written]) -> Rewrite:
         groups = [each.group for each in written]
@@ -470,7 +443,3 @@ class _Rewriting:
         if fate is Fate.GONE:
             self.context.step(StepName.DISCARDED, {"groups": numbers})
         return fate
-
-
-def _raised(future: Future[list[Result]]) -> bool:
-    return future.done() and not future.cancelled() and future.exception() is not None

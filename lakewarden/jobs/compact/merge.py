@@ -10,26 +10,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, Refused
-from lakewarden.jobs.compact.cleanup import Fate, discard, ending
+from lakewarden.errors import LakewardenError, Refused
+from lakewarden.jobs.compact.cleanup import discard
+from lakewarden.jobs.journaled_commit import Fate, intent_of, journaled_commit
 from lakewarden.jobs.run_context import Outcome, RunContext, StepName
+from lakewarden.jobs.units import progress_of, reasons_of, run_units_at_once, state_of
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model.actions import MergeBuckets
 from lakewarden.model.plan import Plan
 from lakewarden.model.run import RunState
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
-from lakewarden.spark.tasks import cancel, parallelism
+from lakewarden.spark.tasks import cancel
 from lakewarden.tables.interface import Merged
 
 log = logging.getLogger(__name__)
-
-_JOBS_AT_ONCE = 8
-# How long a stop that somebody asked for may go unseen by the thread that waits.
-_LOOK_SECONDS = 0.3
 
 
 Unit = tuple[MergeBuckets, ...]
@@ -50,13 +47,10 @@ def execute(plan: Plan, view: TableView, policy: Policy, context: RunContext) ->
     """Do what the plan says. Ctrl-C stops the merging and lets a commit that has begun finish."""
     context.step(StepName.WRITING, {"outputs": {}, "table_uuid": view.uuid})
     units = commit_units(plan.merges(), policy.maybe_int("rewrite_max_commits"))
-    context.progress.begin(f"{plan.job} {view.ref}", sum(each.bytes for each in plan.merges()))
     merging = _Merging(plan, view, policy, context)
-    try:
-        ended = merging.run(units)
-    finally:
-        context.progress.end()
-    return _outcome(plan, ended, merging.stop.is_set())
+    with progress_of(context, f"{plan.job} {view.ref}", sum(each.bytes for each in plan.merges())):
+        ended, interrupted = merging.run(units)
+    return _outcome(plan, ended, interrupted)
 
 
 def commit_units(merges: Sequence[MergeBuckets], max_commits: int | None) -> list[Unit]:
@@ -78,20 +72,10 @@ class _Merging:
         # One commit of ours at a time: two would only make each other retry.
         self.committing = threading.Lock()
 
-    def run(self, units: Sequence[Unit]) -> list[Ended]:
-        workers = min(max(1, len(units)), max(_JOBS_AT_ONCE, parallelism(self.context.spark)))
-        with ThreadPoolExecutor(workers, thread_name_prefix="lakewarden-merge") as pool:
-            futures = [pool.submit(self._unit, each) for each in units]
-            while not all(future.done() for future in futures):
-                try:
-                    wait(futures, _LOOK_SECONDS)
-                    if self.stop.is_set():
-                        self._cancel()
-                except KeyboardInterrupt:
-                    # However often it is pressed: a commit that has begun is seen to its end, which takes seconds.
-                    self.stop.set()
-                    self._cancel()
-        return [future.result() for future in futures]
+    def run(self, units: Sequence[Unit]) -> tuple[list[Ended], bool]:
+        """How each unit ended, and whether a cancel or Ctrl-C cut the work short."""
+        ended, interrupted = run_units_at_once(self.context, units, self._unit, self._cancel, repeat=True)
+        return ended, interrupted or self.stop.is_set()
 
     def _cancel(self) -> None:
         cancel(self.context.spark, self.context.run_id)
@@ -128,31 +112,22 @@ class _Merging:
 
     def _commit(self, unit: Unit, merged: Merged) -> Ended:
         summary = self._lineage(unit, merged).summary()
-        detail = {
-            "groups": [each.number for each in unit],
-            "outputs": list(merged.paths),
-            "summary": {key: summary[key] for key in ("lineage.run_id", "lineage.group")},
-        }
-        try:
-            with self.committing:
-                if self.stop.is_set():
-                    self._discard(unit, merged)
-                    return self._skip(unit, RunState.INTERRUPTED, "stopped before its commit")
-                # Inside the lock: a process that stops leaves at most one commit whose outcome the table must tell.
-                self.context.step(StepName.COMMITTING, detail)
-                snapshot_id = self.context.writer.commit_merge(self.view, merged, summary)
-        except CommitLost as error:
-            fate = self._discard(unit, merged)
-            if fate is Fate.COMMITTED:  # whatever was said of it; its snapshot may have expired already
-                self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": None})
-                return Ended(unit, RunState.DONE, "", None, merged)
-            return self._skip(unit, ending(error, fate), error.message)
-        except CommitUnknown as error:
-            # Nothing is removed: the table may name the outputs. The next run asks it.
-            return self._skip(unit, RunState.UNKNOWN, error.message)
-        self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": snapshot_id})
+        intent = intent_of([each.number for each in unit], list(merged.paths), summary)
+        result = journaled_commit(
+            self.context,
+            intent,
+            lambda: self.context.writer.commit_merge(self.view, merged, summary),
+            lambda snapshot_id: {**intent, "snapshot_id": snapshot_id},
+            discard=lambda error: self._discard(unit, merged),
+            alone=self.committing,
+            stopped=self.stop.is_set,
+        )
+        if result.state is RunState.INTERRUPTED:
+            self._discard(unit, merged)
+        if not result.done:
+            return self._skip(unit, result.state, result.reason)
         self.context.progress.advance(sum(each.bytes for each in unit))
-        return Ended(unit, RunState.DONE, "", snapshot_id, merged)
+        return Ended(unit, RunState.DONE, "", result.value, merged)
 
     def _discard(self, unit: Unit, merged: Merged) -> Fate:
         """What was written for a commit that did not happen. A refusal is only logged: an orphan cannot damage the table."""
@@ -208,32 +183,9 @@ def _outcome(plan: Plan, ended: Sequence[Ended], interrupted: bool) -> Outcome:
         "commits": len(done),
     }
     snapshots = tuple(each.snapshot_id for each in done if each.snapshot_id is not None)
-    return Outcome(_state(plan, ended, interrupted), _reason(plan, ended), counters, snapshots)
-
-
-def _state(plan: Plan, ended: Sequence[Ended], interrupted: bool) -> RunState:
     states = {each.state for each in ended}
-    if RunState.UNKNOWN in states:
-        return RunState.UNKNOWN
-    if interrupted:
-        return RunState.INTERRUPTED
-    # What others merged meanwhile is as good as done, where anything was.
+    # What others merged in between is as good as done, where anything was done.
     if RunState.DONE in states:
         states.discard(RunState.NOTHING_TO_DO)
-    if states == {RunState.DONE}:
-        return RunState.PARTIAL if plan.cut_short else RunState.DONE
-    return states.pop() if len(states) == 1 else RunState.PARTIAL
-
-
-def _reason(plan: Plan, ended: Sequence[Ended]) -> str:
-    """Every different reason once, with the first few partitions it struck."""
-    struck: dict[str, list[str]] = {}
-    for each in ended:
-        if each.state is not RunState.DONE:
-            names = [merge.partition or "the table" for merge in each.unit]
-            struck.setdefault(each.reason, []).extend(names)
-    parts = [
-        f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}: {reason}"
-        for reason, names in struck.items()
-    ]
-    return "; ".join([*parts, plan.cut_short] if plan.cut_short else parts)
+    skipped = [(each.reason, [merge.partition for merge in each.unit]) for each in ended if each not in done]
+    return Outcome(state_of(plan, states, interrupted), reasons_of(plan, skipped), counters, snapshots)

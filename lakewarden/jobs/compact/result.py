@@ -8,6 +8,7 @@ from typing import Any
 
 from lakewarden.jobs.compact.delete_files import Chore
 from lakewarden.jobs.run_context import Outcome
+from lakewarden.jobs.units import reasons_of, state_of
 from lakewarden.model.actions import RewriteGroup
 from lakewarden.model.plan import Plan
 from lakewarden.model.run import RunState
@@ -74,7 +75,7 @@ def outcome(
     snapshots = tuple(
         dict.fromkeys(id_ for state, id_ in endings if state is RunState.DONE and id_ is not None)
     )
-    state = _state(plan, {state for state, _ in endings}, interrupted)
+    state = state_of(plan, {state for state, _ in endings}, interrupted)
     if state is RunState.DONE and not snapshots and not results:
         state = RunState.NOTHING_TO_DO
     reason = "; ".join(part for part in (_reason(plan, results, state), *_chore_reasons(chores)) if part)
@@ -93,39 +94,17 @@ def _chore_reasons(chores: Sequence[Chore]) -> list[str]:
     return reasons
 
 
-def _state(plan: Plan, states: set[RunState], interrupted: bool) -> RunState:
-    if RunState.UNKNOWN in states:
-        return RunState.UNKNOWN
-    if interrupted:
-        return RunState.INTERRUPTED
-    if states == {RunState.DONE}:
-        return RunState.PARTIAL if plan.cut_short else RunState.DONE
-    if len(states) == 1:
-        return states.pop()
-    return RunState.PARTIAL
-
-
 def _reason(plan: Plan, results: Sequence[Result], state: RunState) -> str:
     """Every different reason once, with the partitions it struck; the first few by name."""
     if state is RunState.DONE:
         return _engines(results)
-    struck: dict[str, list[str]] = {}
-    for each in results:
-        if each.state is not RunState.DONE:
-            struck.setdefault(each.reason, []).append(each.group.partition or "the table")
-    parts = [f"{_some(names)}: {reason}" for reason, names in struck.items()]
-    if plan.cut_short:
-        parts.append(plan.cut_short)
-    return "; ".join(parts)
+    skipped = [each for each in results if each.state is not RunState.DONE]
+    return reasons_of(plan, [(each.reason, [each.group.partition]) for each in skipped])
 
 
 def _engines(results: Sequence[Result]) -> str:
     told = dict.fromkeys((each.engine, each.reason) for each in results if each.engine != "arrow")
     return "; ".join(f"by {engine.capitalize()}'s own writer: {reason}" for engine, reason in told)
-
-
-def _some(names: Sequence[str], show: int = 3) -> str:
-    return ", ".join(names[:show]) + (f" and {len(names) - show} more" if len(names) > show else "")
 
 
 def _counters(results: Sequence[Result]) -> dict[str, Any]:

@@ -24,12 +24,13 @@ from lakewarden import clock
 from lakewarden.deletion.foreign_metadata import refuse_forked
 from lakewarden.deletion.holds import gather
 from lakewarden.deletion.restored_state import confirm_state
-from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, PolicyError, Refused
+from lakewarden.errors import CommitLost, LakewardenError, PolicyError, Refused
 from lakewarden.jobs.cold.handoff import handed_off
-from lakewarden.jobs.compact.cleanup import ending
 from lakewarden.jobs.deps import Grounds, places_of
 from lakewarden.jobs.expire import plan as expire
+from lakewarden.jobs.journaled_commit import CommitResult, Fate, ending, journaled_commit
 from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext
+from lakewarden.jobs.units import progress_of
 from lakewarden.model.actions import TrashFiles
 from lakewarden.model.hold import HoldKind
 from lakewarden.model.plan import ManyTrashed, Plan
@@ -104,11 +105,6 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
             prepared = prepare(grounds, context.format, view, prepared.policy, clock.now())
             if prepared.plan.empty:
                 return Outcome(RunState.NOTHING_TO_DO, f"{error} since the plan was made")
-        except CommitLost as error:
-            TrashedFiles(grounds.state).void(context.run_id)
-            return Outcome(ending(error), error.message)
-        except CommitUnknown as error:
-            return Outcome(RunState.UNKNOWN, error.message)
     return Outcome(
         RunState.LOST_RACE, f"new refs, pins or streaming writers held these snapshots {_ATTEMPTS} times"
     )
@@ -119,36 +115,47 @@ def _attempt(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outco
     ids, refs = expire.snapshots_to_drop(plan), expire.refs_to_drop(plan, view)
     changelogs = expire.changelogs_to_drop(plan)
     files = prepared.more if prepared.more is not None else _NO_FILES
-    context.progress.begin(f"{plan.job} {view.ref}", 0)
-    try:
+    with progress_of(context, f"{plan.job} {view.ref}"):
         _write_down(grounds, context, view, files, ids, refs, changelogs)
-        _commit(prepared, grounds, context)
-        verdict = TrashedFiles(grounds.state).enforce(context.run_id, clock.now())
-        context.step(DeletingStep.TRASHED, {"verdict": verdict.id, "files": files.num_rows})
-    finally:
-        context.progress.end()
+        result = _commit(prepared, files.num_rows, grounds, context)
+    if not result.done:
+        return Outcome(result.state, result.reason)
     return Outcome(RunState.DONE, "", _counters(files, len(ids), len(refs), len(changelogs)))
 
 
-def _commit(prepared: Prepared, grounds: Grounds, context: RunContext) -> None:
-    """Expire on top of exactly the table on which the holds were asked for the last time, so often until none came between."""
-    ref, plan = prepared.view.ref, prepared.plan
+def _commit(prepared: Prepared, files: int, grounds: Grounds, context: RunContext) -> CommitResult[None]:
+    """Expire exactly the state of the table for which the holds were read last. If others committed in between,
+    read both again.
+    """
+    ref, plan, trashed = prepared.view.ref, prepared.plan, TrashedFiles(grounds.state)
     ids, refs = expire.snapshots_to_drop(plan), expire.refs_to_drop(plan, prepared.view)
     changelogs = expire.changelogs_to_drop(plan)
-    detail = {"snapshot_ids": list(ids), "refs": refs, "changelogs": list(changelogs)}
-    for number in range(_COMMITS):
-        context.step(DeletingStep.EXPIRING, detail)  # each time: the run may have been taken over since
+
+    def commit() -> None:
         now = context.format.view(ref)
         # A pin made since the plan is seen here, because it was written before its maker looked at the step that was
-        # journaled; one made later sees that step, and its maker hears that the snapshot is going.
+        # journaled. The maker of a later pin sees that step, and learns that the snapshot expires.
         _refuse_held(grounds, now, prepared.policy, ids)
-        try:
-            judged = replace(prepared.view, metadata_location=now.metadata_location)
-            context.writer.expire(judged, ids, refs, changelogs)
-            return
+        judged = replace(prepared.view, metadata_location=now.metadata_location)
+        context.writer.expire(judged, ids, refs, changelogs)
+
+    def enforce(_: None) -> dict[str, Any]:
+        return {"verdict": trashed.enforce(context.run_id, clock.now()).id, "files": files}
+
+    def void(error: CommitLost) -> Fate:
+        trashed.void(context.run_id)
+        return Fate.GONE
+
+    intent = {"snapshot_ids": list(ids), "refs": refs, "changelogs": list(changelogs)}
+    steps = (DeletingStep.EXPIRING, DeletingStep.TRASHED)
+    for number in range(_COMMITS):
+        try:  # the intent is journaled each time: another process may have taken the run over since
+            return journaled_commit(context, intent, commit, enforce, discard=void, steps=steps)
         except MovedOn:
             clock.sleep(min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**number))
-    raise CommitLost(table=ref, reason=f"other writers committed first {_COMMITS} times")
+    lost = CommitLost(table=ref, reason=f"other writers committed first {_COMMITS} times")
+    void(lost)
+    return CommitResult(ending(lost), lost.message, error=lost)
 
 
 def _write_down(

@@ -150,20 +150,10 @@ def plan(
     chosen, rest = free[:limit], free[len(free[:limit]) :]
     left = policy.explain("snapshot_expire_limit")
     kept |= dict.fromkeys((each.id for each in rest), _left_over(left))
-    actions: list[ExpireRefs | ExpireSnapshots | ExpireChangelogs] = []
-    if outlived:
-        actions.append(ExpireRefs(tuple(ref.name for ref in outlived), _why_dropped(outlived, policy)))
-    if chosen:
-        why = f"older than {policy.explain('snapshot_retention_hours')}"
-        if policy.ids("snapshot_ids"):
-            why = "asked for by id"
-        actions.append(ExpireSnapshots(tuple(each.id for each in chosen), why))
     changelogs = Outlived() if policy.ids("snapshot_ids") else outlived_changelogs(view, chosen, now)
-    if changelogs.gone:
-        actions.append(ExpireChangelogs(changelogs.gone, changelogs.why))
     return replace(
         empty,
-        actions=tuple(actions),
+        actions=_actions(policy, outlived, chosen, changelogs),
         skipped=count_skipped(
             [
                 *(("snapshot", 1, 0, kept[each.id]) for each in view.snapshots if each.id in kept),
@@ -174,6 +164,22 @@ def plan(
         reason=_summary(chosen, outlived, len(view.snapshots), changelogs.gone),
         cut_short=f"{len(rest)} more would expire: {left}" if rest else "",
     )
+
+
+def _actions(
+    policy: Policy, outlived: Sequence[Ref], chosen: Sequence[Snapshot], changelogs: Outlived
+) -> tuple[ExpireRefs | ExpireSnapshots | ExpireChangelogs, ...]:
+    actions: list[ExpireRefs | ExpireSnapshots | ExpireChangelogs] = []
+    if outlived:
+        actions.append(ExpireRefs(tuple(ref.name for ref in outlived), _why_dropped(outlived, policy)))
+    if chosen:
+        why = f"older than {policy.explain('snapshot_retention_hours')}"
+        if policy.ids("snapshot_ids"):
+            why = "asked for by id"
+        actions.append(ExpireSnapshots(tuple(each.id for each in chosen), why))
+    if changelogs.gone:
+        actions.append(ExpireChangelogs(changelogs.gone, changelogs.why))
+    return tuple(actions)
 
 
 def _left_over(limit: str) -> Reason:

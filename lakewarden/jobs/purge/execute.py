@@ -17,19 +17,20 @@ import pyarrow.compute as pc
 
 from lakewarden import clock
 from lakewarden.deletion.erase import erase
-from lakewarden.deletion.foreign_metadata import settled, strays_in_metadata_folders, unclaimed
+from lakewarden.deletion.foreign_metadata import settled, unclaimed
 from lakewarden.deletion.holds import Holds, gather
-from lakewarden.deletion.lake_index import Neighbours, named_files
+from lakewarden.deletion.lake_index import Neighbours
 from lakewarden.deletion.permit import Condemned, for_trashed
 from lakewarden.deletion.proof import Proof, Term
-from lakewarden.deletion.rate import Rate
 from lakewarden.deletion.restored_state import confirm_state, leave_witness
 from lakewarden.deletion.spelling import Spellings
 from lakewarden.errors import LakewardenError, Refused, Stopped, Unreachable
 from lakewarden.jobs.cold.verify_copies import unproven
 from lakewarden.jobs.deps import Grounds, places_of
 from lakewarden.jobs.expire.plan import refuse_without_gc
+from lakewarden.jobs.purge.rate import Rate
 from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext
+from lakewarden.jobs.units import run_units
 from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.model.location import Location, all_inside, is_local, join, parent
 from lakewarden.model.run import RunState
@@ -38,6 +39,8 @@ from lakewarden.state.generation import Generation
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import COLD_RETENTION, FAILED_LOAD, Verdict
 from lakewarden.storage.objects import Objects, Stat
+from lakewarden.tables.lake_readings import named_files
+from lakewarden.tables.metadata_files import strays_in_metadata_folders
 from lakewarden.tables.places import Places, led_out, roots
 from lakewarden.tables.reachability import Reached
 from lakewarden.tables.reread import moved_on
@@ -114,24 +117,12 @@ class Purger:
         self._generation: Generation | None = None
 
     def purge(self, graces: Mapping[str, timedelta]) -> Outcome:
-        """Until nothing is due, or a guard says no: what was deleted before that stands and is told."""
+        """Until nothing is due, or a guard refuses. Files that were deleted before that are reported."""
         planned = sum(action.to_dict()["bytes"] for action in self._plan.actions)
-        self._context.progress.begin(f"erasing trashed files of {self._view.ref}", planned)
+        title = f"erasing trashed files of {self._view.ref}"
         try:
-            self._connect(self._view)
-            self._generation = confirm_state("purge", self._view, self._grounds.state)
-            found = strays_in_metadata_folders(
-                self._objects, self._view, self._places, self._grounds.lake.strays
-            )
-            self._neighbours.strays = settled(
-                self._objects,
-                self._view,
-                unclaimed(self._grounds.state, self._view, found),
-                lambda: self._context.format.view(self._view.ref),
-            )
-            for batch in self._due(graces):
-                self._context.stop.check()
-                self._purge_batch(batch)
+            self._check_table()
+            run_units(self._context, title, self._due(graces), self._purge_batch, total=planned)
             self._remove_folders()
         except Stopped as stopped:
             return replace(self._outcome(stopped.message), state=RunState.INTERRUPTED)
@@ -139,9 +130,19 @@ class Purger:
             if not self._count.settled:
                 raise
             return self._outcome(f"stopped before the rest: {error.message}")
-        finally:
-            self._context.progress.end()
         return self._outcome("")
+
+    def _check_table(self) -> None:
+        """The state database must have forgotten nothing, and metadata of other tables here is known before the first batch."""
+        self._connect(self._view)
+        self._generation = confirm_state("purge", self._view, self._grounds.state)
+        found = strays_in_metadata_folders(self._objects, self._view, self._places, self._grounds.lake.strays)
+        self._neighbours.strays = settled(
+            self._objects,
+            self._view,
+            unclaimed(self._grounds.state, self._view, found),
+            lambda: self._context.format.view(self._view.ref),
+        )
 
     def _due(self, graces: Mapping[str, timedelta]) -> Iterator[pa.Table]:
         size = self._batch_size()

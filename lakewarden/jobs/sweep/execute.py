@@ -17,12 +17,11 @@ import pyarrow.compute as pc
 
 from lakewarden import clock
 from lakewarden.config.aliases import Aliases
-from lakewarden.deletion.foreign_metadata import METADATA, read_strays, settled, unclaimed
+from lakewarden.deletion.foreign_metadata import settled, unclaimed
 from lakewarden.deletion.holds import gather, known_age
-from lakewarden.deletion.lake_index import Neighbours, named_files
+from lakewarden.deletion.lake_index import Neighbours
 from lakewarden.deletion.proof import Proof
 from lakewarden.deletion.spelling import Spellings
-from lakewarden.deletion.streaming_writers import Uncommitted, flink_manifests, uncommitted_since
 from lakewarden.errors import LakewardenError, Refused
 from lakewarden.jobs.deps import Grounds, places_of
 from lakewarden.jobs.expire.plan import refuse_without_gc
@@ -43,9 +42,12 @@ from lakewarden.state.trash import TrashedFiles
 from lakewarden.storage.objects import LISTING, Objects
 from lakewarden.tables.filenames import names_of
 from lakewarden.tables.interface import TableFormat
+from lakewarden.tables.lake_readings import named_files
+from lakewarden.tables.metadata_files import METADATA, read_strays
 from lakewarden.tables.places import EXTERNAL, Places, roots
 from lakewarden.tables.reachability import Reached, contains
 from lakewarden.tables.reread import read_again
+from lakewarden.tables.streaming_writers import Uncommitted, flink_manifests, uncommitted_since
 
 CAUSE = "sweep"
 # A store's clock and ours: a file this far in the future was not written by anything that tells the time.

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewarden.config.aliases import Aliases
-from lakewarden.deletion.foreign_metadata import whose
 from lakewarden.deletion.holds import known_age
 from lakewarden.deletion.ownership import shared
 from lakewarden.jobs.sweep.plan import Fate, Judged, Listing
@@ -20,6 +19,7 @@ from lakewarden.model.location import Location, all_inside, normals
 from lakewarden.model.table import TableView
 from lakewarden.storage.objects import Objects
 from lakewarden.tables.filenames import names_of
+from lakewarden.tables.metadata_files import whose
 from lakewarden.tables.places import Places
 
 

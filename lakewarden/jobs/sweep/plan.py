@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewarden.deletion.holds import Holds, known_age
-from lakewarden.deletion.streaming_writers import Uncommitted
 from lakewarden.errors import Refused
 from lakewarden.model.actions import TrashFiles
 from lakewarden.model.hold import Hold, HoldKind
@@ -26,6 +25,7 @@ from lakewarden.model.run import Job
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.tables.filenames import Names, names_of
+from lakewarden.tables.streaming_writers import Uncommitted
 
 REASON = "no metadata names it"
 
