@@ -119,14 +119,14 @@ class Neighbours:
                 action=self.action,
                 target=own.ref,
                 reason=f"it is another table now: its uuid was {self.view.uuid} and is {own.uuid}",
-                hint="it was dropped and made anew, or another was renamed to it; plan again",
+                hint="it was dropped and created again, or another table was renamed to it; plan again",
             )
         return own
 
     def _reached(self, view: TableView) -> Reached:
         """The files that a table needs. They change only with its metadata file, which is never overwritten."""
         if not view.metadata_location:
-            error = LakewardenError(reason="its catalog does not tell where its metadata file is", hint="")
+            error = LakewardenError(reason="its catalog does not name its metadata file", hint="")
             raise self._readings.unknown(str(view.ref), error)
         known = self._known.get(_pointer(view))
         if known is not None:

@@ -165,7 +165,7 @@ def _check_own(action: str, view: TableView, file: MetadataFile) -> None:
         return  # format version 1 did not require a uuid; the location is this table's
     else:
         where = file.location or "no location"
-        reason = f"{file.path} names {where} and no uuid, so whose it is cannot be told; this table is {view.uuid} at {view.location}"
+        reason = f"{file.path} names {where} and no uuid, so its owner is not known; this table is {view.uuid} at {view.location}"
     raise Refused(
         action=action,
         target=view.ref,

@@ -16,14 +16,14 @@ from lakewarden.errors import Refused
 from lakewarden.model.location import Location, real, same, without_common_end
 from lakewarden.model.table import TableView
 from lakewarden.tables.reachability import Reached
-from lakewarden.tables.spelling import Names, OneFolder, Paths
+from lakewarden.tables.spelling import NamedPaths, OneFolder, PathSet
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 class Spellings:
-    """The decisions about the files to be deleted of one table. `named` and `listed`: see `Names`."""
+    """The decisions about the files to be deleted of one table. `named` and `listed`: see `NamedPaths`."""
 
     def __init__(
         self,
@@ -34,11 +34,11 @@ class Spellings:
         listed: Iterable[str] = (),
     ) -> None:
         self._action, self._view = action, view
-        self._names = Names(view, named, aliases, listed)
+        self._names = NamedPaths(view, named, aliases, listed)
 
     def check(self, candidates: pa.Array | pa.ChunkedArray) -> None:
         """Refuses if one of these files, or one of the table's places, may have two names."""
-        files, home = Paths.of(candidates.to_pylist()), self._view.location
+        files, home = PathSet.of(candidates.to_pylist()), self._view.location
         for path in self._names.on_other_stores(files):
             raise self._refused(
                 f"its location is {home}, but it names {path} on another store; Lakewarden cannot know whether both are the same store",
@@ -61,24 +61,24 @@ class Spellings:
         `others` are the readings of all other tables. This is not a refusal: the writers of other tables chose
         these paths, and one path must not stop the deletion of all other files.
         """
-        files, tables = Paths.of(candidates.to_pylist()), list(others)
+        files, tables = PathSet.of(candidates.to_pylist()), list(others)
         doubts = self._linked_to(files)
         return {**self._called_like(files, tables), **self._in_one_folder(files, tables)} | doubts
 
-    def _linked_to(self, files: Paths) -> dict[str, str]:
+    def _linked_to(self, files: PathSet) -> dict[str, str]:
         return {
             file: f"{link}, a link in the table's folders, leads to it; remove the link if nobody reads it"
             for file, link in self._names.linked_to(files).items()
         }
 
-    def _called_like(self, files: Paths, others: Iterable[Reached]) -> dict[str, str]:
+    def _called_like(self, files: PathSet, others: Iterable[Reached]) -> dict[str, str]:
         doubts: dict[str, str] = {}
         for file, table, other in self._names.called_like(files, others):
             reason = f"{table.table} names {other}, which may be the same file"
             doubts.setdefault(file, _settled_by(reason, *_lines(file, other)))
         return doubts
 
-    def _in_one_folder(self, files: Paths, others: Iterable[Reached]) -> dict[str, str]:
+    def _in_one_folder(self, files: PathSet, others: Iterable[Reached]) -> dict[str, str]:
         doubts: dict[str, str] = {}
         for mine, table, found in self._names.in_one_folder(files, others):
             folder, other, shown = found.path, found.other, found.shown

@@ -68,8 +68,8 @@ def journaled_commit(
     alone: AbstractContextManager[Any] | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> CommitResult[T]:
-    """Commit once. Other errors than those of a commit pass through, and whoever catches them must not remove
-    what the commit may have added.
+    """Commit once. Other errors pass through. Code that catches them must not remove files that the commit may
+    have added.
 
     `outcome` does what must follow the commit at once and returns the detail to journal. `discard` removes what
     was written for a lost commit. `alone` is a lock around intent and commit: a process that stops leaves at most

@@ -25,7 +25,9 @@ log = logging.getLogger(__name__)
 
 
 def plan(view: TableView, manifests: Sequence[Manifest], policy: Policy, now: datetime) -> Plan:
-    """Specs whose manifests are worth folding, once the table has `manifest_rewrite_min_manifests` of them."""
+    """Plan the partition specs whose manifests are worth merging, if the table has at least
+    `manifest_rewrite_min_manifests`.
+    """
     empty = Plan(
         job=Job.REWRITE_MANIFESTS,
         table=view.ref,
@@ -49,7 +51,7 @@ def plan(view: TableView, manifests: Sequence[Manifest], policy: Policy, now: da
         members = [each for each in manifests if each.spec_id == spec_id]
         total = sum(each.bytes for each in members)
         expected = _expected(members, policy.int("manifest_target_bytes"))
-        # Half as many or fewer: a table that is simply large must not be rewritten on every pass.
+        # At least half of them must go: a table that is simply large must not be rewritten on every pass.
         if expected * 2 <= len(members):
             actions.append(
                 ManifestRewrite(spec_id, len(members), total, expected, f"many manifests: {least}")
@@ -61,7 +63,7 @@ def plan(view: TableView, manifests: Sequence[Manifest], policy: Policy, now: da
 
 
 def _expected(members: Sequence[Manifest], target: int) -> int:
-    """Data and delete manifests are folded apart."""
+    """Data and delete manifests are merged separately."""
     return sum(
         outputs_for(sum(each.bytes for each in members if each.content == content), target)
         for content in sorted({each.content for each in members})
@@ -75,7 +77,7 @@ def _summary(actions: Sequence[ManifestRewrite]) -> str:
 
 
 def execute(plan: Plan, view: TableView, context: RunContext) -> Outcome:
-    """One metadata-only commit per partition spec. The action checks on commit that what it read is still current."""
+    """One metadata-only commit for each partition spec. Iceberg checks at the commit that the manifests it read are current."""
 
     def commit(unit: tuple[int, ManifestRewrite]) -> CommitResult[int | None]:
         number, action = unit
@@ -101,7 +103,7 @@ def execute(plan: Plan, view: TableView, context: RunContext) -> Outcome:
     snapshots = [each.value for each in results if each.value is not None]
     last = results[-1]
     if not last.done:
-        # Unknown stays unknown. A lost commit after others that were made is a part of the work.
+        # Unknown stays unknown. If earlier commits were made, a lost one makes the run partial.
         state = last.state if isinstance(last.error, CommitUnknown) or not snapshots else RunState.PARTIAL
         return _ended(state, last.reason, plan, view, snapshots, context)
     if not snapshots:
@@ -121,7 +123,7 @@ def _ended(
         try:
             counters["manifests_after"] = len(context.format.manifests(view.ref, snapshots[-1]))
         except LakewardenError as error:
-            # Only a number is lost. The commit stands, whoever has expired its snapshot since.
+            # Only a number is missing. The commit is done, even if its snapshot has expired since.
             log.warning("the manifests that run %s left were not counted: %s", context.run_id, error)
     return Outcome(state, reason, counters, tuple(snapshots))
 

@@ -25,7 +25,7 @@ _LOOK_SECONDS = 0.3
 
 @contextmanager
 def progress_of(context: RunContext, title: str, total: int = 0) -> Iterator[None]:
-    """Shows the progress of what is inside, and ends it however that ends."""
+    """Begins the progress of the body, and ends it also after an error."""
     context.progress.begin(title, total)
     try:
         yield
@@ -42,7 +42,7 @@ def run_units(
     total: int = 0,
     last: Callable[[R], bool] = lambda result: False,
 ) -> list[R]:
-    """One unit after the other, and no more after a result that is the `last`. A cancel is seen between two
+    """Work on one unit after the other. Stop after a result for which `last` is true. A cancel is seen between two
     units, where nothing is half done: then Stopped is raised. `work` advances the progress towards `total`.
     """
     results: list[R] = []
@@ -65,8 +65,9 @@ def run_units_at_once(
 ) -> tuple[list[R], bool]:
     """Many units at a time, on threads. Returns all results, and whether a cancel or Ctrl-C cut the work short.
 
-    `work` asks `context.stop.event` before it starts something and before it commits. `cancel` ends the Spark
-    jobs of the run; with `repeat` again and again, for units that start one job after another. If a unit raises, the others are stopped, and the error is raised when all have ended.
+    `work` asks `context.stop.event` before it starts something and before it commits. `cancel` ends the Spark jobs of the
+    run; with `repeat` again and again, for units that start one job after another. If a unit raises, the others are
+    stopped, and the error is raised when all have ended.
     """
     workers = min(max(1, len(units)), max(_AT_ONCE, parallelism(context.spark)))
     interrupted = False

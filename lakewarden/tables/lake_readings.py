@@ -42,7 +42,9 @@ class _Reading:
 
 
 class LakeReadings:
-    """The readings that one job makes. `ref` is its own table, which is read in every round. No reading is valid for longer than `most`."""
+    """The readings that one job makes. `ref` is its own table, which is read in every round. No reading is valid for longer
+    than `most`.
+    """
 
     def __init__(self, action: str, lake: Catalogs, ref: TableRef, most: timedelta) -> None:
         self._action, self._lake, self._ref, self._most = action, lake, ref, most
@@ -72,7 +74,9 @@ class LakeReadings:
         return at >= self._since and clock.now() - at < fresh
 
     def ask_all(self, *, gone_is_fatal: bool) -> bool:
-        """Read what is not known or too old. False if a listed table does not exist: it was dropped or renamed after the listing."""
+        """Read what is not known or too old. False if a listed table does not exist: it was dropped or renamed after the
+        listing.
+        """
         began = clock.monotonic()
         whole = self._ask(gone_is_fatal=gone_is_fatal)
         self._round = max(self._round, clock.monotonic() - began)

@@ -44,14 +44,16 @@ _ODD = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True, slots=True)
 class OneFolder:
-    """Two names of one folder, or of a folder inside the other. `shown` is the part of the other path that is the first folder."""
+    """Two names of one folder, or of a folder inside the other. `shown` is the part of the other path that is the first
+    folder.
+    """
 
     path: str
     other: str
     shown: str
 
 
-class Names:
+class NamedPaths:
     """The names that the metadata of one state of a table uses, to compare with other files."""
 
     def __init__(
@@ -74,7 +76,7 @@ class Names:
         # If another table's files go through a link that is a folder of this table, every proof knows them under both names.
         self._linked = aliases.and_links(root.path for root in self._roots)
         self._linked_roots = [_Root(root.path, self._linked) for root in self._roots]
-        self._strangers = _strangers(Paths.of(roots(view).values()), view.location, aliases)
+        self._strangers = _strangers(PathSet.of(roots(view).values()), view.location, aliases)
         for paths in self._named():
             within = paths.may_be_in(self._names)
             outside = paths.where(~within)
@@ -86,17 +88,17 @@ class Names:
             for root in self._roots:
                 root.add(outside if len(self._roots) == 1 else paths)
 
-    def on_other_stores(self, files: Paths) -> Iterable[str]:
+    def on_other_stores(self, files: PathSet) -> Iterable[str]:
         """One file from each store that may differ from the store of the table's location."""
         return self._strangers | _strangers(files, self._view.location, self._aliases)
 
-    def files_alike(self, files: Paths) -> Iterator[tuple[str, str]]:
+    def files_alike(self, files: PathSet) -> Iterator[tuple[str, str]]:
         """Pairs of one of these files and a file that the table needs elsewhere, which may be one file."""
         for root, mine in _by_root(files, self._roots):
             yield from self._alike(root.elsewhere if root else self._inside, mine, root)
 
-    def _named(self) -> Iterator[Paths]:
-        return (Paths(each, normals(each)) for each in self._read())
+    def _named(self) -> Iterator[PathSet]:
+        return (PathSet(each, normals(each)) for each in self._read())
 
     @cached_property
     def _inside(self) -> Files:
@@ -107,7 +109,7 @@ class Names:
             found.add(inside.written, inside.plain)
         return found.files()
 
-    def called_like(self, files: Paths, others: Iterable[Reached]) -> Iterator[tuple[str, Reached, str]]:
+    def called_like(self, files: PathSet, others: Iterable[Reached]) -> Iterator[tuple[str, Reached, str]]:
         """Files with the same name as a file that another table names outside its location, with that table and that file."""
         import numpy as np
 
@@ -124,7 +126,7 @@ class Names:
                     yield file, table, other
 
     def in_one_folder(
-        self, files: Paths, others: Iterable[Reached]
+        self, files: PathSet, others: Iterable[Reached]
     ) -> Iterator[tuple[list[str], Reached, OneFolder]]:
         """Files in a folder of this machine that another table uses under another path. Checked are files that
         the other table names outside its own folders, and files behind a link in its folders; for files outside
@@ -150,7 +152,7 @@ class Names:
                 mine = files.written.filter(_mask(places == number)).to_pylist()
                 yield mine, table, OneFolder(folder, other, shown)
 
-    def linked_to(self, files: Paths) -> dict[str, str]:
+    def linked_to(self, files: PathSet) -> dict[str, str]:
         """Files that a link in the table's folders points to, each with the link: a reader of the link needs the file."""
         links = self._links if len(files) else {}
         if not links:
@@ -177,11 +179,11 @@ class Names:
         around = self._disk.around(real(folder))
         return not any(self._disk.identity(each.path) in around for each in self._roots)
 
-    def folders_alike(self, files: Paths) -> Iterator[OneFolder]:
+    def folders_alike(self, files: PathSet) -> Iterator[OneFolder]:
         """Compared by device and inode: the table's own folders, the folders its metadata names, the folders of
         these files.
         """
-        asked = Paths.of(parents(files.written))
+        asked = PathSet.of(parents(files.written))
         for root in self._roots:
             own = self._disk.identity(root.path)
             others = [each.path for each in self._roots if each is not root]
@@ -214,7 +216,7 @@ class Names:
                 folders.setdefault(identity, []).append(each)
         return folders
 
-    def _alike(self, files: Files, candidates: Paths, root: _Root | None) -> Iterator[tuple[str, str]]:
+    def _alike(self, files: Files, candidates: PathSet, root: _Root | None) -> Iterator[tuple[str, str]]:
         """Pairs of a candidate and a needed file with the same name. `root` is the table folder that holds all candidates."""
         known = _Elsewhere.of(files, root)
         for candidate, folders in known.alike(candidates, root) if known else ():
@@ -252,14 +254,14 @@ class _Identities:
 
 
 @dataclass(frozen=True, slots=True)
-class Paths:
+class PathSet:
     """A very large set of paths, as written and in normal form."""
 
     written: pa.Array
     plain: pa.Array
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> Paths:
+    def of(cls, texts: Iterable[str]) -> PathSet:
         import pyarrow as pa
 
         written = pa.array(list(texts), pa.string())
@@ -271,10 +273,10 @@ class Paths:
     def texts(self) -> list[str]:
         return list(self.written.to_pylist())
 
-    def where(self, chosen: Any) -> Paths:
+    def where(self, chosen: Any) -> PathSet:
         if chosen.all():
             return self
-        return Paths(self.written.filter(_mask(chosen)), self.plain.filter(_mask(chosen)))
+        return PathSet(self.written.filter(_mask(chosen)), self.plain.filter(_mask(chosen)))
 
     def may_be_in(self, folders: Iterable[Location]) -> Any:
         return may_be_in(self.plain, folders)
@@ -305,7 +307,7 @@ class _Root:
         self._apart = aliases.apart_from(path)
         self._elsewhere = FilesByFolder()
 
-    def add(self, paths: Paths) -> None:
+    def add(self, paths: PathSet) -> None:
         outside = paths.where(~paths.may_be_in(self.names))
         if len(outside):  # almost never
             self._elsewhere.add(outside.written, outside.plain)
@@ -314,7 +316,7 @@ class _Root:
     def elsewhere(self) -> Files:
         return self._elsewhere.files()
 
-    def is_elsewhere(self, folders: Paths) -> Any:
+    def is_elsewhere(self, folders: PathSet) -> Any:
         """For each folder, whether it is outside this one and the operator has not declared the two places to be different."""
         return ~folders.may_be_in([*self.names, *self._apart])
 
@@ -324,12 +326,12 @@ class _Elsewhere:
     """Files in folders that may be a second name of the candidates' place."""
 
     files: Files
-    folders: Paths
+    folders: PathSet
 
     @classmethod
     def of(cls, files: Files, root: _Root | None) -> _Elsewhere | None:
         """None if there are no such files."""
-        folders = Paths.of(files.folders)
+        folders = PathSet.of(files.folders)
         if root is not None and len(files.names):
             chosen = root.is_elsewhere(folders)
             if not chosen.all():
@@ -338,7 +340,7 @@ class _Elsewhere:
                 )
         return cls(files, folders) if len(files.names) else None
 
-    def alike(self, candidates: Paths, root: _Root | None) -> Iterator[tuple[str, list[str]]]:
+    def alike(self, candidates: PathSet, root: _Root | None) -> Iterator[tuple[str, list[str]]]:
         """Candidates with the same name as some of the files, and the folders of those files."""
         import numpy as np
 
@@ -357,7 +359,7 @@ class _Elsewhere:
             yield candidate, [each for each in folders if by_name[place] or name_of(each) == own]
 
 
-def _by_root(candidates: Paths, roots_: Iterable[_Root]) -> Iterator[tuple[_Root | None, Paths]]:
+def _by_root(candidates: PathSet, roots_: Iterable[_Root]) -> Iterator[tuple[_Root | None, PathSet]]:
     """Group files by the table folder that surely contains them. The last group is in none."""
     for root in roots_:
         mine = all_inside(candidates.written, [root.path]).to_numpy(zero_copy_only=False)
@@ -375,7 +377,7 @@ def _and(names: Any, folders: Any) -> Any:
     return names * np.uint64(_ODD) ^ folders
 
 
-def _strangers(paths: Paths, home: str, aliases: Aliases) -> dict[str, None]:
+def _strangers(paths: PathSet, home: str, aliases: Aliases) -> dict[str, None]:
     """One file from each store that may differ from the store of the table's location, unless the operator has declared it."""
     place = Location.of(home)
     known = [

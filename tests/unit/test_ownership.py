@@ -564,7 +564,7 @@ def test_metadata_that_does_not_say_whose_it_is() -> None:
     path = f"{MINE.location}/metadata/0.metadata.json"
     check_ownership("purge", MINE, [], [MetadataFile(path, None, "s3a://lake/db/events")])
     for unknown in (MetadataFile(path, None, "s3://lake/db/old"), MetadataFile(path, None, None)):
-        with pytest.raises(Refused, match="cannot be told"):
+        with pytest.raises(Refused, match="its owner is not known"):
             check_ownership("purge", MINE, [], [unknown])
 
 

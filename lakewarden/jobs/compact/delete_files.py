@@ -1,4 +1,4 @@
-"""What compact-deletes does besides rewriting data: delete files that apply to nothing leave, small ones are merged."""
+"""compact-deletes besides rewriting data: drops delete files that apply to no data file, and merges small ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lakewarden.tables.interface import Rewrite
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """How one ended. A chore that found nothing left to do is done, without a snapshot."""
+    """How one chore ended. A chore that found nothing to do is done, without a snapshot."""
 
     state: RunState
     reason: str = ""
@@ -32,7 +32,7 @@ def has_chores(plan: Plan) -> bool:
 
 
 def do_chores(plan: Plan, view: TableView, files: FileSet, context: RunContext) -> list[Chore]:
-    """Each in a commit of its own, numbered after the groups."""
+    """Each in its own commit, numbered after the groups."""
     chores = []
     for number, action in enumerate(plan.actions):
         if isinstance(action, DropDeletes | MergeDeletes):

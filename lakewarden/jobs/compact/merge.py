@@ -1,8 +1,8 @@
-"""Carrying out a plan of bucket merges: merge on executors, journal, commit; partition by partition, many at once.
+"""Executes a plan of bucket merges: merge on executors, journal, commit; many units at once.
 
-Where a process stops: before COMMITTING is journaled no commit can have happened; after it the table itself knows, by run id
-and group. The names of the outputs are Paimon's own and known only when a merge is done, so what a merge that never came to
-its commit has written is not removed here: no snapshot names it, and a sweep finds it as an orphan.
+If the process stops before COMMITTING is journaled, no commit can have happened; after it the table itself knows, by
+run id and group. Paimon chooses the names of the outputs, and they are known only when a merge is done. So outputs of
+a merge without a commit are not removed here: no snapshot names them, and a sweep finds them as orphans.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Ended:
 
 
 def execute(plan: Plan, view: TableView, policy: Policy, context: RunContext) -> Outcome:
-    """Do what the plan says. Ctrl-C stops the merging and lets a commit that has begun finish."""
+    """Execute the plan. Ctrl-C stops the merging and lets a commit that has begun finish."""
     context.step(StepName.WRITING, {"outputs": {}, "table_uuid": view.uuid})
     units = commit_units(plan.merges(), policy.maybe_int("rewrite_max_commits"))
     merging = _Merging(plan, view, policy, context)
@@ -54,14 +54,14 @@ def execute(plan: Plan, view: TableView, policy: Policy, context: RunContext) ->
 
 
 def commit_units(merges: Sequence[MergeBuckets], max_commits: int | None) -> list[Unit]:
-    """Which share a commit: none by default, else as few as the bound allows. The largest first, so that the last is short."""
+    """Which merges share a commit. By default none; with a maximum of commits, as few as it allows. The largest come first."""
     per_commit = 1 if not max_commits else -(-len(merges) // max_commits)
     units = [tuple(merges[start : start + per_commit]) for start in range(0, len(merges), per_commit)]
     return sorted(units, key=lambda unit: -sum(each.bytes for each in unit))
 
 
 class _Merging:
-    """The moving parts of one execution; lives as long as `execute`."""
+    """The state of one execution."""
 
     def __init__(self, plan: Plan, view: TableView, policy: Policy, context: RunContext) -> None:
         self.plan, self.view, self.context = plan, view, context
@@ -69,7 +69,7 @@ class _Merging:
         self.keep_runs = policy.int("rewrite_min_input_files") - 1
         # Set once, seen by every thread: no unit starts merging or committing after it.
         self.stop = context.stop.event
-        # One commit of ours at a time: two would only make each other retry.
+        # One commit of this run at a time: two would only make each other retry.
         self.committing = threading.Lock()
 
     def run(self, units: Sequence[Unit]) -> tuple[list[Ended], bool]:
@@ -85,9 +85,7 @@ class _Merging:
             return Ended(unit, RunState.INTERRUPTED, "stopped before it was merged")
         try:
             merged = self._merge(unit)
-        except (
-            LakewardenError
-        ) as error:  # one unit's failure is its own: it is reported, and the others go on
+        except LakewardenError as error:  # the failure of one unit is reported, and the others continue
             log.debug("merge failed", exc_info=True)
             if self.stop.is_set():
                 return self._skip(unit, RunState.INTERRUPTED, "stopped while it was merged")
@@ -100,7 +98,8 @@ class _Merging:
             self._discard(unit, merged)
             reason = f"Paimon wrote {merged.rows_after:,} rows from {merged.rows_before:,}: a merge must not add rows"
             return self._skip(unit, RunState.FAILED, reason)
-        # From here on nothing else is caught: an error around a commit must never lead to removing what it may have added.
+        # From here on no other error is caught: an error around a commit must never remove files that the commit may have
+        # added.
         return self._commit(unit, merged)
 
     def _merge(self, unit: Unit) -> Merged:
@@ -130,7 +129,7 @@ class _Merging:
         return Ended(unit, RunState.DONE, "", result.value, merged)
 
     def _discard(self, unit: Unit, merged: Merged) -> Fate:
-        """What was written for a commit that did not happen. A refusal is only logged: an orphan cannot damage the table."""
+        """Remove the outputs of a commit that did not happen. A refusal is only logged: an orphan cannot damage the table."""
         try:
             numbers, context = [each.number for each in unit], self.context
             view, run_id = self.view, context.run_id
@@ -162,7 +161,7 @@ class _Merging:
             row_count=sum(each.rows for each in unit),
             bytes_compressed=merged.bytes_before,
             group=",".join(str(each.number) for each in unit),
-            # Paimon merges rows of one key by the table's own rules: all that is known is that they do not become more.
+            # Paimon merges rows of one key by the table's own rules: only their number can be checked, which must not grow.
             proof="count",
         )
 
@@ -187,5 +186,9 @@ def _outcome(plan: Plan, ended: Sequence[Ended], interrupted: bool) -> Outcome:
     # What others merged in between is as good as done, where anything was done.
     if RunState.DONE in states:
         states.discard(RunState.NOTHING_TO_DO)
-    skipped = [(each.reason, [merge.partition for merge in each.unit]) for each in ended if each not in done]
+    skipped = [
+        (each.reason, [merge.partition for merge in each.unit])
+        for each in ended
+        if each.state is not RunState.DONE
+    ]
     return Outcome(state_of(plan, states, interrupted), reasons_of(plan, skipped), counters, snapshots)

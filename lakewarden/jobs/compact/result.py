@@ -1,4 +1,4 @@
-"""How a run of groups ended, added up from how each group ended."""
+"""The outcome of a run, summed up from the results of its groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lakewarden.rewrite.interface import Written
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One group's ending. Only DONE ones have a snapshot, unless it was expired before anyone could look."""
+    """The result of one group. Only a DONE group has a snapshot, unless the snapshot has already expired."""
 
     group: RewriteGroup
     state: RunState
@@ -95,7 +95,7 @@ def _chore_reasons(chores: Sequence[Chore]) -> list[str]:
 
 
 def _reason(plan: Plan, results: Sequence[Result], state: RunState) -> str:
-    """Every different reason once, with the partitions it struck; the first few by name."""
+    """Every different reason once, with the first few of its partitions."""
     if state is RunState.DONE:
         return _engines(results)
     skipped = [each for each in results if each.state is not RunState.DONE]
@@ -171,8 +171,8 @@ def proof_of(written: Sequence[Written]) -> str:
     """How the rows were proven, as parts joined by `+`.
 
     rows: every row by its digest. pages: the checksums of pages that were copied. values: beside those, the columns that were
-    decoded, by a digest of what was read and of what was written. count: no more than how many rows there are, or, where the
-    format's own writer applied deletes or merged rows of one key, that there are no more than before.
+    decoded, by a digest of what was read and of what was written. count: only the number of rows is checked, or, if the
+    format's own writer applied deletes or merged rows of one key, that there are not more rows than before.
     """
     return "+".join(sorted({kind for each in written for kind in _proofs(each)}))
 

@@ -1,13 +1,13 @@
-"""expire, told in order: plan, archive what the snapshots say, write the verdict down, commit, put the verdict in force.
+"""expire, in order: plan, archive the snapshots' summaries, write the deletion batch, commit, put the batch in force.
 
-Where a process stops:
+If the process stops:
 
-    before the verdict        nothing happened
-    after it, before commit   the verdict is pending and counts for nothing; the next run voids it
-    after the commit          the next run sees that the snapshots are gone and puts the verdict in force
-    commit unknown            as one of the two above, once the table tells
+    before the batch          nothing happened
+    after it, before commit   the batch is pending and has no effect; the next run voids it
+    after the commit          the next run sees that the snapshots are gone and puts the batch in force
+    commit unknown            one of the two above, decided by the table
 
-No file is touched here. That a verdict is in force too early or too often cannot lose a file: purge proves each one again.
+No file is touched here. A batch that is in force too early cannot lose a file: purge proves each file again.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from lakewarden.tables.reread import read_again
 
 CAUSE = "expire"
 _REASON = "needed only by snapshots that expired"
-# How often a tag, branch or pin made between plan and commit makes us plan again, and others who expire the same.
+# How often we plan again because of a tag, branch or pin made after the plan, or because others expire the same.
 _ATTEMPTS = 5
-# How often others may commit between the last look at the holds and ours, and how long is waited then, in seconds.
+# How often others may commit between our last reading of the holds and our commit, and the wait then, in seconds.
 _COMMITS = 16
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
 
@@ -57,7 +57,7 @@ def prepare(
 ) -> Prepared:
     """The plan, and the files that only the planned snapshots need.
 
-    Another tool may expire what was about to be read, and delete it: then the table as it is now is planned for.
+    Another tool may expire and delete the metadata that we are reading: then the plan is made again for the current table.
     """
     ref = view.ref
     for left in reversed(range(_ATTEMPTS)):
@@ -167,7 +167,7 @@ def _write_down(
     refs: Collection[str],
     changelogs: Collection[int],
 ) -> None:
-    """Everything that must be known before a snapshot is gone: what it said, and what only it needed."""
+    """Write down what must be known before a snapshot is gone: its summary, and the files that only it needs."""
     now, chosen = clock.now(), set(ids)
     Archive(grounds.state).add(view, (s for s in view.snapshots if s.id in chosen), context.run_id, now)
     stamped = files.append_column("stamp", pa.nulls(files.num_rows, pa.string()))
@@ -183,7 +183,7 @@ def _write_down(
     context.step(DeletingStep.TRASHING, {"verdict": context.run_id, "files": files.num_rows})
 
 
-# What may have come since the plan and is no ref of the table: refs are looked at by the commit itself.
+# Holds that may be newer than the plan and are no refs of the table. The commit itself checks the refs.
 _HELD_BY = {HoldKind.PIN: "the pin of", HoldKind.STREAM: "the restart of"}
 
 
@@ -200,9 +200,10 @@ def _refuse_held(grounds: Grounds, view: TableView, policy: Policy, ids: tuple[i
 
 
 def settle(grounds: Grounds, verdict: Verdict, view: TableView) -> bool:
-    """A verdict whose run ended before it was in force: whether its snapshots are gone decides. True if they are.
+    """Settle a batch whose run ended before it was in force, by whether its snapshots are gone. True if they are.
 
-    Where they leave one by one, some may be gone: then the verdict counts, and purge leaves what the others still need.
+    Where snapshots expire one by one, some may be gone: then the batch is in force, and purge keeps the files that the
+    others need.
     """
     left, all_ = remaining(verdict, view), planned(verdict)
     if view.uuid == verdict.table_uuid and (not left or (view.in_order and left < all_)):
@@ -213,9 +214,10 @@ def settle(grounds: Grounds, verdict: Verdict, view: TableView) -> bool:
 
 
 def planned(verdict: Verdict) -> frozenset[object]:
-    """What a verdict's run was to drop: snapshots by id. Refs by name where it was nothing else: a name may be given again.
+    """What the run of a batch planned to drop: snapshots by id. Refs by name only if there were no snapshots: a name may be
+    used again.
 
-    Changelogs where there were not even refs: they leave last.
+    Changelogs if there were no refs either: they are dropped last.
     """
     told = verdict.detail
     changelogs = [_changelog(each) for each in told.get("changelogs", ())]
@@ -223,7 +225,7 @@ def planned(verdict: Verdict) -> frozenset[object]:
 
 
 def remaining(verdict: Verdict, view: TableView) -> frozenset[object]:
-    """What of it the table still has."""
+    """The planned drops that the table still has."""
     there: set[object] = {each.id for each in view.snapshots}
     there |= {each.name for each in view.refs}
     there |= {_changelog(each) for each in (view.changelogs.made_at if view.changelogs else ())}

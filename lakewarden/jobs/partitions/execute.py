@@ -1,12 +1,12 @@
-"""expire-partitions, told in order: read the partitions, plan, journal the commit, drop them in one snapshot.
+"""expire-partitions, in order: read the partitions, plan, journal the commit, drop them in one snapshot.
 
-Where a process stops:
+If the process stops:
 
     before the commit is begun   nothing happened
-    after it                     the table tells, by run id, whether it happened; the next run settles it
+    after it                     the table shows, by run id, whether it happened; the next run settles it
 
-Only files that were planned leave. A row that is written into such a partition meanwhile stays, and goes when a later plan
-has it. No file is deleted here: they are in the trash when the snapshots that still name them expire.
+Only planned files are dropped. A row that is written into such a partition during the run stays until a later plan
+drops it. No file is deleted here: the files go to the trash when the snapshots that still name them expire.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ATTEMPTS = 5
 
 
 def prepare(format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
-    """What is switched off is not even read."""
+    """If the job is switched off, the partitions are not read."""
     if expire_partitions.switched_off(policy):
         return Prepared(expire_partitions.plan(view, None, policy, now), view, policy)
     if not expire_partitions.by_call(policy):
@@ -44,7 +44,7 @@ def prepare(format_: TableFormat, view: TableView, policy: Policy, now: datetime
 
 
 def execute(prepared: Prepared, context: RunContext) -> Outcome:
-    """One commit; planned anew, for the same partitions at most, where others changed their files first."""
+    """One commit. If others changed the files first, plan again, but only for the same partitions."""
     first, begun = prepared.plan, 0
     with progress_of(context, f"{first.job} {prepared.view.ref}"):
         for attempt in range(_ATTEMPTS):
@@ -60,7 +60,9 @@ def execute(prepared: Prepared, context: RunContext) -> Outcome:
             context.progress.note(f"{result.reason}: planning again")
             prepared = _again(prepared, first, context)
             if prepared.plan.empty:
-                return Outcome(RunState.NOTHING_TO_DO, "none of the partitions is there, or to go, any more")
+                return Outcome(
+                    RunState.NOTHING_TO_DO, "none of the partitions exists, or is to be dropped, any more"
+                )
         return Outcome(RunState.LOST_RACE, f"others changed the same files first, {_ATTEMPTS} times")
 
 
