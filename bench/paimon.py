@@ -21,8 +21,8 @@ from bench.report import line
 from bench.telemetry import Totals
 from bench.tools import OURS
 from lakewarden import Lakewarden
-from lakewarden.deletion.restored_state import WITNESS
 from lakewarden.model.location import normal
+from lakewarden.storage.generation_file import WITNESS
 from lakewarden.tables.jvm import bridge
 
 PEER = "Paimon"

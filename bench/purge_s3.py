@@ -24,10 +24,10 @@ from bench.meter import measure
 from bench.report import line
 from bench.telemetry import Totals
 from lakewarden import Lakewarden
-from lakewarden.deletion.restored_state import WITNESS
 from lakewarden.model.location import normal
 from lakewarden.model.run import Run, RunState
 from lakewarden.state.trash import TrashedFiles
+from lakewarden.storage.generation_file import WITNESS
 from lakewarden.storage.objects import Objects
 from tests.support.ports import wait_until
 from tests.support.s3 import Bucket, s3_server

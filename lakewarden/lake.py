@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from lakewarden.config.schema import CatalogConfig, Config
-from lakewarden.deletion.foreign_metadata import KnownStrays
 from lakewarden.errors import NoSuchTable
 from lakewarden.model.location import S3, scheme_of
 from lakewarden.model.table import TableView
@@ -22,6 +21,7 @@ from lakewarden.storage.objects import Objects
 from lakewarden.tables.iceberg.catalog import session_catalogs, spark_settings
 from lakewarden.tables.iceberg.format import Iceberg
 from lakewarden.tables.interface import TableFormat
+from lakewarden.tables.metadata_files import KnownStrays
 from lakewarden.tables.paimon.commit_lock import Guard, unguarded
 from lakewarden.tables.paimon.format import Paimon
 from lakewarden.tables.paimon.stores import on_s3

@@ -16,6 +16,6 @@ def erase(permit: Permit, where: Objects | Mapping[str, str]) -> dict[str, str]:
     `where` is either connected stores or the properties to connect to them.
     """
     if clock.monotonic() > permit.until:
-        return dict.fromkeys(permit.paths, "this process stood still, and its leave to erase them is over")
+        return dict.fromkeys(permit.paths, "this process was suspended, and its permit has expired")
     objects = where if isinstance(where, Objects) else Objects(where)
     return objects.delete(permit.paths)

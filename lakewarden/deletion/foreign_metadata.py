@@ -1,88 +1,36 @@
-"""Finds metadata files in a table's folders that the table does not name, and decides the owner of each:
-another table, or a failed commit.
+"""Decides about metadata files in a table's folders that the table does not name. Each belongs to another table,
+to a claim of the operator or to a failed commit; only the last two let a deletion go on.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
-import re
-import threading
-import zlib
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Callable, Sequence
 
 from lakewarden import clock
-from lakewarden.deletion.ownership import check_one_history, check_ownership, forks, history, of_this_table
-from lakewarden.model.location import Location, is_local, join, parent
+from lakewarden.deletion.ownership import check_one_history, check_ownership
+from lakewarden.model.location import Location
 from lakewarden.model.table import TableView
 from lakewarden.state.database import State
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.storage.objects import Objects
-from lakewarden.tables.places import MARKS, MetadataFile, Places, format_of, roots
+from lakewarden.tables.metadata_files import (
+    KnownStrays,
+    document_of,
+    foreign_metadata,
+    forks,
+    manifest_lists,
+    place_of,
+    states_around,
+    strays_in_metadata_folders,
+    whose,
+    without_ancestors,
+)
+from lakewarden.tables.places import MetadataFile, Places, roots
 
-_HEAD = 4096
-_UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
-_UPDATED = re.compile(rb'"last-updated-ms"\s*:\s*(\d+)')
-_SEQUENCE = re.compile(rb'"last-sequence-number"\s*:\s*(\d+)')
-_LOCATION = re.compile(rb'"location"\s*:\s*("[^"]+")')
-_VERSION_1 = re.compile(rb'"format-version"\s*:\s*1\b')
-_METADATA = re.compile(r"\.metadata\.json(\.gz)?$")
-# Matches every file whose name shows that its folder belongs to a table of some format.
-METADATA = r"\.metadata\.json(\.gz)?$|/schema/schema-\d+$|/_delta_log/|/\.hoodie/"
-# The most metadata files to remember. Each takes half a kilobyte.
-_MOST = 50_000
-# How far out of order Iceberg allows the times of two entries of a metadata log to be.
-_SKEW_MS = 60_000
 # The longest time between two commits that raced each other: a catalog may take this long over one commit.
 _RACE_MS = 600_000
-# How many states after its base state we search for a commit that lost a race and was retried.
-_SOON = 32
 # Seconds to wait for a commit that is in progress. After that it is finished, or it waits for something slow.
 _WAITS = (0.5, 2.0)
-
-
-def metadata_folders(view: TableView, places: Places) -> list[str]:
-    """Folders that hold this table's metadata files, and the metadata of any other table that shares its
-    location. Only the table's own places.
-    """
-    named = view.properties.get("write.metadata.path")
-    folders = [parent(view.metadata_location), join(view.location, "metadata")]
-    by_place = {Location.of(each): each for each in (*folders, *([named] if named else []))}
-    return [each for each in by_place.values() if places.is_own(view, each)]
-
-
-class KnownStrays:
-    """Cache of metadata files that were read before. Metadata files are never overwritten, so a file is read
-    again only if its stamp changed.
-
-    Iceberg leaves such a file with every commit, and a worker runs for months. So the cache keeps only the
-    files that a table's folders still have. It has a maximum size over all tables and drops the least recently
-    read tables first, but never the last one that was read.
-    """
-
-    def __init__(self, most: int = _MOST) -> None:
-        self._most = most
-        self._by_table: dict[str, Mapping[tuple[str, str], MetadataFile]] = {}
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return sum(len(each) for each in self._by_table.values())
-
-    def of(self, table_uuid: str) -> Mapping[tuple[str, str], MetadataFile]:
-        """The known files of a table, by path and stamp."""
-        return self._by_table.get(table_uuid, {})
-
-    def keep(self, table_uuid: str, found: Mapping[tuple[str, str], MetadataFile]) -> None:
-        """Replace the known files of a table with the files that exist now."""
-        with self._lock:
-            self._by_table.pop(table_uuid, None)
-            self._by_table[table_uuid] = found
-            while len(self) > self._most and len(self._by_table) > 1:
-                del self._by_table[next(iter(self._by_table))]
 
 
 def refuse_foreign(action: str, view: TableView, state: State, known: KnownStrays) -> None:
@@ -100,74 +48,6 @@ def refuse_foreign(action: str, view: TableView, state: State, known: KnownStray
 def refuse_other_formats(action: str, view: TableView) -> None:
     """The same check for metadata that no operator can claim: its files say that the whole folder belongs to another tool."""
     check_ownership(action, view, (), foreign_metadata(Objects(view.io), view))
-
-
-def foreign_metadata(objects: Objects, view: TableView) -> list[MetadataFile]:
-    """One metadata file of each other format in the table's folders. Takes a few short listings, whatever the table's size."""
-    # Apache XTable writes the metadata of its target format into the folder of the data files.
-    named = (*roots(view).values(), join(view.location, "data"))
-    places = {Location.of(each): each.rstrip("/") for each in named}
-    folders = [
-        f"{place}/{folder}"
-        for place in places.values()
-        for format_, (folder, _) in MARKS.items()
-        if format_ != view.format
-    ]
-    files = _read_all(folders, lambda folder: _first_foreign(objects, folder))
-    return [each for each in files if each is not None]
-
-
-def _first_foreign(objects: Objects, folder: str) -> MetadataFile | None:
-    # Paimon never deletes its first schema. So we ask for that file, because the folder may hold many other files.
-    first = f"{folder}/schema-0"
-    if format_of(first) is not None and objects.stat([first])[0] is not None:
-        return _of_another_format(first)
-    for batch in islice(objects.list(folder), 1):
-        for path in batch["path"].to_pylist():
-            if format_of(path) is not None:
-                return _of_another_format(path)
-    return None
-
-
-def _of_another_format(path: str) -> MetadataFile | None:
-    """Judged by its name: such files name no uuid, and belong to the table whose folder they are in."""
-    format_ = format_of(path)
-    if format_ is None:
-        return None
-    place = f"/{MARKS[format_][0]}/"
-    return MetadataFile(path, None, path[: path.rindex(place)], format_)
-
-
-def strays_in_metadata_folders(
-    objects: Objects, view: TableView, places: Places, known: KnownStrays | None = None
-) -> list[MetadataFile]:
-    """Metadata files beside the table's own that its log does not name, and files of other formats, each with its owner."""
-    stamps = {
-        path: stamp
-        for folder in metadata_folders(view, places)
-        for batch in objects.list(folder)
-        for path, stamp in zip(batch["path"].to_pylist(), batch["stamp"].to_pylist(), strict=True)
-        if ".metadata.json" in path
-    }
-    return foreign_metadata(objects, view) + read_strays(objects, view, stamps, known)
-
-
-def read_strays(
-    objects: Objects, view: TableView, stamps: Mapping[str, str], known: KnownStrays | None = None
-) -> list[MetadataFile]:
-    """Of these paths (each with its stamp), the metadata files that the table's log does not name, each with its owner."""
-    own = {Location.of(each) for each in (view.metadata_location, *view.metadata_log)}
-    by_place = {Location.of(path): path for path in stamps if _METADATA.search(path)}
-    strays = [path for place, path in by_place.items() if place not in own]
-    other = (_of_another_format(path) for path in stamps if Location.of(path) not in own)
-    before = {} if known is None else known.of(view.uuid)
-    cached = [before[path, stamps[path]] for path in strays if (path, stamps[path]) in before]
-    unread = [path for path in strays if (path, stamps[path]) not in before]
-    read = [each for each in _read_all(unread, lambda path: whose(path, objects.read)) if each]
-    if known is not None:
-        by_stamp = {(each.path, stamps[each.path]): each for each in (*cached, *read)}
-        known.keep(view.uuid, {key: each for key, each in by_stamp.items() if key[1]})
-    return [*(each for each in other if each), *cached, *read]
 
 
 def unclaimed(state: State, view: TableView, strays: Sequence[MetadataFile]) -> list[MetadataFile]:
@@ -196,7 +76,7 @@ def settled(
     """
     remaining = _written(objects, strays)
     for wait in _WAITS:
-        remaining = _without_ancestors(objects, view, remaining, whole=whole)
+        remaining = without_ancestors(objects, view, remaining, whole=whole)
         under_way = forks(view, remaining)
         if not under_way:
             return remaining
@@ -222,58 +102,6 @@ def _written(objects: Objects, strays: Sequence[MetadataFile]) -> list[MetadataF
     return files
 
 
-def _without_ancestors(
-    objects: Objects, view: TableView, strays: Sequence[MetadataFile], *, whole: bool
-) -> list[MetadataFile]:
-    """Follow the logs back: the oldest file that one log names has a log itself. A file in the covered time
-    that no log names is a fork.
-
-    The walk ends at the first older log that cannot be read. Files from before that time may be ancestors or
-    not: they pass.
-    """
-    own, since, oldest = history(view), view.log_since_ms, view.metadata_log[:1]
-    unnamed = of_this_table(view, strays)
-    left = [each for each in (unnamed if whole else forks(view, strays)) if not own.has(each.path)]
-    while since is not None and any(_may_be_before(each, since) for each in left):
-        named = _log_of(objects, view, oldest[0])
-        if not own.add(path for path, _ in named):
-            break
-        left = [each for each in left if not own.has(each.path)]
-        first, at = named[0]
-        since, oldest = min(since, at), (first,)
-    forked = {each.path for each in left if whole and since is not None and _written_since(each, since)}
-    ancestors = {each.path for each in unnamed if own.has(each.path)}
-    return [
-        replace(each, forked=True) if each.path in forked else each
-        for each in strays
-        if each.path not in ancestors
-    ]
-
-
-def _written_since(file: MetadataFile, since: int) -> bool:
-    return file.updated_ms is None or file.updated_ms >= since
-
-
-def _may_be_before(file: MetadataFile, since: int) -> bool:
-    """Whether a log older than the one that begins at `since` may name the file. The clocks of two writers may differ."""
-    return file.updated_ms is None or file.updated_ms < since + _SKEW_MS
-
-
-def _log_of(objects: Objects, view: TableView, path: str) -> list[tuple[str, int]]:
-    """The metadata files that an earlier metadata file of the table names, oldest first. Empty if that file cannot be read."""
-    try:
-        document = _document(objects.read(path, 0, None))
-    except FileNotFoundError:
-        return []
-    log = document.get("metadata-log")
-    if document.get("table-uuid") != view.uuid or not isinstance(log, list):
-        return []
-    try:
-        return [(str(each["metadata-file"]), int(each["timestamp-ms"])) for each in log]
-    except (KeyError, TypeError, ValueError):  # the log is not usable
-        return []
-
-
 def _is_dead(objects: Objects, view: TableView, file: MetadataFile) -> bool:
     """Whether a commit that lost a race left this metadata file: no table needs anything that only this file
     names.
@@ -284,17 +112,17 @@ def _is_dead(objects: Objects, view: TableView, file: MetadataFile) -> bool:
     added nothing lost a race if the table's own next state was written within minutes of it.
     """
     try:
-        document = _document(objects.read(file.path, 0, None))
+        document = document_of(objects.read(file.path, 0, None))
     except FileNotFoundError:
         return True
-    lists = _lists(document)
+    lists = manifest_lists(document)
     if lists is None:
         return False
-    known = {_place_of(each.id, each.manifest_list) for each in view.snapshots if each.manifest_list}
-    around, winner_ms = _states_around(objects, view, document)
+    known = {place_of(each.id, each.manifest_list) for each in view.snapshots if each.manifest_list}
+    around, winner_ms = states_around(objects, view, document)
     known |= around
     # A retried commit kept its snapshot's id and wrote another manifest list.
-    own = {id_: place for id_, place in lists.items() if _place_of(id_, place) not in known}
+    own = {id_: place for id_, place in lists.items() if place_of(id_, place) not in known}
     if not own:
         at = file.updated_ms
         return winner_ms is not None and at is not None and abs(at - winner_ms) < _RACE_MS
@@ -305,51 +133,6 @@ def _is_dead(objects: Objects, view: TableView, file: MetadataFile) -> bool:
     if not all(any(Location.of(place).inside(each) for each in folders) for place in own.values()):
         return False
     return all(each is None for each in objects.stat(list(own.values())))
-
-
-def _states_around(
-    objects: Objects, view: TableView, document: Mapping[str, object]
-) -> tuple[set[tuple[object, Location]], int | None]:
-    """Snapshots of the state that a commit was built on, and of the next few states. The table may have expired
-    the old snapshots since, and a retried commit appears soon after. None if the commit was built on no state
-    of this table.
-
-    Also the time when the next state was written, by a faster commit.
-    """
-    log = document.get("metadata-log")
-    last = log[-1] if isinstance(log, list) and log else None
-    before = Location.of(str(last.get("metadata-file"))) if isinstance(last, dict) else None
-    states = [*view.metadata_log, view.metadata_location]
-    while before is not None and before not in map(Location.of, states):
-        older = [path for path, _ in _log_of(objects, view, states[0])]
-        if not older:
-            return set(), None
-        states = [*older, *states]
-    if before is None:
-        return set(), None
-    first = [Location.of(each) for each in states].index(before)
-    places: set[tuple[object, Location]] = set()
-    winner_ms: int | None = None
-    for number, path in enumerate(states[first : first + _SOON]):
-        with suppress(FileNotFoundError):
-            state = _document(objects.read(path, 0, None))
-            places |= {_place_of(id_, place) for id_, place in (_lists(state) or {}).items()}
-            at = state.get("last-updated-ms")
-            if number == 1 and isinstance(at, int):
-                winner_ms = at
-    return places, winner_ms
-
-
-def _place_of(snapshot: object, manifest_list: str | None) -> tuple[object, Location]:
-    return snapshot, Location.of(manifest_list or "")
-
-
-def _lists(document: Mapping[str, object]) -> dict[object, str] | None:
-    """The snapshots of a metadata file, each with its manifest list. None if the file does not say."""
-    snapshots = document.get("snapshots")
-    if not isinstance(snapshots, list) or not all(isinstance(each, dict) for each in snapshots):
-        return None
-    return {each.get("snapshot-id"): str(each.get("manifest-list") or "") for each in snapshots}
 
 
 def refuse_forked(
@@ -369,55 +152,3 @@ def refuse_forked(
     found = settled(objects, view, strays, look, whole=False)
     if forks(view, found):
         check_one_history(action, look(), found)
-
-
-def _read_all(paths: Sequence[str], read: Callable[[str], MetadataFile | None]) -> list[MetadataFile | None]:
-    """Reads from a store run in parallel because each waits for an answer. A disk answers faster than a thread starts."""
-    if not paths or is_local(paths[0]):
-        return [read(each) for each in paths]
-    with ThreadPoolExecutor(16, thread_name_prefix="lakewarden-strays") as pool:
-        return list(pool.map(read, paths))
-
-
-def whose(path: str, read: Callable[[str, int, int | None], bytes]) -> MetadataFile | None:
-    """Which table a metadata file belongs to. None if the file no longer exists. The uuid is near the beginning of the file."""
-    try:
-        head = read(path, 0, _HEAD)
-        if not head.startswith(b"\x1f\x8b"):
-            named, placed = _UUID.search(head), _LOCATION.search(head)
-            updated, sequence = _UPDATED.search(head), _SEQUENCE.search(head)
-            # Only format version 1 has no sequence number. Otherwise it comes later in the file, and all of the
-            # file is read.
-            if named and updated and (sequence or _VERSION_1.search(head)):
-                return MetadataFile(
-                    path,
-                    named[1].decode(),
-                    json.loads(placed[1]) if placed else None,
-                    updated_ms=int(updated[1]),
-                    sequence_number=int(sequence[1]) if sequence else 0,
-                )
-        return _described(path, _document(read(path, 0, None)))
-    except FileNotFoundError:
-        return None
-
-
-def _document(content: bytes) -> Mapping[str, object]:
-    """The file's JSON, or an empty mapping if it is not JSON: then its owner cannot be determined."""
-    try:
-        plain = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
-        document = json.loads(plain)
-    except (ValueError, OSError, EOFError, zlib.error):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def _described(path: str, document: Mapping[str, object]) -> MetadataFile:
-    uuid, location = document.get("table-uuid"), document.get("location")
-    updated, sequence = document.get("last-updated-ms"), document.get("last-sequence-number")
-    return MetadataFile(
-        path,
-        str(uuid) if uuid else None,
-        str(location) if location else None,
-        updated_ms=updated if isinstance(updated, int) else None,
-        sequence_number=sequence if isinstance(sequence, int) else 0,
-    )

@@ -13,13 +13,13 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from lakewarden.config.aliases import Aliases
-from lakewarden.deletion.streaming_writers import RESTARTS, held_for_restarts
 from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.model.location import normal
 from lakewarden.model.table import Ref, Snapshot, TableView
 from lakewarden.state.database import State
 from lakewarden.state.generation import Generations
-from lakewarden.state.holds import Heartbeat, Heartbeats, Load, Loads, Pin, Pins
+from lakewarden.state.holds import Heartbeats, Loads, Pins
+from lakewarden.tables.streaming_writers import RESTARTS, held_for_restarts
 
 # The clocks of a store and a writer may differ: a file that seems this much older than its writer may still belong to it.
 CLOCKS_DIFFER = timedelta(hours=1)
@@ -125,11 +125,11 @@ def gather(view: TableView, state: State, now: datetime, restarts: timedelta = R
 
 def _in_state(view: TableView, state: State, now: datetime) -> Iterator[Hold]:
     table = str(view.ref)
-    yield from (_pinned(each) for each in Pins(state).live(view.uuid, now))
+    yield from (each.hold() for each in Pins(state).live(view.uuid, now))
     # A heartbeat that names files counts for every table. One that names no files counts only for its own table.
     beats = (each for each in Heartbeats(state).list() if each.live(now))
-    yield from (_writing(each) for each in beats if each.prefixes or each.table == table)
-    yield from (_loading(each) for each in Loads(state).live(now))
+    yield from (each.hold() for each in beats if each.prefixes or each.table == table)
+    yield from (each.hold() for each in Loads(state).live(now))
 
 
 def _refs(view: TableView) -> Iterator[Hold]:
@@ -150,39 +150,3 @@ def _tag_ends(ref: Ref, snapshot: Snapshot | None) -> datetime | None:
         return snapshot.committed_at + timedelta(milliseconds=ref.max_age_ms)
     except OverflowError:
         return None  # how Iceberg writes "forever"
-
-
-def _pinned(pin: Pin) -> Hold:
-    return Hold(
-        HoldKind.PIN,
-        pin.id,
-        pin.holder,
-        pin.purpose,
-        pin.snapshot_id,
-        since=pin.created_at,
-        until=pin.expires_at,
-    )
-
-
-def _writing(beat: Heartbeat) -> Hold:
-    return Hold(
-        HoldKind.WRITER,
-        beat.writer,
-        beat.host,
-        prefixes=beat.prefixes,
-        since=beat.started_at,
-        until=beat.until,
-    )
-
-
-def _loading(load: Load) -> Hold:
-    return Hold(
-        HoldKind.LOAD,
-        load.id,
-        load.holder,
-        load.purpose,
-        paths=load.paths,
-        prefixes=load.prefixes,
-        since=load.created_at,
-        until=load.expires_at,
-    )

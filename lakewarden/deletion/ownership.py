@@ -7,23 +7,13 @@ machine's disk which folders are the same folder.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 from lakewarden.config.aliases import Aliases, Disk
 from lakewarden.errors import Refused
-from lakewarden.model.location import (
-    Location,
-    inside,
-    is_generated,
-    name_of,
-    real,
-    same,
-)
+from lakewarden.model.location import Location, inside, same
 from lakewarden.model.table import TableView
-
-if TYPE_CHECKING:
-    pass
+from lakewarden.tables.metadata_files import forks, is_ahead
 from lakewarden.tables.places import NO_HOMES, MetadataFile, Places, roots
 
 # The tool that looks after tables of each format.
@@ -71,7 +61,7 @@ def check_one_history(action: str, view: TableView, found: Sequence[MetadataFile
     does not know, or no longer knows.
     """
     for each in forks(view, found):
-        newer = "newer " if _is_ahead(view, each) else ""
+        newer = "newer " if is_ahead(view, each) else ""
         raise Refused(
             action=action,
             target=view.ref,
@@ -80,68 +70,6 @@ def check_one_history(action: str, view: TableView, found: Sequence[MetadataFile
             hint="nothing was changed; if another catalog has this table, remove the table from one of the two catalogs and keep its files; "
             f"if a commit failed and left the file, or the table was set back, and no catalog uses the file, {_adopt(view)}",
         )
-
-
-def forks(view: TableView, found: Sequence[MetadataFile]) -> list[MetadataFile]:
-    """Metadata files of this table that are neither its current one nor its ancestors, as far back as its log
-    goes.
-
-    Back to the oldest entry of the log, every ancestor is known by name. An older file may be an ancestor that
-    the log no longer names, unless it is known to be `forked`.
-    """
-    since = view.updated_ms + 1 if view.log_since_ms is None else view.log_since_ms
-    suspects = [
-        each
-        for each in of_this_table(view, found)
-        if each.forked or _is_ahead(view, each) or (each.updated_ms is not None and each.updated_ms >= since)
-    ]
-    if not suspects:
-        return []
-    own = history(view)
-    return [each for each in suspects if not own.has(each.path)]
-
-
-def of_this_table(view: TableView, found: Sequence[MetadataFile]) -> list[MetadataFile]:
-    return [each for each in found if each.uuid == view.uuid and each.format == view.format == "iceberg"]
-
-
-class History:
-    """Metadata files that are known states of a table.
-
-    They are known under every name of their place, also through a link or a second mount. spelling.py decides
-    whether files in such a place may be deleted, and its message names both places.
-    """
-
-    def __init__(self, paths: Iterable[str] = ()) -> None:
-        self._places: set[Location] = set()
-        self._names: set[str] = set()
-        self.add(paths)
-
-    def add(self, paths: Iterable[str]) -> bool:
-        """Add these files. Returns whether any of them was not known."""
-        before = len(self._places)
-        for path in paths:
-            self._places |= {Location.of(path), Location.of(real(path))}
-            self._names |= {name_of(path)} if is_generated(path) else set()
-        return len(self._places) > before
-
-    def has(self, path: str) -> bool:
-        return (
-            Location.of(path) in self._places
-            or name_of(path) in self._names
-            or Location.of(real(path)) in self._places
-        )
-
-
-def history(view: TableView) -> History:
-    """The catalog's current metadata file and the ancestors that it names."""
-    return History((view.metadata_location, *view.metadata_log))
-
-
-def _is_ahead(view: TableView, file: MetadataFile) -> bool:
-    """Whether the file is newer than the current one, by time or by sequence number: the clocks of two writers differ."""
-    later = file.updated_ms is None or file.updated_ms > view.updated_ms
-    return later or file.sequence_number > view.sequence_number
 
 
 def is_same(one: TableView, other: TableView) -> bool:
@@ -237,7 +165,7 @@ def _check_own(action: str, view: TableView, file: MetadataFile) -> None:
         return  # format version 1 did not require a uuid; the location is this table's
     else:
         where = file.location or "no location"
-        reason = f"{file.path} names {where} and no uuid, so whose it is cannot be told; this table is {view.uuid} at {view.location}"
+        reason = f"{file.path} names {where} and no uuid, so its owner is not known; this table is {view.uuid} at {view.location}"
     raise Refused(
         action=action,
         target=view.ref,

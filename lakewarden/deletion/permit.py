@@ -137,7 +137,7 @@ def for_replaced_history(paths: Sequence[str], *, named: Collection[str]) -> Per
             raise Refused(action="erase", target=path, reason="the index of the history names it")
         if not own.search(path):
             raise Refused(action="erase", target=path, reason="it is no detail of a history")
-    return Permit(tuple(paths), "details of folded history that newer ones stand for", _KEY)
+    return Permit(tuple(paths), "details of folded history that newer details replace", _KEY)
 
 
 @dataclass(frozen=True, slots=True)

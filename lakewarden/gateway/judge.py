@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from lakewarden.deletion.streaming_writers import RESTARTS, held_in
 from lakewarden.gateway.commit_request import REF_AGE, Change, RefChange
 from lakewarden.lineage.validate import Requirements, validate_all
 from lakewarden.model.table import Snapshot, cold_source
 from lakewarden.policy.resolve import PROPERTY_PREFIX
 from lakewarden.state.holds import MIRROR, Pin
 from lakewarden.state.run_queries import Going
+from lakewarden.tables.streaming_writers import RESTARTS, held_in
 
 _SHOWN = 5
 MAIN = "main"

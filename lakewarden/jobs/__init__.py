@@ -1,1 +1,1 @@
-"""One job, one file: a pure planner, and the doing told in order."""
+"""The jobs. Each has a pure planner and, beside it, its execution."""

@@ -1,7 +1,7 @@
-"""How a run is told to stop: by an operator's cancel, by a worker that drains or leads no more.
+"""How a run is stopped: by an operator's cancel, or by a worker that shuts down or is no longer the leader.
 
-Ctrl-C reaches the main thread only. Runs of a worker are on other threads, so each has a `Stop` that anybody may ask, and looks
-at it where nothing is half done.
+Ctrl-C reaches the main thread only. Runs of a worker are on other threads, so each has a `Stop` that any thread
+may set. The run checks it at moments when no work is half done.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from lakewarden.errors import Stopped
 
 
 class Stop:
-    """Asked once, for good. `event` may also be set by the run itself, to end its own threads: then there is no reason."""
+    """Once set, it stays set. The run itself may also set `event` to end its own threads: then there is no reason."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -26,7 +26,7 @@ class Stop:
         return bool(self.reason)
 
     def ask(self, reason: str) -> None:
-        """The first reason stays. Whoever was made by `child` hears it too."""
+        """Set the stop. The first reason stays. Stops made by `child` are set too."""
         with self._lock:
             if self.reason:
                 return
@@ -37,7 +37,7 @@ class Stop:
             each.ask(reason)
 
     def child(self) -> Stop:
-        """One that can be asked alone, and is asked together with this one."""
+        """A stop that can be set alone, and that is set together with this one."""
         made = Stop()
         with self._lock:
             self._children.add(made)
@@ -47,6 +47,6 @@ class Stop:
         return made
 
     def check(self) -> None:
-        """Nothing, or Stopped. Called where nothing is half done."""
+        """Raises Stopped if the stop is set. Called where no work is half done."""
         if self.reason:
             raise Stopped(reason=self.reason)

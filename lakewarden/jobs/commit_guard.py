@@ -1,10 +1,11 @@
-"""What every commit is asked: is the run still ours, and does the commit say where it comes from?
+"""Checks before every commit: this process still owns the run, and the commit's summary states its lineage.
 
-A process that stood still may have lost its run, or a worker its lease, since it journaled that it would commit. What it wrote
-for a commit that is refused here is its own to remove: nothing can name it.
+A process that was suspended may have lost its run, or a worker its lease, since it journaled that it would
+commit. If the commit is refused here, nothing can name the files that were written for it, and the run removes them.
 
-Lineage is asked twice: before anything is written (`foresee`), so that a user learns in a second and not after an hour of
-rewriting what the table asks for and the run cannot say; and right before each commit, of the summary that is about to be written.
+Lineage is checked twice. `foresee` checks before anything is written: a user learns in a second, not after an hour
+of rewriting, that the table requires a key that the run cannot provide. The summary itself is checked right before
+each commit.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from lakewarden.state.database import State
 from lakewarden.state.runs import Journal
 
 DOOR = "job"
-# Known only once rows were written: that they are there is asked right before the commit.
+# These keys are known only after rows were written. They are checked right before the commit.
 _LATE = frozenset({"lineage.digest", "lineage.proof", "lineage.settled", "lineage.load"})
 
 
 @dataclass(frozen=True, slots=True)
 class RunGuard:
-    """The guard of one run. `ours`: whether the run may go on."""
+    """The guard of one run. `ours`: whether this process may continue the run."""
 
     run_id: str
     ours: Callable[[], bool]
@@ -53,14 +54,16 @@ class RunGuard:
         try:
             self.hook.check(table, self.asked, summary)
         except LineageRejected as error:
-            # To the job it is a commit that did not happen: it removes what it wrote for it.
+            # For the job it is a commit that did not happen: the job removes the files that it wrote for it.
             raise CommitRefused(
                 table=table, reason=f"lineage: {error.parts['reason']}", hint=error.hint
             ) from error
 
 
 class OutsideRuns:
-    """The guard of tags and mirrored pins. They belong to no run and make no snapshot: there is no lease and no lineage to ask."""
+    """The guard of tags and mirrored pins. They belong to no run and make no snapshot, so there is no lease and no lineage
+    to check.
+    """
 
     def check(self, table: TableRef, summary: Mapping[str, str] | None) -> None:
         if summary is not None:
@@ -70,11 +73,11 @@ class OutsideRuns:
 def foresee(
     table: TableRef, operation: str, run_id: str, policy: Policy, trigger: Trigger, state: State
 ) -> None:
-    """LineageRejected where no commit of this run could say what the table asks for."""
+    """Raises LineageRejected if no commit of this run can provide the keys that the table requires."""
     asked = requirements(policy)
     now = Requirements(
         tuple(each for each in asked.keys if each not in _LATE), asked.operations, asked.overwrite_operators
     )
-    # Which snapshots it reads is told by every commit; one stands here for whichever they will be.
+    # Every commit names the snapshots that it reads. The 0 is a placeholder for them.
     summary = Lineage(operation, run_id, policy.hash(), trigger, [0], 0, 0).summary()
     Hook(DOOR, state).check(table, now, summary)

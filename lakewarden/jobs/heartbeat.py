@@ -1,4 +1,4 @@
-"""Being the driver of a run: which ones this process is at, telling others that it is alive and how far it is, hearing a cancel."""
+"""Runs that this process executes: it writes heartbeats and progress for other processes, and sees a cancel."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ log = logging.getLogger(__name__)
 _BEAT_SECONDS = 10.0
 TICK_SECONDS = 1.0
 
-# Runs this process is at right now. One it left open, because the journal did not answer, is not among them.
+# The runs that this process executes now. A run that it left open because the journal did not answer is not included.
 DRIVEN: set[str] = set()
 
 
 @contextmanager
 def driving(run_id: str) -> Iterator[str]:
-    """From before the run is in the journal until its last thread is over."""
+    """From before the run is journaled until its last thread has ended."""
     DRIVEN.add(run_id)
     try:
         yield run_id
@@ -35,7 +35,7 @@ def driving(run_id: str) -> Iterator[str]:
 
 @contextmanager
 def beating(journal: Journal, run_id: str, owner: Owner) -> Iterator[None]:
-    """Tell other hosts that this run is alive, for as long as the body runs."""
+    """Write heartbeats for this run while the body runs, so that other hosts see that it is alive."""
 
     def beat() -> None:
         _beat(journal, run_id, owner)
@@ -45,7 +45,7 @@ def beating(journal: Journal, run_id: str, owner: Owner) -> Iterator[None]:
 
 
 def _beat(journal: Journal, run_id: str, owner: Owner) -> bool:
-    """False where the run is over or another's. In doubt it is still ours: the next step tells for sure."""
+    """False if the run has ended or belongs to another process. In doubt True: the next journaled step decides."""
     try:
         return journal.beat(run_id, clock.now(), owner)
     except Unreachable as error:
@@ -54,7 +54,7 @@ def _beat(journal: Journal, run_id: str, owner: Owner) -> bool:
 
 
 class Told:
-    """Hands progress on to who shows it here, and remembers it for who looks from another process."""
+    """Passes progress to the display of this process and keeps it for other processes."""
 
     def __init__(self, shown: Progress) -> None:
         self._shown, self._lock = shown, threading.Lock()
@@ -82,7 +82,7 @@ class Told:
         self._shown.end()
 
     def since(self, seen: int) -> tuple[int, Moment | None]:
-        """How often it has changed, and where it is; None where that was seen already."""
+        """The number of changes and the current progress; None if that was already seen."""
         with self._lock:
             if self._changes == seen:
                 return seen, None
@@ -91,7 +91,7 @@ class Told:
 
 
 class _Attendant:
-    """Looks after one run, about once a second, on a thread of its own."""
+    """Checks one run about once a second, on its own thread."""
 
     def __init__(
         self, journal: Journal, run_id: str, owner: Owner, stop: Stop, told: Told, cancel: Callable[[], None]
@@ -108,8 +108,8 @@ class _Attendant:
             self._silent = False
         except (
             Exception
-        ) as error:  # whatever it is: without this thread nobody would beat for the run, or hear a cancel
-            if not self._silent:  # told once: whoever looks sees the last that got through
+        ) as error:  # any error: without this thread the run has no heartbeat and sees no cancel
+            if not self._silent:  # logged once: the display shows the last progress that was written
                 log.warning("run %s cannot tell how far it is: %s", self._run_id, error)
             self._silent = True
         if self._stop.asked:
@@ -140,9 +140,9 @@ class _Attendant:
 def attended(
     journal: Journal, run_id: str, owner: Owner, stop: Stop, shown: Progress, cancel: Callable[[], None]
 ) -> Iterator[Told]:
-    """While the body runs: beats, progress into the database, and a cancel from there into `stop`.
+    """While the body runs: write heartbeats and progress to the database, and pass a cancel from there to `stop`.
 
-    `cancel` ends what the run has under way on the engine; it is called as long as the run is asked to stop and has not.
+    `cancel` ends the running work on the engine. It is called again until the run has stopped.
     """
     told = Told(shown)
     attendant = _Attendant(journal, run_id, owner, stop, told, cancel)

@@ -1,10 +1,10 @@
-"""compact-history: what expired snapshots said, folded month by month into ranges that point to a detail.
+"""compact-history: folds the archived entries of expired snapshots month by month into ranges that point to a detail.
 
-Only entries outside the active window are folded, and none of a snapshot the table still has. A month that was folded
-before is folded anew with what came since. The table itself is not touched. Where a process stops:
+Only entries outside the active window are folded, and none of a snapshot that the table still has. If a month has
+new entries, it is folded again together with them. The table itself does not change. If the process stops:
 
-    before a month's transaction   its entries are where they were; a detail written to a file is named by nothing
-    after it                       they are in the detail, and nowhere else
+    before a month's transaction   the entries are unchanged; a detail that was written to a file is not named
+    after it                       the entries are in the detail only
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from lakewarden.jobs.compact.cleanup import discard_replaced_history
 from lakewarden.jobs.deps import Grounds
 from lakewarden.jobs.recovery import Settled
 from lakewarden.jobs.run_context import HistoryStep, Outcome, Prepared, RunContext
+from lakewarden.jobs.units import run_units
 from lakewarden.lineage.detail import month_of
 from lakewarden.lineage.history import Folded, History
 from lakewarden.model.actions import FoldHistory
@@ -35,8 +36,8 @@ from lakewarden.state.history import Archive, FoldLost, HistoryIndex
 
 log = logging.getLogger(__name__)
 
-# Where details go that are kept in the table's own folder. Names that begin with an underscore are passed over by every
-# tool that looks for orphans, this one's sweep too.
+# The folder for details that are kept in the table's own location. Tools that look for orphans, including our
+# sweep, ignore names that begin with an underscore.
 _FOLDER = "metadata"
 PREFIX = "_lakewarden-history-"
 
@@ -48,9 +49,9 @@ def plan(
     policy: Policy,
     now: datetime,
 ) -> Plan:
-    """Archived entries outside the window, by month; every other one is skipped, with its reason.
+    """Plan the archived entries outside the window, by month. Every other entry is skipped, with its reason.
 
-    `archived` are the moments of commits by id, `folded` how many entries the detail of a month has already.
+    `archived`: commit times by snapshot id. `folded`: how many entries the detail of each month already has.
     """
     empty = Plan(
         job=Job.COMPACT_HISTORY,
@@ -101,43 +102,40 @@ def prepare(grounds: Grounds, view: TableView, policy: Policy, now: datetime) ->
 
 
 def history_of(state: State, view: TableView) -> History:
-    """The table's history, with details that lie in its own folder."""
+    """The table's history, including details in its own folder."""
     return History(state, lambda path: _fetch(Store(view.io), path))
 
 
 def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
-    """A transaction a month."""
-    view, months = prepared.view, folds(prepared.plan)
+    """One transaction for each month."""
+    view = prepared.view
     history = history_of(grounds.state, view)
     keep = _keeper(view) if grounds.history == "table" else None
-    done: list[Folded] = []
-    lost = ""
-    context.progress.begin(f"{prepared.plan.job} {view.ref}", 0)
-    try:
-        for each in months:
-            context.stop.check()
-            context.step(HistoryStep.FOLDING, {"month": each.month, "entries": each.entries})
-            try:
-                made = history.fold(
-                    each.month,
-                    each.snapshot_ids,
-                    table=str(view.ref),
-                    table_uuid=view.uuid,
-                    run_id=context.run_id,
-                    now=clock.now(),
-                    keep=keep,
-                )
-            except FoldLost as error:
-                lost = str(error)
-                continue
-            context.step(HistoryStep.FOLDED, {"month": each.month, "detail": made.detail.id})
-            done.append(made)
-            _discard(grounds.state, view, made)
-    finally:
-        context.progress.end()
+
+    def fold(each: FoldHistory) -> Folded | FoldLost:
+        context.step(HistoryStep.FOLDING, {"month": each.month, "entries": each.entries})
+        try:
+            made = history.fold(
+                each.month,
+                each.snapshot_ids,
+                table=str(view.ref),
+                table_uuid=view.uuid,
+                run_id=context.run_id,
+                now=clock.now(),
+                keep=keep,
+            )
+        except FoldLost as error:
+            return error
+        context.step(HistoryStep.FOLDED, {"month": each.month, "detail": made.detail.id})
+        _discard(grounds.state, view, made)
+        return made
+
+    results = run_units(context, f"{prepared.plan.job} {view.ref}", folds(prepared.plan), fold)
+    done = [each for each in results if isinstance(each, Folded)]
+    lost = [str(each) for each in results if isinstance(each, FoldLost)]
     if not done:
-        return Outcome(RunState.LOST_RACE, lost)
-    return Outcome(RunState.PARTIAL if lost else RunState.DONE, lost, _counters(done))
+        return Outcome(RunState.LOST_RACE, lost[-1])
+    return Outcome(RunState.PARTIAL if lost else RunState.DONE, "".join(lost[-1:]), _counters(done))
 
 
 def folds(made: Plan) -> list[FoldHistory]:
@@ -145,7 +143,7 @@ def folds(made: Plan) -> list[FoldHistory]:
 
 
 def settle(grounds: Grounds, run: Run) -> Settled:
-    """How a run that its process left really ended: the details it made tell."""
+    """How a run ended whose process stopped: by the details that it made."""
     made, planned = HistoryIndex(grounds.state).made_by(run.id), len(run.plan.get("actions", ()))
     if not made:
         return Settled(RunState.FAILED, "nothing had been folded")
@@ -164,7 +162,7 @@ def _counters(done: list[Folded]) -> dict[str, int]:
 
 
 def _keeper(view: TableView) -> Callable[[str, bytes], str]:
-    """Writes a detail under a name that no other run has. It is whole before the index names it."""
+    """Writes a detail under a name that no other run uses. The file is complete before the index names it."""
 
     def keep(name: str, content: bytes) -> str:
         path = f"{view.location.rstrip('/')}/{_FOLDER}/{PREFIX}{name}.parquet"
@@ -186,7 +184,7 @@ def _fetch(store: Store, path: str) -> bytes | None:
 
 
 def _discard(state: State, view: TableView, made: Folded) -> None:
-    """The file of the detail that was replaced. That it stays is litter, and nothing worse."""
+    """Remove the file of the replaced detail. If that fails, a file without use stays, and no harm is done."""
     if made.replaced is None or made.replaced.path is None:
         return
     named = [each.path for each in HistoryIndex(state).details(view.uuid) if each.path is not None]

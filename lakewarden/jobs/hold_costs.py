@@ -1,4 +1,4 @@
-"""What each hold costs: the bytes that stay only because of it, and would be freed if it were taken away."""
+"""The cost of each hold: the bytes that exist only because of it and would be freed without it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def hold_costs(
 ) -> tuple[int | None, ...]:
     """Bytes by hold, in order; None where they cannot be known: a prefix covers files that may not be there yet.
 
-    Measured against what the policy alone (without a limit per run) would keep. Two holds on one snapshot cost nothing each: either keeps it.
+    Measured against what the policy alone (without a limit per run) would keep. Two holds on one snapshot cost nothing
+    each: either keeps it.
     """
     stay = _kept_without(view, policy, now)
     held = Holds(tuple(holds)).snapshots()

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError
+from lakewarden.errors import CommitUnknown, LakewardenError
 from lakewarden.jobs.compact.binpack import outputs_for
-from lakewarden.jobs.compact.cleanup import ending
-from lakewarden.jobs.run_context import Outcome, RunContext, StepName
+from lakewarden.jobs.journaled_commit import CommitResult, intent_of, journaled_commit
+from lakewarden.jobs.run_context import Outcome, RunContext
+from lakewarden.jobs.units import run_units
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model.actions import ManifestRewrite
 from lakewarden.model.files import Manifest
@@ -24,7 +25,9 @@ log = logging.getLogger(__name__)
 
 
 def plan(view: TableView, manifests: Sequence[Manifest], policy: Policy, now: datetime) -> Plan:
-    """Specs whose manifests are worth folding, once the table has `manifest_rewrite_min_manifests` of them."""
+    """Plan the partition specs whose manifests are worth merging, if the table has at least
+    `manifest_rewrite_min_manifests`.
+    """
     empty = Plan(
         job=Job.REWRITE_MANIFESTS,
         table=view.ref,
@@ -48,7 +51,7 @@ def plan(view: TableView, manifests: Sequence[Manifest], policy: Policy, now: da
         members = [each for each in manifests if each.spec_id == spec_id]
         total = sum(each.bytes for each in members)
         expected = _expected(members, policy.int("manifest_target_bytes"))
-        # Half as many or fewer: a table that is simply large must not be rewritten on every pass.
+        # At least half of them must go: a table that is simply large must not be rewritten on every pass.
         if expected * 2 <= len(members):
             actions.append(
                 ManifestRewrite(spec_id, len(members), total, expected, f"many manifests: {least}")
@@ -60,7 +63,7 @@ def plan(view: TableView, manifests: Sequence[Manifest], policy: Policy, now: da
 
 
 def _expected(members: Sequence[Manifest], target: int) -> int:
-    """Data and delete manifests are folded apart."""
+    """Data and delete manifests are merged separately."""
     return sum(
         outputs_for(sum(each.bytes for each in members if each.content == content), target)
         for content in sorted({each.content for each in members})
@@ -74,35 +77,35 @@ def _summary(actions: Sequence[ManifestRewrite]) -> str:
 
 
 def execute(plan: Plan, view: TableView, context: RunContext) -> Outcome:
-    """One metadata-only commit per partition spec. The action checks on commit that what it read is still current."""
-    snapshots: list[int] = []
-    context.progress.begin(f"{plan.job} {view.ref}", sum(_bytes(plan)))
-    try:
-        for number, action in enumerate(_actions(plan)):
-            context.stop.check()
-            summary = _lineage(plan, view, context, number, action).summary()
-            keys = {key: summary[key] for key in ("lineage.run_id", "lineage.group")}
-            context.step(StepName.COMMITTING, {"groups": [number], "outputs": [], "summary": keys})
-            snapshot_id = context.writer.rewrite_manifests(
-                view.ref, action.spec_id, plan.target_bytes, summary
-            )
-            context.step(StepName.COMMITTED, {"groups": [number], "snapshot_id": snapshot_id})
-            context.progress.advance(action.bytes)
-            if snapshot_id is not None:
-                snapshots.append(snapshot_id)
-    except CommitLost as error:
-        return _ended(
-            RunState.PARTIAL if snapshots else ending(error),
-            error.message,
-            plan,
-            view,
-            snapshots,
+    """One metadata-only commit for each partition spec. Iceberg checks at the commit that the manifests it read are current."""
+
+    def commit(unit: tuple[int, ManifestRewrite]) -> CommitResult[int | None]:
+        number, action = unit
+        summary = _lineage(plan, view, context, number, action).summary()
+        result = journaled_commit(
             context,
+            intent_of([number], [], summary),
+            lambda: context.writer.rewrite_manifests(view.ref, action.spec_id, plan.target_bytes, summary),
+            lambda snapshot_id: {"groups": [number], "snapshot_id": snapshot_id},
         )
-    except CommitUnknown as error:
-        return _ended(RunState.UNKNOWN, error.message, plan, view, snapshots, context)
-    finally:
-        context.progress.end()
+        if result.done:
+            context.progress.advance(action.bytes)
+        return result
+
+    results = run_units(
+        context,
+        f"{plan.job} {view.ref}",
+        list(enumerate(_actions(plan))),
+        commit,
+        total=sum(each.bytes for each in _actions(plan)),
+        last=lambda result: not result.done,
+    )
+    snapshots = [each.value for each in results if each.value is not None]
+    last = results[-1]
+    if not last.done:
+        # Unknown stays unknown. If earlier commits were made, a lost one makes the run partial.
+        state = last.state if isinstance(last.error, CommitUnknown) or not snapshots else RunState.PARTIAL
+        return _ended(state, last.reason, plan, view, snapshots, context)
     if not snapshots:
         reason = "the format's library folded none of these manifests"
         return _ended(RunState.NOTHING_TO_DO, reason, plan, view, snapshots, context)
@@ -120,17 +123,13 @@ def _ended(
         try:
             counters["manifests_after"] = len(context.format.manifests(view.ref, snapshots[-1]))
         except LakewardenError as error:
-            # Only a number is lost. The commit stands, whoever has expired its snapshot since.
+            # Only a number is missing. The commit is done, even if its snapshot has expired since.
             log.warning("the manifests that run %s left were not counted: %s", context.run_id, error)
     return Outcome(state, reason, counters, tuple(snapshots))
 
 
 def _actions(plan: Plan) -> list[ManifestRewrite]:
     return [action for action in plan.actions if isinstance(action, ManifestRewrite)]
-
-
-def _bytes(plan: Plan) -> list[int]:
-    return [action.bytes for action in _actions(plan)]
 
 
 def _lineage(

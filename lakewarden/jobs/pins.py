@@ -4,9 +4,9 @@ A pin's row is committed first; only then are the table and the journal looked a
 journals which snapshots are going, then looks for pins. So of a pin and an expiry that meet, at least one sees the other,
 and a pin that was granted holds.
 
-Others expire through the gateway, which journals nothing. It holds the table's removal lock while it looks for pins and until the
-catalog has answered; whoever pins takes the same lock between writing the row and looking at the table. So a removal that did
-not see the row is over by the time the table is looked at, and the snapshot is seen to be gone.
+Others expire through the gateway, which journals nothing. It holds the table's removal lock while it looks for pins and
+until the catalog has answered. A pin takes the same lock between writing the row and reading the table. So if a removal did
+not see the row, it has ended when the table is read, and the pin sees that the snapshot is gone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # listing pins and most unpinning load no Spark
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a reader asks for. Snapshot None: the current one. Ttl None: until it is taken away."""
+    """A request for a pin. Snapshot None: the current one. Ttl None: until it is removed."""
 
     table: TableRef
     snapshot_id: int | None
@@ -59,7 +59,7 @@ class Pinning:
         self._format_for = format_for
 
     def pin(self, wish: Wish) -> PinHandle:
-        from lakewarden.deletion.restored_state import keeping
+        from lakewarden.storage.generation_file import keeping
 
         format_ = self._format_for(wish.table)
         view = format_.view(wish.table)
@@ -67,13 +67,13 @@ class Pinning:
         home = SeenTables(self._state).home(view.uuid) or view.location
         # Nothing is written where only the table's writer says that it lies.
         with keeping(home if same(home, view.location) else None, view.io, self._state):
-            self.pins.add(pin)  # from here on it counts, whatever happens to this process
+            self.pins.add(pin)  # from here on the pin counts, even if this process stops
         try:
             self._check(pin, format_)
             if pin.tag is not None:
                 format_.writer(OutsideRuns()).create_tag(wish.table, pin.tag, pin.snapshot_id, pin.expires_at)
         except BaseException:
-            # It came too late, or that cannot be told: the reader hears it, and nothing is left that claims otherwise.
+            # The pin came too late, or that is not known. The reader gets the error, and the pin is removed.
             self.pins.remove(pin.id)
             raise
         return PinHandle(pin, self)
@@ -137,7 +137,7 @@ class Pinning:
 
 
 def _refs(format_: TableFormat, table: TableRef) -> set[str]:
-    """Of a table that was dropped none: a pin of it could else never be taken away. Under a new name the tag is listed there."""
+    """A dropped table has none: otherwise its pins could never be removed. A renamed table lists the tag under its new name."""
     try:
         return {ref.name for ref in format_.view(table).refs}
     except NoSuchTable:
@@ -145,7 +145,7 @@ def _refs(format_: TableFormat, table: TableRef) -> set[str]:
 
 
 class PinHandle:
-    """A pin that was granted. Leaving its `with` block takes it away."""
+    """A granted pin. Leaving its `with` block removes it."""
 
     def __init__(self, pin: Pin, pinning: Pinning) -> None:
         self.pin = pin
@@ -168,12 +168,12 @@ class PinHandle:
         return self.pin.expires_at
 
     def renew(self, ttl: str | timedelta | None) -> Self:
-        """Let it end this long from now. Refused where its time was over: the snapshot may be gone."""
+        """Extend the pin to this long from now. Refused if it has already ended: the snapshot may be gone."""
         self.pin = self._pinning.renew(self.pin, duration(ttl, "ttl"))
         return self
 
     def unpin(self) -> None:
-        """Take it away. Done already, by whomever, is as good."""
+        """Remove the pin. If it is already removed, that is fine."""
         if self._pinning.pins.get(self.id) is not None:
             self._pinning.unpin(self.id)
 
@@ -209,9 +209,9 @@ def _asked(wish: Wish, view: TableView, now: datetime) -> Pin:
 
 
 def refuse_going(journal: Journal, view: TableView, snapshot_id: int, table_uuid: str | None = None) -> None:
-    """Refused where the snapshot is gone, or an expiry that is under way may be taking it."""
+    """Refuses if the snapshot is gone, or if a running expiry may remove it."""
     if table_uuid is not None and view.uuid != table_uuid:
-        raise _refused(view, snapshot_id, "the table was dropped and made anew meanwhile")
+        raise _refused(view, snapshot_id, "the table was dropped and created again since")
     _refuse_unknown(view, snapshot_id)
     run = taking(journal, str(view.ref), snapshot_id)
     if run is not None:

@@ -1,8 +1,8 @@
-"""When a rewrite holds still: quiet windows of the week, and back-off while queries are slow.
+"""When a rewrite pauses: in quiet windows of the week, and while queries are slow (back-off).
 
-Windows bind scheduled runs only; someone who starts a run by hand, or for an incident, has decided that it shall be now.
-A run that a window overtakes finishes and commits what is being written, starts nothing more, and ends `partial`.
-Back-off binds every run, like the other budgets.
+Windows apply to scheduled runs only: a run that is started by hand, or for an incident, is wanted now. If a window
+begins during a run, the run finishes and commits what is being written, starts nothing more, and ends `partial`.
+Back-off applies to every run, like the other budgets.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Windows:
         return None
 
     def opens_at(self, now: datetime) -> datetime | None:
-        """When something may start: now, or the end of the windows that follow on each other. None is never."""
+        """When work may start: now, or at the end of adjoining windows. None means never."""
         moment = now
         while moment < now + _WEEK:
             ends = [end for window in self.windows if (end := window.closes_until(moment)) is not None]
@@ -120,7 +120,7 @@ class Windows:
         return None
 
     def check(self, now: datetime) -> None:
-        """Nothing, or Paused."""
+        """Raises Paused inside a window."""
         reason = self.closed(now)
         if reason is not None:
             raise Paused(reason.text)
@@ -133,8 +133,8 @@ class NoAnswer(Exception):
 class BackOff:
     """Lets a task start when the queries beside it are fast enough. One for a run; any of its threads may wait.
 
-    Where Prometheus does not answer, or has no value, tasks start: a monitor that is down must not stop the upkeep whose
-    lack slows queries down. It is told, once, as a warning.
+    If Prometheus does not answer or has no value, tasks start: a monitoring outage must not stop the maintenance that keeps
+    queries fast. This is logged once, as a warning.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class BackOff:
 
     @classmethod
     def of(cls, budgets: BudgetsConfig) -> Self | None:
-        """None where the settings name no server."""
+        """None if the settings name no server."""
         if budgets.backoff_url is None or budgets.backoff_query is None or budgets.backoff_above is None:
             return None
         return cls(
@@ -164,7 +164,7 @@ class BackOff:
     def wait(self, stop: threading.Event, note: Callable[[str], None]) -> float:
         """Return when a task may start, or the run is stopped; answers with the seconds slept.
 
-        One thread asks and waits for all of them. What it learned holds until it is time for the next question.
+        One thread asks and waits for all of them. The answer is valid until the next question is due.
         """
         with self._turn:
             if stop.is_set() or clock.monotonic() < self._calm_until:
@@ -193,7 +193,7 @@ class BackOff:
         if stop.is_set():
             return "the run is stopped"
         if value is None:
-            return "Prometheus no longer tells"
+            return "Prometheus no longer answers"
         if value > self._above:
             return f"{self._query} is still {value:g} ([budgets] backoff_max_wait_seconds)"
         return f"{self._query} is {value:g}"
@@ -215,7 +215,7 @@ class BackOff:
 def highest(body: object) -> float:
     """The highest value of a vector or scalar in Prometheus' format, or NoAnswer.
 
-    NaN is what a quantile is while there are no queries at all, so it is no value.
+    A quantile is NaN while there are no queries, so NaN counts as no value.
     """
     match body:
         case {"status": "success", "data": {"resultType": "scalar", "result": [_, value]}}:
@@ -255,7 +255,7 @@ _ANSWER_BYTES = 16 << 20
 
 
 def _request(url: str, query: str) -> Request:
-    """A name and password inside the address go where HTTP wants them."""
+    """A name and password in the address become an HTTP header."""
     parts = urlsplit(url)
     _, _, host = parts.netloc.rpartition("@")
     plain = urlunsplit(

@@ -1,8 +1,10 @@
-"""Settling what an earlier run left open: what it committed stands, what it only wrote is removed, and the journal says so.
+"""Settles a run that an earlier process left open: its commits stay, its uncommitted outputs are removed, and the
+journal records both.
 
-Each journaled step leaves one question open. After WRITING: outputs may lie under the journaled prefixes; those that the
-table does not name are removed, and it is asked, because a state database from a backup may lack later steps. After COMMITTING: the table knows, by run id and group. If it has the snapshot the
-commit happened; if not, the outputs stay as orphans, because a commit on its way to a slow catalog may still come.
+Each journaled step leaves one question open. After WRITING: outputs may exist under the journaled prefixes. The
+table is asked, because a state database from a backup may lack later steps, and outputs that it does not name are
+removed. After COMMITTING: the table knows, by run id and group. If it has the snapshot, the commit happened. If
+not, the outputs stay as orphans, because a commit on its way to a slow catalog may still arrive.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing import Any
 
 from lakewarden import clock
 from lakewarden.errors import Busy, LakewardenError, Refused
-from lakewarden.jobs.compact.cleanup import Fate, discard, names_any
+from lakewarden.jobs.compact.cleanup import discard, names_any
+from lakewarden.jobs.journaled_commit import Fate
 from lakewarden.jobs.run_context import StepName
 from lakewarden.model.run import Owner, Run, RunState, Step
 from lakewarden.model.table_name import TableRef
@@ -24,19 +27,19 @@ from lakewarden.tables.interface import TableFormat
 
 log = logging.getLogger(__name__)
 
-# How long a catalog may take over a commit whose answer was lost, before its absence counts as "did not happen".
+# How long a catalog may take for a commit whose answer was lost. After that, a missing commit "did not happen".
 IN_FLIGHT = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """How a run really ended, as someone found out later."""
+    """How a run really ended, found out later."""
 
     state: RunState
     reason: str
 
 
-# Finds out how a run ended; None while that cannot be told yet.
+# Finds out how a run ended; None while that is not known yet.
 Settle = Callable[[Run], Settled | None]
 
 
@@ -49,9 +52,9 @@ class _Commit:
 
 @dataclass(frozen=True, slots=True)
 class _Commits:
-    """What became of every commit a run began: snapshot ids of those the table has, and those it has not.
+    """The outcome of every commit that a run began: the snapshot ids of those in the table, and the missing ones.
 
-    `untold` are commits without a snapshot in the table whose files cannot be looked for, because the table cannot be read.
+    `untold`: commits without a snapshot whose files cannot be searched for, because the table cannot be read.
     """
 
     made: Mapping[tuple[int, ...], int]
@@ -77,10 +80,10 @@ def recover(
     settle: Settle | None = None,
     lease_term: int | None = None,
 ) -> None:
-    """Settle the abandoned run of this table and job, and those that ended unknown. Busy while one is alive.
+    """Settle the abandoned run of this table and job, and runs that ended unknown. Raises Busy while one is alive.
 
-    `driven` are the runs this process is at: one of its own that is open but not driven was left when something failed.
-    `settle` is for jobs that rewrite nothing: their commits are found in other ways than by a snapshot's summary.
+    `driven`: the runs that this process executes. Its other open runs were left open when something failed.
+    `settle` is for jobs that rewrite nothing: their commits are not found by a snapshot's summary.
     """
     for undecided in journal.unknown(str(table), job):
         if settle is None:
@@ -91,7 +94,7 @@ def recover(
     if run is None:
         return
     ours = run.owner.same_process(owner)
-    # Under a lease that another holds by now, its driver can do nothing more to it, alive or not.
+    # If another worker has the lease now, the process of this run can do nothing more, alive or not.
     fenced = run.id not in driven and journal.outlived(run)
     gone = (ours and run.id not in driven) or fenced or is_gone(run, clock.now())
     if not gone or not journal.take_over(run, owner, clock.now(), lease_term):
@@ -111,16 +114,16 @@ def _settle_unknown_by(journal: Journal, run: Run, settle: Settle) -> None:
 
 
 def _settle_abandoned_by(journal: Journal, run: Run, owner: Owner, settle: Settle) -> None:
-    found = settle(run) or Settled(RunState.UNKNOWN, "its outcome cannot be told yet")
+    found = settle(run) or Settled(RunState.UNKNOWN, "its outcome is not known yet")
     reason = f"its process ({run.owner}) stopped before the run was over; {found.reason}"
     journal.step(run.id, owner, StepName.RECOVERED, {"reason": reason}, clock.now())
     journal.finish(run.id, found.state, reason, {"recovered": True}, (), clock.now(), owner)
 
 
 def _settle_unknown(journal: Journal, format_: TableFormat, table: TableRef, run: Run) -> None:
-    """A commit that the table shows has happened. One it does not show is given time before it counts as lost.
+    """A commit that the table shows has happened. A missing one counts as lost only after some time.
 
-    While the table cannot be read the run stays unknown: the next run of the job asks again.
+    While the table cannot be read, the run stays unknown: the next run of the job asks again.
     """
     steps = journal.steps(run.id)
     commits = _ask_table(format_, table, steps)
@@ -172,9 +175,9 @@ def _ask_table(format_: TableFormat, table: TableRef, steps: Sequence[Step]) -> 
 
 
 def _has_files(format_: TableFormat, table: TableRef, outputs: Sequence[str]) -> bool | None:
-    """Whether the table names files of a commit whose snapshot it does not have; None where that cannot be told.
+    """Whether the table names files of a commit whose snapshot it does not have; None if that is not known.
 
-    No error: a manifest that cannot be read does not keep the job from its next run, which reads it and names it.
+    No error is raised: the next run reads the unreadable manifest too, and its error names it.
     """
     try:
         return names_any(format_, table, outputs)
@@ -184,7 +187,7 @@ def _has_files(format_: TableFormat, table: TableRef, outputs: Sequence[str]) ->
 
 
 def _tried(steps: Sequence[Step]) -> list[_Commit]:
-    """Commits that were begun and not known to be lost."""
+    """Commits that were begun and are not known to be lost."""
     lost = {number for s in steps if s.name == StepName.DISCARDED for number in s.detail["groups"]}
     begun = [
         _Commit(tuple(s.detail["groups"]), s.detail["summary"], tuple(s.detail.get("outputs", ())))
@@ -195,7 +198,7 @@ def _tried(steps: Sequence[Step]) -> list[_Commit]:
 
 
 def _planned(steps: Sequence[Step]) -> Mapping[str, Any]:
-    """Where every group's outputs were to go. Groups that were written anew have numbers of their own."""
+    """The planned places of every group's outputs. Groups that were written again have their own numbers."""
     found: dict[str, Any] = {}
     for step in steps:
         if step.name == StepName.WRITING:
@@ -204,8 +207,8 @@ def _planned(steps: Sequence[Step]) -> Mapping[str, Any]:
 
 
 def _remove_uncommitted(format_: TableFormat, table: TableRef, run: Run, steps: Sequence[Step]) -> int:
-    """Outputs of groups whose commit was never tried, as far as the journal knows, and that the table does not name; how
-    many groups. Gone already is fine."""
+    """Remove outputs of groups whose commit was never tried, as far as the journal knows, and that the table does not
+    name. Returns the number of groups. A missing file counts as removed."""
     begun = {number for s in steps if s.name == StepName.COMMITTING for number in s.detail["groups"]}
     uuid = next((str(s.detail.get("table_uuid", "")) for s in steps if s.name == StepName.WRITING), "")
     evidence = {s.detail["group"] for s in steps if s.name == StepName.EVIDENCE}

@@ -1,4 +1,4 @@
-"""What a run is handed, the names of its journaled steps, and how it can end."""
+"""The surroundings of a run, the names of its journaled steps, and its plan and outcome."""
 
 from __future__ import annotations
 
@@ -23,24 +23,26 @@ from lakewarden.tables.interface import TableFormat, TableWriter
 
 
 class StepName(StrEnum):
-    """Every moment that is journaled. A process may stop before or after any of them; `recover` knows them all."""
+    """The journaled steps of a rewrite. A process may stop before or after any of them; `recover` handles each case."""
 
     WRITING = "writing"  # outputs may exist from here on, under the journaled prefixes
     COMMITTING = "committing"  # the commit may have happened from here on
-    CARRYING = "carrying"  # deletes arrived meanwhile: a delete file for an output may exist from here on
+    CARRYING = (
+        "carrying"  # deletes arrived during the rewrite: a delete file for an output may exist from here on
+    )
     COMMITTED = "committed"
     DISCARDED = "discarded"  # outputs of a group that was not committed are gone
-    EVIDENCE = "evidence"  # rows came out that did not go in; the outputs stay
-    SKIPPED = "skipped"  # a group was given up, with the reason
+    EVIDENCE = "evidence"  # the rows written differ from the rows read; the outputs stay
+    SKIPPED = "skipped"  # a group was skipped, with the reason
     RECOVERED = "recovered"  # another run settled what this one left open
 
 
 class DeletingStep(StrEnum):
-    """The journaled moments of jobs that mark and delete. Each may be the last thing a process did."""
+    """The journaled steps of jobs that mark and delete. A process may stop after any of them."""
 
-    TRASHING = "trashing"  # a verdict with its files is in the state database; it counts for nothing yet
+    TRASHING = "trashing"  # a deletion batch is in the state database; it is not in force yet
     EXPIRING = run_queries.EXPIRING  # snapshots may be gone from the metadata from here on
-    TRASHED = run_queries.TRASHED  # the verdict is in force: the grace has begun
+    TRASHED = run_queries.TRASHED  # the deletion batch is in force: the grace period has begun
     HANDING = "handing"  # copies of files may exist in the colder tier from here on
     HANDED = "handed"  # the cold table has the snapshots
     ERASING = "erasing"  # files of a batch may be gone from here on
@@ -50,16 +52,16 @@ class DeletingStep(StrEnum):
 
 
 class ColdStep(StrEnum):
-    """The journaled moments of what handoff does in the colder tier itself."""
+    """The journaled steps of handoff inside the colder tier."""
 
     AGEING = "ageing"  # copies of a portion may be in a deeper class from here on
     AGED = "aged"
     RELEASING = "releasing"  # snapshots may be gone from the cold table from here on
-    RELEASED = "released"  # the verdict on their files is in force
+    RELEASED = "released"  # the deletion batch with their files is in force
 
 
 class HistoryStep(StrEnum):
-    """The journaled moments of compact-history, month by month."""
+    """The journaled steps of compact-history, for each month."""
 
     FOLDING = "folding"  # entries may be in a detail from here on, or a file that nothing names may be left
     FOLDED = "folded"
@@ -67,7 +69,7 @@ class HistoryStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """One run's surroundings. Everything it does to the outside goes through here."""
+    """The surroundings of one run. All its effects go through here."""
 
     run_id: str
     owner: Owner
@@ -81,11 +83,11 @@ class RunContext:
     budgets: BudgetsConfig = field(default_factory=BudgetsConfig)
     lanes: Lanes | None = None
     stop: Stop = field(default_factory=Stop)
-    # Groups whose commit may have happened. Only `step` adds to it, so whoever journals a commit cannot forget it.
+    # Groups whose commit may have happened. Only `step` adds to it, so no journaled commit is forgotten.
     begun: set[int] = field(default_factory=set)
 
     def step(self, name: StepName | DeletingStep | ColdStep | HistoryStep, detail: Mapping[str, Any]) -> None:
-        """Journal the step, or RunTaken: a run that another process took over must not go on."""
+        """Journal the step. Raises RunTaken if another process took the run over: then this one must stop."""
         if name is StepName.COMMITTING:
             self.begun.update(detail["groups"])
         self.journal.step(self.run_id, self.owner, name, detail, clock.now())
@@ -93,7 +95,7 @@ class RunContext:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A plan, with what it was made from and what its execution needs. What `more` is, only the job itself knows."""
+    """A plan, its inputs, and the data that its execution needs. Only the job itself knows the type of `more`."""
 
     plan: Plan
     view: TableView

@@ -1,4 +1,4 @@
-"""The frame of every run: recover, plan, journal, do, close. What differs between jobs is in the registry."""
+"""The frame of every run: recover, plan, journal, execute, close. The differences between jobs are in the registry."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Runner:
     history: str = "state"
     prices: Mapping[str, Price] = field(default_factory=lambda: PRICES)
     stop: Stop = field(default_factory=Stop)
-    lease_term: int | None = None  # of the worker's lease; None where somebody runs it by hand
-    quiet: bool = False  # a run without anything to do is not journaled
+    lease_term: int | None = None  # of the worker's lease; None for a run that was started by hand
+    quiet: bool = False  # a run with nothing to do is not journaled
 
     @property
     def grounds(self) -> Grounds:
@@ -97,8 +97,8 @@ class Runner:
             raise
         except Exception as error:
             if isinstance(error, (UsageError, Stopped)):
-                raise  # nothing about the table: who asked is told, and that is all there is to it
-            with suppress(Busy):  # then it is the other run that the journal tells of
+                raise  # an error of the call, not of the table: it is only reported to the caller
+            with suppress(Busy):  # then the journal has the other run
                 self._journal_unplanned(RunState.FAILED, job, run_id, view, policy, owner, trigger, error)
             raise
         if self.quiet and prepared.plan.empty:
@@ -119,13 +119,13 @@ class Runner:
         trigger: Trigger,
         error: Exception,
     ) -> None:
-        """What safety said no to, or could not even be planned, is as much part of a table's story as what was done."""
+        """Journal a run that was refused or could not be planned: it is part of the table's history too."""
         made = Plan(job, view.ref, clock.now(), Bounds(None, "main", 0), policy.hash(), _told(error))
         run = self._start(Prepared(made, view, policy), run_id, owner, trigger)
         self._finish(run, owner, Outcome(state, _told(error)))
 
     def _recover(self, job: Job, format_: TableFormat, table: TableRef, owner: Owner) -> None:
-        """What an earlier run of this job left open is settled before a new plan is made."""
+        """Settle what an earlier run of this job left open before a new plan is made."""
         spec = spec_of(job)
         settle = spec.settle and spec.settle(self.grounds, self.journal, format_, table)
         recover(
@@ -187,16 +187,16 @@ class Runner:
         )
 
     def _closing_on_failure(self, run: Run, owner: Owner, stop: Stop, do: Callable[[], Outcome]) -> Outcome:
-        """A run that ends in an exception is closed with it, unless a commit was begun or a verdict may be in force.
+        """Close a run that ends with an exception, unless a commit was begun or a deletion batch may be in force.
 
-        Then it stays open, and the next run reads from the table what happened instead of guessing.
+        Then it stays open, and the next run reads the outcome from the table.
         """
         try:
             return do()
         except Refused as error:
             self._finish(run, owner, Outcome(RunState.REFUSED, error.message))
             raise
-        except Stopped as error:  # raised where nothing is half done
+        except Stopped as error:  # raised only where no work is half done
             return self._interrupted(run, error.message)
         except KeyboardInterrupt:
             if not self._begun(run):
@@ -205,7 +205,7 @@ class Runner:
         except Exception as error:
             if self._begun(run):
                 raise
-            if stop.asked:  # what was under way on the engine has been cancelled
+            if stop.asked:  # the work on the engine has been cancelled
                 return self._interrupted(run, f"stopped: {stop.reason}")
             self._finish(run, owner, Outcome(RunState.FAILED, _told(error)))
             raise
@@ -215,7 +215,7 @@ class Runner:
         return any(step.name in begun for step in self.journal.steps(run.id))
 
     def _interrupted(self, run: Run, reason: str) -> Outcome:
-        """With what it had committed by then, which stands."""
+        """Close the run with its commits so far: they stay."""
         steps = self.journal.steps(run.id)
         made = [step.detail.get("snapshot_id") for step in steps if step.name == StepName.COMMITTED]
         return Outcome(
@@ -237,7 +237,7 @@ def _who_stopped(outcome: Outcome, stop: Stop) -> Outcome:
 
 
 def _unwritten(prepared: Prepared, owner: Owner, trigger: Trigger) -> Run:
-    """A run of nothing, as a value: tables that need no work would fill the journal with it, hour by hour. It has no id."""
+    """A run with nothing to do. It has no id and is not journaled: tables without work would fill the journal every hour."""
     now, plan = clock.now(), prepared.plan
     return Run(
         "",

@@ -78,7 +78,7 @@ class ServiceDeps:
 
     def keeping(self, ref: TableRef) -> AbstractContextManager[None]:
         """Around a change that keeps files of the table from being deleted, in calls that start no Spark."""
-        from lakewarden.deletion.restored_state import keeping
+        from lakewarden.storage.generation_file import keeping
         from lakewarden.tables.paimon.stores import io_properties
 
         seen, catalog = self.seen.get(ref), self.config.catalogs.get(ref.catalog)

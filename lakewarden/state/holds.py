@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, and_, delete, insert, or_, select, update
 
+from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.state.database import State
 from lakewarden.state.generation import protecting
 from lakewarden.state.rows import upsert
@@ -35,6 +36,17 @@ class Pin:
 
     def live(self, now: datetime) -> bool:
         return self.expires_at is None or self.expires_at > now
+
+    def hold(self) -> Hold:
+        return Hold(
+            HoldKind.PIN,
+            self.id,
+            self.holder,
+            self.purpose,
+            self.snapshot_id,
+            since=self.created_at,
+            until=self.expires_at,
+        )
 
 
 class Pins:
@@ -131,6 +143,16 @@ class Heartbeat:
     def live(self, now: datetime) -> bool:
         return self.until > now
 
+    def hold(self) -> Hold:
+        return Hold(
+            HoldKind.WRITER,
+            self.writer,
+            self.host,
+            prefixes=self.prefixes,
+            since=self.started_at,
+            until=self.until,
+        )
+
 
 class Heartbeats:
     def __init__(self, state: State) -> None:
@@ -215,6 +237,18 @@ class Load:
     def live(self, now: datetime) -> bool:
         """Whether its files are held."""
         return self.state is LoadState.OPEN and (self.expires_at is None or self.expires_at > now)
+
+    def hold(self) -> Hold:
+        return Hold(
+            HoldKind.LOAD,
+            self.id,
+            self.holder,
+            self.purpose,
+            paths=self.paths,
+            prefixes=self.prefixes,
+            since=self.created_at,
+            until=self.expires_at,
+        )
 
 
 class Loads:

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from lakewarden.config.aliases import Aliases
-from lakewarden.deletion.foreign_metadata import KnownStrays
 from lakewarden.errors import CommitLost, CommitUnknown, NoSuchTable, Refused, UsageError
 from lakewarden.model.table import Counters, PartitionSpec, Ref, Snapshot, SortOrder, TableView
 from lakewarden.model.table_name import TableRef
@@ -20,6 +19,7 @@ from lakewarden.tables.iceberg.reachability import Reach
 from lakewarden.tables.interface import Adoption, CommitGuard, HeldByRef
 from lakewarden.tables.manifest_cache import ReachCache
 from lakewarden.tables.metadata_cache import Remembered
+from lakewarden.tables.metadata_files import KnownStrays
 from tests.histories.model import File, Meta, Snap, Table, plain, there
 
 CATALOGS = ["lake", "other"]

@@ -18,10 +18,10 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from lakewarden import Lakewarden
-from lakewarden.deletion.restored_state import WITNESS
 from lakewarden.errors import LakewardenError, Refused, Unreachable
 from lakewarden.model.run import Owner
 from lakewarden.state.runs import Journal
+from lakewarden.storage.generation_file import WITNESS
 from lakewarden.storage.local import LocalFiles
 from tests.histories import own
 from tests.histories.model import plain

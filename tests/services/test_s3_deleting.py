@@ -15,12 +15,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakewarden import Lakewarden, clock
-from lakewarden.deletion.restored_state import WITNESS
 from lakewarden.errors import LakewardenError, Refused, Unreachable
 from lakewarden.model.location import normal
 from lakewarden.model.run import Run, RunState
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import FileState
+from lakewarden.storage.generation_file import WITNESS
 from lakewarden.storage.objects import Objects
 from tests.services.test_s3_tables import catalog_properties
 from tests.support.faults import proxy

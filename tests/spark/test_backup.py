@@ -12,13 +12,13 @@ from unittest.mock import patch
 
 import pytest
 
-from lakewarden.deletion.restored_state import WITNESS
 from lakewarden.errors import Refused
 from lakewarden.jobs.run_context import StepName
 from lakewarden.model.location import local_path
 from lakewarden.model.run import Owner, RunState
 from lakewarden.state.generation import Generations
 from lakewarden.state.runs import Journal
+from lakewarden.storage.generation_file import WITNESS
 from lakewarden.storage.objects import Objects
 from tests.support.lab import Lab
 from tests.support.paimon import PaimonLab

@@ -14,7 +14,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakewarden import clock
-from lakewarden.deletion import lake_index as neighbours
 from lakewarden.errors import LakewardenError, PolicyError, Refused
 from lakewarden.jobs.purge import execute as purging
 from lakewarden.model.location import local_path, normal
@@ -23,6 +22,7 @@ from lakewarden.state.holds import Heartbeats, Pin, Pins
 from lakewarden.state.runs import current_owner
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import FileState
+from lakewarden.tables import lake_readings as neighbours
 from tests.support.lab import Lab, lakewarden
 from tests.support.spark import add_catalog, jdbc_warehouse
 

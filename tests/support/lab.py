@@ -13,8 +13,8 @@ from unittest.mock import patch
 from pyspark.sql import SparkSession
 
 from lakewarden import Lakewarden
-from lakewarden.deletion.restored_state import WITNESS
 from lakewarden.model.location import local_path, normal
+from lakewarden.storage.generation_file import WITNESS
 from lakewarden.tables.iceberg import format as iceberg
 from lakewarden.tables.iceberg import view
 from lakewarden.tables.iceberg.writer import IcebergWriter

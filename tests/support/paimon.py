@@ -15,8 +15,8 @@ from unittest.mock import patch
 from pyspark.sql import SparkSession
 
 from lakewarden import Lakewarden
-from lakewarden.deletion.restored_state import WITNESS
 from lakewarden.model.location import normal
+from lakewarden.storage.generation_file import WITNESS
 from lakewarden.tables.jvm import bridge
 from lakewarden.tables.paimon.writer import PaimonWriter
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from lakewarden.deletion.restored_state import WITNESS
+from lakewarden.storage.generation_file import WITNESS
 from lakewarden.storage.objects import Objects
 from tests.support.paimon import PaimonLab, lakewarden
 from tests.support.s3 import REGION, Bucket

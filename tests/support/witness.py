@@ -14,12 +14,12 @@ from typing import Any
 from unittest.mock import patch
 
 from lakewarden import clock
-from lakewarden.deletion.restored_state import WITNESS
 from lakewarden.jobs.fsck.findings import Severity
 from lakewarden.model.location import normal
 from lakewarden.model.run import Job, Run, RunState
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import FileState, VerdictState
+from lakewarden.storage.generation_file import WITNESS
 from lakewarden.storage.objects import Objects
 from tests.support.lab import Lab
 

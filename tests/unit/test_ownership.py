@@ -16,17 +16,8 @@ import pytest
 
 from lakewarden import clock
 from lakewarden.config.aliases import Aliases
-from lakewarden.deletion.foreign_metadata import (
-    KnownStrays,
-    metadata_folders,
-    read_strays,
-    refuse_foreign,
-    refuse_other_formats,
-    settled,
-    unclaimed,
-    whose,
-)
-from lakewarden.deletion.ownership import check_ownership, forks, shared
+from lakewarden.deletion.foreign_metadata import refuse_foreign, refuse_other_formats, settled, unclaimed
+from lakewarden.deletion.ownership import check_ownership, shared
 from lakewarden.errors import Refused
 from lakewarden.jobs.cold.read_only import refuse_frozen
 from lakewarden.model.table import Snapshot, TableView
@@ -37,6 +28,7 @@ from lakewarden.state.tables import FirstSeen, SeenTables
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import CLAIMED
 from lakewarden.storage.objects import Objects
+from lakewarden.tables.metadata_files import KnownStrays, forks, metadata_folders, read_strays, whose
 from lakewarden.tables.places import ELSEWHERE, MetadataFile, Places, led_out
 from tests.support.tables import NOW, TABLE
 from tests.support.tables import view as made
@@ -572,7 +564,7 @@ def test_metadata_that_does_not_say_whose_it_is() -> None:
     path = f"{MINE.location}/metadata/0.metadata.json"
     check_ownership("purge", MINE, [], [MetadataFile(path, None, "s3a://lake/db/events")])
     for unknown in (MetadataFile(path, None, "s3://lake/db/old"), MetadataFile(path, None, None)):
-        with pytest.raises(Refused, match="cannot be told"):
+        with pytest.raises(Refused, match="its owner is not known"):
             check_ownership("purge", MINE, [], [unknown])
 
 

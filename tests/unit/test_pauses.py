@@ -334,7 +334,7 @@ def test_a_server_that_goes_away_while_waiting(prometheus: Prometheus) -> None:
     waiting, notes = backoff(prometheus.url), []
     assert waiting.wait(threading.Event(), notes.append) > 0
     assert [each.split(":")[0] for each in notes] == ["waiting", "warning", "going on after 0 s of waiting"]
-    assert notes[-1].endswith("Prometheus no longer tells")
+    assert notes[-1].endswith("Prometheus no longer answers")
 
 
 def test_a_name_and_a_path_inside_the_address(prometheus: Prometheus) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from lakewarden import clock
-from lakewarden.deletion.rate import Rate
+from lakewarden.jobs.purge.rate import Rate
 
 
 class Time:

@@ -12,12 +12,12 @@ import pytest
 
 from lakewarden.config.aliases import Aliases
 from lakewarden.deletion.holds import Holds
-from lakewarden.deletion.streaming_writers import Uncommitted, uncommitted_since
 from lakewarden.jobs.sweep.execute import _as_they_are_now, uncommitted
 from lakewarden.jobs.sweep.plan import Fate, Judged, Listing, judge
 from lakewarden.model.table import Snapshot, TableView
 from lakewarden.storage.objects import LISTING
 from lakewarden.tables.filenames import names_of
+from lakewarden.tables.streaming_writers import Uncommitted, uncommitted_since
 from tests.support.tables import NOW, view
 
 OLD = NOW - timedelta(days=400)

@@ -1,13 +1,13 @@
-"""handoff: copy what is about to expire to a colder tier, where it stays readable; told in order.
+"""handoff: copies what is about to expire to a colder tier, where it stays readable. In order:
 
     plan       which snapshots would expire and are not in the cold table yet, and which of their files have no copy
     copy       each file streamed by a Spark task, read back and compared; journaled in portions, so that a stop costs one;
-               what names other files by their whole path is written anew, with the cold tier's paths in it (`copies.py`)
+               what names other files by their whole path is written again, with the cold tier's paths in it (`copies.py`)
     register   the cold table has these snapshots from here on, and all it had before
 
 Where a process stops: before the last step the cold table does not name what was copied, and the next run finds the copies
 it has a record of. Nothing of the live table is touched here: expire waits until a snapshot is in the cold table, purge until
-each file's copy has been read once more and is what it was (`proofs.py`).
+each file's copy has been read once more and is what it was (`verify_copies.py`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import pyarrow as pa
 
 from lakewarden import clock
 from lakewarden.deletion.holds import gather
-from lakewarden.errors import CommitLost, CommitUnknown
 from lakewarden.jobs.cold.copies import Copier, present, without
 from lakewarden.jobs.cold.cost import hand_off_cost
 from lakewarden.jobs.deps import Grounds
 from lakewarden.jobs.expire import plan as expire
+from lakewarden.jobs.journaled_commit import journaled_commit
 from lakewarden.jobs.recovery import IN_FLIGHT, Settled
 from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext
+from lakewarden.jobs.units import progress_of
 from lakewarden.model.actions import HandOff
 from lakewarden.model.plan import Bounds, Plan, count_skipped
 from lakewarden.model.reason import Reason, ReasonKind
@@ -116,26 +117,24 @@ def settle(journal: Journal, format_: TableFormat, table: TableRef, run: Run) ->
 def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
     (action,) = (each for each in prepared.plan.actions if isinstance(each, HandOff))
     files: pa.Table = prepared.more
-    context.progress.begin(f"handoff {prepared.view.ref}", action.bytes)
-    try:
-        writer = context.writer.cold()
+    writer = context.writer.cold()
+    with progress_of(context, f"handoff {prepared.view.ref}", action.bytes):
         home = writer.make(prepared.view, action.catalog)
         detail = {"cold": str(home.ref), "location": home.location, "snapshot_ids": list(action.snapshot_ids)}
-        context.step(DeletingStep.HANDING, detail)
         storage_class = prepared.policy.maybe_text("handoff_storage_class")
         copier = Copier(prepared.view, home, grounds.state, context, storage_class)
-        copier.copy(files)
-        tags = [
-            each
-            for each in prepared.view.refs
-            if each.kind == "tag" and each.snapshot_id in action.snapshot_ids
-        ]
-        writer.register(prepared.view, home, action.snapshot_ids, tags)
-        context.step(DeletingStep.HANDED, detail)
-    except CommitLost as error:
-        return Outcome(RunState.LOST_RACE, error.message)
-    except CommitUnknown as error:
-        return Outcome(RunState.UNKNOWN, error.message)
-    finally:
-        context.progress.end()
+
+        def commit() -> None:
+            copier.copy(files)
+            tags = [
+                each
+                for each in prepared.view.refs
+                if each.kind == "tag" and each.snapshot_id in action.snapshot_ids
+            ]
+            writer.register(prepared.view, home, action.snapshot_ids, tags)
+
+        steps = (DeletingStep.HANDING, DeletingStep.HANDED)
+        result = journaled_commit(context, detail, commit, lambda _: detail, steps=steps)
+    if not result.done:
+        return Outcome(result.state, result.reason)
     return Outcome(RunState.DONE, "", {"snapshots_handed_off": len(action.snapshot_ids), **copier.counters})

@@ -22,6 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +34,7 @@ from lakewarden.jobs.cold.cost import early_fees
 from lakewarden.jobs.cold.table import NOT_KNOWN, Cold, lying
 from lakewarden.jobs.deps import Grounds
 from lakewarden.jobs.expire.plan import waits_for_pins
+from lakewarden.jobs.journaled_commit import journaled_commit
 from lakewarden.jobs.run_context import ColdStep, DeletingStep, RunContext
 from lakewarden.model.actions import ReleaseSnapshots
 from lakewarden.model.hold import HoldKind
@@ -143,11 +145,19 @@ def execute(
     ref, uuid = str(cold.home.ref), cold.view.uuid
     TrashedFiles(grounds.state).trash(context.run_id, ref, uuid, CAUSE, _REASON, stamped, detail, clock.now())
     context.step(DeletingStep.TRASHING, {"verdict": context.run_id, "files": files.num_rows})
-    context.step(ColdStep.RELEASING, detail)
-    _refuse_pinned(grounds, cold, ids, context.run_id)
-    context.writer.cold().release(live, cold.home, ids)
-    enforce(grounds, context.run_id, live.uuid, ids, files["path"].to_pylist())
-    context.step(ColdStep.RELEASED, {"verdict": context.run_id, "files": files.num_rows})
+
+    def commit() -> None:
+        _refuse_pinned(grounds, cold, ids, context.run_id)
+        context.writer.cold().release(live, cold.home, ids)
+
+    def in_force(_: None) -> dict[str, Any]:
+        enforce(grounds, context.run_id, live.uuid, ids, files["path"].to_pylist())
+        return {"verdict": context.run_id, "files": files.num_rows}
+
+    steps = (ColdStep.RELEASING, ColdStep.RELEASED)
+    result = journaled_commit(context, detail, commit, in_force, steps=steps)
+    if result.error is not None:
+        raise result.error
     return {"snapshots_released": len(ids), "files_trashed": files.num_rows}
 
 

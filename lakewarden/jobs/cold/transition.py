@@ -24,6 +24,7 @@ from lakewarden.jobs.cold.cost import age_cost
 from lakewarden.jobs.cold.table import NOT_KNOWN, Cold, lying
 from lakewarden.jobs.deps import Grounds
 from lakewarden.jobs.run_context import ColdStep, RunContext
+from lakewarden.jobs.units import run_units
 from lakewarden.model.actions import AgeFiles
 from lakewarden.model.prices import Price
 from lakewarden.model.reason import Reason, ReasonKind
@@ -128,25 +129,23 @@ def execute(
     """Portion by portion. What is wrong with one file is told when all others are done."""
     archive, records = Archive(cold.home.io), ColdFiles(grounds.state)
     counters, troubles = {"files_aged": 0, "bytes_aged": 0}, dict[str, str]()
-    context.progress.begin(f"ageing copies of {cold.home.ref}", action.bytes)
-    try:
-        for start in range(0, len(files), _PORTION):
-            context.stop.check()
-            portion = {each.cold_path: each for each in files[start : start + _PORTION]}
-            detail = {"storage_class": action.storage_class, "files": len(portion), "first": start}
-            context.step(ColdStep.AGEING, {"cold": str(cold.home.ref), **detail})
-            bad = unread(portion.values(), cold.home.io, table_uuid, records, context)
-            troubles |= bad
-            goes = [(path, each.size) for path, each in portion.items() if path not in bad]
-            moved = archive.move(goes, action.storage_class)
-            troubles |= {each.path: each.trouble for each in moved if each.trouble}
-            whole = {each.path: each.etag for each in moved if not each.trouble}
-            records.classed(table_uuid, whole, action.storage_class, clock.now())
-            counters["files_aged"] += sum(each.written for each in moved)
-            counters["bytes_aged"] += sum(portion[each.path].size for each in moved if each.written)
-            context.progress.advance(sum(portion[path].size for path in whole))
-    finally:
-        context.progress.end()
+
+    def move(start: int) -> None:
+        portion = {each.cold_path: each for each in files[start : start + _PORTION]}
+        detail = {"storage_class": action.storage_class, "files": len(portion), "first": start}
+        context.step(ColdStep.AGEING, {"cold": str(cold.home.ref), **detail})
+        bad = unread(portion.values(), cold.home.io, table_uuid, records, context)
+        goes = [(path, each.size) for path, each in portion.items() if path not in bad]
+        moved = archive.move(goes, action.storage_class)
+        troubles.update(bad | {each.path: each.trouble for each in moved if each.trouble})
+        whole = {each.path: each.etag for each in moved if not each.trouble}
+        records.classed(table_uuid, whole, action.storage_class, clock.now())
+        counters["files_aged"] += sum(each.written for each in moved)
+        counters["bytes_aged"] += sum(portion[each.path].size for each in moved if each.written)
+        context.progress.advance(sum(portion[path].size for path in whole))
+
+    title, starts = f"ageing copies of {cold.home.ref}", range(0, len(files), _PORTION)
+    run_units(context, title, starts, move, total=action.bytes)
     _refuse(troubles)
     context.step(ColdStep.AGED, dict(counters))
     return counters

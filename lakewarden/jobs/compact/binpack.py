@@ -1,4 +1,4 @@
-"""What every rewriting planner shares: candidates, bins of the target size, units of commit, and who writes them."""
+"""Shared by the rewriting planners: candidates, bins of the target size, units of commit, and the engine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COLUMNS = (
     "deletes",
 )
 _SETTLED = re.compile(r"[/-]lakewarden-[^/]*-t(\d+)-(?:c([0-9a-f]{8})-)?[^/]*$")
-# What the kernel's storage layer reaches; files elsewhere (HDFS, say) are left to the format's own writer.
+# The stores that the kernel can open. The format's own writer handles files elsewhere, for example on HDFS.
 KERNEL_STORES = frozenset({"file", *S3, "gs", "abfs", "abfss"})
 
 
@@ -43,9 +43,9 @@ def output_name(run_id: str, group: int, index: int, target_bytes: int, clusteri
 
 
 def settled(path: str, target_bytes: int, clustering: str = "") -> bool:
-    """Written by a compaction to this target or a larger one, in this order: not worth rewriting for its own sake.
+    """A compaction wrote the file for this target or a larger one, in this order: it needs no rewrite of its own.
 
-    Merging may compress so well that outputs come out small; without this a table would be rewritten for ever.
+    Outputs may compress so well that they are small. Without this check they would be rewritten forever.
     """
     found = _SETTLED.search(path)
     return found is not None and _reaches(found, target_bytes, clustering)
@@ -56,7 +56,7 @@ def _reaches(found: re.Match[str], target_bytes: int, clustering: str) -> bool:
 
 
 def clustering_of(path: str) -> str:
-    """The order a compaction wrote this file in; empty for none."""
+    """The order in which a compaction wrote this file; empty for none."""
     found = _SETTLED.search(path)
     return (found.group(2) or "") if found else ""
 
@@ -66,7 +66,7 @@ _SETTLED_VALUE = re.compile(r"t(\d+)(?:-c([0-9a-f]{8}))?")
 
 
 def settled_mark(target_bytes: int, clustering: str) -> str:
-    """What a commit's summary says of its outputs: Iceberg's own writer names its files without telling."""
+    """The mark in a commit's summary: files of Iceberg's own writer do not have it in their names."""
     return f"t{target_bytes}" + (f"-c{clustering}" if clustering else "")
 
 
@@ -79,7 +79,7 @@ class Settled:
             (each.sequence_number, _SETTLED_VALUE.fullmatch(each.summary.get(SETTLED_KEY, "")))
             for each in view.snapshots
         ]
-        # Only Iceberg numbers files by their commits; its format version 1 does not: there every file and commit has 0.
+        # Only Iceberg numbers files by commits, and not in format version 1: there every file and commit has 0.
         # Not by their data: outputs may keep the sequence number of their sources.
         self._commits = {
             n
@@ -138,7 +138,7 @@ def carries_deletes(table: pa.Table) -> pa.ChunkedArray:
 
 
 def named_twice(table: pa.Table) -> tuple[pa.ChunkedArray, list[SkippedRow]]:
-    """Files that two entries of the metadata name, and why they are left: a rewrite would write or drop their rows twice."""
+    """Files that two entries of the metadata name. They are skipped: a rewrite would write or drop their rows twice."""
     paths = table["path"]
     nothing = pa.chunked_array([pa.repeat(pa.scalar(False), table.num_rows)])
     if pc.count_distinct(paths).as_py() == table.num_rows:
@@ -146,7 +146,7 @@ def named_twice(table: pa.Table) -> tuple[pa.ChunkedArray, list[SkippedRow]]:
     counts = pc.value_counts(paths)
     twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     reason = (
-        f"named twice by the table's metadata, such as {min(twice.to_pylist())}: `lakewarden fsck` tells more"
+        f"named twice by the table's metadata, such as {min(twice.to_pylist())}: `lakewarden fsck` shows more"
     )
     mask = pc.is_in(paths, twice)
     return mask, [skip(table, mask, Reason(ReasonKind.NAMED_TWICE, reason))]
@@ -244,7 +244,7 @@ def engine_for(
     policy: Policy,
     default: tuple[str, str],
 ) -> tuple[str, str]:
-    """Who writes these files, and why not the kernel when it does not."""
+    """Which engine writes these files, and the reason if it is not the kernel."""
     own = view.format
     if default[0] == own:
         return default

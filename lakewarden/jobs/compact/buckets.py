@@ -1,8 +1,8 @@
 """compact, for tables with primary keys: buckets with many sorted runs are merged by the format's own engine.
 
-A reader merges all sorted runs of a bucket by key, so their number is what reading costs. The rows cannot be merged by the
-Arrow kernel: which of several rows with one key counts is told by the table's merge engine, so Paimon's own does it, one
-bucket in one Spark task. The planner is pure: buckets in, merges out.
+A reader merges all sorted runs of a bucket by key, so their number is the cost of reading. The Arrow kernel cannot
+merge the rows: the table's merge engine decides which of several rows with one key counts. So Paimon's own engine
+does it, one bucket in one Spark task. The planner is pure: buckets in, merges out.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.tables.interface import Buckets, TableFormat
 
-# A full merge pays where at least one part in so many of the bucket is new.
+# A full merge is worth it if at least this part of the bucket (1 in N) is new.
 _FRESH_PART = 4
 
 
 def prepare(format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
-    """Read how every bucket stands, then plan. Changes nothing."""
+    """Read the state of every bucket, then plan. Changes nothing."""
     check(view, policy)
     head = view.current_snapshot_id
     found = None if head is None else format_.rewrites().bucket_engine().buckets(view, head)
@@ -40,7 +40,7 @@ def prepare(format_: TableFormat, view: TableView, policy: Policy, now: datetime
 
 
 def nothing_to_apply(view: TableView, policy: Policy, now: datetime) -> Prepared:
-    """compact-deletes of such a table: rows that were deleted by key go when their bucket is merged."""
+    """compact-deletes has nothing to do for such a table: rows deleted by key disappear when their bucket is merged."""
     made = replace(
         _empty(Job.COMPACT_DELETES, view, policy, now), reason="deletes by key are applied by `compact`"
     )
@@ -48,7 +48,7 @@ def nothing_to_apply(view: TableView, policy: Policy, now: datetime) -> Prepared
 
 
 def check(view: TableView, policy: Policy) -> None:
-    """What such a table cannot do is told, never ignored."""
+    """Refuses settings that such a table cannot follow."""
     asked = {
         "rewrite_branch": policy.text("rewrite_branch") != "main",
         "rewrite_where": policy.maybe_text("rewrite_where") is not None,
@@ -61,7 +61,7 @@ def check(view: TableView, policy: Policy) -> None:
 
 
 def plan(view: TableView, found: Buckets | None, policy: Policy, now: datetime) -> Plan:
-    """Which buckets are merged, how far, and why every other one is left alone."""
+    """Which buckets are merged, how far, and why every other one is skipped."""
     empty = _empty(Job.COMPACT, view, policy, now)
     if not policy.bool("rewrite_enabled"):
         return replace(empty, reason=f"switched off: {policy.explain('rewrite_enabled')}", off=True)
@@ -108,7 +108,7 @@ class _Choice:
 
 
 def _choose(bucket: Bucket, found: Buckets, policy: Policy) -> _Choice | Reason:
-    """How a bucket is merged and why, or why it is not."""
+    """How a bucket is merged, with the reason, or why it is not merged."""
     if found.unfit:
         return Reason(ReasonKind.UNFIT, found.unfit)
     if bucket.number < 0:

@@ -1,13 +1,13 @@
-"""Removing files of ours that nothing names: outputs that did not become part of a table, details of history that were replaced.
+"""Removes Lakewarden's own files that nothing names: outputs that did not become part of a table, and replaced details
+of history.
 
-OSError where a store keeps any of them.
+Raises OSError if a store keeps any of them.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from enum import Enum
 
 from lakewarden.deletion.erase import erase
 from lakewarden.deletion.permit import (
@@ -18,30 +18,12 @@ from lakewarden.deletion.permit import (
     for_uncommitted_outputs,
     never_sent,
 )
-from lakewarden.errors import CommitLost, CommitNotSent, CommitRefused
-from lakewarden.model.run import RunState
+from lakewarden.jobs.journaled_commit import Fate
 from lakewarden.model.table_name import TableRef
 from lakewarden.rewrite.read.store import Store
 from lakewarden.tables.interface import TableFormat
 
 log = logging.getLogger(__name__)
-
-
-class Fate(Enum):
-    """What became of outputs that were to be removed."""
-
-    GONE = "gone"
-    COMMITTED = "committed"  # the table names at least one of them: all of them stay
-    UNTOLD = "untold"  # the table cannot be read: all of them stay
-
-
-def ending(error: CommitLost, fate: Fate = Fate.GONE) -> RunState:
-    """How a run ends whose commit did not happen, as far as was said. Unknown needs a commit that was really sent."""
-    if isinstance(error, CommitNotSent):
-        return RunState.FAILED
-    if fate is Fate.UNTOLD:
-        return RunState.UNKNOWN
-    return RunState.FAILED if isinstance(error, CommitRefused) else RunState.LOST_RACE
 
 
 def discard(
@@ -55,10 +37,11 @@ def discard(
     prefixes: Iterable[str] = (),
     native: Sequence[str] = (),
 ) -> Fate:
-    """The only way to remove outputs of a run: what lies under the prefixes it journaled, and files that others named for it.
+    """The only way to remove outputs of a run: files under the run's journaled prefixes, and files that the format's
+    library named.
 
-    `begun` are the groups whose commit this very process began. Where one of these groups is among them, the table is asked. It
-    is always asked for the run of another process (None): a journal that was restored from a backup may lack the commit.
+    `begun`: the groups whose commit this process began. If one of `groups` is among them, the table is asked first. It is
+    always asked for the run of another process (None): a journal from a backup may lack the commit.
     """
     sent = begun is None or not begun.isdisjoint(groups)
     try:
@@ -74,7 +57,7 @@ def discard(
     except Exception as error:
         if not sent:
             raise
-        # Whatever it was: without the table's answer everything stays.
+        # Any error: without the table's answer all files stay.
         log.warning("outputs of run %s stay, because %s cannot be asked: %s", run_id, table, error)
         return Fate.UNTOLD
     if named:
@@ -87,14 +70,14 @@ def discard(
 def discard_unnamed(
     format_: TableFormat, table: TableRef, uuid: str, run_id: str, paths: Sequence[str]
 ) -> None:
-    """After a commit: of these delete files, those that the table does not name. An error leaves them as orphans."""
+    """After a commit: remove those of these delete files that the table does not name. An error leaves them as orphans."""
     if not paths:
         return
     try:
         unnamed, named = ask_table(format_, table, uuid, paths)
         left = [path for path in paths if path not in named]
         _erase_all(for_native_outputs(run_id, left, unnamed), format_.write_properties(table))
-    except Exception as error:  # the commit is done: what cannot be asked or erased now stays for a sweep
+    except Exception as error:  # the commit is done: files that cannot be removed now stay for a sweep
         log.warning("delete files of run %s stay as orphans: %s", run_id, error)
 
 
@@ -104,19 +87,19 @@ def names_any(format_: TableFormat, table: TableRef, paths: Sequence[str]) -> bo
 
 
 def _under(prefixes: Iterable[str], io: Mapping[str, str]) -> list[str]:
-    """Whatever stands under the prefixes, whichever attempt of a task wrote it."""
+    """All files under the prefixes, from any attempt of a task."""
     wanted = list(prefixes)
     store = Store(io) if wanted else None
     return [path for prefix in wanted if store for path in store.under(prefix) if path.endswith(".parquet")]
 
 
 def discard_replaced_history(io: Mapping[str, str], paths: Sequence[str], named: Collection[str]) -> int:
-    """Details in files that the index of the history names no more; `named` are those it does."""
+    """Remove details that the index of the history no longer names; `named` are those that it names."""
     return _erase_all(for_replaced_history(paths, named=named), io)
 
 
 def _erase_all(permit: Permit, io: Mapping[str, str]) -> int:
-    """How many names are gone now: all of them, or OSError."""
+    """Erase all of them and return their number, or raise OSError."""
     failed = erase(permit, io) if permit.paths else {}
     for path, reason in failed.items():
         raise OSError(f"{len(failed)} of {len(permit.paths)} files, such as {path}: {reason}")

@@ -1,8 +1,8 @@
-"""Which order a table's rows are kept in, and which files of a partition are worth ordering anew.
+"""The order of a table's rows, and which files of a partition are worth sorting again.
 
 Clustering is global inside a partition: its files are sorted as one whole and cut into outputs that do not overlap. The
-outputs' names carry the order, so a later plan tells them from files that still have to be ordered. When little has come
-since, only that is ordered; when a fifth of the partition is new, all of it is.
+outputs' names carry the order, so a later plan can distinguish them from files that still have to be sorted. If little is
+new, only the new files are sorted; if a fifth of the partition is new, all of it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Deletes that arrive while their data files are being rewritten, carried over to the outputs.
 
-A kernel that kept the rows' order told where each source's rows went. So a position deleted in a source is a position in
-an output, and an equality delete is looked up among the sources' keys; both become position deletes on the outputs.
+A kernel that kept the order of the rows reports where each source's rows are in the outputs. So a deleted position in
+a source is a position in an output, and an equality delete is looked up among the sources' keys. Both become
+position deletes on the outputs.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from lakewarden.tables.interface import Arrived
 class Arrivals:
     """Takes in deletes for one commit.
 
-    `written` are all delete files it named, `used` those of the newest attempt: what an attempt that failed had written for
-    outputs that got yet more deletes is not part of the table.
+    `written`: all delete files that it wrote. `used`: those of the newest attempt. Delete files of failed attempts are not
+    part of the table.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Arrivals:
         self.rows = 0
         if not tasks:
             return {}
-        # A job group of its own: whoever stops the run must not stop a commit that has begun.
+        # Its own job group: stopping the run must not stop a commit that has begun.
         group, what = f"{self._context.run_id}-deletes", f"lakewarden {self._view.ref}: deletes"
         found = fan_out(self._context.spark, _remap, tasks, group, what)
         troubled = next((each for each in found if isinstance(each, str)), None)
@@ -80,7 +81,7 @@ class Arrivals:
 
 
 def _remap(task: RemapTask) -> Any:
-    """Runs in a Spark task; what cannot be done comes back as its reason, since raising would make Spark try again."""
+    """Runs in a Spark task. A failure is returned as its reason, because Spark would retry after an exception."""
     try:
         return remap(task)
     except (Unfit, MissingSource) as error:

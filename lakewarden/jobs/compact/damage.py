@@ -1,5 +1,5 @@
-"""Damage in files that the formats' own writers are about to read. These compare no page checksums, so what they made of a
-damaged file would become the table's rows, or its deletes: the kernel decodes the files once before, with their checksums."""
+"""Damage in files that the formats' own writers are about to read. These writers do not check page
+checksums, so wrong values would become the table's rows or deletes. The kernel decodes the files first, with checksums."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ADVICE = "`lakewarden fsck TABLE --deep` names every damaged file"
 def sound(
     groups: Sequence[RewriteGroup], view: TableView, files: FileSet, context: RunContext
 ) -> tuple[list[RewriteGroup], list[Written]]:
-    """Groups without a damaged file, and the trouble of the others."""
+    """Groups without a damaged file, and the damage of the others."""
     places = sorted({place for group in groups for place in group.deletes})
     paths = pa.array([path for group in groups for path in group.paths()], pa.string())
     taken = replace(

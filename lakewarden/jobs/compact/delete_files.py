@@ -1,12 +1,12 @@
-"""What compact-deletes does besides rewriting data: delete files that apply to nothing leave, small ones are merged."""
+"""compact-deletes besides rewriting data: drops delete files that apply to no data file, and merges small ones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakewarden.errors import CommitLost, CommitUnknown
-from lakewarden.jobs.compact.cleanup import ending
+from lakewarden.errors import CommitLost
 from lakewarden.jobs.compact.damage import merge_trouble
+from lakewarden.jobs.journaled_commit import Fate, intent_of, journaled_commit
 from lakewarden.jobs.run_context import RunContext, StepName
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model.actions import DropDeletes, MergeDeletes
@@ -19,7 +19,7 @@ from lakewarden.tables.interface import Rewrite
 
 @dataclass(frozen=True, slots=True)
 class Chore:
-    """How one ended. A chore that found nothing left to do is done, without a snapshot."""
+    """How one chore ended. A chore that found nothing to do is done, without a snapshot."""
 
     state: RunState
     reason: str = ""
@@ -32,7 +32,7 @@ def has_chores(plan: Plan) -> bool:
 
 
 def do_chores(plan: Plan, view: TableView, files: FileSet, context: RunContext) -> list[Chore]:
-    """Each in a commit of its own, numbered after the groups."""
+    """Each in its own commit, numbered after the groups."""
     chores = []
     for number, action in enumerate(plan.actions):
         if isinstance(action, DropDeletes | MergeDeletes):
@@ -61,24 +61,21 @@ def _do(
         group=str(number),
     )
     summary = lineage.summary()
-    detail = {
-        "groups": [number],
-        "outputs": [],
-        "summary": {key: summary[key] for key in ("lineage.run_id", "lineage.group")},
-    }
-    context.step(StepName.COMMITTING, detail)
-    try:
+    intent = intent_of([number], [], summary)
+
+    def commit() -> int | None:
         if isinstance(action, DropDeletes):
-            rewrite = Rewrite(view.ref, files, plan.bounds, (), (), summary, action.keys)
-            snapshot_id = context.writer.commit_rewrite(rewrite)
-            count = len(action.keys)
-        else:
-            snapshot_id = context.writer.merge_deletes(view.ref, action.where, 2, summary)
-            count = action.delete_files
-    except CommitLost as error:
+            return context.writer.commit_rewrite(
+                Rewrite(view.ref, files, plan.bounds, (), (), summary, action.keys)
+            )
+        return context.writer.merge_deletes(view.ref, action.where, 2, summary)
+
+    def discard_lost(error: CommitLost) -> Fate:
         context.step(StepName.DISCARDED, {"groups": [number]})
-        return Chore(ending(error), error.message)
-    except CommitUnknown as error:
-        return Chore(RunState.UNKNOWN, error.message)
-    context.step(StepName.COMMITTED, {**detail, "snapshot_id": snapshot_id})
-    return Chore(RunState.DONE, "", snapshot_id, count if snapshot_id is not None else 0)
+        return Fate.GONE
+
+    result = journaled_commit(
+        context, intent, commit, lambda id_: {**intent, "snapshot_id": id_}, discard=discard_lost
+    )
+    count = len(action.keys) if isinstance(action, DropDeletes) else action.delete_files
+    return Chore(result.state, result.reason, result.value, 0 if result.value is None else count)

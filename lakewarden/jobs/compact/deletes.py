@@ -1,9 +1,9 @@
 """compact-deletes: data files that carry deletes are rewritten without the deleted rows, and the deletes leave the table.
 
 A data file is worth it from `delete_compaction_min_deletes` delete files on, or when `delete_compaction_ratio` of its rows
-are known to be deleted. Where it is not, many small position-delete files are merged instead, or applied if Spark cannot merge
-those of the table. Delete files that apply to nothing any more are dropped. Rows keep their order, so files that were written
-in an order stay in it.
+are known to be deleted. Where it is not, many small position-delete files are merged instead, or applied if Spark cannot
+merge those of the table. Delete files that no longer apply to any data file are dropped. Rows keep their order, so files
+that were written in an order stay in it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def plan(
     now: datetime,
     dangling: Sequence[str] = (),
 ) -> Plan:
-    """Which files lose their deletes, and which delete files go. `dangling` are those that apply to no data file."""
+    """Which data files are rewritten without their deletes, and which delete files are dropped. `dangling`: those that
+    apply to no data file.
+    """
     chosen = clustering(view, policy)
     empty = empty_plan(Job.COMPACT_DELETES, view, policy, now, chosen)
     empty = replace(empty, strategy="binpack", columns=())
@@ -93,7 +95,9 @@ class _Deleted:
             self._uses[place] += 1
 
     def rows(self, each: Candidate) -> float:
-        """Position deletes for several files count evenly; what an equality delete strikes only its rows can tell."""
+        """Position deletes for several files count evenly. Equality deletes do not count: only the rows show what they
+        delete.
+        """
         found = [(self._deletes[place], self._uses[place]) for place in each.deletes]
         return sum(delete.records / uses for delete, uses in found if delete.kind != "equality")
 

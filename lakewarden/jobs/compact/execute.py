@@ -1,9 +1,9 @@
-"""Carrying out a plan of rewrite groups: write, journal, commit; group by group, many at once.
+"""Executes a plan of rewrite groups: write, journal, commit; many units of groups at once.
 
-Each commit unit (by default one partition's group) goes its own way: its outputs are written by one Spark job, and as
-soon as they are there it is committed, while other units are still being written. A unit that fails is skipped with its
-reason and the others go on. A process that stops anywhere leaves the table whole: before COMMITTING is journaled no
-commit can have happened, after it the table itself knows, by run id and group.
+The units of commit (by default one group of one partition) are independent. One Spark job writes the outputs of a
+unit, and the unit is committed at once, while other units are still being written. A unit that fails is skipped with
+its reason, and the others continue. If the process stops, the table stays valid: before COMMITTING is journaled no
+commit can have happened; after it the table itself knows, by run id and group.
 """
 
 from __future__ import annotations
@@ -11,22 +11,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from lakewarden import clock
-from lakewarden.errors import CommitDeclined, CommitLost, CommitUnknown, Refused
+from lakewarden.errors import CommitLost, Refused
 from lakewarden.jobs.compact.binpack import output_name, settled_mark
-from lakewarden.jobs.compact.cleanup import Fate, discard, discard_unnamed, ending
+from lakewarden.jobs.compact.cleanup import discard, discard_unnamed
 from lakewarden.jobs.compact.cluster import clustering
 from lakewarden.jobs.compact.concurrent_deletes import Arrivals
 from lakewarden.jobs.compact.damage import sound
 from lakewarden.jobs.compact.delete_files import Chore, do_chores, has_chores
 from lakewarden.jobs.compact.result import Result, digest_of, outcome, proof_of, speed
 from lakewarden.jobs.compact.retry import redo
+from lakewarden.jobs.journaled_commit import Fate, intent_of, journaled_commit
 from lakewarden.jobs.quiet_windows import BackOff, Paused, Windows
 from lakewarden.jobs.run_context import Outcome, RunContext, StepName
+from lakewarden.jobs.units import progress_of, run_units_at_once
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model.actions import RewriteGroup
 from lakewarden.model.files import FileSet
@@ -41,23 +42,19 @@ from lakewarden.rewrite.interface import Order, RewriteEngine, Written
 from lakewarden.rewrite.native import NativeEngine
 from lakewarden.rewrite.write.encoding import odd_properties
 from lakewarden.spark.task_slots import Work
-from lakewarden.spark.tasks import Meter, kill_timeout, parallelism, task_reason, ticking, wait_until_idle
+from lakewarden.spark.tasks import Meter, kill_timeout, task_reason, ticking, wait_until_idle
 from lakewarden.tables.interface import Rewrite
 
 log = logging.getLogger(__name__)
 
-# Spark jobs in flight at once: enough that the cores never wait while one unit commits.
-_JOBS_AT_ONCE = 8
-# How long a stop that somebody asked for may go unseen by the thread that waits.
-_LOOK_SECONDS = 0.3
-# Groups that could not take in deletes which arrived are written anew, with these applied, so many times in all.
+# How often a group is written in all, if deletes arrive that cannot be carried over to its outputs.
 _ROUNDS = 3
 
 Unit = tuple[RewriteGroup, ...]
 
 
 def execute(plan: Plan, view: TableView, files: FileSet, policy: Policy, context: RunContext) -> Outcome:
-    """Do what the plan says. Ctrl-C stops the writing, lets a commit that has begun finish, and removes the rest."""
+    """Execute the plan. Ctrl-C stops the writing, lets a commit that has begun finish, and removes other outputs."""
     began = clock.monotonic()
     done = _round(plan, view, files, policy, context)
     results, read, backed_off = list(done.results), done.bytes_read, done.backed_off
@@ -75,7 +72,7 @@ def execute(plan: Plan, view: TableView, files: FileSet, policy: Policy, context
 
 
 def _chores(plan: Plan, view: TableView, files: FileSet, context: RunContext) -> list[Chore]:
-    """Unless a quiet window began meanwhile: then they are for the next run."""
+    """Do the chores, unless a quiet window has begun: then the next run does them."""
     if not has_chores(plan):
         return []
     try:
@@ -86,7 +83,7 @@ def _chores(plan: Plan, view: TableView, files: FileSet, context: RunContext) ->
 
 
 def _dropped(made: Outcome, view: TableView, context: RunContext) -> int:
-    """How many delete files fewer the table has, as the commits' own summaries tell."""
+    """By how many delete files the table has become smaller, from the commits' own summaries."""
     if not made.snapshot_ids:
         return 0
     commits = [each for each in context.format.view(view.ref).snapshots if each.id in made.snapshot_ids]
@@ -103,7 +100,7 @@ class _Round:
 
 
 def _round(plan: Plan, view: TableView, files: FileSet, policy: Policy, context: RunContext) -> _Round:
-    """Every group of the plan once."""
+    """Rewrite every group of the plan once."""
     groups = plan.groups()
     context.format.rewrites().retain(files, [path for group in groups for path in group.paths()])
     prefixes = _prefixes(plan, view, files, context)
@@ -114,21 +111,21 @@ def _round(plan: Plan, view: TableView, files: FileSet, policy: Policy, context:
     context.step(StepName.WRITING, {"outputs": outputs, "table_uuid": view.uuid})
     rewriting = _Rewriting(plan, view, files, policy, context, prefixes)
     units = commit_units(groups, policy.maybe_int("rewrite_max_commits"))
-    context.progress.begin(f"{plan.job} {view.ref}", sum(group.bytes for group in groups))
-    try:
-        with ticking(rewriting.meter, context.progress.advance), rewriting.work or nullcontext():
-            results, interrupted = rewriting.run(units)
-    finally:
-        context.progress.end()
+    with (
+        progress_of(context, f"{plan.job} {view.ref}", sum(group.bytes for group in groups)),
+        ticking(rewriting.meter, context.progress.advance),
+        rewriting.work or nullcontext(),
+    ):
+        results, interrupted = rewriting.run(units)
     backed_off = rewriting.backoff.waited if rewriting.backoff else 0.0
     return _Round(results, interrupted, rewriting.meter.fetched, backed_off)
 
 
 def commit_units(groups: Sequence[RewriteGroup], max_commits: int | None) -> list[Unit]:
-    """Which groups share a commit: none by default, else as few groups per commit as the bound allows."""
+    """Which groups share a commit. By default none; with a maximum of commits, as few groups per commit as it allows."""
     per_commit = 1 if not max_commits else -(-len(groups) // max_commits)
     units = []
-    # What a commit says of its outputs holds for all of them: groups in another order are committed apart.
+    # The summary of a commit is true for all its outputs, so groups with another order are committed separately.
     for order in dict.fromkeys(group.clustering for group in groups):
         alike = [group for group in groups if group.clustering == order]
         units += [tuple(alike[start : start + per_commit]) for start in range(0, len(alike), per_commit)]
@@ -137,13 +134,13 @@ def commit_units(groups: Sequence[RewriteGroup], max_commits: int | None) -> lis
 
 
 def _settles(plan: Plan, group: RewriteGroup) -> int:
-    """The size a group's outputs are settled for. Applying deletes packs what carried some, so its outputs may be small
-    and are settled for nothing, unless they keep an order."""
+    """The target size for which a group's outputs count as settled. Outputs of compact-deletes may be small, so they do
+    not count as settled, unless they keep an order."""
     return plan.target_bytes if plan.job is Job.COMPACT or group.clustering else 0
 
 
 def _prefixes(plan: Plan, view: TableView, files: FileSet, context: RunContext) -> dict[int, tuple[str, ...]]:
-    """Where every output goes, by the table's own location rules, known before the first byte is written."""
+    """The place of every output, by the table's own location rules, before the first byte is written."""
     wanted = [
         (group, index) for group in plan.groups() if group.engine == "arrow" for index in range(group.outputs)
     ]
@@ -163,7 +160,7 @@ def _prefixes(plan: Plan, view: TableView, files: FileSet, context: RunContext) 
 
 
 class _Rewriting:
-    """The moving parts of one execution; lives as long as `execute`."""
+    """The state of one execution."""
 
     def __init__(
         self,
@@ -192,7 +189,7 @@ class _Rewriting:
         self.native: RewriteEngine = NativeEngine(
             context.spark, context.run_id, context.format.rewrites(), view.format
         )
-        # One commit of ours at a time: two would only make each other retry.
+        # One commit of this run at a time: two would only make each other retry.
         self.committing = threading.Lock()
         # Groups whose outputs stay as evidence.
         self.kept: set[int] = set()
@@ -212,35 +209,17 @@ class _Rewriting:
 
     def run(self, units: Sequence[Unit]) -> tuple[list[Result], bool]:
         """Every unit's results, and whether Ctrl-C cut it short."""
-        workers = min(max(1, len(units)), max(_JOBS_AT_ONCE, parallelism(self.context.spark)))
-        interrupted = False
-        with ThreadPoolExecutor(workers, thread_name_prefix="lakewarden-rewrite") as pool:
-            futures = [pool.submit(self._unit, unit) for unit in units]
-            while not all(future.done() for future in futures):
-                try:
-                    wait(futures, _LOOK_SECONDS, return_when=FIRST_EXCEPTION)
-                    if any(_raised(future) for future in futures):
-                        self._stop()
-                        wait(futures)
-                    elif self.context.stop.asked and not interrupted:
-                        interrupted = True
-                        self._stop()
-                except KeyboardInterrupt:
-                    # However often it is pressed: a commit that has begun is seen to its end, which takes seconds.
-                    interrupted = True
-                    self._stop()
-        if self.stop.is_set():
-            self._remove_late_files(units)
-        results = [result for future in futures for result in future.result()]
-        # A stop that was asked for may have ended every unit before it was seen above.
-        return results, interrupted or any(each.state is RunState.INTERRUPTED for each in results)
-
-    def _stop(self) -> None:
-        self.stop.set()
-        self.arrow.cancel()
+        try:
+            results, interrupted = run_units_at_once(self.context, units, self._unit, self.arrow.cancel)
+        finally:
+            if self.stop.is_set():
+                self._remove_late_files(units)
+        every = [result for unit in results for result in unit]
+        # A cancel may have ended every unit before the waiting thread noticed it.
+        return every, interrupted or any(each.state is RunState.INTERRUPTED for each in every)
 
     def _remove_late_files(self, units: Sequence[Unit]) -> None:
-        """A cancelled task's Python worker may go on for Spark's kill timeout and close a file after we cleaned up."""
+        """The Python worker of a cancelled task may write until Spark's kill timeout, and close a file after the clean-up."""
         clock.sleep(kill_timeout(self.context.spark))
         late = [
             group for unit in units for group in unit if group.number not in self.context.begun | self.kept
@@ -260,14 +239,14 @@ class _Rewriting:
         except Paused as paused:  # asked before a task starts; other groups of the unit may have been written
             self._discard(unit, written)
             return [self._skip(group, RunState.PARTIAL, str(paused)) for group in unit]
-        except Exception as error:  # one unit's failure is its own: it is reported, and the others go on
+        except Exception as error:  # the failure of one unit is reported, and the others continue
             log.debug("unit failed", exc_info=True)
             return self._give_up(unit, written, error)
-        # From here on nothing is caught: an error around a commit must never lead to removing what it may have added.
+        # From here on no error is caught: an error around a commit must never remove files that the commit may have added.
         return self._finish(written)
 
     def _give_up(self, unit: Unit, written: Sequence[Written], error: Exception) -> list[Result]:
-        """Nothing of the unit can be committed. Spark may still be ending its tasks: their files go once they are over."""
+        """Skip the whole unit. Spark may still be ending its tasks: their files are removed when they have ended."""
         wait_until_idle(self.context.spark)
         self._discard(unit, written)
         state = RunState.INTERRUPTED if self.stop.is_set() else RunState.FAILED
@@ -275,7 +254,7 @@ class _Rewriting:
         return [self._skip(group, state, reason) for group in unit]
 
     def _write(self, unit: Unit) -> list[Written]:
-        """Each group by its engine; what the kernel finds it cannot carry over exactly goes to the second engine."""
+        """Write each group by its engine. Groups that the kernel cannot write exactly go to the second engine."""
         arrow = [group for group in unit if group.engine == "arrow"]
         native = [group for group in unit if group.engine != "arrow"]
         written = list(self.arrow.write(self._order(arrow))) if arrow else []
@@ -324,7 +303,7 @@ class _Rewriting:
         return results + (self._commit(good) if good else [])
 
     def _keep_evidence(self, written: Written) -> Result:
-        """Rows came out that did not go in: never committed, and the files stay for whoever looks into it."""
+        """The rows written differ from the rows read. They are never committed, and the files stay for an investigation."""
         paths = [file.path for file in written.outputs]
         self.context.step(
             StepName.EVIDENCE,
@@ -345,49 +324,47 @@ class _Rewriting:
         return self._skip(written.group, RunState.FAILED, reason)
 
     def _commit(self, written: Sequence[Written]) -> list[Result]:
-        rewrite = self._rewrite(written)
-        detail = {
-            "groups": [each.group.number for each in written],
-            "outputs": [file.path for file in rewrite.added],
-            "summary": {key: rewrite.summary[key] for key in ("lineage.run_id", "lineage.group")},
-        }
-        arrivals = self._arrivals(written)
-        try:
-            with self.committing:
-                if self.stop.is_set():
-                    return self._stopped(written)
-                # Inside the lock: a process that stops leaves at most one commit whose outcome the table must tell.
-                self.context.step(StepName.COMMITTING, detail)
-                snapshot_id = self.context.writer.commit_rewrite(rewrite, arrivals)
-        except CommitDeclined as error:
-            # Nothing is removed: a proxy may have sent the request twice, and the first copy may still arrive.
-            reason = f"{error.message}; what was written stays until a sweep"
-            return [self._skip(each.group, RunState.FAILED, reason) for each in written]
-        except CommitLost as error:
+        rewrite, arrivals = self._rewrite(written), self._arrivals(written)
+        numbers, outputs = [each.group.number for each in written], [file.path for file in rewrite.added]
+        intent = intent_of(numbers, outputs, rewrite.summary)
+
+        def discard_lost(error: CommitLost) -> Fate:
             carried = arrivals.written if arrivals else ()
-            fate = self._discard([each.group for each in written], written, carried)
-            if fate is Fate.COMMITTED:  # whatever was said of it; its snapshot may have expired already
-                self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": None})
-                return [Result.done(each, None) for each in written]
-            return [self._skip(each.group, ending(error, fate), error.message) for each in written]
-        except CommitUnknown as error:
-            # Nothing is removed: the table may name the outputs. The next run asks it.
-            return [self._skip(each.group, RunState.UNKNOWN, error.message) for each in written]
-        if snapshot_id is None:
-            raise AssertionError("a rewrite of data files always has something to commit")
-        self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": snapshot_id})
+            return self._discard([each.group for each in written], written, carried)
+
+        def commit() -> int:
+            snapshot_id = self.context.writer.commit_rewrite(rewrite, arrivals)
+            if snapshot_id is None:
+                raise AssertionError("a rewrite of data files always has something to commit")
+            return snapshot_id
+
+        result = journaled_commit(
+            self.context,
+            intent,
+            commit,
+            lambda snapshot_id: {**intent, "snapshot_id": snapshot_id},
+            discard=discard_lost,
+            alone=self.committing,
+            stopped=self.stop.is_set,
+        )
+        if result.state is RunState.INTERRUPTED:
+            self._discard([each.group for each in written], written)
+        if not result.done:
+            return [self._skip(each.group, result.state, result.reason) for each in written]
+        if result.value is None:  # the commit was reported lost, but the table has it
+            return [Result.done(each, None) for each in written]
         if arrivals:
             used = {normal(path) for path in arrivals.used}
             left = [path for path in arrivals.written if normal(path) not in used]
             discard_unnamed(self.context.format, self.view.ref, self.view.uuid, self.context.run_id, left)
         rows = arrivals.rows if arrivals else 0
         return [
-            Result.done(each, snapshot_id, self._shares(each), rows if each is written[0] else 0)
+            Result.done(each, result.value, self._shares(each), rows if each is written[0] else 0)
             for each in written
         ]
 
     def _shares(self, written: Written) -> Mapping[str, float]:
-        """What a query for one value opens of the new files, from their own bounds."""
+        """The share of the new files that a query for one value opens, by their bounds."""
         names = list(written.group.share_before)
         if not names or not written.outputs:
             return {}
@@ -395,7 +372,9 @@ class _Rewriting:
         return self.context.format.rewrites().clustering_of_outputs(self.view.ref, self.files, paths, names)
 
     def _arrivals(self, written: Sequence[Written]) -> Arrivals | None:
-        """How deletes that come meanwhile are carried over; not where rows changed their order, or another engine wrote."""
+        """How deletes that arrive during the rewrite are carried over. None if rows changed their order or another engine
+        wrote.
+        """
         if any(each.engine != "arrow" or (each.outputs and not each.parts) for each in written):
             return None
         parts = {path: found for each in written for path, found in each.parts.items()}
@@ -405,10 +384,6 @@ class _Rewriting:
             return self.arrow.remap_task(self._order([]), group_of[path], path, parts[path])
 
         return Arrivals(self.context, self.view, parts, task)
-
-    def _stopped(self, written: Sequence[Written]) -> list[Result]:
-        self._discard([each.group for each in written], written)
-        return [self._skip(each.group, RunState.INTERRUPTED, "stopped before its commit") for each in written]
 
     def _rewrite(self, written: Sequence[Written]) -> Rewrite:
         groups = [each.group for each in written]
@@ -448,7 +423,9 @@ class _Rewriting:
     def _discard(
         self, groups: Sequence[RewriteGroup], written: Sequence[Written], carried: Sequence[str] = ()
     ) -> Fate:
-        """Remove what these groups wrote, unless the table names it. A refusal is only logged: an orphan cannot damage the table."""
+        """Remove what these groups wrote, unless the table names it. A refusal is only logged: an orphan cannot damage the
+        table.
+        """
         if not groups:
             return Fate.GONE
         numbers = [group.number for group in groups]
@@ -470,7 +447,3 @@ class _Rewriting:
         if fate is Fate.GONE:
             self.context.step(StepName.DISCARDED, {"groups": numbers})
         return fate
-
-
-def _raised(future: Future[list[Result]]) -> bool:
-    return future.done() and not future.cancelled() and future.exception() is not None

@@ -1,8 +1,8 @@
-"""Carrying out a plan of bucket merges: merge on executors, journal, commit; partition by partition, many at once.
+"""Executes a plan of bucket merges: merge on executors, journal, commit; many units at once.
 
-Where a process stops: before COMMITTING is journaled no commit can have happened; after it the table itself knows, by run id
-and group. The names of the outputs are Paimon's own and known only when a merge is done, so what a merge that never came to
-its commit has written is not removed here: no snapshot names it, and a sweep finds it as an orphan.
+If the process stops before COMMITTING is journaled, no commit can have happened; after it the table itself knows, by
+run id and group. Paimon chooses the names of the outputs, and they are known only when a merge is done. So outputs of
+a merge without a commit are not removed here: no snapshot names them, and a sweep finds them as orphans.
 """
 
 from __future__ import annotations
@@ -10,26 +10,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, Refused
-from lakewarden.jobs.compact.cleanup import Fate, discard, ending
+from lakewarden.errors import LakewardenError, Refused
+from lakewarden.jobs.compact.cleanup import discard
+from lakewarden.jobs.journaled_commit import Fate, intent_of, journaled_commit
 from lakewarden.jobs.run_context import Outcome, RunContext, StepName
+from lakewarden.jobs.units import progress_of, reasons_of, run_units_at_once, state_of
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model.actions import MergeBuckets
 from lakewarden.model.plan import Plan
 from lakewarden.model.run import RunState
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
-from lakewarden.spark.tasks import cancel, parallelism
+from lakewarden.spark.tasks import cancel
 from lakewarden.tables.interface import Merged
 
 log = logging.getLogger(__name__)
-
-_JOBS_AT_ONCE = 8
-# How long a stop that somebody asked for may go unseen by the thread that waits.
-_LOOK_SECONDS = 0.3
 
 
 Unit = tuple[MergeBuckets, ...]
@@ -47,27 +44,24 @@ class Ended:
 
 
 def execute(plan: Plan, view: TableView, policy: Policy, context: RunContext) -> Outcome:
-    """Do what the plan says. Ctrl-C stops the merging and lets a commit that has begun finish."""
+    """Execute the plan. Ctrl-C stops the merging and lets a commit that has begun finish."""
     context.step(StepName.WRITING, {"outputs": {}, "table_uuid": view.uuid})
     units = commit_units(plan.merges(), policy.maybe_int("rewrite_max_commits"))
-    context.progress.begin(f"{plan.job} {view.ref}", sum(each.bytes for each in plan.merges()))
     merging = _Merging(plan, view, policy, context)
-    try:
-        ended = merging.run(units)
-    finally:
-        context.progress.end()
-    return _outcome(plan, ended, merging.stop.is_set())
+    with progress_of(context, f"{plan.job} {view.ref}", sum(each.bytes for each in plan.merges())):
+        ended, interrupted = merging.run(units)
+    return _outcome(plan, ended, interrupted)
 
 
 def commit_units(merges: Sequence[MergeBuckets], max_commits: int | None) -> list[Unit]:
-    """Which share a commit: none by default, else as few as the bound allows. The largest first, so that the last is short."""
+    """Which merges share a commit. By default none; with a maximum of commits, as few as it allows. The largest come first."""
     per_commit = 1 if not max_commits else -(-len(merges) // max_commits)
     units = [tuple(merges[start : start + per_commit]) for start in range(0, len(merges), per_commit)]
     return sorted(units, key=lambda unit: -sum(each.bytes for each in unit))
 
 
 class _Merging:
-    """The moving parts of one execution; lives as long as `execute`."""
+    """The state of one execution."""
 
     def __init__(self, plan: Plan, view: TableView, policy: Policy, context: RunContext) -> None:
         self.plan, self.view, self.context = plan, view, context
@@ -75,23 +69,13 @@ class _Merging:
         self.keep_runs = policy.int("rewrite_min_input_files") - 1
         # Set once, seen by every thread: no unit starts merging or committing after it.
         self.stop = context.stop.event
-        # One commit of ours at a time: two would only make each other retry.
+        # One commit of this run at a time: two would only make each other retry.
         self.committing = threading.Lock()
 
-    def run(self, units: Sequence[Unit]) -> list[Ended]:
-        workers = min(max(1, len(units)), max(_JOBS_AT_ONCE, parallelism(self.context.spark)))
-        with ThreadPoolExecutor(workers, thread_name_prefix="lakewarden-merge") as pool:
-            futures = [pool.submit(self._unit, each) for each in units]
-            while not all(future.done() for future in futures):
-                try:
-                    wait(futures, _LOOK_SECONDS)
-                    if self.stop.is_set():
-                        self._cancel()
-                except KeyboardInterrupt:
-                    # However often it is pressed: a commit that has begun is seen to its end, which takes seconds.
-                    self.stop.set()
-                    self._cancel()
-        return [future.result() for future in futures]
+    def run(self, units: Sequence[Unit]) -> tuple[list[Ended], bool]:
+        """How each unit ended, and whether a cancel or Ctrl-C cut the work short."""
+        ended, interrupted = run_units_at_once(self.context, units, self._unit, self._cancel, repeat=True)
+        return ended, interrupted or self.stop.is_set()
 
     def _cancel(self) -> None:
         cancel(self.context.spark, self.context.run_id)
@@ -101,9 +85,7 @@ class _Merging:
             return Ended(unit, RunState.INTERRUPTED, "stopped before it was merged")
         try:
             merged = self._merge(unit)
-        except (
-            LakewardenError
-        ) as error:  # one unit's failure is its own: it is reported, and the others go on
+        except LakewardenError as error:  # the failure of one unit is reported, and the others continue
             log.debug("merge failed", exc_info=True)
             if self.stop.is_set():
                 return self._skip(unit, RunState.INTERRUPTED, "stopped while it was merged")
@@ -116,7 +98,8 @@ class _Merging:
             self._discard(unit, merged)
             reason = f"Paimon wrote {merged.rows_after:,} rows from {merged.rows_before:,}: a merge must not add rows"
             return self._skip(unit, RunState.FAILED, reason)
-        # From here on nothing else is caught: an error around a commit must never lead to removing what it may have added.
+        # From here on no other error is caught: an error around a commit must never remove files that the commit may have
+        # added.
         return self._commit(unit, merged)
 
     def _merge(self, unit: Unit) -> Merged:
@@ -128,34 +111,25 @@ class _Merging:
 
     def _commit(self, unit: Unit, merged: Merged) -> Ended:
         summary = self._lineage(unit, merged).summary()
-        detail = {
-            "groups": [each.number for each in unit],
-            "outputs": list(merged.paths),
-            "summary": {key: summary[key] for key in ("lineage.run_id", "lineage.group")},
-        }
-        try:
-            with self.committing:
-                if self.stop.is_set():
-                    self._discard(unit, merged)
-                    return self._skip(unit, RunState.INTERRUPTED, "stopped before its commit")
-                # Inside the lock: a process that stops leaves at most one commit whose outcome the table must tell.
-                self.context.step(StepName.COMMITTING, detail)
-                snapshot_id = self.context.writer.commit_merge(self.view, merged, summary)
-        except CommitLost as error:
-            fate = self._discard(unit, merged)
-            if fate is Fate.COMMITTED:  # whatever was said of it; its snapshot may have expired already
-                self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": None})
-                return Ended(unit, RunState.DONE, "", None, merged)
-            return self._skip(unit, ending(error, fate), error.message)
-        except CommitUnknown as error:
-            # Nothing is removed: the table may name the outputs. The next run asks it.
-            return self._skip(unit, RunState.UNKNOWN, error.message)
-        self.context.step(StepName.COMMITTED, {**detail, "snapshot_id": snapshot_id})
+        intent = intent_of([each.number for each in unit], list(merged.paths), summary)
+        result = journaled_commit(
+            self.context,
+            intent,
+            lambda: self.context.writer.commit_merge(self.view, merged, summary),
+            lambda snapshot_id: {**intent, "snapshot_id": snapshot_id},
+            discard=lambda error: self._discard(unit, merged),
+            alone=self.committing,
+            stopped=self.stop.is_set,
+        )
+        if result.state is RunState.INTERRUPTED:
+            self._discard(unit, merged)
+        if not result.done:
+            return self._skip(unit, result.state, result.reason)
         self.context.progress.advance(sum(each.bytes for each in unit))
-        return Ended(unit, RunState.DONE, "", snapshot_id, merged)
+        return Ended(unit, RunState.DONE, "", result.value, merged)
 
     def _discard(self, unit: Unit, merged: Merged) -> Fate:
-        """What was written for a commit that did not happen. A refusal is only logged: an orphan cannot damage the table."""
+        """Remove the outputs of a commit that did not happen. A refusal is only logged: an orphan cannot damage the table."""
         try:
             numbers, context = [each.number for each in unit], self.context
             view, run_id = self.view, context.run_id
@@ -187,7 +161,7 @@ class _Merging:
             row_count=sum(each.rows for each in unit),
             bytes_compressed=merged.bytes_before,
             group=",".join(str(each.number) for each in unit),
-            # Paimon merges rows of one key by the table's own rules: all that is known is that they do not become more.
+            # Paimon merges rows of one key by the table's own rules: only their number can be checked, which must not grow.
             proof="count",
         )
 
@@ -208,32 +182,13 @@ def _outcome(plan: Plan, ended: Sequence[Ended], interrupted: bool) -> Outcome:
         "commits": len(done),
     }
     snapshots = tuple(each.snapshot_id for each in done if each.snapshot_id is not None)
-    return Outcome(_state(plan, ended, interrupted), _reason(plan, ended), counters, snapshots)
-
-
-def _state(plan: Plan, ended: Sequence[Ended], interrupted: bool) -> RunState:
     states = {each.state for each in ended}
-    if RunState.UNKNOWN in states:
-        return RunState.UNKNOWN
-    if interrupted:
-        return RunState.INTERRUPTED
-    # What others merged meanwhile is as good as done, where anything was.
+    # What others merged in between is as good as done, where anything was done.
     if RunState.DONE in states:
         states.discard(RunState.NOTHING_TO_DO)
-    if states == {RunState.DONE}:
-        return RunState.PARTIAL if plan.cut_short else RunState.DONE
-    return states.pop() if len(states) == 1 else RunState.PARTIAL
-
-
-def _reason(plan: Plan, ended: Sequence[Ended]) -> str:
-    """Every different reason once, with the first few partitions it struck."""
-    struck: dict[str, list[str]] = {}
-    for each in ended:
-        if each.state is not RunState.DONE:
-            names = [merge.partition or "the table" for merge in each.unit]
-            struck.setdefault(each.reason, []).extend(names)
-    parts = [
-        f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}: {reason}"
-        for reason, names in struck.items()
+    skipped = [
+        (each.reason, [merge.partition for merge in each.unit])
+        for each in ended
+        if each.state is not RunState.DONE
     ]
-    return "; ".join([*parts, plan.cut_short] if plan.cut_short else parts)
+    return Outcome(state_of(plan, states, interrupted), reasons_of(plan, skipped), counters, snapshots)

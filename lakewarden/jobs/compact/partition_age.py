@@ -1,4 +1,4 @@
-"""Whether a time partition is closed: its period ended, and long enough ago that nobody writes there any more."""
+"""Whether a time partition is closed: its period ended so long ago that no writer uses it any more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PERIODS = (KeyKind.YEAR, KeyKind.MONTH, KeyKind.DAY, KeyKind.HOUR)
 
 
 def sealed(view: TableView, partition: Partition, policy: Policy, now: datetime) -> Reason | None:
-    """None when the partition may be worked on, else the reason it is still open."""
+    """Why the partition is still open; None if it may be rewritten."""
     wait = policy.maybe_hours("rewrite_sealed_after_hours")
     if wait is None:
         return None
@@ -32,7 +32,7 @@ def sealed(view: TableView, partition: Partition, policy: Policy, now: datetime)
 
 
 def no_period(policy: Policy) -> Reason:
-    """A partition that names no time never ends, so it is never worked on while the policy waits for ends."""
+    """A partition without a time never ends, so it is never rewritten while the policy waits for the end."""
     told = f"has no time partition to seal: {policy.explain('rewrite_sealed_after_hours')}"
     return Reason(ReasonKind.OPEN_PARTITION, told)
 

@@ -1,9 +1,9 @@
 """compact: many small files of a partition become few of the target size, in order if the table has one.
 
-The planner is pure: files in, groups out. It looks at each partition alone. When packing, files under
-`rewrite_small_bytes` are candidates once there are `rewrite_min_input_files` of them, and files over `rewrite_max_bytes`
-are split; when clustering, whatever is not yet in order is (see clustering.py). Files that carry deletes are left to
-`compact-deletes`; everything else is skipped with its reason.
+The planner is pure: files in, groups out. It looks at each partition alone. When packing, files under `rewrite_small_bytes`
+are candidates once there are `rewrite_min_input_files` of them, and files over `rewrite_max_bytes` are split; when
+clustering, files that are not yet in order are candidates (see cluster.py). `compact-deletes` handles files with deletes.
+Every other file is skipped with its reason.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from lakewarden.rewrite.write.encoding import row_group_bytes
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What every partition's planning needs."""
+    """The inputs for planning any partition."""
 
     view: TableView
     files: FileSet
@@ -80,10 +80,10 @@ def plan(
     now: datetime,
     shares: Shares | None = None,
 ) -> Plan:
-    """Which files of which partitions are rewritten together, and why every other one is left alone.
+    """Which files of which partitions are rewritten together, and why every other file is skipped.
 
     `unfit` is why the Arrow kernel cannot write this table at all, if it cannot; the format's own writer then does.
-    `shares` tells how well clustered each partition is, where the strategy has columns.
+    `shares`: how well each partition is clustered, if the strategy has columns.
     """
     chosen = clustering(view, policy)
     empty = empty_plan(Job.COMPACT, view, policy, now, chosen)
@@ -149,7 +149,7 @@ def leave_alone(job: Job, view: TableView, policy: Policy, reason: str, now: dat
 
 
 def check(view: TableView, policy: Policy) -> None:
-    """What the policy names must be in the table: a branch, a spec, columns. Told before anything is read."""
+    """Refuses a policy that names a branch, spec or column that the table does not have, before anything is read."""
     if view.format == "paimon" and policy.text("rewrite_branch") != "main":
         reason = f"found {policy.text('rewrite_branch')!r}; of Paimon tables only main is compacted"
         raise PolicyError(key="rewrite_branch", reason=reason)
@@ -171,7 +171,9 @@ def check(view: TableView, policy: Policy) -> None:
 
 
 def _check_ordered(view: TableView, key: str, field: Mapping[str, Any]) -> None:
-    """Structs, lists and maps have no order of their own: Iceberg's and Paimon's writers refuse them, late and by other names."""
+    """Structs, lists and maps have no order of their own: Iceberg's and Paimon's writers refuse them, late and by other
+    names.
+    """
     nested = str(field["type"]["type"]).lower() if isinstance(field["type"], dict) else ""
     if nested:
         raise PolicyError(
@@ -206,7 +208,7 @@ def default_engine(view: TableView, policy: Policy, unfit: str | None) -> tuple[
 
 
 def _candidates(work: Work) -> tuple[list[Candidate], list[SkippedRow]]:
-    """Files worth a look; counts of those that are not, decided on whole columns."""
+    """The candidates, and the counts of all other files. Decided on whole columns."""
     table, policy = work.files.files, work.policy
     twice, skipped = named_twice(table)
     carries = pc.and_not(carries_deletes(table), twice)
@@ -379,7 +381,7 @@ def _pays(members: Sequence[Candidate], target: int) -> bool:
 
 
 def _merge(small: list[Candidate], target: int) -> tuple[list[Bin], list[Candidate]]:
-    """Bins of nearly the target size; files that would sit alone in one are left out."""
+    """Bins of nearly the target size. A file that would be alone in a bin is left out."""
     filled = spread(small, target)
     bins = [Bin(tuple(each.whole() for each in members)) for members in filled if len(members) > 1]
     return bins, [members[0] for members in filled if len(members) == 1]

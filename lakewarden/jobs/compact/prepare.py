@@ -1,4 +1,4 @@
-"""Reading what the planners of compact and compact-deletes need, then planning. Changes nothing."""
+"""Reads the inputs of the planners of compact and compact-deletes, then plans. Changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run of groups ended, added up from how each group ended."""
+"""The outcome of a run, summed up from the results of its groups."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from lakewarden.jobs.compact.delete_files import Chore
 from lakewarden.jobs.run_context import Outcome
+from lakewarden.jobs.units import reasons_of, state_of
 from lakewarden.model.actions import RewriteGroup
 from lakewarden.model.plan import Plan
 from lakewarden.model.run import RunState
@@ -17,7 +18,7 @@ from lakewarden.rewrite.interface import Written
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One group's ending. Only DONE ones have a snapshot, unless it was expired before anyone could look."""
+    """The result of one group. Only a DONE group has a snapshot, unless the snapshot has already expired."""
 
     group: RewriteGroup
     state: RunState
@@ -74,7 +75,7 @@ def outcome(
     snapshots = tuple(
         dict.fromkeys(id_ for state, id_ in endings if state is RunState.DONE and id_ is not None)
     )
-    state = _state(plan, {state for state, _ in endings}, interrupted)
+    state = state_of(plan, {state for state, _ in endings}, interrupted)
     if state is RunState.DONE and not snapshots and not results:
         state = RunState.NOTHING_TO_DO
     reason = "; ".join(part for part in (_reason(plan, results, state), *_chore_reasons(chores)) if part)
@@ -93,39 +94,17 @@ def _chore_reasons(chores: Sequence[Chore]) -> list[str]:
     return reasons
 
 
-def _state(plan: Plan, states: set[RunState], interrupted: bool) -> RunState:
-    if RunState.UNKNOWN in states:
-        return RunState.UNKNOWN
-    if interrupted:
-        return RunState.INTERRUPTED
-    if states == {RunState.DONE}:
-        return RunState.PARTIAL if plan.cut_short else RunState.DONE
-    if len(states) == 1:
-        return states.pop()
-    return RunState.PARTIAL
-
-
 def _reason(plan: Plan, results: Sequence[Result], state: RunState) -> str:
-    """Every different reason once, with the partitions it struck; the first few by name."""
+    """Every different reason once, with the first few of its partitions."""
     if state is RunState.DONE:
         return _engines(results)
-    struck: dict[str, list[str]] = {}
-    for each in results:
-        if each.state is not RunState.DONE:
-            struck.setdefault(each.reason, []).append(each.group.partition or "the table")
-    parts = [f"{_some(names)}: {reason}" for reason, names in struck.items()]
-    if plan.cut_short:
-        parts.append(plan.cut_short)
-    return "; ".join(parts)
+    skipped = [each for each in results if each.state is not RunState.DONE]
+    return reasons_of(plan, [(each.reason, [each.group.partition]) for each in skipped])
 
 
 def _engines(results: Sequence[Result]) -> str:
     told = dict.fromkeys((each.engine, each.reason) for each in results if each.engine != "arrow")
     return "; ".join(f"by {engine.capitalize()}'s own writer: {reason}" for engine, reason in told)
-
-
-def _some(names: Sequence[str], show: int = 3) -> str:
-    return ", ".join(names[:show]) + (f" and {len(names) - show} more" if len(names) > show else "")
 
 
 def _counters(results: Sequence[Result]) -> dict[str, Any]:
@@ -192,8 +171,8 @@ def proof_of(written: Sequence[Written]) -> str:
     """How the rows were proven, as parts joined by `+`.
 
     rows: every row by its digest. pages: the checksums of pages that were copied. values: beside those, the columns that were
-    decoded, by a digest of what was read and of what was written. count: no more than how many rows there are, or, where the
-    format's own writer applied deletes or merged rows of one key, that there are no more than before.
+    decoded, by a digest of what was read and of what was written. count: only the number of rows is checked, or, if the
+    format's own writer applied deletes or merged rows of one key, that there are not more rows than before.
     """
     return "+".join(sorted({kind for each in written for kind in _proofs(each)}))
 

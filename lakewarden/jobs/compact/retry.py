@@ -1,4 +1,4 @@
-"""Groups that lost although their files are still there: written anew, with the deletes applied that arrived meanwhile."""
+"""Writes groups again that lost the race although their files still exist, with the newly arrived deletes applied."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Again:
 def redo(
     plan: Plan, results: Sequence[Result], view: TableView, policy: Policy, context: RunContext
 ) -> Again | None:
-    """Groups that lost although all their files are still there; None if there are none.
+    """A plan for the groups that lost the race although all their files still exist; None if there are none.
 
-    A group that the kernel packed takes deletes in and rarely comes here; where rows change their order, or Iceberg's own
-    writer wrote them, nobody can tell where a deleted row went.
+    Commits of groups that the kernel packed carry new deletes over, so they rarely come here. If rows change their order,
+    or Iceberg's own writer wrote them, the new place of a deleted row is not known.
     """
     lost = [each.group for each in results if each.state is RunState.LOST_RACE]
     if not lost:
@@ -54,7 +54,9 @@ def redo(
     start = max(len(plan.actions), *(each.group.number + 1 for each in results))
     groups = tuple(_renewed(group, number, live) for number, group in enumerate(whole, start))
     for group in whole:
-        context.progress.note(f"writing {group.partition or 'the table'} anew: deletes arrived meanwhile")
+        context.progress.note(
+            f"writing {group.partition or 'the table'} again: deletes arrived during the rewrite"
+        )
     bounds = replace(plan.bounds, base_snapshot_id=head)
     return Again(
         replace(plan, actions=groups, bounds=bounds), files, frozenset(group.number for group in whole)
@@ -67,7 +69,7 @@ def _live(files: FileSet, groups: Sequence[RewriteGroup]) -> dict[str, Candidate
 
 
 def _renewed(group: RewriteGroup, number: int, live: Mapping[str, Candidate]) -> RewriteGroup:
-    """The same files with the deletes they carry now. Partitions and deletes are numbered anew by every scan."""
+    """The same files with their current deletes. Every scan numbers partitions and deletes again."""
     bins = tuple(
         replace(bin_, sources=tuple(replace(each, deletes=live[each.path].deletes) for each in bin_.sources))
         for bin_ in group.bins

@@ -1,4 +1,4 @@
-"""Which changelogs have outlived their own time, after the snapshots they came from. Pure.
+"""Which changelogs are past their own retention, after their snapshots have expired. Pure.
 
 As Paimon counts it: from the oldest on and without gaps, by the table's own options, which are those of its snapshots where
 they are not set. The newest changelog always stays.
@@ -18,16 +18,16 @@ _OVER = "older than the table's changelog.time-retained, or more than its change
 
 @dataclass(frozen=True, slots=True)
 class Outlived:
-    """Those that go, and why; those that stay, and what keeps the first of them."""
+    """The changelogs that expire, with the reason, and those that stay, with the reason of the first."""
 
     gone: tuple[int, ...] = ()
     stay: tuple[int, ...] = ()
-    kept: Reason | None = None  # None where none stays
+    kept: Reason | None = None  # None if none stays
     why: str = _OVER
 
 
 def outlived_changelogs(view: TableView, expiring: Sequence[Snapshot], now: datetime) -> Outlived:
-    """Of those there are and those that the expiring snapshots leave."""
+    """Decide for the existing changelogs and those that the expiring snapshots leave behind."""
     changelogs, newest = view.changelogs, view.current_snapshot_id
     if changelogs is None or newest is None:
         return Outlived()
@@ -39,7 +39,7 @@ def outlived_changelogs(view: TableView, expiring: Sequence[Snapshot], now: date
     ids = sorted(made_at)
     few = f"changelog.num-retained.min={changelogs.at_least} of the table"
     limit = "left for the next run: snapshot.expire.limit of the table"
-    # Each keeps its changelog and all after it. Of several that keep the same one, the first is told.
+    # Each keeps its changelog and all later ones. If several keep the same one, the first is reported.
     bounds = [
         *(
             (ref.snapshot_id, Reason(ReasonKind.CONSUMER, f"consumer {ref.name} reads on from it"))

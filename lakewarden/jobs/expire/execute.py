@@ -1,13 +1,13 @@
-"""expire, told in order: plan, archive what the snapshots say, write the verdict down, commit, put the verdict in force.
+"""expire, in order: plan, archive the snapshots' summaries, write the deletion batch, commit, put the batch in force.
 
-Where a process stops:
+If the process stops:
 
-    before the verdict        nothing happened
-    after it, before commit   the verdict is pending and counts for nothing; the next run voids it
-    after the commit          the next run sees that the snapshots are gone and puts the verdict in force
-    commit unknown            as one of the two above, once the table tells
+    before the batch          nothing happened
+    after it, before commit   the batch is pending and has no effect; the next run voids it
+    after the commit          the next run sees that the snapshots are gone and puts the batch in force
+    commit unknown            one of the two above, decided by the table
 
-No file is touched here. That a verdict is in force too early or too often cannot lose a file: purge proves each one again.
+No file is touched here. A batch that is in force too early cannot lose a file: purge proves each file again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from lakewarden import clock
 from lakewarden.deletion.foreign_metadata import refuse_forked
 from lakewarden.deletion.holds import gather
 from lakewarden.deletion.restored_state import confirm_state
-from lakewarden.errors import CommitLost, CommitUnknown, LakewardenError, PolicyError, Refused
+from lakewarden.errors import CommitLost, LakewardenError, PolicyError, Refused
 from lakewarden.jobs.cold.handoff import handed_off
-from lakewarden.jobs.compact.cleanup import ending
 from lakewarden.jobs.deps import Grounds, places_of
 from lakewarden.jobs.expire import plan as expire
+from lakewarden.jobs.journaled_commit import CommitResult, Fate, ending, journaled_commit
 from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext
+from lakewarden.jobs.units import progress_of
 from lakewarden.model.actions import TrashFiles
 from lakewarden.model.hold import HoldKind
 from lakewarden.model.plan import ManyTrashed, Plan
@@ -44,9 +45,9 @@ from lakewarden.tables.reread import read_again
 
 CAUSE = "expire"
 _REASON = "needed only by snapshots that expired"
-# How often a tag, branch or pin made between plan and commit makes us plan again, and others who expire the same.
+# How often we plan again because of a tag, branch or pin made after the plan, or because others expire the same.
 _ATTEMPTS = 5
-# How often others may commit between the last look at the holds and ours, and how long is waited then, in seconds.
+# How often others may commit between our last reading of the holds and our commit, and the wait then, in seconds.
 _COMMITS = 16
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
 
@@ -56,7 +57,7 @@ def prepare(
 ) -> Prepared:
     """The plan, and the files that only the planned snapshots need.
 
-    Another tool may expire what was about to be read, and delete it: then the table as it is now is planned for.
+    Another tool may expire and delete the metadata that we are reading: then the plan is made again for the current table.
     """
     ref = view.ref
     for left in reversed(range(_ATTEMPTS)):
@@ -104,11 +105,6 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
             prepared = prepare(grounds, context.format, view, prepared.policy, clock.now())
             if prepared.plan.empty:
                 return Outcome(RunState.NOTHING_TO_DO, f"{error} since the plan was made")
-        except CommitLost as error:
-            TrashedFiles(grounds.state).void(context.run_id)
-            return Outcome(ending(error), error.message)
-        except CommitUnknown as error:
-            return Outcome(RunState.UNKNOWN, error.message)
     return Outcome(
         RunState.LOST_RACE, f"new refs, pins or streaming writers held these snapshots {_ATTEMPTS} times"
     )
@@ -119,36 +115,47 @@ def _attempt(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outco
     ids, refs = expire.snapshots_to_drop(plan), expire.refs_to_drop(plan, view)
     changelogs = expire.changelogs_to_drop(plan)
     files = prepared.more if prepared.more is not None else _NO_FILES
-    context.progress.begin(f"{plan.job} {view.ref}", 0)
-    try:
+    with progress_of(context, f"{plan.job} {view.ref}"):
         _write_down(grounds, context, view, files, ids, refs, changelogs)
-        _commit(prepared, grounds, context)
-        verdict = TrashedFiles(grounds.state).enforce(context.run_id, clock.now())
-        context.step(DeletingStep.TRASHED, {"verdict": verdict.id, "files": files.num_rows})
-    finally:
-        context.progress.end()
+        result = _commit(prepared, files.num_rows, grounds, context)
+    if not result.done:
+        return Outcome(result.state, result.reason)
     return Outcome(RunState.DONE, "", _counters(files, len(ids), len(refs), len(changelogs)))
 
 
-def _commit(prepared: Prepared, grounds: Grounds, context: RunContext) -> None:
-    """Expire on top of exactly the table on which the holds were asked for the last time, so often until none came between."""
-    ref, plan = prepared.view.ref, prepared.plan
+def _commit(prepared: Prepared, files: int, grounds: Grounds, context: RunContext) -> CommitResult[None]:
+    """Expire exactly the state of the table for which the holds were read last. If others committed in between,
+    read both again.
+    """
+    ref, plan, trashed = prepared.view.ref, prepared.plan, TrashedFiles(grounds.state)
     ids, refs = expire.snapshots_to_drop(plan), expire.refs_to_drop(plan, prepared.view)
     changelogs = expire.changelogs_to_drop(plan)
-    detail = {"snapshot_ids": list(ids), "refs": refs, "changelogs": list(changelogs)}
-    for number in range(_COMMITS):
-        context.step(DeletingStep.EXPIRING, detail)  # each time: the run may have been taken over since
+
+    def commit() -> None:
         now = context.format.view(ref)
         # A pin made since the plan is seen here, because it was written before its maker looked at the step that was
-        # journaled; one made later sees that step, and its maker hears that the snapshot is going.
+        # journaled. The maker of a later pin sees that step, and learns that the snapshot expires.
         _refuse_held(grounds, now, prepared.policy, ids)
-        try:
-            judged = replace(prepared.view, metadata_location=now.metadata_location)
-            context.writer.expire(judged, ids, refs, changelogs)
-            return
+        judged = replace(prepared.view, metadata_location=now.metadata_location)
+        context.writer.expire(judged, ids, refs, changelogs)
+
+    def enforce(_: None) -> dict[str, Any]:
+        return {"verdict": trashed.enforce(context.run_id, clock.now()).id, "files": files}
+
+    def void(error: CommitLost) -> Fate:
+        trashed.void(context.run_id)
+        return Fate.GONE
+
+    intent = {"snapshot_ids": list(ids), "refs": refs, "changelogs": list(changelogs)}
+    steps = (DeletingStep.EXPIRING, DeletingStep.TRASHED)
+    for number in range(_COMMITS):
+        try:  # the intent is journaled each time: another process may have taken the run over since
+            return journaled_commit(context, intent, commit, enforce, discard=void, steps=steps)
         except MovedOn:
             clock.sleep(min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**number))
-    raise CommitLost(table=ref, reason=f"other writers committed first {_COMMITS} times")
+    lost = CommitLost(table=ref, reason=f"other writers committed first {_COMMITS} times")
+    void(lost)
+    return CommitResult(ending(lost), lost.message, error=lost)
 
 
 def _write_down(
@@ -160,7 +167,7 @@ def _write_down(
     refs: Collection[str],
     changelogs: Collection[int],
 ) -> None:
-    """Everything that must be known before a snapshot is gone: what it said, and what only it needed."""
+    """Write down what must be known before a snapshot is gone: its summary, and the files that only it needs."""
     now, chosen = clock.now(), set(ids)
     Archive(grounds.state).add(view, (s for s in view.snapshots if s.id in chosen), context.run_id, now)
     stamped = files.append_column("stamp", pa.nulls(files.num_rows, pa.string()))
@@ -176,7 +183,7 @@ def _write_down(
     context.step(DeletingStep.TRASHING, {"verdict": context.run_id, "files": files.num_rows})
 
 
-# What may have come since the plan and is no ref of the table: refs are looked at by the commit itself.
+# Holds that may be newer than the plan and are no refs of the table. The commit itself checks the refs.
 _HELD_BY = {HoldKind.PIN: "the pin of", HoldKind.STREAM: "the restart of"}
 
 
@@ -193,9 +200,10 @@ def _refuse_held(grounds: Grounds, view: TableView, policy: Policy, ids: tuple[i
 
 
 def settle(grounds: Grounds, verdict: Verdict, view: TableView) -> bool:
-    """A verdict whose run ended before it was in force: whether its snapshots are gone decides. True if they are.
+    """Settle a batch whose run ended before it was in force, by whether its snapshots are gone. True if they are.
 
-    Where they leave one by one, some may be gone: then the verdict counts, and purge leaves what the others still need.
+    Where snapshots expire one by one, some may be gone: then the batch is in force, and purge keeps the files that the
+    others need.
     """
     left, all_ = remaining(verdict, view), planned(verdict)
     if view.uuid == verdict.table_uuid and (not left or (view.in_order and left < all_)):
@@ -206,9 +214,10 @@ def settle(grounds: Grounds, verdict: Verdict, view: TableView) -> bool:
 
 
 def planned(verdict: Verdict) -> frozenset[object]:
-    """What a verdict's run was to drop: snapshots by id. Refs by name where it was nothing else: a name may be given again.
+    """What the run of a batch planned to drop: snapshots by id. Refs by name only if there were no snapshots: a name may be
+    used again.
 
-    Changelogs where there were not even refs: they leave last.
+    Changelogs if there were no refs either: they are dropped last.
     """
     told = verdict.detail
     changelogs = [_changelog(each) for each in told.get("changelogs", ())]
@@ -216,7 +225,7 @@ def planned(verdict: Verdict) -> frozenset[object]:
 
 
 def remaining(verdict: Verdict, view: TableView) -> frozenset[object]:
-    """What of it the table still has."""
+    """The planned drops that the table still has."""
     there: set[object] = {each.id for each in view.snapshots}
     there |= {each.name for each in view.refs}
     there |= {_changelog(each) for each in (view.changelogs.made_at if view.changelogs else ())}

@@ -1,8 +1,8 @@
-"""expire: which snapshots leave the table's metadata, and why every other one stays. A pure plan.
+"""expire: which snapshots leave the table's metadata, and why every other one stays. A pure planner.
 
-A snapshot stays for the first of these reasons that holds: a tag or branch names it, a reader pinned it, a streaming
-writer restarts from it, it is inside the window, a branch keeps it as history, it is one of the few that are always kept. Reasons are a
-set over all snapshots: none of them is found by walking a chain that may be broken.
+A snapshot stays for the first of these reasons that holds: a tag or branch names it, a reader pinned it, a streaming writer
+restarts from it, it is inside the window, a branch keeps it as history, it is one of the few that are always kept. Reasons
+are a set over all snapshots: none of them is found by walking a chain that may be broken.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from lakewarden.policy.options import REF_AGE
 from lakewarden.policy.resolve import Policy
 from lakewarden.rewrite.write.properties import INT, LONG, OddProperty, whole_number
 
-# A table whose newest commit lies further ahead than this was written by a clock that disagrees with ours.
+# If the newest commit is further in the future than this, the writer's clock disagrees with ours.
 _CLOCKS_AGREE = timedelta(minutes=5)
 _MAIN = "main"
 _GC = "gc.enabled"
 _NESSIE = "nessie.commit.id"  # Nessie's catalog adds it to the properties of each table it loads
-# What the table itself asks to keep is kept, whatever the policy allows to drop.
+# Snapshots that these properties of the table keep stay, even if the policy would drop them.
 _MIN_KEPT = "history.expire.min-snapshots-to-keep"
 _MAX_AGE = "history.expire.max-snapshot-age-ms"
-# What each may be. A ref age of zero would drop every tag.
+# The allowed values. A ref age of zero would drop every tag.
 _RETENTION = {_MIN_KEPT: (0, INT), _MAX_AGE: (0, LONG), REF_AGE: (1, LONG)}
-# Longer than any table is old, and short enough to be counted back from now.
+# Longer than the age of any table, and short enough to be subtracted from now.
 _LONGEST = timedelta(days=365 * 2000)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 def check(view: TableView, now: datetime) -> None:
-    """Refuses what no policy may allow."""
+    """Refuses tables that no policy may allow to expire."""
     refuse_without_gc("expire", view)
     refuse_odd_retention("expire", view)
     refuse_other_clock("expire snapshots of", view, now)
 
 
 def refuse_odd_retention(action: str, view: TableView) -> None:
-    """How long the table itself wants its snapshots and refs kept must be known before one of them goes."""
+    """Refuses a table whose own retention properties cannot be read."""
     for key in _RETENTION:
         try:
             _retention(view, key)
@@ -63,12 +63,12 @@ def refuse_odd_retention(action: str, view: TableView) -> None:
 
 
 def _retention(view: TableView, key: str) -> int | None:
-    """What the table says, None where it does not, or OddProperty."""
+    """The property's value, or None if it is not set. Raises OddProperty if it cannot be read."""
     return whole_number(view.properties, key, *_RETENTION[key])
 
 
 def _at_least(view: TableView, key: str) -> float:
-    """What the table asks to keep; everything, where nobody can read what it asks for."""
+    """How much the table asks to keep; everything, if its property cannot be read."""
     try:
         return _retention(view, key) or 0
     except OddProperty:
@@ -76,27 +76,27 @@ def _at_least(view: TableView, key: str) -> float:
 
 
 def own_window(view: TableView) -> timedelta:
-    """For how long the table itself asks to keep snapshots."""
+    """How long the table itself asks to keep snapshots."""
     asked = _at_least(view, _MAX_AGE)
     return timedelta(milliseconds=asked) if asked < _LONGEST / _MILLISECOND else _LONGEST
 
 
 def refuse_other_clock(action: str, view: TableView, now: datetime) -> None:
-    """Ages are this machine's to tell only where its clock agrees with whoever committed last."""
+    """Refuses if this machine's clock disagrees with the newest commit: then the ages of snapshots are not known."""
     newest = max((each.committed_at for each in view.snapshots), default=now)
     if newest > now + _CLOCKS_AGREE:
         raise Refused(
             action=action,
             target=view.ref,
             reason=f"its newest snapshot is of {newest:%Y-%m-%d %H:%M:%S} UTC, this machine's clock says {now:%Y-%m-%d %H:%M:%S} UTC",
-            hint="set the clock right; ages cannot be told while the two disagree",
+            hint="set the clock right; ages are not known while the two disagree",
         )
 
 
 def refuse_without_gc(action: str, view: TableView) -> None:
-    """A table that says so shares its files with another one: only rewrites may touch it."""
+    """With gc.enabled=false the table shares its files with another one: only rewrites are allowed."""
     found = view.properties.get(_GC, "true")
-    if found.lower() != "true":  # as Iceberg reads it: everything but true is no
+    if found.lower() != "true":  # as Iceberg reads it: every value except true means no
         if _NESSIE in view.properties:
             raise Refused(
                 action=action,
@@ -119,9 +119,9 @@ def plan(
     now: datetime,
     handed_off: Collection[int] | None = None,
 ) -> Plan:
-    """Snapshots past the window that nothing holds; every other one is skipped, with its reason.
+    """Expire snapshots past the window that nothing holds. Every other snapshot is skipped, with its reason.
 
-    Where some are told that were `handed_off` to the colder tier, no other expires, and no tag of another is dropped.
+    If `handed_off` is given (the snapshots in the colder tier), no other snapshot expires, and no tag of another is dropped.
     """
     empty = Plan(
         job=Job.EXPIRE,
@@ -141,7 +141,7 @@ def plan(
     waiting: list[Ref] = []
     if handed_off is not None:
         stays = {*handed_off, *_reasons(view, refs, policy, holds, now, None)}
-        # The tag goes along with its snapshot, of which it may have the last copy.
+        # The tag is dropped together with its snapshot: it may have the last copy of it.
         waiting = [each for each in outlived if each.kind == "tag" and each.snapshot_id not in stays]
         outlived = [each for each in outlived if each not in waiting]
     order = _number if view.in_order else _age
@@ -150,20 +150,10 @@ def plan(
     chosen, rest = free[:limit], free[len(free[:limit]) :]
     left = policy.explain("snapshot_expire_limit")
     kept |= dict.fromkeys((each.id for each in rest), _left_over(left))
-    actions: list[ExpireRefs | ExpireSnapshots | ExpireChangelogs] = []
-    if outlived:
-        actions.append(ExpireRefs(tuple(ref.name for ref in outlived), _why_dropped(outlived, policy)))
-    if chosen:
-        why = f"older than {policy.explain('snapshot_retention_hours')}"
-        if policy.ids("snapshot_ids"):
-            why = "asked for by id"
-        actions.append(ExpireSnapshots(tuple(each.id for each in chosen), why))
     changelogs = Outlived() if policy.ids("snapshot_ids") else outlived_changelogs(view, chosen, now)
-    if changelogs.gone:
-        actions.append(ExpireChangelogs(changelogs.gone, changelogs.why))
     return replace(
         empty,
-        actions=tuple(actions),
+        actions=_actions(policy, outlived, chosen, changelogs),
         skipped=count_skipped(
             [
                 *(("snapshot", 1, 0, kept[each.id]) for each in view.snapshots if each.id in kept),
@@ -174,6 +164,22 @@ def plan(
         reason=_summary(chosen, outlived, len(view.snapshots), changelogs.gone),
         cut_short=f"{len(rest)} more would expire: {left}" if rest else "",
     )
+
+
+def _actions(
+    policy: Policy, outlived: Sequence[Ref], chosen: Sequence[Snapshot], changelogs: Outlived
+) -> tuple[ExpireRefs | ExpireSnapshots | ExpireChangelogs, ...]:
+    actions: list[ExpireRefs | ExpireSnapshots | ExpireChangelogs] = []
+    if outlived:
+        actions.append(ExpireRefs(tuple(ref.name for ref in outlived), _why_dropped(outlived, policy)))
+    if chosen:
+        why = f"older than {policy.explain('snapshot_retention_hours')}"
+        if policy.ids("snapshot_ids"):
+            why = "asked for by id"
+        actions.append(ExpireSnapshots(tuple(each.id for each in chosen), why))
+    if changelogs.gone:
+        actions.append(ExpireChangelogs(changelogs.gone, changelogs.why))
+    return tuple(actions)
 
 
 def _left_over(limit: str) -> Reason:
@@ -195,7 +201,7 @@ def waits_for_pins(until: datetime) -> Reason:
 
 
 def reasons(view: TableView, policy: Policy, holds: Holds, now: datetime) -> dict[int, Reason]:
-    """Why each snapshot that stays does; one that is not among them is free to expire, whether or not expiry is on."""
+    """For each snapshot that stays, the reason. All others may expire, whether or not expiry is switched on."""
     refs, _ = _split_refs(view, policy, holds, now)
     return _reasons(view, refs, policy, holds, now, None)
 
@@ -223,7 +229,7 @@ def _waits(policy: Policy) -> Reason:
 
 
 def refs_to_drop(made: Plan, view: TableView) -> dict[str, int]:
-    """The refs a plan drops, each with the snapshot it named when it was judged."""
+    """The refs that a plan drops, each with the snapshot that it named at planning time."""
     names = {name for action in made.actions if isinstance(action, ExpireRefs) for name in action.names}
     return {ref.name: ref.snapshot_id for ref in view.refs if ref.name in names}
 
@@ -242,7 +248,7 @@ def changelogs_to_drop(made: Plan) -> tuple[int, ...]:
 def _kept(
     view: TableView, refs: Sequence[Ref], policy: Policy, holds: Holds, now: datetime
 ) -> dict[int, Reason]:
-    """The first reason to stay that each snapshot has. The later ones of this function win, so it is told backwards."""
+    """The first reason of each snapshot to stay. Later assignments win, so the reasons come in reverse order."""
     kept: dict[int, Reason] = {}
     kept |= _not_asked_for(view, policy)
     few = Reason(ReasonKind.MIN_RETAINED, policy.explain("snapshot_min_retained"))
@@ -263,13 +269,13 @@ def _by_ref(ref: Ref) -> Reason:
 
 
 def _named_by(ref: Ref, view: TableView) -> int:
-    """What a ref keeps. A consumer reads on from its snapshot, and from the oldest there is where that one is gone."""
+    """The snapshot that a ref keeps. A consumer continues from its snapshot, or from the oldest one if that is gone."""
     oldest = min((each.id for each in view.snapshots), default=ref.snapshot_id)
     return max(ref.snapshot_id, oldest) if ref.kind == "consumer" else ref.snapshot_id
 
 
 def _behind_the_first_kept(view: TableView, kept: dict[int, Reason]) -> dict[int, Reason]:
-    """Where snapshots leave from the oldest on, the first that stays keeps all after it."""
+    """Where snapshots expire from the oldest on, the first one that stays keeps all later ones."""
     first = min((each.id for each in view.snapshots if each.id in kept), default=None)
     if first is None:
         return kept
@@ -279,15 +285,15 @@ def _behind_the_first_kept(view: TableView, kept: dict[int, Reason]) -> dict[int
 
 
 def _split_refs(view: TableView, policy: Policy, holds: Holds, now: datetime) -> tuple[list[Ref], list[Ref]]:
-    """Refs that stay, and those whose retention is over. Iceberg counts it from the moment the snapshot was committed.
+    """Refs that stay, and refs whose retention is over. Iceberg counts it from the commit of the snapshot.
 
-    Its property for refs that say none of their own would drop every tag: it is one of the policy's, which the operator decides.
-    A protected tag stays whatever its age: anyone who may write to the table may shorten that.
+    Iceberg's property for refs without their own retention could drop every tag. So it counts only through the
+    policy, which the operator decides. A protected tag stays at any age: every writer of the table could shorten it.
     """
     protected = policy.columns("protected_tags")
     ages = {each.id: now - each.committed_at for each in view.snapshots}
     default = policy.maybe_hours("snapshot_ref_retention_hours") if view.format == "iceberg" else None
-    # The copy a tag has may be all that is left of a pinned snapshot.
+    # The copy of a tag may be the last copy of a pinned snapshot.
     pinned = {hold.snapshot_id for hold in holds.holds if hold.kind is HoldKind.PIN}
     stay: list[Ref] = []
     outlived: list[Ref] = []
@@ -316,7 +322,7 @@ def _not_asked_for(view: TableView, policy: Policy) -> dict[int, Reason]:
 
 
 def _in_window(view: TableView, policy: Policy, now: datetime) -> dict[int, Reason]:
-    """Inside the window. Who names snapshots for one call means them, however young they are."""
+    """Snapshots inside the window. A call that names snapshots means them, at any age."""
     if policy.ids("snapshot_ids"):
         return {}
     since = now - policy.hours("snapshot_retention_hours")
@@ -329,14 +335,14 @@ def _in_window(view: TableView, policy: Policy, now: datetime) -> dict[int, Reas
 
 
 def _at_most(view: TableView, policy: Policy) -> Sequence[Snapshot]:
-    """The newest, as many as may stay for no other reason than their age."""
+    """The newest snapshots, as many as may stay because of their age alone."""
     most = policy.maybe_int("snapshot_max_retained")
     newest = sorted(view.snapshots, key=_age, reverse=True)
     return newest if most is None else newest[:most]
 
 
 def _newest_of_main(view: TableView, policy: Policy) -> list[int]:
-    """Main's newest, along its ancestry; where the chain is broken or short, the newest of all fill up."""
+    """The newest snapshots of main, along its ancestry. If the chain is broken or short, the newest of all are added."""
     wanted = int(
         min(max(policy.int("snapshot_min_retained"), _at_least(view, _MIN_KEPT)), len(view.snapshots))
     )
@@ -348,10 +354,10 @@ def _newest_of_main(view: TableView, policy: Policy) -> list[int]:
 
 
 def _history_of(view: TableView, ref: Ref, now: datetime) -> Iterator[int]:
-    """What a branch's own settings keep of its past; a tag keeps its snapshot only.
+    """Snapshots that a branch's own settings keep; a tag keeps its snapshot only.
 
-    All from the head to the last that is kept: clocks of writers differ, and where one before it is older and expired, the
-    chain would not lead to it any more, and the next run would take what this one kept.
+    All snapshots from the head to the last kept one stay, because clocks of writers differ: if an older one in
+    between expired, the chain would be broken, and the next run would expire what this one kept.
     """
     if ref.kind != "branch":
         return
@@ -376,7 +382,7 @@ def _ancestry(view: TableView, head: int | None) -> Iterator[Snapshot]:
 
 
 def _held(holds: Sequence[Hold], snapshot_id: int) -> Reason | None:
-    """By whom a snapshot is held; refs are judged apart, because they may have outlived their own retention."""
+    """The hold on a snapshot. Refs are handled separately, because their own retention may be over."""
     for hold in holds:
         if hold.kind is HoldKind.PIN:
             until = f" until {hold.until:%Y-%m-%d %H:%M} UTC" if hold.until else ""
@@ -392,7 +398,7 @@ def _held(holds: Sequence[Hold], snapshot_id: int) -> Reason | None:
 
 
 def _number(snapshot: Snapshot) -> tuple[datetime, int]:
-    """Without gaps means by number, whatever the clocks of its writers said."""
+    """Expiry without gaps goes by number, not by the clocks of the writers."""
     return datetime.min, snapshot.id
 
 

@@ -13,12 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakewarden import clock
-from lakewarden.deletion.foreign_metadata import (
-    refuse_other_formats,
-    settled,
-    strays_in_metadata_folders,
-    unclaimed,
-)
+from lakewarden.deletion.foreign_metadata import refuse_other_formats, settled, unclaimed
 from lakewarden.deletion.lake_index import Neighbours
 from lakewarden.deletion.ownership import check_ownership
 from lakewarden.errors import Refused
@@ -34,6 +29,7 @@ from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import CLAIMED
 from lakewarden.storage.objects import Objects
 from lakewarden.tables.interface import TableFormat
+from lakewarden.tables.metadata_files import strays_in_metadata_folders
 from lakewarden.tables.places import MetadataFile
 
 _ACTION = "adopt the folder of"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lakewarden import clock
-from lakewarden.deletion.foreign_metadata import read_strays, settled, unclaimed
+from lakewarden.deletion.foreign_metadata import settled, unclaimed
 from lakewarden.deletion.holds import gather
 from lakewarden.deletion.ownership import check_ownership, is_same
 from lakewarden.errors import LakewardenError, NoSuchTable, Refused
@@ -47,6 +47,7 @@ from lakewarden.storage.objects import Objects
 from lakewarden.tables.filenames import names_of
 from lakewarden.tables.interface import NoSense, TableFormat
 from lakewarden.tables.jvm import JavaError, is_java, java_reason
+from lakewarden.tables.metadata_files import read_strays
 from lakewarden.tables.metadata_walk import DELETES, Survey
 from lakewarden.tables.places import MetadataFile, Places
 

@@ -20,8 +20,8 @@ from lakewarden import clock
 from lakewarden.errors import Busy, CommitLost, CommitUnknown, LakewardenError, Refused, UsageError
 from lakewarden.jobs.cold.read_only import refuse_frozen
 from lakewarden.jobs.commit_guard import RunGuard, foresee
-from lakewarden.jobs.compact.cleanup import ending
 from lakewarden.jobs.heartbeat import DRIVEN, beating, driving
+from lakewarden.jobs.journaled_commit import ending
 from lakewarden.jobs.loads.begin import absolute, distinct, own_name
 from lakewarden.jobs.recovery import IN_FLIGHT, Settled, recover
 from lakewarden.jobs.run_context import DeletingStep, Outcome

@@ -1,12 +1,12 @@
-"""expire-partitions, told in order: read the partitions, plan, journal the commit, drop them in one snapshot.
+"""expire-partitions, in order: read the partitions, plan, journal the commit, drop them in one snapshot.
 
-Where a process stops:
+If the process stops:
 
     before the commit is begun   nothing happened
-    after it                     the table tells, by run id, whether it happened; the next run settles it
+    after it                     the table shows, by run id, whether it happened; the next run settles it
 
-Only files that were planned leave. A row that is written into such a partition meanwhile stays, and goes when a later plan
-has it. No file is deleted here: they are in the trash when the snapshots that still name them expire.
+Only planned files are dropped. A row that is written into such a partition during the run stays until a later plan
+drops it. No file is deleted here: the files go to the trash when the snapshots that still name them expire.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from datetime import datetime
 from typing import Any
 
 from lakewarden import clock
-from lakewarden.errors import CommitLost, CommitNotSent, CommitRefused, CommitUnknown
+from lakewarden.errors import CommitLost
 from lakewarden.jobs.expire.plan import refuse_other_clock
+from lakewarden.jobs.journaled_commit import CommitResult, Fate, ending, intent_of, journaled_commit
 from lakewarden.jobs.partitions import plan as expire_partitions
 from lakewarden.jobs.run_context import Outcome, Prepared, RunContext, StepName
+from lakewarden.jobs.units import progress_of
 from lakewarden.lineage.summary import Lineage
 from lakewarden.model.plan import Plan
 from lakewarden.model.run import RunState
@@ -32,7 +34,7 @@ _ATTEMPTS = 5
 
 
 def prepare(format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
-    """What is switched off is not even read."""
+    """If the job is switched off, the partitions are not read."""
     if expire_partitions.switched_off(policy):
         return Prepared(expire_partitions.plan(view, None, policy, now), view, policy)
     if not expire_partitions.by_call(policy):
@@ -42,30 +44,26 @@ def prepare(format_: TableFormat, view: TableView, policy: Policy, now: datetime
 
 
 def execute(prepared: Prepared, context: RunContext) -> Outcome:
-    """One commit; planned anew, for the same partitions at most, where others changed their files first."""
+    """One commit. If others changed the files first, plan again, but only for the same partitions."""
     first, begun = prepared.plan, 0
-    context.progress.begin(f"{first.job} {prepared.view.ref}", 0)
-    try:
+    with progress_of(context, f"{first.job} {prepared.view.ref}"):
         for attempt in range(_ATTEMPTS):
             context.stop.check()
             groups = list(range(begun, begun + len(prepared.plan.actions)))
             begun += len(groups)
-            try:
-                dropped = _attempt(prepared, context, attempt, groups)
+            result = _attempt(prepared, context, attempt, groups)
+            if result.value is not None:
+                dropped = result.value
                 return Outcome(RunState.DONE, "", _counters(prepared.plan, dropped), (dropped.snapshot_id,))
-            except (CommitRefused, CommitNotSent) as error:
-                return Outcome(RunState.FAILED, error.message)
-            except CommitUnknown as error:
-                return Outcome(RunState.UNKNOWN, error.message)
-            except CommitLost as error:
-                context.step(StepName.DISCARDED, {"groups": groups, "reason": error.message})
-                context.progress.note(f"{error.message}: planning again")
+            if result.state is not RunState.LOST_RACE:
+                return Outcome(result.state, result.reason)
+            context.progress.note(f"{result.reason}: planning again")
             prepared = _again(prepared, first, context)
             if prepared.plan.empty:
-                return Outcome(RunState.NOTHING_TO_DO, "none of the partitions is there, or to go, any more")
+                return Outcome(
+                    RunState.NOTHING_TO_DO, "none of the partitions exists, or is to be dropped, any more"
+                )
         return Outcome(RunState.LOST_RACE, f"others changed the same files first, {_ATTEMPTS} times")
-    finally:
-        context.progress.end()
 
 
 def _again(prepared: Prepared, first: Plan, context: RunContext) -> Prepared:
@@ -74,16 +72,26 @@ def _again(prepared: Prepared, first: Plan, context: RunContext) -> Prepared:
     return Prepared(expire_partitions.only(made.plan, first), view, prepared.policy, more=made.more)
 
 
-def _attempt(prepared: Prepared, context: RunContext, attempt: int, groups: list[int]) -> Dropped:
+def _attempt(
+    prepared: Prepared, context: RunContext, attempt: int, groups: list[int]
+) -> CommitResult[Dropped]:
     view, plan = prepared.view, prepared.plan
     found: PartitionSet = prepared.more
     summary = _lineage(plan, context, attempt).summary()
-    keys = {key: summary[key] for key in ("lineage.run_id", "lineage.group")}
-    context.step(StepName.COMMITTING, {"groups": groups, "outputs": [], "summary": keys})
     ids = [each.partition_id for each in expire_partitions.drops(plan)]
-    dropped = context.writer.drop_partitions(view.ref, found, ids, summary)
-    context.step(StepName.COMMITTED, {"groups": groups, "snapshot_id": dropped.snapshot_id})
-    return dropped
+
+    def discarded(error: CommitLost) -> Fate:
+        if ending(error) is RunState.LOST_RACE:
+            context.step(StepName.DISCARDED, {"groups": groups, "reason": error.message})
+        return Fate.GONE
+
+    return journaled_commit(
+        context,
+        intent_of(groups, [], summary),
+        lambda: context.writer.drop_partitions(view.ref, found, ids, summary),
+        lambda dropped: {"groups": groups, "snapshot_id": dropped and dropped.snapshot_id},
+        discard=discarded,
+    )
 
 
 def _lineage(plan: Plan, context: RunContext, attempt: int) -> Lineage:

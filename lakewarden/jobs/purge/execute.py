@@ -1,7 +1,8 @@
-"""The deletion itself, told in order: prove, look, mark, delete, write the receipts; then the next batch.
+"""purge, batch by batch: prove, look at the files, mark them, delete, write the receipts.
 
-A process may stop anywhere. Before a batch's files are marked `erasing` nothing was touched; after that the next run finds
-them marked, proves them anew, and takes a file that is gone for deleted. A file has a receipt once, when it is gone.
+A process may stop anywhere. Before the files of a batch are marked `erasing`, nothing was touched. After that, the
+next run finds the marks, proves the files again, and counts a missing file as deleted. Each deleted file gets
+exactly one receipt.
 """
 
 from __future__ import annotations
@@ -17,19 +18,20 @@ import pyarrow.compute as pc
 
 from lakewarden import clock
 from lakewarden.deletion.erase import erase
-from lakewarden.deletion.foreign_metadata import settled, strays_in_metadata_folders, unclaimed
+from lakewarden.deletion.foreign_metadata import settled, unclaimed
 from lakewarden.deletion.holds import Holds, gather
-from lakewarden.deletion.lake_index import Neighbours, named_files
+from lakewarden.deletion.lake_index import Neighbours
 from lakewarden.deletion.permit import Condemned, for_trashed
 from lakewarden.deletion.proof import Proof, Term
-from lakewarden.deletion.rate import Rate
 from lakewarden.deletion.restored_state import confirm_state, leave_witness
 from lakewarden.deletion.spelling import Spellings
 from lakewarden.errors import LakewardenError, Refused, Stopped, Unreachable
 from lakewarden.jobs.cold.verify_copies import unproven
 from lakewarden.jobs.deps import Grounds, places_of
 from lakewarden.jobs.expire.plan import refuse_without_gc
+from lakewarden.jobs.purge.rate import Rate
 from lakewarden.jobs.run_context import DeletingStep, Outcome, Prepared, RunContext
+from lakewarden.jobs.units import run_units
 from lakewarden.model.hold import Hold, HoldKind
 from lakewarden.model.location import Location, all_inside, is_local, join, parent
 from lakewarden.model.run import RunState
@@ -38,21 +40,23 @@ from lakewarden.state.generation import Generation
 from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import COLD_RETENTION, FAILED_LOAD, Verdict
 from lakewarden.storage.objects import Objects, Stat
+from lakewarden.tables.lake_readings import named_files
+from lakewarden.tables.metadata_files import strays_in_metadata_folders
 from lakewarden.tables.places import Places, led_out, roots
 from lakewarden.tables.reachability import Reached
 from lakewarden.tables.reread import moved_on
 
-# What one bulk request of an object store takes; on a disk a batch only bounds what a crash leaves to prove again.
+# The size of one bulk request to an object store. On a disk, a batch only limits what is proven again after a crash.
 REMOTE_BATCH = 1_000
 LOCAL_BATCH = 25_000
-# As Iceberg names those of a table and of its partitions.
+# Names of the statistics files of tables and partitions in Iceberg.
 _STATISTICS = r"\.stats$|/partition-stats-[^/]*$"
 CHANGED = "changed since it was trashed"
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A trashed file whose grace is over, as it was marked."""
+    """A trashed file whose grace period is over, as it was when it was trashed."""
 
     id: int
     path: str
@@ -64,7 +68,7 @@ class Due:
 
 @dataclass
 class Count:
-    """What became of everything that was due."""
+    """The outcome of all files that were due."""
 
     files_erased: int = 0
     bytes_erased: int = 0
@@ -86,7 +90,7 @@ class Count:
 
 
 class Purger:
-    """One run over one table."""
+    """One purge of one table."""
 
     def __init__(self, prepared: Prepared, grounds: Grounds, context: RunContext) -> None:
         self._view = prepared.view
@@ -97,7 +101,7 @@ class Purger:
         self._places = places_of(grounds, prepared.policy)
         if prepared.policy.bool(
             "purge_outside_location"
-        ):  # the operator's word for every place that the table names
+        ):  # the operator confirms every place that the table names
             named = (*self._places.confirmed, *roots(prepared.view).values())
             self._places = replace(self._places, confirmed=named)
         self._neighbours = Neighbours("purge", grounds.lake, prepared.view, places=self._places)
@@ -114,24 +118,12 @@ class Purger:
         self._generation: Generation | None = None
 
     def purge(self, graces: Mapping[str, timedelta]) -> Outcome:
-        """Until nothing is due, or a guard says no: what was deleted before that stands and is told."""
+        """Until nothing is due, or a guard refuses. Files that were deleted before that are reported."""
         planned = sum(action.to_dict()["bytes"] for action in self._plan.actions)
-        self._context.progress.begin(f"erasing trashed files of {self._view.ref}", planned)
+        title = f"erasing trashed files of {self._view.ref}"
         try:
-            self._connect(self._view)
-            self._generation = confirm_state("purge", self._view, self._grounds.state)
-            found = strays_in_metadata_folders(
-                self._objects, self._view, self._places, self._grounds.lake.strays
-            )
-            self._neighbours.strays = settled(
-                self._objects,
-                self._view,
-                unclaimed(self._grounds.state, self._view, found),
-                lambda: self._context.format.view(self._view.ref),
-            )
-            for batch in self._due(graces):
-                self._context.stop.check()
-                self._purge_batch(batch)
+            self._check_table()
+            run_units(self._context, title, self._due(graces), self._purge_batch, total=planned)
             self._remove_folders()
         except Stopped as stopped:
             return replace(self._outcome(stopped.message), state=RunState.INTERRUPTED)
@@ -139,9 +131,19 @@ class Purger:
             if not self._count.settled:
                 raise
             return self._outcome(f"stopped before the rest: {error.message}")
-        finally:
-            self._context.progress.end()
         return self._outcome("")
+
+    def _check_table(self) -> None:
+        """The state database must have forgotten nothing, and metadata of other tables here is known before the first batch."""
+        self._connect(self._view)
+        self._generation = confirm_state("purge", self._view, self._grounds.state)
+        found = strays_in_metadata_folders(self._objects, self._view, self._places, self._grounds.lake.strays)
+        self._neighbours.strays = settled(
+            self._objects,
+            self._view,
+            unclaimed(self._grounds.state, self._view, found),
+            lambda: self._context.format.view(self._view.ref),
+        )
 
     def _due(self, graces: Mapping[str, timedelta]) -> Iterator[pa.Table]:
         size = self._batch_size()
@@ -155,7 +157,7 @@ class Purger:
         return most if rate is None else max(1, min(most, int(rate)))
 
     def _connect(self, view: TableView) -> None:
-        """With the newest credentials: those a catalog hands out do not live as long as a run may."""
+        """Connect with the newest credentials: a run may last longer than the credentials from a catalog."""
         if view.io != self._io:
             self._io, self._objects = view.io, Objects(view.io)
 
@@ -163,8 +165,8 @@ class Purger:
 
     def _purge_batch(self, batch: pa.Table) -> None:
         self._rate.wait(batch.num_rows)
-        # The order matters: every table is read after the last restore or commit that must count, the files after the
-        # tables, the holds last. Whoever commits, pins or begins to write after this had the whole grace to do so.
+        # The order matters: the tables are read first, then the files, then the holds. A commit, pin or write that comes
+        # later had the whole grace period to happen.
         view, proof = self._neighbours.prove()
         refuse_shared(view, {self._cause(each) for each in pc.unique(batch["verdict"]).to_pylist()})
         self._connect(view)
@@ -177,7 +179,7 @@ class Purger:
             self._erase(self._leave_doubtful(free, proof), proof, holds)
 
     def _check_spellings(self, view: TableView, proof: Proof, paths: Any) -> bool:
-        """What a state of the table names is read once, whatever the number of batches. False where it is gone by now."""
+        """The names in one state of the table are read once for all batches. False if that state is gone by now."""
         own, format_ = proof.reached[0], self._context.format
         if self._spellings is None or self._spellings[0] is not own:
 
@@ -201,7 +203,7 @@ class Purger:
         return True
 
     def _leave_doubtful(self, found: pa.Table, proof: Proof) -> pa.Table:
-        """Files that another table may name by another path stay in the trash: the next run asks again."""
+        """Leave files in the trash that another table may name by another path: the next run asks again."""
         assert self._spellings is not None, "spellings are checked first"
         doubtful = self._spellings[1].doubtful(found["path"], proof.reached[1:])
         for reason in doubtful.values():
@@ -210,7 +212,7 @@ class Purger:
         return found.filter(pc.invert(pc.is_in(found["path"], pa.array(list(doubtful), pa.string()))))
 
     def _keep_named(self, batch: pa.Table, proof: Proof) -> pa.Table:
-        """Files that some table names again leave the verdict for good."""
+        """Files that a table names again leave the trash for good."""
         named = pa.array(proof.names(batch["path"]))
         by_table: dict[str, list[int]] = {}
         for each in _rows(batch.filter(named)):
@@ -220,7 +222,7 @@ class Purger:
         return batch.filter(pc.invert(named))
 
     def _look(self, batch: pa.Table) -> pa.Table:
-        """Each as it is now. What is gone is settled, what is not the file that was marked stays for good."""
+        """Look at each file as it is now. A missing file is settled; a file that has changed leaves the trash for good."""
         now = self._objects.look(batch["path"].to_pylist())
         gone = pc.is_null(now["size"])
         self._check_store(gone)
@@ -240,7 +242,7 @@ class Purger:
         )
 
     def _check_store(self, gone: Any) -> None:
-        """That files are gone is believed only of a store that shows what must be there: a disk may not be mounted."""
+        """Believe that files are missing only if the store has the table's metadata file: a disk may not be mounted."""
         if pc.any(gone).as_py() and self._objects.stat([self._view.metadata_location])[0] is None:
             fresh = self._context.format.view(self._view.ref).metadata_location
             if self._objects.stat([fresh])[0] is None:
@@ -251,7 +253,7 @@ class Purger:
         self._count.files_kept += self._files.keep(ids, note, run, owner, clock.now())
 
     def _leave_held(self, view: TableView, found: pa.Table, holds: Holds) -> pa.Table:
-        """Held files stay in the trash: the next run asks again."""
+        """Leave held files in the trash: the next run asks again."""
         verdicts = pc.unique(found["verdict"]).to_pylist()
         pins = {verdict: self._pin(view, verdict, holds) for verdict in verdicts}
         if not any(pins.values()) and not holds.cover_files:
@@ -267,10 +269,10 @@ class Purger:
         return found.filter(pa.array(free, pa.bool_()))
 
     def _leave_outside(self, view: TableView, found: pa.Table) -> pa.Table:
-        """Files outside the table's own places were taken in, or lie where only its writer says it may write: whose they are is
-        not known. Loads name their own.
+        """Leave files outside the table's own places in the trash: their owner is not known. The table adopted them, or
+        only its writer names the place. Files of failed loads are known by name.
 
-        A table that no catalog lists may name any of them, so where a catalog is not complete all of them stay.
+        A table that no catalog lists may name any of them. So if a catalog is not complete, all of them stay.
         """
         incomplete = self._grounds.lake.incomplete
         if self._outside_too and not incomplete:
@@ -295,12 +297,12 @@ class Purger:
         return found.filter(ours)
 
     def _leave_unproven(self, view: TableView, found: pa.Table) -> pa.Table:
-        """What expired where the policy asks for a hand-off goes only if its copy in the colder tier is whole."""
+        """If the policy asks for a hand-off, delete expired files only if their copies in the colder tier are complete."""
         if not self._policy.bool("handoff_enabled") or not found.num_rows:
             return found
         expired = [each for each in pc.unique(found["verdict"]).to_pylist() if self._cause(each) == "expire"]
         asked = found.filter(pc.is_in(found["verdict"], pa.array(expired, pa.string())))
-        # Statistics speed queries up and are not needed for any: they are not copied.
+        # Statistics only speed queries up, so they are not copied.
         asked = asked.filter(pc.invert(pc.match_substring_regex(asked["path"], _STATISTICS)))
         if not asked.num_rows:
             return found
@@ -311,7 +313,7 @@ class Purger:
         return found.filter(pc.invert(pc.is_in(found["path"], pa.array(list(failed), pa.string()))))
 
     def _promised(self, found: pa.Table) -> dict[str, frozenset[int]]:
-        """By path the snapshots that expired with it, and that the colder tier must have for it to go."""
+        """For each path the snapshots that expired with it. The colder tier must have them before the file is deleted."""
         promised: dict[str, frozenset[int]] = {}
         for id_ in pc.unique(found["verdict"]).to_pylist():
             verdict = self._files.verdict(id_)
@@ -328,12 +330,12 @@ class Purger:
         return None if verdict is None else pin_on_what_is_gone(view, verdict, holds)
 
     def _erase(self, free: pa.Table, proof: Proof, holds: Holds) -> None:
-        if self._generation is not None:  # once, and not before it is certain whose folder it is
+        if self._generation is not None:  # once, and only when the owner of the folder is certain
             leave_witness(self._view, self._generation)
             self._generation = None
         self._journal_intent(free, proof)
         run, owner = self._context.run_id, self._context.owner
-        # A file restored until this moment is left out, one restored later is told that it is too late.
+        # Files restored before this moment are left out. A later restore is refused as too late.
         marked = self._files.begin_erasing(free["id"].to_pylist(), run, owner, clock.now())
         mine = free
         if len(marked) < free.num_rows:
@@ -350,7 +352,7 @@ class Purger:
         self._tell(gone, failed)
 
     def _erase_marked(self, mine: pa.Table, proof: Proof, holds: Holds) -> dict[str, str]:
-        """What could not be deleted, and why. A refusal takes the marks back: nothing of the batch was touched."""
+        """Delete the marked files. Returns those that could not be deleted, with the reason. A refusal removes the marks."""
         if not mine.num_rows:
             return {}
         context = self._context
@@ -370,7 +372,7 @@ class Purger:
         return erase(permit, self._objects)
 
     def _journal_intent(self, free: pa.Table, proof: Proof) -> None:
-        """What is about to go; and, where it is new, what was looked at to prove that nobody needs it."""
+        """Journal the batch and, if it is new, the state of the tables that proves that no table needs the files."""
         self._batches += 1
         looked_at = tuple((each.uuid, each.metadata_location) for each in proof.reached)
         detail: dict[str, Any] = {
@@ -398,7 +400,7 @@ class Purger:
         )
 
     def _remove_folders(self) -> None:
-        """Folders left empty, up to but not including those a table is made of."""
+        """Remove empty folders below the folders that every table has."""
         for root, folders in by_root(self._view, self._folders, self._places).items():
             self._count.folders_removed += self._objects.remove_empty_folders(folders, root)
 
@@ -422,9 +424,10 @@ class Purger:
 
 
 def refuse_shared(view: TableView, causes: Collection[str]) -> None:
-    """A cold table says that it takes no garbage collection so that nobody else's does; what its own retention trashed may go.
+    """Refuses a table with gc.enabled=false, except for files that the retention of a cold table trashed.
 
-    That a table is a cold one is a property, which its writers may set; what was trashed why is in the state database.
+    A cold table has this property so that no other tool deletes its files. Writers can set properties, so the cause
+    in the state database decides.
     """
     if not cold_source(view.properties) or set(causes) - {COLD_RETENTION}:
         refuse_without_gc("purge", view)
@@ -440,7 +443,7 @@ def _rows(page: pa.Table) -> list[Due]:
 
 
 def _may_differ(batch: pa.Table, now: pa.Table) -> Any:
-    """Where `change` must be asked: everything it could object to, for all files at once."""
+    """Files for which `change` must be asked. For all files at once."""
     sized = pc.fill_null(pc.not_equal(batch["size"], now["size"]), False)
     stamped = pc.fill_null(pc.not_equal(batch["stamp"], now["stamp"]), False)
     later = pc.greater(now["modified"], batch["trashed_at"])
@@ -448,7 +451,7 @@ def _may_differ(batch: pa.Table, now: pa.Table) -> Any:
 
 
 def change(due: Due, stat: Stat) -> str:
-    """How the file differs from the one that was marked; empty where it is the same.
+    """How the file differs from the one that was trashed; empty if it is the same.
 
     A file written after it was trashed is another file under the old name, even with the same content and so the same stamp.
     """
@@ -460,9 +463,9 @@ def change(due: Due, stat: Stat) -> str:
 
 
 def pin_on_what_is_gone(view: TableView, verdict: Verdict, holds: Holds) -> Hold | None:
-    """A pin on a snapshot that the metadata no longer has: what it needs can only be among what is in the trash.
+    """A pin on a snapshot that the metadata no longer has: its files can only be in the trash.
 
-    A verdict that tells which snapshots made its files unneeded, and not this one, is none of the pin's business.
+    If the batch names its snapshots and the pinned one is not among them, the pin does not need its files.
     """
     have = {each.id for each in view.snapshots}
     told = verdict.detail.get("snapshot_ids")
@@ -474,7 +477,7 @@ def pin_on_what_is_gone(view: TableView, verdict: Verdict, holds: Holds) -> Hold
 
 
 def by_root(view: TableView, folders: set[str], places: Places) -> dict[str, list[str]]:
-    """Folders by the innermost one of the table's own that holds them; that one itself must stay, empty or not."""
+    """Folders, grouped by the innermost of the table's own folders around them. The table's own folders stay, even if empty."""
     named = {*places.own(view).values(), join(view.location, "data"), join(view.location, "metadata")}
     own = {root: Location.of(root) for root in named if places.is_own(view, root)}
     found: dict[str, list[str]] = {}

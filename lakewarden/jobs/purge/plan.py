@@ -1,6 +1,6 @@
-"""purge: delete trashed files whose grace is over, after proving once more that nobody needs them.
+"""purge: delete trashed files whose grace period is over, after proving again that no table needs them.
 
-This file decides what is due; `purging.py` proves and deletes.
+This file decides which files are due; `execute.py` proves and deletes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lakewarden.state.trash import TrashedFiles
 from lakewarden.state.trash_batches import Standing, Tally, Verdict, VerdictState
 from lakewarden.tables.interface import TableFormat
 
-# Older than any writer: asks which holds cover a path whatever its age.
+# Older than any writer: with this age, only holds by path match.
 _OLD = datetime.min.replace(tzinfo=UTC)
 
 Held = Mapping[str, Sequence[tuple[Reason, Tally]]]
@@ -38,7 +38,7 @@ Held = Mapping[str, Sequence[tuple[Reason, Tally]]]
 def prepare(
     grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy, now: datetime
 ) -> Prepared:
-    """Read what is in the trash and who holds what, then plan. Changes nothing, touches no file."""
+    """Read the trash and the holds, then plan. Changes nothing, touches no file."""
     files = TrashedFiles(grounds.state)
     standings = files.standings(str(view.ref), view.uuid)
     causes = {each.verdict.cause for each in standings if each.live.files}
@@ -47,20 +47,22 @@ def prepare(
     holds = gather(view, grounds.state, now)
     held = _held(files, view, policy, standings, holds, now)
     handed = handed_off(format_, view, policy) if EXPIRE in causes else None
-    if handed is not None:  # what has left the colder tier again was there, and is waited for no longer
+    if (
+        handed is not None
+    ):  # snapshots that have left the colder tier were there before: they are not waited for
         handed |= ColdSnapshots(grounds.state).left(view.uuid)
     made = plan(view, standings, policy, holds, held, now, handed)
     return Prepared(made, view, policy, more=_graces(standings, policy))
 
 
 def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
-    """Prove and delete what is due, batch by batch; each batch journaled before and after."""
+    """Prove and delete the due files, batch by batch. Each batch is journaled before and after."""
     graces: Mapping[str, timedelta] = prepared.more
     return Purger(prepared, grounds, context).purge(graces)
 
 
 def check(view: TableView, standings: Sequence[Standing]) -> None:
-    """Refuses what no policy may allow."""
+    """Refuses tables that no policy may allow to purge."""
     for each in standings:
         if each.live.files and each.verdict.table_uuid != view.uuid:
             raise Refused(
@@ -68,7 +70,7 @@ def check(view: TableView, standings: Sequence[Standing]) -> None:
                 target=view.ref,
                 reason=f"{each.live.files} files were trashed for another table of that name "
                 f"(uuid {each.verdict.table_uuid}, verdict {each.verdict.id}); this one has uuid {view.uuid}",
-                hint=f"it was dropped and made anew, or renamed: purge it under its new name, or give those files up: "
+                hint=f"it was dropped and created again, or renamed: purge it under its new name, or give those files up: "
                 f"`lakewarden restore {view.ref} --run {each.verdict.id}`",
             )
 
@@ -82,7 +84,9 @@ def plan(
     now: datetime,
     handed_off: Collection[int] | None = None,
 ) -> Plan:
-    """Files of verdicts whose grace is over and that nothing holds; every other trashed file is skipped, with its reason."""
+    """Plan the files of batches whose grace period is over and that nothing holds. Every other trashed file is skipped,
+    with its reason.
+    """
     actions: list[EraseFiles] = []
     skipped: list[SkippedRow] = []
     for each in standings:
@@ -119,7 +123,7 @@ def _why_not(
     now: datetime,
     handed_off: Collection[int] | None,
 ) -> Reason | None:
-    """Why none of a verdict's files may go now; None where they may."""
+    """Why no file of a batch may be deleted now; None if they may be."""
     due = due_at(verdict, policy)
     if verdict.state is not VerdictState.ACTIVE or due is None:
         return Reason(ReasonKind.RUN_NOT_ENDED, f"the run that marked them, {verdict.id}, has not ended")
@@ -167,7 +171,9 @@ def _held(
     holds: Holds,
     now: datetime,
 ) -> Held:
-    """By verdict, what writers and loads hold by path. Holds that go by a file's age show when the files are looked at."""
+    """For each batch, the holds of writers and loads by path. Holds by a file's age are checked when the files are looked
+    at.
+    """
     if not any(hold.paths or hold.prefixes for hold in holds.holds):
         return {}
     found: dict[str, dict[Reason, Tally]] = {}

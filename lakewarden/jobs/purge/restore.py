@@ -1,4 +1,4 @@
-"""restore: bring trashed files back for good, as long as they are there."""
+"""restore: take files out of the trash for good, as long as they exist."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def restore(
     everything: bool,
     operator: str,
 ) -> Restored:
-    """One file, what one run trashed, or everything of the table. Refused for a file that is being deleted, or gone."""
+    """Restore one file, the files of one run, or all files of the table. Refused for a file that is gone or being deleted."""
     if [path is not None, run is not None, everything].count(True) != 1:
         raise UsageError(
             reason=f"restore files of {table}: say which, in one way",
@@ -34,7 +34,7 @@ def restore(
     if path is not None:
         _check_path(table, path, done)
     elif not done.files and not done.already and (late := done.gone + done.erasing):
-        # Who wanted them back must not take it for done.
+        # The caller must not believe that the files are back.
         raise Refused(
             action="restore",
             target=f"files of {table}",

@@ -1,7 +1,7 @@
-"""Settling runs of jobs that mark and delete, when their process stopped before the run was over.
+"""Settles runs of jobs that mark and delete, if their process stopped before the run ended.
 
-What such a run did is told by its verdict, the table and the store, never guessed: snapshots that are gone did expire,
-files that were being erased are looked at, and a verdict that never came into force is void.
+The deletion batch, the table and the store show what such a run did: snapshots that are gone did expire, files that
+were being deleted are looked at, and a batch that never was in force is void.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lakewarden.tables.interface import TableFormat
 
 
 def settle_run(grounds: Grounds, format_: TableFormat, table: TableRef, run: Run) -> Settled | None:
-    """How the run really ended; None while that cannot be told yet."""
+    """How the run really ended; None while that is not known yet."""
     if run.job == Job.PURGE:
         return _purged(grounds, format_, table, run)
     verdict = TrashedFiles(grounds.state).verdict(run.id)
@@ -41,13 +41,15 @@ def settle_run(grounds: Grounds, format_: TableFormat, table: TableRef, run: Run
 
 
 def settle_verdicts(grounds: Grounds, format_: TableFormat, table: TableRef, journal: Journal) -> None:
-    """Pending verdicts of runs that are over: what the table says counts, and without it they never came into force."""
+    """Settle the pending batches of ended runs by the state of the table. Without it they never were in force."""
     for verdict in TrashedFiles(grounds.state).pending(str(table)):
         if verdict.cause == FAILED_LOAD:
             _settle_load(grounds, verdict)
             continue
         if verdict.cause == CLAIMED and clock.now() - verdict.made_at >= IN_FLIGHT:
-            TrashedFiles(grounds.state).void(verdict.id)  # whoever claimed them stopped before it counted
+            TrashedFiles(grounds.state).void(
+                verdict.id
+            )  # the process that claimed them stopped before the claim was in force
         run = journal.get(verdict.id)
         if run is None or run.ended_at is None:
             continue
@@ -60,7 +62,7 @@ def settle_verdicts(grounds: Grounds, format_: TableFormat, table: TableRef, jou
 
 
 def _settle_load(grounds: Grounds, verdict: Verdict) -> None:
-    """A load that ended as failed has its files trashed; one that was adopted after all keeps them."""
+    """The files of a failed load are trashed; an adopted load keeps its files."""
     load = Loads(grounds.state).get(verdict.id)
     if load is not None and load.state is LoadState.FAILED:
         TrashedFiles(grounds.state).enforce(verdict.id, clock.now())
@@ -69,9 +71,9 @@ def _settle_load(grounds: Grounds, verdict: Verdict) -> None:
 
 
 def settle_erasing(grounds: Grounds, format_: TableFormat, view: TableView) -> None:
-    """Files that runs were deleting when they ended: what is gone gets its receipt, what is there is in the trash again.
+    """Files that runs were deleting when they stopped: a missing file gets its receipt, an existing one is in the trash again.
 
-    Before that they can be neither restored nor deleted, because nobody knows which of them are there.
+    Before that they can be neither restored nor deleted, because it is not known which of them exist.
     """
     journal = Journal(grounds.state)
     for run_id, left in TrashedFiles(grounds.state).erasing(view.uuid).items():

@@ -1,7 +1,7 @@
-"""sweep, told in order: list, then read what every table needs, judge, and trash what is left. Nothing is deleted.
+"""sweep, in order: list the files, read what every table needs, decide, trash the orphans. Nothing is deleted.
 
-The listing comes first: a file that is committed after it was listed is found in the references, which are read later. The
-other way round it would be taken for an orphan.
+The listing comes first: a file that is committed after it was listed is found in the references, which are read
+later. In the other order it would count as an orphan.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ import pyarrow.compute as pc
 
 from lakewarden import clock
 from lakewarden.config.aliases import Aliases
-from lakewarden.deletion.foreign_metadata import METADATA, read_strays, settled, unclaimed
+from lakewarden.deletion.foreign_metadata import settled, unclaimed
 from lakewarden.deletion.holds import gather, known_age
-from lakewarden.deletion.lake_index import Neighbours, named_files
+from lakewarden.deletion.lake_index import Neighbours
 from lakewarden.deletion.proof import Proof
 from lakewarden.deletion.spelling import Spellings
-from lakewarden.deletion.streaming_writers import Uncommitted, flink_manifests, uncommitted_since
 from lakewarden.errors import LakewardenError, Refused
 from lakewarden.jobs.deps import Grounds, places_of
 from lakewarden.jobs.expire.plan import refuse_without_gc
@@ -43,18 +42,21 @@ from lakewarden.state.trash import TrashedFiles
 from lakewarden.storage.objects import LISTING, Objects
 from lakewarden.tables.filenames import names_of
 from lakewarden.tables.interface import TableFormat
+from lakewarden.tables.lake_readings import named_files
+from lakewarden.tables.metadata_files import METADATA, read_strays
 from lakewarden.tables.places import EXTERNAL, Places, roots
 from lakewarden.tables.reachability import Reached, contains
 from lakewarden.tables.reread import read_again
+from lakewarden.tables.streaming_writers import Uncommitted, flink_manifests, uncommitted_since
 
 CAUSE = "sweep"
-# A store's clock and ours: a file this far in the future was not written by anything that tells the time.
+# The clocks of a store and this machine may differ this much. A file further in the future means a wrong clock.
 _FUTURE = timedelta(minutes=5)
-# Files that metadata names and the listing does not are asked for one by one, so many at once.
+# Files that metadata names but the listing lacks are looked up by name, this many at once.
 _ASKED_AT_ONCE = 1_000
-# Fates of files that may be another's.
+# Fates of files that may belong to another table.
 _FOREIGN = (Fate.FOREIGN, Fate.EARLIER, Fate.SHARED, Fate.DOUBTFUL)
-# How often a table may be another one after it was read than it was before.
+# How often the table may change while it is read.
 _ATTEMPTS = 3
 
 
@@ -66,7 +68,7 @@ def prepare(
     _refuse_moved(view, places)
     objects = Objects(view.io)
     neighbours = Neighbours("sweep", grounds.lake, view, places=places)
-    neighbours.check()  # whose places they are is asked before one of them is listed
+    neighbours.check()  # the owner of the places is checked before they are listed
     listing = _listing(grounds, objects, view, policy, places)
     strays = read_strays(objects, view, _metadata_files(listing), grounds.lake.strays)
     strays = unclaimed(grounds.state, view, strays)
@@ -83,7 +85,7 @@ def prepare(
             break
         except Refused:
             raise
-        except LakewardenError as error:  # others may have expired what was about to be read
+        except LakewardenError as error:  # another tool may have expired the metadata that we were reading
             read_again("sweep", fresh, lambda: format_.view(view.ref), error, last=not left)
     if policy.maybe_text("sweep_inventory") is not None:
         judged = _as_they_are_now(objects, judged, now - policy.hours("orphan_grace_hours"))
@@ -92,7 +94,7 @@ def prepare(
 
 
 def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
-    """Write the verdict down and put it in force. What happens between the two is undone by the next run."""
+    """Write the deletion batch and put it in force. If the process stops in between, the next run voids the batch."""
     context.stop.check()
     view, judged = prepared.view, prepared.more
     found = judged.orphans
@@ -114,7 +116,7 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
 
 
 def counters(view: TableView, judged: Judged) -> dict[str, int]:
-    """What a sweep found, each fate apart (S106)."""
+    """The result of a sweep, with a number for each fate."""
     kinds = sweep.kinds_of(view, judged.orphans)
     return {
         "files_listed": judged.listed,
@@ -148,8 +150,8 @@ def _refuse_moved(view: TableView, places: Places) -> None:
 
 
 def _listing(grounds: Grounds, objects: Objects, view: TableView, policy: Policy, places: Places) -> Listing:
-    """Everything under the table's own places, listed now or read from an inventory."""
-    # What lies in folders that a table shares by an option of its own is not known to be its: not looked for orphans.
+    """All files under the table's own places, listed now or read from an inventory."""
+    # Folders that the table's own option names may be shared: their files have no known owner and are not searched.
     own = [place for name, place in places.own(view).items() if not name.startswith(EXTERNAL)]
     folders = tuple(shortest(own))
     inventory = policy.maybe_text("sweep_inventory")
@@ -165,7 +167,7 @@ def _began(listing: Listing, view: TableView, objects: Objects, places: Places, 
 
 
 def _metadata_files(listing: Listing) -> dict[str, str]:
-    """Each with its stamp, empty where an inventory has none."""
+    """Metadata files with their stamps; the stamp is empty if the inventory has none."""
     paths = listing.files["path"]
     found = listing.files.filter(pc.match_substring_regex(paths, METADATA))
     return dict(zip(found["path"].to_pylist(), pc.fill_null(found["stamp"], "").to_pylist(), strict=True))
@@ -174,7 +176,7 @@ def _metadata_files(listing: Listing) -> dict[str, str]:
 def _proven(
     neighbours: Neighbours, listing: Listing, format_: TableFormat, objects: Objects
 ) -> tuple[TableView, Proof]:
-    """What every table needs, and that it is there. What somebody else expired while we looked is no damage: asked again."""
+    """Prove what every table needs, and check that it exists. If another tool expired files during the reading, ask again."""
     ref = neighbours.view.ref
     for left in reversed(range(_ATTEMPTS)):
         fresh, proof = neighbours.prove()
@@ -194,13 +196,15 @@ def _check_listing(
     objects: Objects,
     places: Places,
 ) -> None:
-    """A listing that lacks what metadata names is not of this table, or not whole, or the table is damaged: stop."""
+    """Refuses if the listing lacks files that metadata names: it is incomplete or of another table, or the table is damaged."""
     if not listing.files.num_rows:
         raise _contradiction(view, "the listing is empty", "check that its location can be listed")
     newest = pc.max(listing.files["modified"]).as_py()
     if newest is not None and newest > clock.now() + _FUTURE:
         raise _contradiction(
-            view, "a listed file was modified in the future", "set the clocks right: ages cannot be told"
+            view,
+            "a listed file was modified in the future",
+            "set the clocks right: the ages of files are not known",
         )
     own = proof.reached[0]
     _check_lived_in(listing, view, own, places)
@@ -223,12 +227,12 @@ def _check_listing(
                 raise _contradiction(
                     view,
                     f"the metadata names {gone[0]}, which is not there",
-                    f"`lakewarden fsck {view.ref}` tells what is missing",
+                    f"`lakewarden fsck {view.ref}` shows what is missing",
                 )
 
 
 def _check_lived_in(listing: Listing, view: TableView, own: Reached, places: Places) -> None:
-    """A place where none of the table's files lie is not taken for its own, unless the operator named it."""
+    """Refuses a place that has no file of the table, unless the operator has confirmed it."""
     named = pa.array(contains(own.numbers, listing.numbers))
     for root in listing.roots:
         if any(inside(root, each) for each in places.confirmed):
@@ -245,9 +249,11 @@ def _check_lived_in(listing: Listing, view: TableView, own: Reached, places: Pla
 def _without_doubtful(
     format_: TableFormat, view: TableView, proof: Proof, listing: Listing, aliases: Aliases, judged: Judged
 ) -> Judged:
-    """Refused where an orphan may be a file that the metadata has another name of; without those of another table's metadata."""
+    """Refuses if the metadata may name an orphan under another path. Skips orphans that another table may name so."""
     numbers = proof.reached[0].numbers
-    if len(shortest(roots(view).values())) == 1:  # what was listed in the only folder is named in it
+    if (
+        len(shortest(roots(view).values())) == 1
+    ):  # files that were listed in the only folder have their names there
         numbers = np.setdiff1d(numbers, listing.numbers)
     listed = parents(listing.files["path"])
     made = Spellings("sweep", view, lambda: named_files(format_, view, numbers), aliases, listed)
@@ -286,7 +292,9 @@ def _judge(
 def uncommitted(
     view: TableView, unnamed: Iterable[str], restarts: timedelta, now: datetime, aliases: Aliases
 ) -> Uncommitted:
-    """What streaming writers may still commit: Flink's manifests among these files that no snapshot names, and what they name."""
+    """Files that streaming writers may still commit: Flink's uncommitted manifests among these files, and the files they
+    name.
+    """
     manifests = flink_manifests(view, unnamed)
     unread: set[str] = set()
 
@@ -296,7 +304,7 @@ def uncommitted(
             yield read.path
             if read.table is not None:
                 yield from read.table["path"].to_pylist()
-            else:  # such as half a file of a task that was killed: no file since the job's last commit is judged
+            else:  # such as half a file of a killed task: then no file since the job's last commit counts as an orphan
                 unread.add(manifests[read.path])
 
     files = frozenset(normal(each) for path in names() for each in aliases.spellings(path))
@@ -304,7 +312,7 @@ def uncommitted(
 
 
 def _as_they_are_now(objects: Objects, judged: Judged, young_since: datetime) -> Judged:
-    """An inventory may be days old: what is gone, has changed or was written again since is no orphan of it."""
+    """An inventory may be days old: files that are gone or have changed since are no orphans."""
     found = judged.orphans
     now = objects.look(found["path"].to_pylist())
     ages = [known_age(each) for each in now["modified"].to_pylist()]
@@ -316,12 +324,12 @@ def _as_they_are_now(objects: Objects, judged: Judged, young_since: datetime) ->
 
 
 def _among(pages: Iterable[pa.Array], aliases: Aliases) -> Callable[[str], bool]:
-    """A question for one path: few are asked about, those that no metadata names."""
+    """A function that answers for one path. It is called only for the few paths that no metadata names."""
     known = {plain for page in pages for plain in normals(page).to_pylist()}
     return lambda path: any(normal(each) in known for each in aliases.spellings(path))
 
 
 def _open_runs(grounds: Grounds, table: TableRef) -> frozenset[str]:
-    """Runs of ours that may still be writing."""
+    """Lakewarden's own runs that may still be writing."""
     found = Journal(grounds.state).list(str(table), 1000)
     return frozenset(run.id for run in found if run.ended_at is None)

@@ -1,6 +1,6 @@
-"""Which files may be another's although they lie in the table's own folders and no metadata names them.
+"""Which files may belong to another table although they are in this table's own folders and no metadata names them.
 
-sweep leaves them alone: it can only know that a file is unneeded if the table, or nobody, wrote it.
+sweep skips them: their owner may still need them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewarden.config.aliases import Aliases
-from lakewarden.deletion.foreign_metadata import whose
 from lakewarden.deletion.holds import known_age
 from lakewarden.deletion.ownership import shared
 from lakewarden.jobs.sweep.plan import Fate, Judged, Listing
@@ -20,6 +19,7 @@ from lakewarden.model.location import Location, all_inside, normals
 from lakewarden.model.table import TableView
 from lakewarden.storage.objects import Objects
 from lakewarden.tables.filenames import names_of
+from lakewarden.tables.metadata_files import whose
 from lakewarden.tables.places import Places
 
 
@@ -30,9 +30,9 @@ def without_foreign(
     places: Places,
     began: Callable[[], datetime],
 ) -> Judged:
-    """Without files where writers of other tables may write, and without those that are older than the table.
+    """Skip files in folders where other tables may write, and files that are older than the table.
 
-    `began` is asked only where it matters: it may read files.
+    `began` is called only if needed: it may read files.
     """
     if not judged.orphans.num_rows:
         return judged
@@ -63,7 +63,7 @@ def _without_shared(judged: Judged, folders: dict[str, str], aliases: Aliases) -
 
 
 def _unsigned(orphans: pa.Table, view: TableView, places: Places) -> pa.Array:
-    """Whose name tells nothing, in a place that the operator has not named."""
+    """Files whose names show no writer, in a place that the operator has not confirmed."""
     signed = names_of(view).signed
     named = pa.array(
         [signed.search(each) is not None for each in normals(orphans["path"]).to_pylist()], pa.bool_()
@@ -73,10 +73,10 @@ def _unsigned(orphans: pa.Table, view: TableView, places: Places) -> pa.Array:
 
 
 def began(listing: Listing, view: TableView, objects: Objects, seen: datetime) -> datetime:
-    """A moment at which the table was surely there: it may be older, but what is older than this may be from before it.
+    """A time when the table surely existed. The table may be older, but older files may be from before it.
 
-    When it was first seen (`seen`), or the oldest listed file that only this table can have written, by the store's time:
-    a metadata file with its uuid, or a manifest list. Times inside of metadata are the writer's word.
+    This is when it was first seen (`seen`), or the store's time of the oldest listed file that only this table can
+    have written: a metadata file with its uuid, or a manifest list. Times inside metadata come from the writer.
     """
     paths, times = listing.files["path"], listing.files["modified"]
     metadata = pc.match_substring_regex(paths, r"\.avro$|\.metadata\.json(\.gz)?$")

@@ -1,7 +1,7 @@
-"""A listing that someone else made: an inventory file or a view of the session, instead of asking the store again.
+"""A listing from elsewhere: an inventory file or a view of the session, instead of listing the store.
 
 One inventory may serve every table of a prefix. It needs a path (or a bucket and a key), a size and a time of change, under
-the names stores use for them. It may be old: what was written since is not in it, and is left alone.
+the names stores use for them. It may be old: files that were written since are not in it, and are not touched.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _STAMP = ("stamp", "etag", "e_tag")
 
 
 def read_inventory(lake: Any, named: str, roots: Sequence[str]) -> Listing:
-    """The part of the inventory that lies under the roots. `named` is a Parquet or CSV file, or a table or view of the session."""
+    """The part of the inventory that lies under the roots. `named` is a Parquet or CSV file, or a table or view of the
+    session.
+    """
     rows = _load(lake.spark, named)
     columns = {name.lower(): name for name in rows.column_names}
     path = _paths(rows, columns, named)
@@ -75,7 +77,7 @@ def _paths(rows: pa.Table, columns: dict[str, str], named: str) -> Any:
 
 
 def _timestamps(column: Any) -> Any:
-    """Moments in UTC: without a zone they are taken to be so, and numbers are milliseconds."""
+    """Times in UTC. A time without a zone counts as UTC, and a number as milliseconds."""
     if pa.types.is_integer(column.type):
         column = column.cast(pa.timestamp("ms"))
     if pa.types.is_string(column.type):

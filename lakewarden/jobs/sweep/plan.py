@@ -1,4 +1,4 @@
-"""sweep: which listed files no metadata names, and why each of the others is left alone. Pure: arrays in, a plan out."""
+"""sweep: which listed files no metadata names, and why each other file is skipped. Pure: arrays in, a plan out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakewarden.deletion.holds import Holds, known_age
-from lakewarden.deletion.streaming_writers import Uncommitted
 from lakewarden.errors import Refused
 from lakewarden.model.actions import TrashFiles
 from lakewarden.model.hold import Hold, HoldKind
@@ -26,16 +25,17 @@ from lakewarden.model.run import Job
 from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.tables.filenames import Names, names_of
+from lakewarden.tables.streaming_writers import Uncommitted
 
 REASON = "no metadata names it"
 
-# A part of a path that tools pass over; a partition folder such as `_day=7` is not one.
+# A part of a path that tools ignore. A partition folder such as `_day=7` is not ignored.
 _HIDDEN = re.compile(r"^\.|^_[^=]*$")
 _RUN = re.compile(r"lakewarden-(\d{8}-\d{6}-[0-9a-f]{6})-")
 
 
 class Fate(StrEnum):
-    """What becomes of a listed file. All but the last are left alone; each is counted apart."""
+    """What happens to a listed file. Only the last is trashed; each has its own counter."""
 
     NAMED = "named"
     RESTORED = "restored"
@@ -54,7 +54,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class Listing:
-    """Files as a store listed them: path, size, modified, stamp. Nothing that was written after `began_at` need be in it."""
+    """Files as a store listed them: path, size, modified, stamp. Files written after `began_at` may be missing."""
 
     files: pa.Table
     began_at: datetime
@@ -62,13 +62,13 @@ class Listing:
 
     @cached_property
     def numbers(self) -> Any:
-        """The hashes of the paths, which several questions are asked with."""
+        """The hashes of the paths."""
         return hashes(self.files["path"])
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Every unnamed file's fate. `orphans` are rows of the listing. `why` are reasons that this table has for a fate."""
+    """The fate of every unnamed file. `orphans` are rows of the listing. `why`: this table's own reasons for a fate."""
 
     listed: int
     fates: Mapping[Fate, tuple[int, int]]
@@ -76,7 +76,7 @@ class Judged:
     why: Mapping[Fate, Reason] = field(default_factory=dict)
 
     def skip(self, those: Any, fate: Fate, why: str) -> Judged:
-        """With another fate for some of the orphans: `those` has a boolean for each."""
+        """Give some of the orphans another fate: `those` has a boolean for each."""
         left, skipped = self.orphans.filter(pc.invert(those)), self.orphans.filter(those)
         fates = {**self.fates, Fate.ORPHAN: _count(left), fate: _count(skipped)}
         told = Reason(_WHY[fate].kind, why)
@@ -99,7 +99,7 @@ def judge(
     names: Names,
     uncommitted: Uncommitted,
 ) -> Judged:
-    """The fate of every listed file. Only what nobody can need any more and is old enough is an orphan."""
+    """Decide the fate of every listed file. Only a file that is old enough and that nothing can need is an orphan."""
     unnamed = listing.files.filter(pa.array(~named))
     roots = [Location.of(root) for root in listing.roots]
     fates: list[Fate] = []
@@ -188,9 +188,9 @@ def plan(
     now: datetime,
     not_own: Mapping[str, str] | None = None,
 ) -> Plan:
-    """The orphans, unless they are so many that something else must be wrong: then Refused.
+    """Plan the orphans. Refuses if there are too many: then something else must be wrong.
 
-    `not_own` are places that the table's writer names, by what names them; they were not looked at.
+    `not_own`: places that only the table's writer names, by the naming property. They were not searched.
     """
     check_share(view, policy, judged)
     why = {
@@ -236,7 +236,7 @@ def _not_looked_at(view: TableView, name: str, place: str) -> Reason:
 
 
 def check_share(view: TableView, policy: Policy, judged: Judged) -> None:
-    """The circuit breaker: a table does not consist of orphans; a listing and metadata that do not belong together do."""
+    """The circuit breaker. Many orphans mean that the listing and the metadata do not belong together."""
     orphans, most = judged.orphans.num_rows, policy.float("orphan_max_percent")
     if orphans and orphans * 100 > most * judged.listed:
         share = 100 * orphans / judged.listed
