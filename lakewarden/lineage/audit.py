@@ -1,4 +1,4 @@
-"""Answers the questions of an audit from history entries. Pure: entries in, answers out.
+"""Answers audit questions from history entries. Pure.
 
 A commit's `input.snapshot_ids` name the snapshots it was made from, separated by commas:
 
@@ -28,7 +28,7 @@ from lakewarden.state.audit_log import Rejected
 
 INPUTS = "input.snapshot_ids"
 MANIFESTS = "manifests"
-# Paimon counts its snapshots from one; an id above this is a random one.
+# Paimon numbers snapshots from one; a larger id is a random Iceberg id.
 _RANDOM = 1 << 32
 # Ids of both formats are whole numbers of at most 64 bits. Python would accept many other texts as numbers.
 _ID = re.compile("[0-9]{1,19}")
@@ -336,9 +336,7 @@ class Gap:
 
     @property
     def told(self) -> str:
-        """`missing: writer.id, lineage.operation`: missing keys are shown only by name, rules that depend on
-        the commit in full.
-        """
+        """The violations as text: missing keys only by name (`missing: writer.id, lineage.operation`), other rules in full."""
         missing = [each.key for each in self.violations if each.of_every_commit]
         others = [str(each) for each in self.violations if not each.of_every_commit]
         return "; ".join([*([f"missing: {', '.join(missing)}"] if missing else []), *others])
@@ -370,7 +368,7 @@ class Gaps:
 
 
 def gaps(entries: Iterable[Entry], asked: Requirements) -> tuple[Gap, ...]:
-    """In the order of the entries."""
+    """The commits without the required lineage, in the order of the entries."""
     checked = ((each, validate(_as_committed(each), asked)) for each in entries)
     return tuple(Gap(entry, violations) for entry, violations in checked if violations)
 

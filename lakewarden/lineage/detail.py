@@ -164,7 +164,7 @@ def read(detail: Detail, content: bytes, ids: Collection[int] | None = None) -> 
         raise LakewardenError(
             reason=f"read the history of {detail.table} in {detail.month}: detail {detail.id} in {where} has "
             f"sha256 {digest}, written was {detail.sha256}",
-            hint="bring it back from a backup of where it is kept",
+            hint="restore it from a backup",
         )
     source = pq.ParquetFile(pa.BufferReader(content))
     if ids is None:

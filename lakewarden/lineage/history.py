@@ -146,7 +146,7 @@ class History:
                 continue
             return _once(entries)
         raise LakewardenError(
-            reason=f"read the history of {table}: it was folded anew {_ATTEMPTS} times meanwhile",
+            reason=f"read the history of {table}: it was folded again {_ATTEMPTS} times during the reading",
             hint="ask again",
         )
 
@@ -217,7 +217,7 @@ class History:
         if content is None and any(each.id == detail.id for each in self._index.details(detail.table_uuid)):
             raise LakewardenError(
                 reason=f"read the history of {detail.table} in {detail.month}: its detail {path} is gone",
-                hint="bring the file back from a backup; what its ranges say is in `lakewarden history`",
+                hint="restore the file from a backup; `lakewarden history` shows its ranges",
             )
         return content
 
@@ -248,11 +248,11 @@ class History:
         ]
         old = next((each for each in self._index.details(table_uuid) if each.month == month), None)
         if not new:
-            raise FoldLost(f"the entries of {month} were folded meanwhile")
+            raise FoldLost(f"another process folded the entries of {month}")
         try:
             before = [each for _, members in self.read([old] if old else []) for each in members]
         except _Replaced:
-            raise FoldLost(f"the detail of {month} was replaced meanwhile") from None
+            raise FoldLost(f"another process replaced the detail of {month}") from None
         entries = details.merged(before, [details.storable(each) for each in new])
         content = details.write(entries)
         name = f"{run_id}-{month}"

@@ -60,7 +60,7 @@ def rejection(table: object, violations: tuple[Violation, ...]) -> LineageReject
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """`door` is the label in the counts. Without a state database nothing is counted."""
+    """Checks commits that arrive one way, e.g. through the gateway; `door` is its label in the counts. Counts need a state database."""
 
     door: str
     state: State | None = None

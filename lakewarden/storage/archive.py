@@ -97,7 +97,7 @@ class Archive:
     def _moved(self, path: str, size: int, storage_class: str) -> Moved:
         before = self._head(path)
         if before is None:
-            return Moved(path, trouble="it is not there")
+            return Moved(path, trouble="it does not exist")
         if before.size != size:
             return Moved(path, trouble=f"it has {before.size:,} bytes, and {size:,} were copied")
         if before.storage_class == storage_class:

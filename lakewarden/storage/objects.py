@@ -31,7 +31,7 @@ class Objects:
         return self._store(folder).list(folder)
 
     def stat(self, paths: Sequence[str]) -> Stats:
-        """In order; None for a missing file. Any other failure raises."""
+        """The stat results in the order of the paths; None for a missing file. Any other failure raises."""
         stats: dict[str, Stat | None] = {}
         for own in _by_place(paths):
             stats.update(zip(own, self._store(own[0]).stat(own), strict=True))

@@ -72,7 +72,7 @@ class Listing:
         rows, folders = self._decoded(ask, answer)
         token = answer.get("NextContinuationToken", "")
         if answer["IsTruncated"] and not token:
-            raise self._garbled("it is cut short and tells not where to go on")
+            raise self._garbled("it is truncated but has no continuation token")
         following = [replace(ask, token=token)] if answer["IsTruncated"] else []
         if ask.one_level:
             return Page(rows, [*following, *map(Ask, folders)])

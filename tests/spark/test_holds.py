@@ -460,8 +460,8 @@ def test_a_load_of_a_table_that_was_made_anew_is_not_adopted(lab: Lab) -> None:
 def test_what_a_load_must_say(lab: Lab) -> None:
     for arguments, words in (
         ({}, "names no files"),
-        ({"paths": ["data/x.parquet"]}, "does not say where"),
-        ({"prefixes": ["data/"]}, "does not say where"),
+        ({"paths": ["data/x.parquet"]}, "it is relative"),
+        ({"prefixes": ["data/"]}, "it is relative"),
         ({"paths": ["/lake/folder/"]}, "is a folder"),
     ):
         with pytest.raises(UsageError, match=words):

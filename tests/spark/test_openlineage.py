@@ -153,4 +153,4 @@ def test_a_server_that_dawdles_holds_nobody_up(
         assert time.monotonic() - began < 2
         stop.set()
         thread.join()
-    assert "its server is slow" in caplog.text
+    assert "the server is slow" in caplog.text

@@ -85,7 +85,7 @@ def test_a_parent_that_nobody_knows() -> None:
     for days in (12, 25):
         found = where(Asked(as_of=at(days)), LIVE, cold)
         assert (found.tier, found.query) == ("gone", "")
-        assert "between 10 and 30 others expired, and nobody wrote them down" in found.reason
+        assert "snapshots between 10 and 30 expired without a record" in found.reason
     assert where(Asked(as_of=at(35)), LIVE, cold).snapshot_id == 30
 
 

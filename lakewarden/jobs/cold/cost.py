@@ -1,4 +1,4 @@
-"""What a table costs where it lies, and what handing it off costs and saves. Pure: sizes and prices are handed in."""
+"""Storage costs of a table in each tier, and the costs and savings of a hand-off. Pure: sizes and prices are parameters."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _DAYS = 365.25 / 12
 
 @dataclass(frozen=True, slots=True)
 class TierCost:
-    """One tier's objects and what they cost a month. `padding_month` is what small objects cost beyond their bytes.
+    """The objects of one tier and their monthly cost. `padding_month` is the extra cost of small objects (minimum billed size).
 
-    `read_once` is what reading all of it costs, an archive's recall included; `leave_early` what deleting it now would still
-    cost, because its class has a minimum stay.
+    `read_once` is the cost of reading everything once, including an archive's recall. `leave_early` is the fee for deleting
+    everything now, because the storage class has a minimum storage time.
     """
 
     tier: str
@@ -38,9 +38,9 @@ class TierCost:
 
 @dataclass(frozen=True, slots=True)
 class TableCost:
-    """By tier, and what handing off the `snapshots` that expire next would come to.
+    """The costs by tier, and the cost of handing off the `snapshots` that expire next.
 
-    `in_folders`: the table lies on a file system, where no store asks for any of this.
+    `in_folders`: the table is on a file system, where none of this is billed.
     """
 
     table: str
@@ -80,7 +80,7 @@ def tier_cost(
     prices: Mapping[str, Price],
     days: Sequence[float] | None = None,
 ) -> TierCost:
-    """`days` is how long each has been there; without it, they are counted as new."""
+    """The cost of objects in one storage class. `days` is the age of each object there; without it, all count as new."""
     price, every = price_of(storage_class, prices), np.asarray(sizes, dtype=np.int64)
     total, billed = _bytes(every), _billed(every, price)
     return TierCost(
@@ -117,7 +117,7 @@ def hand_off_cost(
 
 @dataclass(frozen=True, slots=True)
 class Lying:
-    """A copy in the colder tier: its size, its class, and for how many days it has had that."""
+    """A copy in the cold tier: its size, its storage class, and the days since it came to that class."""
 
     size: int
     storage_class: str | None
@@ -125,7 +125,7 @@ class Lying:
 
 
 def age_cost(copies: Sequence[Lying], deep: str, unread_bytes: int, prices: Mapping[str, Price]) -> AgeCost:
-    """`unread_bytes` are read before they go, once more than the copying itself reads them."""
+    """The cost of a transition. `unread_bytes` must be read and verified before it, in addition to the copying."""
     after, requests, retrieval, saved = price_of(deep, prices), 0.0, 0.0, 0.0
     whole = sum(each.size for each in copies) or 1
     for price, sizes, _ in _by_class(copies, prices):
@@ -136,7 +136,7 @@ def age_cost(copies: Sequence[Lying], deep: str, unread_bytes: int, prices: Mapp
 
 
 def tiers_of(copies: Sequence[Lying], prices: Mapping[str, Price]) -> list[TierCost]:
-    """The colder tier, class by class; what lies in an archive is the deep one."""
+    """The costs of the cold tier by storage class. Archive classes form the deep tier."""
     found = []
     for storage_class in sorted({each.storage_class or STANDARD for each in copies}):
         these = [each for each in copies if (each.storage_class or STANDARD) == storage_class]
@@ -147,9 +147,9 @@ def tiers_of(copies: Sequence[Lying], prices: Mapping[str, Price]) -> list[TierC
 
 
 def early_fees(copies: Sequence[Lying], prices: Mapping[str, Price]) -> float:
-    """What is billed for the rest of its class's minimum stay (90 days of GLACIER_IR, 180 of DEEP_ARCHIVE) if all of it left now.
+    """The fees if all copies were deleted now: the rest of the minimum storage time (GLACIER_IR 90 days, DEEP_ARCHIVE 180).
 
-    The minimum counts from when an object came to its class: a copy that aged begins anew.
+    The time counts from when an object came to its class: a transition starts it again.
     """
     return sum(_left_early(sizes, price, days) for price, sizes, days in _by_class(copies, prices))
 

@@ -1,4 +1,4 @@
-"""A table's colder tier as it is now: its snapshots, when each was handed off, and which files only some of them need."""
+"""The current state of a table's cold tier: its snapshots, when each was handed off, and the files that only some need."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from lakewarden.policy.resolve import Policy
 from lakewarden.state.cold import ColdFile, ColdSnapshots
 from lakewarden.tables.interface import ColdHome, ColdTier, TableFormat
 
-NOT_KNOWN = Reason(ReasonKind.NOT_KNOWN, "when it was handed off is not known")
+NOT_KNOWN = Reason(ReasonKind.NOT_KNOWN, "its hand-off time is unknown")
 
 
 @dataclass(frozen=True, slots=True)
 class Cold:
-    """`handed` tells of each of its snapshots when it was handed off, where that is known."""
+    """A cold table. `handed` maps each snapshot to the time of its hand-off, if known."""
 
     home: ColdHome
     view: TableView
@@ -30,7 +30,7 @@ class Cold:
     handed: dict[int, datetime]
 
     def only(self, snapshot_ids: Collection[int]) -> pa.Table:
-        """Every file that these snapshots need and no other one of the cold table: path, kind, size."""
+        """The files that only these snapshots of the cold table need: path, kind, size."""
         mine = self.tier.closure(self.view, snapshot_ids)
         rest = [each.id for each in self.view.snapshots if each.id not in snapshot_ids]
         if not rest:
@@ -40,7 +40,7 @@ class Cold:
 
 
 def look(grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy) -> Cold | None:
-    """None where nothing was handed off yet."""
+    """The cold table; None if nothing was handed off yet."""
     home = format_.cold_tier().find(view, policy.text("handoff_catalog"))
     if home is None:
         return None
@@ -51,7 +51,7 @@ def look(grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy
 
 
 def lying(copies: Sequence[ColdFile], now: datetime) -> list[Lying]:
-    """As they are billed."""
+    """The copies with size, class and age, for computing their cost."""
     return [
         Lying(each.size, each.storage_class, (now - (each.class_since or now)).total_seconds() / 86400)
         for each in copies

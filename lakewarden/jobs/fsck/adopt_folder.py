@@ -1,7 +1,8 @@
-"""Claim metadata that a dropped table left in a table's folder, or a commit that failed, in an operator's name.
+"""Lets an operator claim metadata that a dropped table or a failed commit left in a table's folder.
 
-Sweep and purge refuse a folder with metadata of two tables, or of two histories of one table, and only people know that one of
-the two is gone. What is claimed is marked for deletion like anything else: it waits out its grace, `restore` takes the claim back, and purge proves each file again.
+Sweep and purge refuse a folder with metadata of two tables, or of two histories of one table; only people know that one of them
+is gone. Claimed files go to the trash like any others: they wait for the grace period, `restore` undoes the claim, and purge
+proves each file again.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _ACTION = "adopt the folder of"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Metadata files that are, or would be, claimed. `verdict` None: nothing was changed."""
+    """Metadata files that were or would be claimed. `verdict` is the deletion batch; None if nothing was changed."""
 
     table: TableRef
     files: tuple[MetadataFile, ...]
@@ -66,9 +67,10 @@ def claim(
     *,
     do: bool,
 ) -> Claim:
-    """What stops sweep and purge in the table's own metadata folders; with `do` it is marked. Refused where a table is there.
+    """The foreign metadata in the table's metadata folders, which blocks sweep and purge. With `do` it is trashed.
 
-    Metadata of other formats is never claimed: a file of theirs says that the whole folder is theirs.
+    Raises Refused if the metadata belongs to an existing table. Metadata of other formats is never claimed: it means that the
+    whole folder belongs to the other format.
     """
     view = format_.view(ref)
     refuse_frozen(_ACTION, view, grounds.state)
@@ -98,7 +100,7 @@ def _stops(view: TableView, found: MetadataFile) -> bool:
 
 
 def _refuse_living(view: TableView, others: Sequence[TableView], files: Sequence[MetadataFile]) -> None:
-    """A table of a catalog is no dropped one, wherever its location is by now."""
+    """Raises if the metadata belongs to a table that a catalog still has, even if its location is elsewhere now."""
     living = {each.uuid: each.ref for each in others if each.uuid != view.uuid}
     for each in files:
         if each.uuid in living:
@@ -106,12 +108,12 @@ def _refuse_living(view: TableView, others: Sequence[TableView], files: Sequence
                 action=_ACTION,
                 target=view.ref,
                 reason=f"{each.path} is metadata of {living[each.uuid]} (uuid {each.uuid}), which its catalog still has",
-                hint="nothing was changed; move one of the two tables to a folder of its own",
+                hint="nothing was changed; move one of the two tables to another folder",
             )
 
 
 def _refuse_restored(grounds: Grounds, view: TableView, files: Sequence[MetadataFile]) -> None:
-    """What was restored stays, for good: no claim changes that."""
+    """Raises for restored files: they stay, and no claim can trash them again."""
     pages = TrashedFiles(grounds.state).restored_paths(view.uuid)
     restored = {Location.of(path) for page in pages for path in page.to_pylist()}
     for each in files:
@@ -119,7 +121,7 @@ def _refuse_restored(grounds: Grounds, view: TableView, files: Sequence[Metadata
             raise Refused(
                 action=_ACTION,
                 target=view.ref,
-                reason=f"{each.path} was claimed before and restored, and what is restored stays",
+                reason=f"{each.path} was claimed before and restored, and a restored file cannot be trashed again",
                 hint="nothing was changed; if no table needs the file, move it out of the folder by hand",
             )
 

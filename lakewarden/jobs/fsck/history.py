@@ -1,4 +1,4 @@
-"""fsck on what the metadata file itself says: snapshots, refs, pins, statistics, the version hint. Pure."""
+"""fsck checks on the metadata file itself: snapshots, refs, pins, statistics, the version hint. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WAP = "wap.id"
 
 
 def check_history(view: TableView) -> Iterator[Finding]:
-    """Refs that lead nowhere, snapshots that no ref leads to, and histories that end or turn back on themselves."""
+    """Refs to missing snapshots, snapshots that no ref reaches, and histories that end early or form a cycle."""
     yield from _check_refs(view)
     yield from _check_parents(view)
     yield from _check_off_history(view)
@@ -24,15 +24,17 @@ def check_history(view: TableView) -> Iterator[Finding]:
 def _check_refs(view: TableView) -> Iterator[Finding]:
     ids = {each.id for each in view.snapshots}
     for ref in view.refs:
-        # Who has a copy needs no snapshot of the history; what a consumer reads next may be yet to come.
+        # A tag with its own copy does not need the snapshot. The next snapshot of a consumer may not exist yet.
         if ref.snapshot_id in ids or ref.has_copy or ref.kind == "consumer":
             continue
         what = f"{ref.kind} {ref.name} names snapshot {ref.snapshot_id}, which the table does not have"
         if ref.name == "main":
-            repair = f"point it at a snapshot that is there: `CALL {view.ref.catalog}.system.set_current_snapshot(…)`"
+            repair = (
+                f"point it at an existing snapshot: `CALL {view.ref.catalog}.system.set_current_snapshot(…)`"
+            )
             yield Finding(Fault.BROKEN_CURRENT, Severity.ERROR, what, repair, snapshot_ids=(ref.snapshot_id,))
         else:
-            repair = f"drop it, `ALTER TABLE {view.ref} DROP {ref.kind.upper()} {ref.name}`, or make it anew at a snapshot that is there"
+            repair = f"drop it, `ALTER TABLE {view.ref} DROP {ref.kind.upper()} {ref.name}`, or create it again on an existing snapshot"
             yield Finding(Fault.BROKEN_REF, Severity.ERROR, what, repair, snapshot_ids=(ref.snapshot_id,))
 
 
@@ -41,13 +43,13 @@ def _check_parents(view: TableView) -> Iterator[Finding]:
     turning = _cycle(parents)
     if turning:
         what = f"{len(turning):,} snapshots are each other's ancestors: a walk along their parents never ends"
-        repair = "go back to an earlier metadata file that is sound: register it with the catalog"
+        repair = "go back to an earlier intact metadata file: register it with the catalog"
         yield Finding(
             Fault.SNAPSHOT_CYCLE, Severity.ERROR, what, repair, len(turning), snapshot_ids=turning[:NAMED]
         )
     cut = [each.id for each in view.snapshots if each.parent_id is not None and each.parent_id not in parents]
     if cut:
-        what = f"the parent of {_snapshots(len(cut))} is gone, so that history ends there: what expiry leaves behind"
+        what = f"the parent of {_snapshots(len(cut))} is gone, so the history ends there, as after an expiry"
         yield Finding(
             Fault.EXPIRED_PARENT,
             Severity.NOTE,
@@ -59,7 +61,7 @@ def _check_parents(view: TableView) -> Iterator[Finding]:
 
 
 def _cycle(parents: Mapping[int, int | None]) -> tuple[int, ...]:
-    """Snapshots of the first cycle there is."""
+    """The snapshots of the first cycle that is found."""
     sound: set[int] = set()
     for start in parents:
         walked: dict[int, None] = {}
@@ -75,7 +77,7 @@ def _cycle(parents: Mapping[int, int | None]) -> tuple[int, ...]:
 
 
 def _check_off_history(view: TableView) -> Iterator[Finding]:
-    """A colder tier has snapshots from before its gaps, and they are to stay."""
+    """Snapshots in no history of a ref. Not for cold tables: they have snapshots before gaps, which must stay."""
     off = _off_history(view)
     if not off or cold_source(view.properties):
         return
@@ -103,12 +105,12 @@ def _off_history(view: TableView) -> list[Snapshot]:
 
 
 def check_pins(view: TableView, pins: Sequence[Pin]) -> Iterator[Finding]:
-    """A pin promises that its snapshot can be read."""
+    """Pins whose snapshot is missing: a pin promises that its snapshot stays readable."""
     ids = {each.id for each in view.snapshots}
     for pin in pins:
         if pin.snapshot_id not in ids:
             what = f"pin {pin.id} of {pin.holder} holds snapshot {pin.snapshot_id}, which the table does not have: something else expired it"
-            repair = f"tell {pin.holder}, then take the pin away: `lakewarden unpin {pin.id}`"
+            repair = f"tell {pin.holder}, then remove the pin: `lakewarden unpin {pin.id}`"
             yield Finding(Fault.BROKEN_PIN, Severity.ERROR, what, repair, snapshot_ids=(pin.snapshot_id,))
 
 
@@ -130,18 +132,18 @@ def check_stale_statistics(view: TableView) -> Iterator[Finding]:
 
 
 def check_version_hint(view: TableView, path: str, hint: str | None) -> Iterator[Finding]:
-    """Who opens the table by its folder, without a catalog, goes by the hint."""
+    """A version hint that does not match the current metadata: readers without a catalog use it."""
     if hint is None:
         return
     name = view.metadata_location.rpartition("/")[2]
     found = _VERSION.match(name)
     if found and found[1] == hint.strip():
         return
-    what = f"the version hint says {hint.strip()[:20]!r}, the table's metadata is {name}: who opens it by its folder may read an older state"
+    what = f"the version hint says {hint.strip()[:20]!r}, the table's metadata is {name}: readers that open it by its folder may read an older state"
     repair = (
-        "the next commit writes it anew"
+        "the next commit writes it again"
         if found
-        else "remove the hint if nobody opens the table by its folder any more"
+        else "remove the hint if no reader opens the table by its folder any more"
     )
     yield Finding(Fault.VERSION_HINT, Severity.NOTE, what, repair, paths=(path,))
 

@@ -1,7 +1,7 @@
-"""When data came in and by whom: from files, by the manifests that name them, to the commits that brought them.
+"""Finds when data was ingested and by whom: from files, through manifests, to the commits that added them.
 
-A file that a rewrite wrote holds rows of earlier commits. As long as the table has the rewrite's parent, manifests say which
-commits the files it removed came with; after that, only what the rewrite itself wrote down: the snapshots it read.
+A file from a rewrite contains rows of earlier commits. While the table has the rewrite's parent, manifests show which commits
+added the removed files. After that, only the rewrite's own record remains: the snapshots it read.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from lakewarden.model.table import TableView
 from lakewarden.policy.filters import wrong_filter
 from lakewarden.tables.interface import TableFormat
 
-# Rewrites of rewrites are followed by manifests so far, a second or so each; further back what they wrote down is told.
+# How many rewrites are followed through manifests (about 1 s each); for older ones their own records are used.
 _BY_MANIFESTS = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """`known` finds entries of the table's history by id. Without a view only what was written down is asked."""
+    """Answers questions about one table. `known` finds history entries by id. Without a view, only records are used."""
 
     table: str
     known: Callable[[Collection[int]], Mapping[int, Entry]]
@@ -34,7 +34,7 @@ class Asking:
     view: TableView | None = None
 
     def snapshot(self, snapshot_id: int) -> Ingested:
-        """A commit, and where it is a rewrite, what it was made from."""
+        """A commit and, if it is a rewrite, the commits its data came from."""
         entry = self.known([snapshot_id]).get(snapshot_id)
         if entry is None:
             raise UsageError(
@@ -61,7 +61,7 @@ class Asking:
         return Ingested(self.table, f"file {path}", added, origins, removed)
 
     def rows(self, where: str | None) -> Ingested:
-        """The files of the current snapshot that can hold such rows, counted by the commit that added them."""
+        """The files of the current snapshot that can contain matching rows, counted by the commit that added them."""
         format_, view = self._table()
         head = view.current_snapshot_id
         question = "every row" if where is None else f"rows where {where}"
@@ -112,9 +112,9 @@ class Asking:
     # ------------------------------------------------------------ behind rewrites
 
     def _origins(self, entries: Collection[Entry]) -> tuple[Commit, ...]:
-        """The commits that data of rewrites first came with, through rewrites of rewrites.
+        """The commits that first added the data of these rewrites, followed through rewrites of rewrites.
 
-        What a rewrite only read is not followed: that snapshot held the rows, but may have written quite others.
+        A snapshot that a rewrite only read is not followed: it contained the rows, but may have written others.
         """
         waiting = [each for each in entries if rewrites(each)]
         seen, found = {each.snapshot.id for each in waiting}, list[Commit]()
@@ -128,7 +128,7 @@ class Asking:
         return _once(found)
 
     def _behind(self, rewrite: Entry, *, look: bool) -> tuple[Commit, ...]:
-        """By the manifests, as long as the table has the snapshot before it; else by what it wrote down itself."""
+        """From the manifests while the table has the parent snapshot; otherwise from the rewrite's own record."""
         format_, view, parent = self.format, self.view, rewrite.snapshot.parent_id
         if (
             not look
@@ -152,7 +152,7 @@ class Asking:
 
 
 def _once(commits: Collection[Commit]) -> tuple[Commit, ...]:
-    """Each commit once; as one that brought the data where it is known to be."""
+    """Each commit once. If it occurs both as a source and as only read, it counts as a source."""
     by_node = {each.node: each for each in sorted(commits, key=lambda each: not each.only_read)}
     return tuple(sorted(by_node.values(), key=_newest_first))
 

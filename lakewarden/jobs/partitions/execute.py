@@ -1,12 +1,12 @@
-"""expire-partitions, told in order: read the partitions, plan, journal the commit, drop them in one snapshot.
+"""expire-partitions in order: read the partitions, plan, journal the commit, drop the partitions in one snapshot.
 
-Where a process stops:
+If the process stops:
 
-    before the commit is begun   nothing happened
-    after it                     the table tells, by run id, whether it happened; the next run settles it
+    before the commit starts   nothing happened
+    after that                 the table shows by the run id whether the commit happened; the next run settles it
 
-Only files that were planned leave. A row that is written into such a partition meanwhile stays, and goes when a later plan
-has it. No file is deleted here: they are in the trash when the snapshots that still name them expire.
+Only planned files are removed. Rows written into such a partition since the plan stay until a later plan includes them. No
+file is deleted here: files go to the trash when the snapshots that still name them expire.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from lakewarden.model.table import TableView
 from lakewarden.policy.resolve import Policy
 from lakewarden.tables.interface import Dropped, PartitionSet, TableFormat
 
-# How often others may change the same files before the run gives up.
+# The number of attempts if other commits change the same files.
 _ATTEMPTS = 5
 
 
 def prepare(format_: TableFormat, view: TableView, policy: Policy, now: datetime) -> Prepared:
-    """What is switched off is not even read."""
+    """Plan the expiry. If it is switched off, the partitions are not read."""
     if expire_partitions.switched_off(policy):
         return Prepared(expire_partitions.plan(view, None, policy, now), view, policy)
     if not expire_partitions.by_call(policy):
@@ -42,7 +42,7 @@ def prepare(format_: TableFormat, view: TableView, policy: Policy, now: datetime
 
 
 def execute(prepared: Prepared, context: RunContext) -> Outcome:
-    """One commit; planned anew, for the same partitions at most, where others changed their files first."""
+    """Commit once. After a conflict, plan again for at most the same partitions."""
     first, begun = prepared.plan, 0
     context.progress.begin(f"{first.job} {prepared.view.ref}", 0)
     try:
@@ -62,8 +62,8 @@ def execute(prepared: Prepared, context: RunContext) -> Outcome:
                 context.progress.note(f"{error.message}: planning again")
             prepared = _again(prepared, first, context)
             if prepared.plan.empty:
-                return Outcome(RunState.NOTHING_TO_DO, "none of the partitions is there, or to go, any more")
-        return Outcome(RunState.LOST_RACE, f"others changed the same files first, {_ATTEMPTS} times")
+                return Outcome(RunState.NOTHING_TO_DO, "none of the partitions exists or is due any more")
+        return Outcome(RunState.LOST_RACE, f"other commits changed the same files first, {_ATTEMPTS} times")
     finally:
         context.progress.end()
 

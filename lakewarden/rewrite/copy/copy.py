@@ -26,10 +26,10 @@ from lakewarden.storage.s3_copy import copy_within, on_s3, upload, within
 PIECE = 8 << 20
 # Current processors compute it at 2 GB/s, twice as fast as any other real checksum of the standard library.
 _CHECKSUM = hashlib.sha256
-OTHER = "another file lies there, and is left alone"
+OTHER = "another file with this name exists and was not changed"
 # A value for `known` that no file matches, so that nothing is written.
 NEVER = (-1, "")
-CHANGED = "it is no longer the file that was copied"
+CHANGED = "it changed since it was copied"
 _TROUBLE = (MissingSource, Stray, OSError, ValueError, pa.ArrowException, BotoCoreError, ClientError)
 
 

@@ -72,7 +72,7 @@ def same_deletes(store: Store, path: str, made: IO[bytes]) -> bool:
 
 def _parquet(file: pa.NativeFile, target: Any, move: Move) -> None:
     if _PATH not in pq.ParquetFile(file).schema_arrow.names:
-        raise Stray("it is no position delete file: it has no column file_path")
+        raise Stray("it is not a position delete file: it has no column file_path")
     # A delete that is read wrongly would be written again with a correct checksum.
     source = pq.ParquetFile(file, read_dictionary=[_PATH], page_checksum_verification=True)
     schema = source.schema_arrow
@@ -110,7 +110,7 @@ def _puffin(file: pa.NativeFile, target: Any, move: Move) -> None:
     length, flags = int.from_bytes(tail[:4], "little"), int.from_bytes(tail[4:8], "little")
     start = size - 12 - length - len(_PUFFIN)
     if tail[8:] != _PUFFIN or start < len(_PUFFIN):
-        raise Stray("it is no Puffin file, or its end is missing")
+        raise Stray("it is not a Puffin file, or its end is missing")
     file.seek(start + len(_PUFFIN))
     payload = file.read(length)
     if flags & _FOOTER_PACKED:

@@ -67,7 +67,7 @@ def unfit_ordering(ordering: Ordering, schema: pa.Schema) -> str | None:
 def _unfit_key(key: SortKey, schema: pa.Schema) -> str | None:
     field = next((field for field in schema if field_id(field) == key.field_id), None)
     if field is None:
-        return f"field {key.field_id} is no top-level column"
+        return f"field {key.field_id} is not a top-level column"
     if is_int96(field):
         return f"column {field.name}: INT96 timestamps have no order as bytes"
     kind = field.type.value_type if pt.is_dictionary(field.type) else field.type

@@ -221,7 +221,7 @@ def check_paths(sources: list[Source]) -> None:
         if paths != [leaf.path for leaf in source.way.leaves]:
             raise Doubtful("a file has names of its own for the levels of nested columns")
         if len(set(paths)) < len(paths) or above & set(paths):
-            raise Doubtful("columns of a file are told apart only by the dots in their names")
+            raise Doubtful("columns of a file differ only by dots in their names")
 
 
 def strict(reading: Reading) -> pa.Schema:

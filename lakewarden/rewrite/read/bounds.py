@@ -30,7 +30,7 @@ class BoundsTask:
 
 
 def of_unknown_writers(paths: Sequence[str], io: Mapping[str, str]) -> list[str]:
-    """Files whose footers name a writer that is not known. What cannot be opened is left to the format's own check."""
+    """The files whose footers name an unknown writer. Files that cannot be opened are left to the format's own check."""
     store = Store(io)
 
     def is_unknown(path: str) -> bool:
@@ -45,7 +45,7 @@ def of_unknown_writers(paths: Sequence[str], io: Mapping[str, str]) -> list[str]
 
 
 def check_bounds(task: BoundsTask) -> list[tuple[str, str]]:
-    """Files whose footers state what is not true, and what that is."""
+    """The files whose footers state wrong values, each with the wrong statement."""
     pa.set_cpu_count(1)
     store = Store(task.io)
     with ThreadPoolExecutor(1 if is_local(task.paths[0]) else _REMOTE_THREADS) as pool:

@@ -1,7 +1,7 @@
-"""Files that others wrote become part of an Iceberg table: checked from their footers, then appended in one snapshot.
+"""Adopts files of other tools into an Iceberg table: checks their footers, then appends them in one snapshot.
 
-No file can come in twice. Each attempt looks whether one of them is live at the head, and the commit holds only on top of
-that very head: whoever else appends them meanwhile, a process that was taken for dead too, makes it look again.
+No file is added twice. Each attempt checks that none of the files is live at the head, and commits only on top of that
+same head. If another process appends first (even one that was believed dead), the check is repeated.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def commit_adoption(
 
     made = commit(catalogs, table, summary, attempt, _ATTEMPTS)
     if made is None:
-        # An attempt that was told it failed may be the one that made them live.
+        # An attempt that was reported as failed may have committed them.
         made = find_commit(catalogs, table, summary)
     if made is None:
-        raise CommitLost(table=table, reason=f"someone else made {live[0]} part of it first")
+        raise CommitLost(table=table, reason=f"another commit added {live[0]} first")
     return made
 
 
@@ -75,7 +75,7 @@ def live_among(catalogs: Catalogs, table: TableRef, paths: Sequence[str]) -> lis
 def _live(
     catalogs: Catalogs, loaded: Any, table: TableRef, candidates: Any, paths: Sequence[str]
 ) -> list[str]:
-    """Which of the paths the current snapshot names, in whatever spelling; only manifests not seen before are read."""
+    """The paths that are live in the current snapshot, in any spelling. Only manifests not searched before are read."""
     try:
         namesakes = json.loads(catalogs.adoption.namesakes(loaded, candidates))
     except JavaError as error:
@@ -85,7 +85,7 @@ def _live(
 
 
 class IcebergLoads:
-    """Every promise of LoadSupport."""
+    """Implements LoadSupport for Iceberg."""
 
     def __init__(self, catalogs: Catalogs) -> None:
         self._catalogs = catalogs

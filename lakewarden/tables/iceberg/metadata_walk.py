@@ -1,4 +1,4 @@
-"""An Iceberg table walked to its end for fsck. Read from the store each time: what is remembered proves nothing about it."""
+"""Reads all metadata of an Iceberg table for fsck. Always from the store: the cache cannot prove that a file is intact."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakewarden.tables.metadata_cache import MetadataReader
 from lakewarden.tables.metadata_walk import VECTOR, Broken, Files, Manifests, Root, Survey
 from lakewarden.tables.metadata_walk_steps import Register, Rows, Spelling, lists_of, number_lists, plain
 
-# Decoded as position deletes; a vector is a part of a Puffin file.
+# Decoded as position deletes; a deletion vector is a part of a Puffin file.
 _POSITION_DELETES = 1
 
 
@@ -43,7 +43,7 @@ def _read_manifests(
     paths = register.paths
     found = np.full(len(paths), -1, dtype=np.int64)
     chosen = [each for each in range(len(paths)) if not register.encrypted[each]]
-    # Not told how many files to expect, the reader gives what there is: that counts differ does not hide the files.
+    # Without an expected count, the reader returns what it finds: a wrong count in the list does not hide the files.
     wanted = [(paths[each], register.lengths[each], -1) for each in chosen]
     rows = Rows(_kinds)
     for number, (path, table, trouble) in zip(chosen, reader.manifests(wanted, io), strict=True):
@@ -56,7 +56,7 @@ def _read_manifests(
 
 
 def _kinds(table: pa.Table) -> tuple[Any, Any]:
-    """Only live entries were read, and each counts by itself."""
+    """The kind and the sign of each entry. The sign is always 1: only live entries were read."""
     kinds = table["kind"].to_numpy().copy()
     puffin = pc.ends_with(table["path"], ".puffin").to_numpy()
     kinds[(kinds == _POSITION_DELETES) & puffin] = VECTOR

@@ -1,4 +1,4 @@
-"""The partitions of an Iceberg table, and how some of them leave it: a metadata delete of whole files."""
+"""Lists and drops partitions of an Iceberg table. Dropping is a metadata delete of whole files."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _TRANSFORMS = {kind.value: kind for kind in (KeyKind.YEAR, KeyKind.MONTH, KeyKin
 _DATE = "date"
 _MICROS = ("timestamp", "timestamptz")
 _NANOS = ("timestamp_ns", "timestamptz_ns")
-# What the library says when a file it is to delete has left already.
+# The library's message if a file that should be removed is already gone.
 _GONE = "Missing required files to delete"
 
 
 def read_partitions(catalogs: Catalogs, view: TableView, where: str | None) -> PartitionSet:
-    """Every partition of every spec that has live files at the head of main."""
+    """All partitions, of every spec, that have live files at the head of main."""
     head = view.head()
     if head is None:
         return PartitionSet(None, (), frozenset() if where else None)
@@ -42,7 +42,7 @@ def read_partitions(catalogs: Catalogs, view: TableView, where: str | None) -> P
 
 
 def live_partitions(view: TableView, files: FileSet) -> list[LivePartition]:
-    """The files of each partition added up; the order is that of their ids."""
+    """The sums over the files of each partition, in the order of partition ids."""
     told = {row["partition"]: row for row in _added_up(files)}
     fields = {spec.id: spec.fields for spec in view.specs}
     columns = {each["id"]: each for each in json.loads(view.schema_json).get("fields", ())}
@@ -71,7 +71,7 @@ def _added_up(files: FileSet) -> list[dict[str, Any]]:
 
 
 def _last_change(files: FileSet) -> pa.Array:
-    """Of each file the sequence number it came with, or the one of the newest delete that applies to it."""
+    """For each file: its sequence number, or that of the newest delete that applies to it, if newer."""
     own = files.files["sequence_number"].combine_chunks()
     applying = files.files["deletes"].combine_chunks()
     of = pc.list_parent_indices(applying)
@@ -85,7 +85,7 @@ def _last_change(files: FileSet) -> pa.Array:
 
 
 class _Ages:
-    """From sequence numbers to times: the commit itself, or where it has expired the first one after it."""
+    """Maps a sequence number to a time: that of its commit or, if expired, of the first later commit that still exists."""
 
     def __init__(self, snapshots: Sequence[Snapshot]) -> None:
         numbered = sorted(
@@ -93,7 +93,7 @@ class _Ages:
         )
         self._numbers = [each.sequence_number for each in numbered]
         self._times = [each.committed_at for each in numbered]
-        # Before format version 2 commits had no numbers: any of them may have brought the file.
+        # Before format version 2, commits had no sequence numbers: any of them may have added the file.
         unnumbered = [each.committed_at for each in snapshots if not each.sequence_number]
         self._unnumbered = max(unnumbered, default=self._times[0] if self._times else None)
 
@@ -107,7 +107,7 @@ class _Ages:
 def _keys(
     partition: Partition, fields: Sequence[PartitionField], columns: Mapping[int, Mapping[str, Any]]
 ) -> tuple[PartitionKey, ...]:
-    """A field whose transform became void says nothing."""
+    """The partition keys. A field whose transform became void is left out."""
     return tuple(
         _key(field, value, columns.get(field.source_id, {}))
         for field, value in zip(fields, partition.values, strict=True)
@@ -136,7 +136,7 @@ def drop_partitions(
     ids: Sequence[int],
     summary: Mapping[str, str],
 ) -> Dropped:
-    """One `delete` snapshot of exactly the files that were found. CommitLost when one of them has left."""
+    """Commits one `delete` snapshot that removes exactly these files. CommitLost if one of them is already gone."""
     chosen, told = json.dumps(list(ids)), json.dumps(dict(summary))
 
     def attempt(sending: Sending) -> bool:
@@ -146,8 +146,8 @@ def drop_partitions(
     try:
         snapshot_id = commit(catalogs, table, summary, attempt, _ATTEMPTS)
     except CommitLost as error:
-        if _GONE in error.message:  # which would be followed by all of their names
-            reason = "others rewrote or removed files of these partitions first"
+        if _GONE in error.message:  # the library's own message lists all of their names
+            reason = "another commit rewrote or removed files of these partitions first"
             raise CommitLost(table=table, reason=reason) from error
         raise
     if snapshot_id is None:

@@ -1,4 +1,4 @@
-"""Tags of an Iceberg table: made, kept longer, and taken away, each by one commit."""
+"""Creates, extends and removes tags of an Iceberg table, each in one commit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakewarden.tables.iceberg.commit import refuse_foreign_log, watched
 from lakewarden.tables.iceberg.view import read_view
 from lakewarden.tables.jvm import JavaError, is_java, java_reason
 
-# Said outright: a ref without an age would get the table's `history.expire.max-ref-age-ms`.
+# An explicit age: a ref without one would get the table's `history.expire.max-ref-age-ms`.
 _FOR_EVER = 2**63 - 1
 
 
@@ -26,7 +26,7 @@ def create_tag(
     if known is not None:
         raise UsageError(
             reason=f"tag {table}: there is a {known.kind} {name!r} already, on snapshot {known.snapshot_id}",
-            hint=f"take another name, or take it away first with `lakewarden untag {table} {name}`"
+            hint=f"choose another name, or remove the tag first with `lakewarden untag {table} {name}`"
             if known.kind == "tag"
             else "take another name",
         )
@@ -77,7 +77,7 @@ def _tag(view: TableView, name: str) -> Ref:
 
 
 def _age(view: TableView, snapshot_id: int, until: datetime | None) -> int:
-    """Milliseconds from the snapshot's commit to the tag's end: that is how Iceberg counts a ref's age."""
+    """Milliseconds from the snapshot's commit to the tag's end, because Iceberg counts a ref's age from that commit."""
     snapshot = view.snapshot(snapshot_id)
     if snapshot is None:
         raise UsageError(
@@ -92,7 +92,7 @@ def _age(view: TableView, snapshot_id: int, until: datetime | None) -> int:
 def _commit(
     catalogs: Catalogs, table: TableRef, change: Callable[[Any], None], held: Callable[[TableView], bool]
 ) -> None:
-    """The library retries conflicts itself. Whatever it says went wrong, the table tells whether it happened."""
+    """Runs one change of refs. The library retries conflicts. After any error, the table shows whether the change happened."""
     try:
         change(watched(catalogs, table, catalogs.load(table)).table())
     except JavaError as error:

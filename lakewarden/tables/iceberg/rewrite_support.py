@@ -1,4 +1,4 @@
-"""What a rewrite of an Iceberg table needs beside reading and committing."""
+"""Which files of an Iceberg table a rewrite may touch, and how and where it writes new ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakewarden.tables.interface import BucketEngine, OutputFile, Rewrite
 
 
 class IcebergRewrites:
-    """Every promise of RewriteSupport."""
+    """Implements RewriteSupport for Iceberg."""
 
     def __init__(self, spark: Any, catalogs: Catalogs) -> None:
         self._spark, self._catalogs = spark, catalogs
@@ -83,7 +83,7 @@ class IcebergRewrites:
             "partition": group.partition_id,
             "sources": list(group.paths()),
             "output_spec_id": group.output_spec_id,
-            # Iceberg lets a file grow past its target by half, so that a small tail joins it.
+            # Iceberg lets a file exceed its target by half, so that a small rest fits into it.
             "max_file_bytes": target_bytes + target_bytes // 2,
             "split_bytes": target_bytes,
             "expected_files": group.outputs,

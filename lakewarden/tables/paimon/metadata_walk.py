@@ -1,6 +1,6 @@
-"""A Paimon table walked to its end for fsck. Read from the store each time: what is remembered proves nothing about it.
+"""Reads all metadata of a Paimon table for fsck. Always from the store: the cache cannot prove that a file is intact.
 
-A snapshot and its changelog are read apart, and so they are two roots here: the one can be whole without the other.
+A snapshot and its changelog are two separate roots: one can be readable without the other.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _KINDS = {DELETED: DATA, INDEX: INDEX_FILE, VECTORS: VECTOR}
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A root of the survey, the index manifests it names beside its lists, and which of its lists are changelogs'."""
+    """A root of the survey, with its index manifests, and which of its lists are lists of changelogs."""
 
     root: Root
     index: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ def survey(view: TableView, reader: PaimonReader, store: Store, existing: Existi
         tuple(dict.fromkeys(path for each in named for path in each.statistics)),
         tuple(_lost(metadata, store, existing)),
     )
-    # A manifest goes on naming what it deletes: only what something needs must be there.
+    # Manifests still name deleted files: only files that some root needs must exist.
     return replace(whole, files=files.among(whole.live()))
 
 
@@ -123,7 +123,7 @@ def _label(kept: Kept) -> str:
 
 
 def _number_indexes(parts: Sequence[_Part], register: Register) -> dict[str, Any]:
-    """Index manifests are named by snapshots themselves, which tell neither how long they are nor what they hold."""
+    """Numbers the index manifests. Snapshots name them directly, without their length or entry count."""
     paths = list(dict.fromkeys(path for each in parts for path in each.index))
     unknown = [-1] * len(paths)
     rows = {"manifest": paths, "length": unknown, "live": unknown, "encrypted": [False] * len(paths)}
@@ -146,7 +146,7 @@ def _read_manifests(
     found = np.full(len(register.paths), -1, dtype=np.int64)
     records = np.zeros(len(register.paths), dtype=np.int64)
     rows, of_changes = Rows(_kinds), set(changelogs.tolist())
-    # Not told how many entries to expect, the reader gives what there is: that counts differ does not hide the files.
+    # Without an expected count, the reader returns what it finds: a wrong count in the list does not hide the files.
     wanted = [(path, length, -1) for path, length in zip(register.paths, register.lengths, strict=True)]
     for number, (path, table, trouble) in enumerate(reader.counted(wanted, io)):
         if table is None:
@@ -192,32 +192,34 @@ def _lost(metadata: Metadata, store: Store, existing: Existing) -> Iterator[Lost
 def _lost_head(
     branch: str, folder: str, kept: Sequence[Kept], store: Store, existing: Existing
 ) -> Iterator[Lost]:
-    """Readers believe the hint, unless the snapshot after the one it names is there."""
+    """Reports a hint that names a missing snapshot: readers use the hint, unless the snapshot after it exists."""
     try:
         hint = int(store.read(f"{folder}/LATEST"))
     except (FileNotFoundError, ValueError):
-        return  # then readers list the folder
+        return  # then readers ignore the hint and list the folder
     newest = max((each.id for each in kept if each.kind == "snapshot"), default=0)
     path = f"{folder}/snapshot-{hint}"
     if hint > newest and not existing([path]):
-        there = f"the newest there is, is {newest}" if newest else "there is none"
-        what = f"{folder}/LATEST leads readers to snapshot {hint} of {branch}, which is not there; {there}"
+        there = f"the newest one is {newest}" if newest else "there is none"
+        what = f"{folder}/LATEST leads readers to snapshot {hint} of {branch}, which does not exist; {there}"
         yield Lost("current" if branch == MAIN else "branch", path, what)
 
 
 def _lost_schemas(metadata: Metadata, folder: str, kept: Sequence[Kept]) -> Iterator[Lost]:
-    """They are numbered from 0 on, and none is ever deleted: files of any age may be of any of them."""
+    """Reports missing schemas. They are numbered from 0 and never deleted, because a file of any age may use any of them."""
     begin = normal(f"{folder}/schema-")
     paths = (normal(each) for each in metadata.files)
     there = {int(each.removeprefix(begin)) for each in paths if each.startswith(begin)}
     newest = max([*there, *(int(each.content.get("schemaId") or 0) for each in kept)], default=-1)
     for number in sorted(set(range(newest + 1)) - there):
-        what = f"schema {number} of {newest + 1} is not there: what was written with it cannot be read"
+        what = (
+            f"schema {number} of {newest + 1} does not exist: files that were written with it cannot be read"
+        )
         yield Lost("schema", f"{folder}/schema-{number}", what)
 
 
 def _gaps(metadata: Metadata) -> Iterator[Lost]:
-    """Where something stands in for a snapshot, as in a colder tier that never got it, that it is missing is known."""
+    """Reports gaps between snapshot ids. A placeholder in a cold table is not a gap: the snapshot was never handed off."""
     ids = sorted(each.id for each in metadata.roots if each.is_main_snapshot)
     known = {each.rpartition("/snapshot/snapshot-")[2] for each in metadata.files}
     for before, after in pairwise(ids):
@@ -225,5 +227,5 @@ def _gaps(metadata: Metadata) -> Iterator[Lost]:
             missing = (
                 f"snapshot {before + 1}" if after == before + 2 else f"snapshots {before + 1} to {after - 1}"
             )
-            what = f"{missing} cannot be found, but older and newer ones are there: lost, or the rest of an expiry that stopped half way"
+            what = f"{missing} cannot be found, but older and newer ones exist: lost, or the rest of an expiry that stopped half way"
             yield Lost("gap", f"{metadata.location}/snapshot/snapshot-{before + 1}", what)

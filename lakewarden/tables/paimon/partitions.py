@@ -1,4 +1,4 @@
-"""The partitions of a Paimon table, and how some of them leave it: their files are marked as deleted, in one commit."""
+"""Lists and drops partitions of a Paimon table. Dropping marks their files as deleted, in one commit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KINDS = {
 
 
 def read_partitions(catalogs: Catalogs, view: TableView, where: str | None) -> PartitionSet:
-    """Every partition that has live files in the current snapshot, added up by the library."""
+    """All partitions with live files in the current snapshot, with sums from the library."""
     head = view.current_snapshot_id
     if head is None:
         return PartitionSet(None, (), frozenset() if where else None)
@@ -68,11 +68,11 @@ def drop_partitions(
     find: Find,
     lock: AbstractContextManager[Held],
 ) -> Dropped:
-    """One OVERWRITE snapshot that marks exactly the files that were found. CommitLost when one of them has left."""
+    """Commits one OVERWRITE snapshot that marks exactly these files. CommitLost if one of them is already gone."""
     own = _helper(catalogs)
     try:
         planned = own.plan(catalogs.load(table), found.handle, json.dumps(list(ids)))
-    except JavaError as error:  # nothing is begun: others expired the snapshot that was planned from, say
+    except JavaError as error:  # no commit was started; for example another tool expired the planned snapshot
         raise CommitLost(table=table, reason=java_reason(error)) from error
     identifier, told = new_identifier(), json.dumps(dict(summary))
 

@@ -1,4 +1,4 @@
-"""Paimon tables with primary keys: their buckets, merged by Paimon's own engine in Spark tasks."""
+"""Paimon tables with primary keys: Paimon's own engine merges their buckets in Spark tasks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from lakewarden.tables.paimon.commit_lock import Held
 from lakewarden.tables.paimon.errors import catalog_error
 
 _HERE = Path(__file__).parent
-# In the others a bucket is not where a key's rows are, or rows have no bucket yet.
+# In the other modes, rows of one key may be in several buckets, or rows have no bucket yet.
 _MODES = ("HASH_FIXED", "HASH_DYNAMIC")
 
 
 class Keyed:
-    """`cache` keeps what is shipped to executors."""
+    """Implements BucketEngine for Paimon. `cache` is the folder for the jar that is sent to executors."""
 
     def __init__(self, catalogs: Catalogs, cache: Path) -> None:
         self._catalogs, self._cache = catalogs, cache
@@ -83,7 +83,7 @@ def commit_merge(
     find: Find,
     lock: AbstractContextManager[Held],
 ) -> int:
-    """Refused by Paimon where one of the files that leave is gone: somebody else merged it, or dropped its partition."""
+    """Commits a merge. Paimon refuses it if a source file is gone: another writer merged it or dropped its partition."""
 
     def attempt() -> int:
         with catalogs.committing(table) as loaded:

@@ -1,4 +1,4 @@
-"""A Paimon table as plain values, from its metadata alone."""
+"""Builds the view of a Paimon table from its metadata files only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """The format's own part of a view."""
+    """The Paimon-specific part of a view."""
 
     metadata: Metadata
     decoupled: bool
@@ -36,9 +36,9 @@ class Handle:
 
 
 def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> TableView:
-    """What the library says of the table and what its files say, as a view."""
+    """The view from the library's description of the table and from its metadata files."""
     schema = told["schema"]
-    # What lies before a gap is the rest of an expiry that stopped; a colder tier has gaps where others expired before us.
+    # Snapshots before a gap are the rest of an expiry that stopped. In a cold table, a gap means that another tool had expired them.
     run = main_snapshots(metadata.roots) if made_cold(metadata.first_schema) else newest_run(metadata.roots)
     before = {each.id for each in run}
     head = run[-1] if run else None
@@ -95,7 +95,7 @@ def _snapshot(root: Root, *, first: bool) -> Snapshot:
 
 
 def _options(told: Mapping[str, str], metadata: Metadata) -> Mapping[str, str]:
-    """That the table is a colder tier is told by its first schema, which hand-off wrote, and never by a later option."""
+    """The table's options. Only the first schema, which hand-off wrote, decides whether it is a cold table, never a later option."""
     first = (
         cold_properties(metadata.first_schema.get("options") or {})
         if made_cold(metadata.first_schema)
@@ -105,7 +105,7 @@ def _options(told: Mapping[str, str], metadata: Metadata) -> Mapping[str, str]:
 
 
 def _refs(metadata: Metadata, head: Root | None) -> list[Ref]:
-    """Tags and branches have copies of their own of what they keep: the table's snapshots may go without them."""
+    """The tags and branches. They have their own copies of snapshots, so the table's snapshots may expire without them."""
     found = [Ref(MAIN, "branch", head.id)] if head else []
     found += [
         Ref(root.name, "tag", root.id, has_copy=True, ends_at=_ends(root))
@@ -136,9 +136,9 @@ def _changelogs(metadata: Metadata, told: Mapping[str, Any], *, decoupled: bool)
 
 
 def _ends(tag: Root) -> datetime | None:
-    """Paimon counts from when the tag was made, which it writes in the writer's own time zone without saying which.
+    """When the tag expires. Paimon counts from its creation time, which is in the writer's time zone, without naming the zone.
 
-    So the moment the file was written counts as well: the later of the two.
+    So the modification time of the file counts as well: the later of the two is used.
     """
     made, retained = tag.content.get("tagCreateTime"), tag.content.get("tagTimeRetained")
     if made is None or retained is None:
