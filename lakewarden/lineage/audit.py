@@ -129,7 +129,7 @@ def downstream(
     `carried`: also include snapshots made from a later snapshot of the same table, because that one still held
     the rows, unless something had removed them by then. The answer is then too large rather than too small.
     """
-    known = {Node(each.table, each.snapshot.id): each for each in entries}
+    known = {Node(entry.table, entry.snapshot.id): entry for entry in entries}
     children, unreadable = _children(known, names)
     later = _Later(known, children if carried else {})
     depths, via = {start: 0}, dict[Node, Node]()
@@ -275,8 +275,8 @@ class Ingested:
         return {
             "table": self.table,
             "question": self.question,
-            "commits": [each.to_dict() for each in self.commits],
-            "origins": [each.to_dict() for each in self.origins],
+            "commits": [commit.to_dict() for commit in self.commits],
+            "origins": [origin.to_dict() for origin in self.origins],
             "removed_by": [each.to_dict() for each in self.removed_by],
         }
 
@@ -320,7 +320,7 @@ class Who:
             "operation": self.operation,
             "since": self.since.isoformat() if self.since else None,
             "until": self.until.isoformat() if self.until else None,
-            "commits": [each.to_dict() for each in self.entries],
+            "commits": [entry.to_dict() for entry in self.entries],
         }
 
 
@@ -337,12 +337,12 @@ class Gap:
     @property
     def told(self) -> str:
         """The violations as text: missing keys only by name (`missing: writer.id, lineage.operation`), other rules in full."""
-        missing = [each.key for each in self.violations if each.of_every_commit]
+        missing = [violation.key for violation in self.violations if violation.of_every_commit]
         others = [str(each) for each in self.violations if not each.of_every_commit]
         return "; ".join([*([f"missing: {', '.join(missing)}"] if missing else []), *others])
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.entry.to_dict(), "violations": [each.to_dict() for each in self.violations]}
+        return {**self.entry.to_dict(), "violations": [violation.to_dict() for violation in self.violations]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +362,7 @@ class Gaps:
         return {
             "table": self.table,
             "commits": self.commits,
-            "gaps": [each.to_dict() for each in self.gaps],
+            "gaps": [gap.to_dict() for gap in self.gaps],
             "rejected": [each.to_dict() for each in self.rejected],
         }
 

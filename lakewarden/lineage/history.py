@@ -157,7 +157,7 @@ class History:
         out tables with folded history.
         """
         folded = self._index.folded()
-        whole = [each for each in tables if each[1] not in folded]
+        whole = [table for table in tables if table[1] not in folded]
         uuids = sorted({uuid for _, uuid in whole})
         rows = self._archive.of_tables(uuids, saying=_INPUTS if wanted.inputs else None)
         return {
@@ -191,9 +191,9 @@ class History:
             if any(wanted.may_meet(range_) for range_ in each.ranges)
         ]
         for detail, members in self.read(chosen, wanted.ids):
-            for each in members:
-                if wanted.meets(each.snapshot):
-                    yield Entry(table, each.snapshot, Source.DETAIL, detail.id, each.table)
+            for member in members:
+                if wanted.meets(member.snapshot):
+                    yield Entry(table, member.snapshot, Source.DETAIL, detail.id, member.table)
 
     def read(
         self, chosen: Sequence[Detail], ids: Collection[int] | None = None
@@ -288,10 +288,10 @@ class Folded:
 def _once(entries: Sequence[Entry]) -> list[Entry]:
     """Each snapshot once, the newest first."""
     by_id: dict[int, Entry] = {}
-    for each in entries:
-        first = by_id.setdefault(each.snapshot.id, each)
-        if _rank(each) > _rank(first):
-            by_id[each.snapshot.id] = each
+    for entry in entries:
+        first = by_id.setdefault(entry.snapshot.id, entry)
+        if _rank(entry) > _rank(first):
+            by_id[entry.snapshot.id] = entry
     return sorted(by_id.values(), key=_newest_first)
 
 

@@ -54,7 +54,7 @@ def _names(policy: Policy, key: str) -> frozenset[str] | None:
 def rejection(table: object, violations: tuple[Violation, ...]) -> LineageRejected:
     """All violations of a commit, in one error."""
     return LineageRejected(
-        target=table, reason="; ".join(str(each) for each in violations), violations=violations
+        target=table, reason="; ".join(str(violation) for violation in violations), violations=violations
     )
 
 

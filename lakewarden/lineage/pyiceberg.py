@@ -104,11 +104,11 @@ class _Door:
 
     def pass_through(self, table: Table, updates: tuple[TableUpdate, ...]) -> None:
         """Add the writer's lineage to every new snapshot, then check them: all of the commit passes, or nothing."""
-        new = [each.snapshot for each in updates if isinstance(each, AddSnapshotUpdate)]
+        new = [update.snapshot for update in updates if isinstance(update, AddSnapshotUpdate)]
         if not new:
             return
         ref = self._ref(table)
-        asked = requirements(resolve(ref, self._layers(ref, _properties_now(table))))
+        required = requirements(resolve(ref, self._layers(ref, _properties_now(table))))
         summaries = []
         for snapshot in new:
             if snapshot.summary is None:
@@ -121,7 +121,7 @@ class _Door:
                 if key != "operation":
                     snapshot.summary[key] = value
             summaries.append(summary)
-        Hook(DOOR, self.state).check(ref, asked, *summaries)
+        Hook(DOOR, self.state).check(ref, required, *summaries)
 
     def _ref(self, table: Table) -> TableRef:
         *namespace, name = table.name()

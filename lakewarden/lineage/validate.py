@@ -68,7 +68,7 @@ def validate(summary: Mapping[str, str], requirements: Requirements) -> tuple[Vi
 
 def validate_all(summaries: Sequence[Mapping[str, str]], requirements: Requirements) -> tuple[Violation, ...]:
     """The same for a commit of several snapshots. If one removes rows and another adds rows, together they are an overwrite."""
-    taken = [each.get(LIBRARY) in _TAKES_ROWS for each in summaries]
+    taken = [summary.get(LIBRARY) in _TAKES_ROWS for summary in summaries]
     together = any(taken) and any(each.get(LIBRARY) == _APPEND for each in summaries)
     violations: list[Violation] = []
     for summary in summaries:

@@ -65,12 +65,12 @@ class ArrowEngine:
         results = iter(self._run(every, _what(order)))
         written = []
         for group in order.groups:
-            asked = tasks[group.number]
-            outcomes = [None if looks_too_large(task) else next(results) for task in asked]
+            of_group = tasks[group.number]
+            outcomes = [None if looks_too_large(task) else next(results) for task in of_group]
             # An ordered group is one bin. If it does not fit one task's memory, several tasks share it.
-            alone = [each for each in outcomes if isinstance(each, Rewritten | Trouble)]
-            fits = len(alone) == len(asked)
-            done = alone if fits else self._shuffled(order, asked[0])
+            alone = [outcome for outcome in outcomes if isinstance(outcome, Rewritten | Trouble)]
+            fits = len(alone) == len(of_group)
+            done = alone if fits else self._shuffled(order, of_group[0])
             self._meter.fetch(sum(each.fetched for each in done if isinstance(each, Rewritten)))
             written.append(replace(_gather(order, group, done), exchanged=not fits))
         return written
@@ -220,7 +220,7 @@ def _trouble(error: Unfit | MissingSource | RowsDiffer | PagesDiffer) -> Trouble
 
 
 def _gather(order: Order, group: RewriteGroup, results: Sequence[Outcome]) -> Written:
-    done = [each for each in results if isinstance(each, Rewritten)]
+    done = [result for result in results if isinstance(result, Rewritten)]
     order_id = order.sort_order_id if group.ordered or group.clustering else 0
     return Written(
         group=group,
@@ -258,5 +258,5 @@ def _is_unfit(trouble: Trouble) -> bool:
 
 def _total(digests: Iterable[Digest | None]) -> Digest | None:
     """The sum of the digests; None if nothing was hashed."""
-    known = [each for each in digests if each is not None]
+    known = [digest for digest in digests if digest is not None]
     return sum(known, Digest()) if known else None

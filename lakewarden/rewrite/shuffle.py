@@ -217,9 +217,9 @@ def _collect(exchange: Exchange, output: int, records: Iterable[Record]) -> Coll
 
 def _checked(results: Sequence[Found | Exception]) -> list[Found]:
     """The results of the tasks. Raises the first exception among them."""
-    for each in results:
-        if isinstance(each, Exception):
-            raise each
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
     return [each for each in results if not isinstance(each, Exception)]
 
 
@@ -244,7 +244,7 @@ def _proven(task: RewriteTask, sampling: Told, results: list[Collected]) -> list
         read=read if task.digest else None,
         erased=erased,
         bytes_read=task.stored_bytes,
-        cpu_seconds=first.cpu_seconds + sum(each.cpu_seconds for each in reports),
+        cpu_seconds=first.cpu_seconds + sum(report.cpu_seconds for report in reports),
         waited=first.waited + sum(each.waited for each in reports),
         fetched=sum(each.fetched for each in reports),
         peak_rss=max(first.peak_rss, *(each.peak_rss for each in reports)),

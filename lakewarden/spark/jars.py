@@ -171,8 +171,8 @@ class _Ivy:
 
     def _reason(self, error: Any) -> str:
         """The first sentence of Ivy's own message: the exception only says that something is unresolved."""
-        said = self.log.read_text(errors="replace") if self.log.is_file() else ""
-        for line in said.splitlines():
+        output = self.log.read_text(errors="replace") if self.log.is_file() else ""
+        for line in output.splitlines():
             if "SERVER ERROR" in line or "Exception" in line:
                 return line.strip()
         return str(error.java_exception.getMessage())

@@ -49,13 +49,13 @@ def shipped(spark: Any, source: Path, class_name: str, cache: Path) -> Any:
 
     The jar stays in the cache, named by its content: executors that start later fetch it again.
     """
-    made, context = bridge(spark, source, class_name), spark.sparkContext
+    instance, context = bridge(spark, source, class_name), spark.sparkContext
     known: set[str] = context.__dict__.setdefault(_SHIPPED, set())
     if class_name not in known:
         jar = _jar(dict(_compile(spark._jvm, source).getBytecodes()), source.stem, cache)
         context._jsc.sc().addJar(str(jar))
         known.add(class_name)
-    return made
+    return instance
 
 
 def _jar(classes: dict[str, bytes], name: str, cache: Path) -> Path:
@@ -87,9 +87,9 @@ def java_causes(error: BaseException) -> Iterator[tuple[str, str]]:
 def is_java(error: BaseException, *class_names: str) -> bool:
     """Whether the exception or one of its causes is of one of these Java classes (simple or full names)."""
     return any(
-        name == wanted or name.endswith(("." + wanted, "$" + wanted))
+        name == class_name or name.endswith(("." + class_name, "$" + class_name))
         for name, _ in java_causes(error)
-        for wanted in class_names
+        for class_name in class_names
     )
 
 

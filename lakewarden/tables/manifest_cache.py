@@ -63,7 +63,7 @@ class ReachCache:
         """The segments that have the wanted (path, length), and the indexes of those not cached. A length of -1 matches any."""
         missing = {path: place for place, (path, _) in enumerate(wanted)}
         length_of = dict(wanted)
-        found: list[tuple[Segment, dict[str, int]]] = []
+        hits: list[tuple[Segment, dict[str, int]]] = []
         for segment in self._segments(kind):
             mine = {
                 name: missing.pop(name)
@@ -71,8 +71,8 @@ class ReachCache:
                 if name in missing and length_of[name] in (-1, length)
             }
             if mine:
-                found.append((segment, mine))
-        return found, sorted(missing.values())
+                hits.append((segment, mine))
+        return hits, sorted(missing.values())
 
     def add(
         self, kind: Kind, names: Sequence[str], lengths: Sequence[int], counts: Sequence[int], rows: pa.Table

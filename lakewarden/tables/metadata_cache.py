@@ -63,7 +63,7 @@ class Listed:
     def of(self, lists: Collection[int]) -> Any:
         """The numbers of all manifests that these lists name, without duplicates."""
         places = {int(self.same[each]) for each in lists}
-        parts = [self.manifests[self.starts[each] : self.starts[each + 1]] for each in places]
+        parts = [self.manifests[self.starts[place] : self.starts[place + 1]] for place in places]
         return np.unique(np.concatenate(parts)) if parts else self.manifests[:0]
 
 
@@ -91,8 +91,8 @@ class Remembered:
         """The manifests that these lists name. `lengths` are the expected sizes of the list files, where known."""
         once = {path: place for place, path in enumerate(dict.fromkeys(lists))}
         same = np.array([once[path] for path in lists], dtype=np.int64)
-        found = self.rows("list", [(path, (lengths or {}).get(path, -1)) for path in once], ())
-        tables = [table for table in found if table.num_rows]
+        batches = self.rows("list", [(path, (lengths or {}).get(path, -1)) for path in once], ())
+        tables = [table for table in batches if table.num_rows]
         if not tables:
             nothing = np.empty(0, dtype=np.int32)
             starts = np.zeros(len(once) + 1, dtype=np.int64)
@@ -119,10 +119,10 @@ class Remembered:
 
     def named(self, listed: Listed, manifests: Any) -> Iterator[pa.Table]:
         """The live files of these manifests, in batches. Manifests without live files are not opened."""
-        wanted = [each for each in manifests.tolist() if listed.live[each] != 0]
-        paths = listed.paths.take(pa.array(wanted, pa.int64())).to_pylist()
-        lengths = [(path, int(listed.lengths[each])) for path, each in zip(paths, wanted, strict=True)]
-        return self.rows("manifest", lengths, [int(listed.live[each]) for each in wanted])
+        chosen = [manifest for manifest in manifests.tolist() if listed.live[manifest] != 0]
+        paths = listed.paths.take(pa.array(chosen, pa.int64())).to_pylist()
+        lengths = [(path, int(listed.lengths[each])) for path, each in zip(paths, chosen, strict=True)]
+        return self.rows("manifest", lengths, [int(listed.live[each]) for each in chosen])
 
     def check_there(self, listed: Listed) -> None:
         """Raises LakewardenError for the first manifest with live files that does not exist in the store."""
@@ -130,17 +130,17 @@ class Remembered:
         self._check_there("manifest", listed.paths.take(chosen).to_pylist())
 
     def _check_there(self, kind: Kind, paths: Sequence[str]) -> None:
-        asked = [path for path in paths if path not in self._there]
-        gone = self.reader.absent(asked, self.io) if asked else []
-        if gone:
-            raise _unreadable(self.view, kind, gone[0], "it does not exist")
-        self._there.update(asked)
+        unchecked = [path for path in paths if path not in self._there]
+        missing = self.reader.absent(unchecked, self.io) if unchecked else []
+        if missing:
+            raise _unreadable(self.view, kind, missing[0], "it does not exist")
+        self._there.update(unchecked)
 
     def rows(self, kind: Kind, wanted: Sequence[tuple[str, int]], live: Sequence[int]) -> Iterator[pa.Table]:
         """The rows of each (path, length), in batches. The column `of` is the index in `wanted`."""
-        found, missing = self.cache.find(kind, wanted)
-        self._check_there(kind, [path for _, numbers in found for path in numbers])
-        for segment, numbers in found:
+        cached, missing = self.cache.find(kind, wanted)
+        self._check_there(kind, [path for _, numbers in cached for path in numbers])
+        for segment, numbers in cached:
             try:
                 rows = segment.rows(numbers)
             except FileNotFoundError:  # another process has just merged the cache files
@@ -194,8 +194,8 @@ def _as_listed(table: pa.Table, encoded: Any, used: Any, first: Any, same: Any, 
     """Numbers the manifests by the hash of their normal form: two spellings of one path are one manifest."""
     paths = encoded.dictionary.take(pa.array(used))
     numbers, place, inverse = np.unique(hashes(paths), return_index=True, return_inverse=True)
-    told = ("length", "live", "net" if "net" in table.column_names else "live")
-    lengths, live, net = (table[name].to_numpy()[first][place] for name in told)
+    columns = ("length", "live", "net" if "net" in table.column_names else "live")
+    lengths, live, net = (table[name].to_numpy()[first][place] for name in columns)
     number_of = np.zeros(len(encoded.dictionary), dtype=np.int32)
     number_of[used] = inverse
     of = table["of"].to_numpy()

@@ -80,8 +80,8 @@ class Lists:
 
     def naming(self, manifests: Any) -> tuple[Root, ...]:
         """The roots that name one of these manifests."""
-        found = np.unique(self.of[np.isin(self.manifests, manifests)])
-        return tuple(self.roots[each] for each in found.tolist())
+        places = np.unique(self.of[np.isin(self.manifests, manifests)])
+        return tuple(self.roots[each] for each in places.tolist())
 
     def manifests_at(self, place: int) -> Any:
         """The numbers of the manifests that one root names. A manifest that is named twice occurs twice."""
@@ -153,7 +153,7 @@ class Survey:
 
     def unsure(self) -> tuple[Root, ...]:
         """Roots whose live files are unknown: an unreadable entry may delete a file that another entry adds."""
-        return tuple(each for each in self.lists.roots if each.adds_up and not self.is_whole(each))
+        return tuple(root for root in self.lists.roots if root.adds_up and not self.is_whole(root))
 
     def live(self) -> Any:
         """The sorted numbers of all files that some root needs."""
@@ -161,28 +161,28 @@ class Survey:
         for place, root in enumerate(self.lists.roots):
             if not root.adds_up:
                 plain[self.lists.manifests_at(place)] = True
-        found = [self.files.numbers[plain[self.files.manifests] & (self.files.signs > 0)]]
+        numbers = [self.files.numbers[plain[self.files.manifests] & (self.files.signs > 0)]]
         if any(root.adds_up for root in self.lists.roots):
             tally = _Tally(self, np.arange(len(self.files.numbers)), most=0)
             ever = np.zeros(len(tally.numbers), dtype=bool)
             for place in self._adding():
                 changed = tally.turn_to(self.lists.manifests_at(place))
                 ever[changed[tally.over[changed]]] = True
-            found.append(tally.numbers[ever])
-        return np.unique(np.concatenate(found))
+            numbers.append(tally.numbers[ever])
+        return np.unique(np.concatenate(numbers))
 
     def needing(self, numbers: Any) -> tuple[Root, ...]:
         """The roots that need one of these files (`numbers` are sorted). Roots that add up count only if they are whole."""
         rows = np.flatnonzero(contains(numbers, self.files.numbers))
         added = np.unique(self.files.manifests[rows[self.files.signs[rows] > 0]])
-        found = {root for root in self.lists.naming(added) if not root.adds_up}
+        roots = {root for root in self.lists.naming(added) if not root.adds_up}
         if adding := list(self._adding()):
             tally = _Tally(self, rows, most=0)
             for place in adding:
                 tally.turn_to(self.lists.manifests_at(place))
                 if tally.exceeding:
-                    found.add(self.lists.roots[place])
-        return tuple(each for each in self.lists.roots if each in found)
+                    roots.add(self.lists.roots[place])
+        return tuple(each for each in self.lists.roots if each in roots)
 
     def needed_by(self, root: Root | None, numbers: Any) -> Any:
         """For each of the sorted numbers: whether the root needs that file."""
@@ -215,23 +215,23 @@ class Survey:
             return {}
         rows = np.flatnonzero(alone & contains(suspects, self.files.numbers))
         plain = [place for place, root in enumerate(self.lists.roots) if not root.adds_up]
-        found: dict[Root, Any] = {}
+        repeated: dict[Root, Any] = {}
         for places, chosen in ((plain, rows[self.files.signs[rows] > 0]), (self._adding(), rows)):
             tally = _Tally(self, chosen, most=1)
             for place in places:
                 tally.turn_to(self.lists.manifests_at(place))
                 if tally.exceeding:
-                    found[self.lists.roots[place]] = tally.numbers[tally.over]
-        return found
+                    repeated[self.lists.roots[place]] = tally.numbers[tally.over]
+        return repeated
 
     def listed_twice(self) -> dict[Root, Any]:
         """For each root: the numbers of manifests that it names twice, so that their rows are read twice."""
-        found = {}
+        repeated = {}
         for place, root in enumerate(self.lists.roots):
             named, often = np.unique(self.lists.manifests_at(place), return_counts=True)
             if (often > 1).any():
-                found[root] = named[often > 1]
-        return found
+                repeated[root] = named[often > 1]
+        return repeated
 
     def _adding(self) -> Iterator[int]:
         """The indexes of whole roots whose entries add up."""

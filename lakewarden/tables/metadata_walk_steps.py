@@ -41,13 +41,13 @@ class Register:
         return np.array(numbers, dtype=np.int32)[places]
 
     def _enter(self, key: int, row: Mapping[str, Any]) -> int:
-        found = self.known.setdefault(key, len(self.paths))
-        if found == len(self.paths):
+        manifest = self.known.setdefault(key, len(self.paths))
+        if manifest == len(self.paths):
             self.paths.append(row["manifest"])
             self.lengths.append(row["length"])
             self.live.append(row["live"])
             self.encrypted.append(row["encrypted"])
-        return found
+        return manifest
 
     def manifests(self, found: Any, records: Any = None) -> Manifests:
         spelled = pa.array(self.paths, pa.string())
@@ -138,18 +138,18 @@ class Spelling:
 
     def spell(self, numbers: Any) -> pa.Array:
         """One path for each of these sorted numbers that is named by a manifest."""
-        found = [each for table in self._tables(numbers) for each in self._among(table, numbers)]
-        if not found:
+        spelled = [each for table in self._tables(numbers) for each in self._among(table, numbers)]
+        if not spelled:
             return pa.array([], pa.string())
-        paths = pa.concat_arrays(found)
+        paths = pa.concat_arrays(spelled)
         _, first = np.unique(hashes(paths), return_index=True)
         return paths.take(pa.array(first))
 
     def _tables(self, numbers: Any) -> Iterator[pa.Table]:
         chosen = np.unique(self.files.manifests[contains(numbers, self.files.numbers)])
         paths = self.manifests.paths.take(pa.array(chosen)).to_pylist()
-        wanted = [(path, -1, -1) for path in paths]
-        return (table for _, table, _ in self.reader.manifests(wanted, self.io) if table is not None)
+        files = [(path, -1, -1) for path in paths]
+        return (table for _, table, _ in self.reader.manifests(files, self.io) if table is not None)
 
     def _among(self, table: pa.Table, numbers: Any) -> Iterator[pa.Array]:
         kept = table["path"].filter(pa.array(contains(numbers, hashes(table["path"]))))

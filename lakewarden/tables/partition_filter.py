@@ -28,7 +28,7 @@ _TYPES = {
 def matching(spark: Any, partitions: Sequence[LivePartition], where: str) -> frozenset[int]:
     """The ids of the partitions that match the filter. A column that a partition lacks is null."""
     kinds = {key.name: key.kind for each in partitions for key in each.keys}
-    columns: dict[str, Any] = {_ID: pa.array([each.id for each in partitions], pa.int64())}
+    columns: dict[str, Any] = {_ID: pa.array([partition.id for partition in partitions], pa.int64())}
     for name, kind in kinds.items():
         values = [_value(each.keys, name, kind) for each in partitions]
         columns[name] = pa.array(values, _TYPES[kind])
@@ -44,8 +44,8 @@ def matching(spark: Any, partitions: Sequence[LivePartition], where: str) -> fro
 
 
 def _wrong(where: str, reason: str, kinds: dict[str, KeyKind]) -> PolicyError:
-    told = f"found {where!r}; {reason}; write it as SQL over the partition columns {', '.join(kinds)}"
-    return PolicyError(key="partition_where", reason=told)
+    explained = f"found {where!r}; {reason}; write it as SQL over the partition columns {', '.join(kinds)}"
+    return PolicyError(key="partition_where", reason=explained)
 
 
 def _value(keys: Sequence[PartitionKey], name: str, kind: KeyKind) -> Any:

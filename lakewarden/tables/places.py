@@ -119,9 +119,9 @@ class Places:
     def home(self, view: TableView) -> str:
         if view.format == "paimon":
             return view.location
-        found = self.homes.get(view.uuid)
+        first = self.homes.get(view.uuid)
         return (
-            _home(view.location, self.named.get(str(view.ref), ()), view.ref.name) if found is None else found
+            _home(view.location, self.named.get(str(view.ref), ()), view.ref.name) if first is None else first
         )
 
     def inherits(self, view: TableView) -> bool:
@@ -136,8 +136,12 @@ class Places:
         """The folders that contain the table's metadata files directly, and should contain nothing else."""
         named = view.properties.get("write.metadata.path")
         places = (view.location, self.home(view), *self.confirmed)
-        found = [*(join(each, "metadata") for each in places), *self.confirmed, *([named] if named else [])]
-        return [each for each in found if self.is_own(view, each)]
+        folders = [
+            *(join(place, "metadata") for place in places),
+            *self.confirmed,
+            *([named] if named else []),
+        ]
+        return [each for each in folders if self.is_own(view, each)]
 
     def own(self, view: TableView) -> dict[str, str]:
         return {name: place for name, place in roots(view).items() if self.is_own(view, place)}
@@ -156,9 +160,9 @@ def led_out(paths: pa.ChunkedArray, own: Iterable[str], aliases: Aliases) -> pa.
     folders, numbers = numbered_parents(paths)
     places = [real(each) for each in own]
     out = [
-        is_local(each)
-        and not any(inside(name, place) for name in aliases.spellings(real(each)) for place in places)
-        for each in folders
+        is_local(folder)
+        and not any(inside(name, place) for name in aliases.spellings(real(folder)) for place in places)
+        for folder in folders
     ]
     return pa.array([out[number] for number in numbers.tolist()], pa.bool_())
 

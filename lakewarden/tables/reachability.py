@@ -53,7 +53,9 @@ class FilesByFolder:
         import numpy as np
 
         folders, places = numbered_parents(written)
-        known = np.array([self._folders.setdefault(each, len(self._folders)) for each in folders], np.int32)
+        known = np.array(
+            [self._folders.setdefault(folder, len(self._folders)) for folder in folders], np.int32
+        )
         self._names.append(tails(plain, 1))
         self._places.append(known[places])
 

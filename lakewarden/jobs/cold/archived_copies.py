@@ -19,9 +19,9 @@ def changed(records: Sequence[ColdFile], io: Mapping[str, str]) -> dict[str, str
     object cannot change without one of them changing."""
     if not records:
         return {}
-    found = Archive(io).look([each.cold_path for each in records])
+    states = Archive(io).look([each.cold_path for each in records])
     wrong: dict[str, str] = {}
-    for record, now in zip(records, found, strict=True):
+    for record, now in zip(records, states, strict=True):
         if now is None:
             wrong[record.path] = f"its copy {record.cold_path} does not exist"
         elif (now.size, now.etag) != (record.size, record.etag):

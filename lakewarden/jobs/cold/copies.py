@@ -48,21 +48,21 @@ def present(
     if home is None:
         return {}
     move = tier.rehome(view, home)
-    found = ColdFiles(state).among(view.uuid, step.files["path"].to_pylist())
+    records = ColdFiles(state).among(view.uuid, step.files["path"].to_pylist())
     columns = (step.files[name].to_pylist() for name in ("path", "size"))
     kept = {
-        path: found[path]
+        path: records[path]
         for path, size in zip(*columns, strict=True)
-        if path in found
-        and same(found[path].cold_path, move(path))
-        and (step.change != "none" or size is None or size == found[path].size)
+        if path in records
+        and same(records[path].cold_path, move(path))
+        and (step.change != "none" or size is None or size == records[path].size)
     }
     # A cold table without snapshots is new, or was dropped together with its files and created again.
     return kept if home.snapshots else _still_there(home, kept)
 
 
 def _still_there(home: ColdHome, copies: Mapping[str, ColdFile]) -> dict[str, ColdFile]:
-    sizes = Objects(home.io).look([each.cold_path for each in copies.values()])["size"].to_pylist()
+    sizes = Objects(home.io).look([copy.cold_path for copy in copies.values()])["size"].to_pylist()
     pairs = zip(copies.items(), sizes, strict=True)
     return {path: each for (path, each), size in pairs if size == each.size}
 
@@ -84,19 +84,19 @@ def record(state: State, view: TableView, home: ColdHome, copied: Sequence[Copie
     now, known = clock.now(), _stored(home, [each.target for each in copied if not each.written])
 
     def told(each: Copied) -> ColdFile:
-        made = ColdFile(each.source, each.target, each.bytes, each.checksum, each.storage_class)
+        cold_file = ColdFile(each.source, each.target, each.bytes, each.checksum, each.storage_class)
         had = known.get(each.target)
         if had is None:
-            return made
-        return replace(made, storage_class=had.storage_class, etag=had.etag, proven_at=now)
+            return cold_file
+        return replace(cold_file, storage_class=had.storage_class, etag=had.etag, proven_at=now)
 
     ColdFiles(state).add(view.uuid, map(told, copied), run_id, now)
 
 
 def _stored(home: ColdHome, paths: Sequence[str]) -> dict[str, Stored]:
-    there = [each for each in paths if on_s3(each)]
-    found = Archive(home.io).look(there) if there else []
-    return {each.path: each for each in found if each is not None}
+    there = [path for path in paths if on_s3(path)]
+    states = Archive(home.io).look(there) if there else []
+    return {each.path: each for each in states if each is not None}
 
 
 class Copier:
@@ -151,11 +151,11 @@ class Copier:
             with source.open(path) as file:
                 content = file.read()
             try:
-                made = change(content, lambda each: place(self.move, each), sizes)
+                rewritten = change(content, lambda each: place(self.move, each), sizes)
             except Outside as error:
                 self.move(error.path)  # raises the error that says what to do
                 raise
-            return placed(path, self.move(path), made, self.home.io)
+            return placed(path, self.move(path), rewritten, self.home.io)
 
         with ThreadPoolExecutor(_THREADS) as pool:
             for portion in _portions(missing):
@@ -192,7 +192,7 @@ def in_tasks(
     spark, what = context.spark, "lakewarden copies"
     parts = _parts(tasks, parallelism(spark) * 4)
     if context.lanes is None:
-        found = fan_out(spark, _Each(kernel), parts, context.run_id, what)
+        results = fan_out(spark, _Each(kernel), parts, context.run_id, what)
     else:
 
         def alone(part: list[CopyTask], share: Pace) -> list[Copied]:
@@ -200,8 +200,8 @@ def in_tasks(
             return fan_out(spark, _Each(kernel), [paced], context.run_id, what)[0]
 
         with context.lanes.work(len(parts)) as work:
-            found = work.run(alone, parts)
-    return [each for part in found for each in part]
+            results = work.run(alone, parts)
+    return [each for part in results for each in part]
 
 
 def _parts(tasks: Sequence[CopyTask], most: int) -> list[list[CopyTask]]:
@@ -213,7 +213,7 @@ class _Each:
         self.kernel = kernel
 
     def __call__(self, tasks: list[CopyTask]) -> list[Copied]:
-        return [self.kernel(each) for each in tasks]
+        return [self.kernel(task) for task in tasks]
 
 
 def _portions(files: pa.Table) -> Iterator[pa.Table]:

@@ -51,26 +51,26 @@ class TableCost:
 
     @property
     def month(self) -> float:
-        return sum(each.month for each in self.tiers)
+        return sum(tier.month for tier in self.tiers)
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "table": self.table,
             "dollars_a_month": self.month,
-            "tiers": [each.to_dict() for each in self.tiers],
+            "tiers": [tier.to_dict() for tier in self.tiers],
             "next_hand_off": {"snapshots": self.snapshots, **self.next.to_dict()},
         }
 
 
 def price_of(storage_class: str | None, prices: Mapping[str, Price]) -> Price:
-    found = prices.get(storage_class or STANDARD)
-    if found is None:
+    price = prices.get(storage_class or STANDARD)
+    if price is None:
         raise ConfigError(
             key=f"prices.{storage_class}",
             where="the configuration",
             reason=f"there are no prices for it; known: {', '.join(sorted(prices))}",
         )
-    return found
+    return price
 
 
 def tier_cost(
@@ -127,7 +127,7 @@ class Lying:
 def age_cost(copies: Sequence[Lying], deep: str, unread_bytes: int, prices: Mapping[str, Price]) -> AgeCost:
     """The cost of a transition. `unread_bytes` must be read and verified before it, in addition to the copying."""
     after, requests, retrieval, saved = price_of(deep, prices), 0.0, 0.0, 0.0
-    whole = sum(each.size for each in copies) or 1
+    whole = sum(copy.size for copy in copies) or 1
     for price, sizes, _ in _by_class(copies, prices):
         requests += len(sizes) / 1000 * (after.put_per_1000 + price.get_per_1000)
         retrieval += _bytes(sizes) / GIB * price.retrieval_gb * (1 + unread_bytes / whole)
@@ -137,13 +137,13 @@ def age_cost(copies: Sequence[Lying], deep: str, unread_bytes: int, prices: Mapp
 
 def tiers_of(copies: Sequence[Lying], prices: Mapping[str, Price]) -> list[TierCost]:
     """The costs of the cold tier by storage class. Archive classes form the deep tier."""
-    found = []
-    for storage_class in sorted({each.storage_class or STANDARD for each in copies}):
+    tiers = []
+    for storage_class in sorted({copy.storage_class or STANDARD for copy in copies}):
         these = [each for each in copies if (each.storage_class or STANDARD) == storage_class]
         tier = "deep" if storage_class in ARCHIVED else "cold"
         sizes, days = [each.size for each in these], [each.days for each in these]
-        found.append(tier_cost(tier, sizes, storage_class, prices, days))
-    return sorted(found, key=lambda each: each.tier)
+        tiers.append(tier_cost(tier, sizes, storage_class, prices, days))
+    return sorted(tiers, key=lambda each: each.tier)
 
 
 def early_fees(copies: Sequence[Lying], prices: Mapping[str, Price]) -> float:
@@ -157,7 +157,7 @@ def early_fees(copies: Sequence[Lying], prices: Mapping[str, Price]) -> float:
 def _by_class(
     copies: Sequence[Lying], prices: Mapping[str, Price]
 ) -> Iterator[tuple[Price, Any, list[float]]]:
-    for storage_class in dict.fromkeys(each.storage_class for each in copies):
+    for storage_class in dict.fromkeys(copy.storage_class for copy in copies):
         these = [each for each in copies if each.storage_class == storage_class]
         sizes = np.asarray([each.size for each in these], dtype=np.int64)
         yield price_of(storage_class, prices), sizes, [each.days for each in these]

@@ -58,8 +58,8 @@ def prepare(
         return replace(handing, more=Upkeep(handing.more))
     releasing = cold_retention.prepare(grounds, cold, view, policy, now)
     aged = ageing.prepare(grounds, cold, view.uuid, policy, now, releasing.snapshot_ids)
-    made = _together(handing.plan, releasing, aged)
-    return replace(handing, plan=made, more=Upkeep(handing.more, aged, releasing))
+    combined = _together(handing.plan, releasing, aged)
+    return replace(handing, plan=combined, more=Upkeep(handing.more, aged, releasing))
 
 
 def _check(policy: Policy) -> None:
@@ -75,16 +75,16 @@ def _check(policy: Policy) -> None:
 def _together(plan: Plan, releasing: Releasing, aged: Ageing) -> Plan:
     skipped = [*(each.row() for each in plan.skipped), *releasing.skipped, *aged.skipped]
     new = [each for each in (releasing.action, aged.action) if each is not None]
-    told = [plan.reason]
+    reasons = [plan.reason]
     if releasing.action:
-        told.append(f"{len(releasing.snapshot_ids):,} cold snapshots are past their retention")
+        reasons.append(f"{len(releasing.snapshot_ids):,} cold snapshots are past their retention")
     if aged.action:
-        told.append(f"{aged.action.files:,} copies are old enough for {aged.action.storage_class}")
+        reasons.append(f"{aged.action.files:,} copies are old enough for {aged.action.storage_class}")
     return replace(
         plan,
         actions=(*plan.actions, *new),
         skipped=count_skipped(skipped),
-        reason="; ".join(told),
+        reason="; ".join(reasons),
         trash=() if releasing.files is None else ManyTrashed(releasing.files, cold_retention.CAUSE),
     )
 
@@ -119,18 +119,18 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
 
 def _cold(prepared: Prepared, grounds: Grounds, context: RunContext) -> Cold:
     """The cold table, read again after the earlier parts of this run."""
-    found = look(grounds, context.format, prepared.view, prepared.policy)
-    assert found is not None, "a plan with cold actions requires a cold table"
-    return found
+    cold = look(grounds, context.format, prepared.view, prepared.policy)
+    assert cold is not None, "a plan with cold actions requires a cold table"
+    return cold
 
 
 def _still_old(prepared: Prepared, upkeep: Upkeep, cold: Cold, grounds: Grounds) -> list[ColdFile]:
     """The copies planned for transition, without those that a snapshot of this run's hand-off needs."""
     planned = upkeep.ageing.files
-    if not any(isinstance(each, HandOff) for each in prepared.plan.actions):
+    if not any(isinstance(action, HandOff) for action in prepared.plan.actions):
         return [*planned]
     now = ageing.prepare(grounds, cold, prepared.view.uuid, prepared.policy, clock.now(), ())
-    there = {each.cold_path for each in now.files}
+    there = {file.cold_path for file in now.files}
     return [each for each in planned if each.cold_path in there]
 
 

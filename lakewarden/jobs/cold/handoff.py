@@ -48,10 +48,10 @@ def prepare(
         why = f"switched off: {policy.explain('handoff_enabled')}"
         return Prepared(replace(empty, reason=why, off=True), view, policy)
     expire.check(view, now)
-    wanted = expire.plan(
+    expiring = expire.plan(
         view, policy, gather(view, grounds.state, now, policy.hours("snapshot_restart_hours")), now
     )
-    ids = (*expire.snapshots_to_drop(wanted), *_kept_by_tags(wanted, view))
+    ids = (*expire.snapshots_to_drop(expiring), *_kept_by_tags(expiring, view))
     tier = format_.cold_tier()
     home = tier.find(view, policy.text("handoff_catalog"))
     there = home.snapshots if home else frozenset()
@@ -59,7 +59,7 @@ def prepare(
     done = Reason(ReasonKind.SETTLED, "handed off already")
     skipped = count_skipped(
         [("snapshot", 1, 0, done) for each in ids if each in there]
-        + [each.row() for each in wanted.skipped if each.what == "snapshot"]
+        + [each.row() for each in expiring.skipped if each.what == "snapshot"]
     )
     if not left:
         why = f"all {len(ids):,} snapshots that may expire are handed off" if ids else "no snapshot expires"
@@ -75,7 +75,7 @@ def prepare(
         new.num_rows,
         sum(sizes),
         files.num_rows - new.num_rows,
-        wanted.reason,
+        expiring.reason,
         hand_off_cost(sizes, None, policy.maybe_text("handoff_storage_class"), grounds.prices),
     )
     reason = f"{len(left):,} snapshots expire next: {new.num_rows:,} of the files they need have no copy yet"
@@ -101,14 +101,14 @@ def handed_off(format_: TableFormat, view: TableView, policy: Policy) -> frozens
 
 def settle(journal: Journal, format_: TableFormat, table: TableRef, run: Run) -> Settled | None:
     """The real outcome of a hand-off that stopped: the cold table has its snapshots or not. None while a commit may still arrive."""
-    told = [step for step in journal.steps(run.id) if step.name == DeletingStep.HANDING]
-    if not told:
+    handing = [step for step in journal.steps(run.id) if step.name == DeletingStep.HANDING]
+    if not handing:
         return Settled(RunState.FAILED, "it had not started to copy")
-    wanted = frozenset(told[-1].detail["snapshot_ids"])
-    home = format_.cold_tier().find(format_.view(table), TableRef.parse(told[-1].detail["cold"]).catalog)
-    if home is not None and home.snapshots >= wanted:
+    snapshot_ids = frozenset(handing[-1].detail["snapshot_ids"])
+    home = format_.cold_tier().find(format_.view(table), TableRef.parse(handing[-1].detail["cold"]).catalog)
+    if home is not None and home.snapshots >= snapshot_ids:
         return Settled(RunState.DONE, f"{home.ref} has its snapshots")
-    if clock.now() - told[-1].at < IN_FLIGHT and run.state is RunState.UNKNOWN:
+    if clock.now() - handing[-1].at < IN_FLIGHT and run.state is RunState.UNKNOWN:
         return None
     return Settled(RunState.FAILED, "its copies are recorded; the next run continues from there")
 
@@ -126,9 +126,7 @@ def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcom
         copier = Copier(prepared.view, home, grounds.state, context, storage_class)
         copier.copy(files)
         tags = [
-            each
-            for each in prepared.view.refs
-            if each.kind == "tag" and each.snapshot_id in action.snapshot_ids
+            ref for ref in prepared.view.refs if ref.kind == "tag" and ref.snapshot_id in action.snapshot_ids
         ]
         writer.register(prepared.view, home, action.snapshot_ids, tags)
         context.step(DeletingStep.HANDED, detail)

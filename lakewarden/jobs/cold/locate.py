@@ -91,19 +91,21 @@ def where(
     """
     tiers = [(LIVE, live)] + ([(COLD, cold)] if cold is not None else [])
     try:
-        wanted = _wanted(asked, tiers, expired)
+        snapshot = _wanted(asked, tiers, expired)
     except _Unknown as error:
         return Whereabouts(asked, GONE, None, None, None, str(error))
-    if wanted is None:
+    if snapshot is None:
         return _kept_by_tag(asked, tiers) or Whereabouts(asked, GONE, None, None, None, _never(asked, live))
     for tier, view in tiers:
-        if view.snapshot(wanted.id) is not None:
+        if view.snapshot(snapshot.id) is not None:
             reason = "the table has it" if tier == LIVE else f"it expired and was handed off to {view.ref}"
-            return Whereabouts(asked, tier, view.ref, wanted.id, wanted.committed_at, reason)
-    reason = f"snapshot {wanted.id} expired, and was not handed off"
-    if wanted.id in released:
-        reason = f"snapshot {wanted.id} expired, was handed off, and its retention in the colder tier is over"
-    return Whereabouts(asked, GONE, None, wanted.id, wanted.committed_at, reason)
+            return Whereabouts(asked, tier, view.ref, snapshot.id, snapshot.committed_at, reason)
+    reason = f"snapshot {snapshot.id} expired, and was not handed off"
+    if snapshot.id in released:
+        reason = (
+            f"snapshot {snapshot.id} expired, was handed off, and its retention in the colder tier is over"
+        )
+    return Whereabouts(asked, GONE, None, snapshot.id, snapshot.committed_at, reason)
 
 
 def _wanted(
@@ -113,8 +115,8 @@ def _wanted(
         for _, view in tiers:
             for ref in view.refs:
                 if ref.name == asked.tag and ref.kind == "tag":
-                    found = (each.snapshot(ref.snapshot_id) for _, each in tiers)
-                    return next((each for each in found if each is not None), None)
+                    snapshots = (each.snapshot(ref.snapshot_id) for _, each in tiers)
+                    return next((each for each in snapshots if each is not None), None)
         return None
     every = {each.id: each for each in expired}
     every |= {each.id: each for _, view in tiers for each in view.snapshots}

@@ -67,14 +67,14 @@ def shelf(paths: Sequence[str], records: Mapping[str, ColdFile], archive: Callab
     ]
     if not doubtful:
         return Shelf(len(paths))
-    found = archive().look(doubtful)
-    missing = [path for path, each in zip(doubtful, found, strict=True) if each is None]
+    states = archive().look(doubtful)
+    missing = [path for path, each in zip(doubtful, states, strict=True) if each is None]
     if missing:
         raise LakewardenError(
             reason=f"look at {missing[0]}: the cold table names it, but it does not exist",
             hint="restore it from an object version; until then its snapshot cannot be read",
         )
-    archived = [each for each in found if each is not None and each.storage_class in ARCHIVED]
+    archived = [each for each in states if each is not None and each.storage_class in ARCHIVED]
     return Shelf(len(paths), tuple(archived))
 
 
@@ -83,14 +83,14 @@ def shelved(found: Whereabouts, shelf: Shelf, table: str) -> Whereabouts:
     if found.tier != COLD or not shelf.archived:
         return found
     classes = " and ".join(sorted({each.storage_class for each in shelf.archived}))
-    told = f"{len(shelf.archived):,} of its {shelf.files:,} files lie in {classes}"
+    archived_text = f"{len(shelf.archived):,} of its {shelf.files:,} files lie in {classes}"
     if not shelf.locked:
-        reason = f"{found.reason}; {told}, and were recalled until {shelf.until:%Y-%m-%d %H:%M} UTC"
+        reason = f"{found.reason}; {archived_text}, and were recalled until {shelf.until:%Y-%m-%d %H:%M} UTC"
         return replace(found, tier=RECALLED, reason=reason, until=shelf.until)
     if shelf.restoring == len(shelf.locked):
-        reason = f"{found.reason}; {told}, and are being made readable"
+        reason = f"{found.reason}; {archived_text}, and are being made readable"
     else:
-        reason = f"{found.reason}; {told}: `lakewarden recall {table} --snapshot {found.snapshot_id}` makes them readable"
+        reason = f"{found.reason}; {archived_text}: `lakewarden recall {table} --snapshot {found.snapshot_id}` makes them readable"
     return replace(found, tier=DEEP, reason=reason)
 
 
@@ -145,9 +145,9 @@ def recall(
 ) -> Recall:
     _check(days, speed)
     before, now = look(), clock.now()
-    wanted = _wanted(before, now + timedelta(days=days))
-    asked = archive().recall([each.path for each in wanted], days, speed) if wanted else []
-    after = look() if wanted else before
+    to_request = _wanted(before, now + timedelta(days=days))
+    accepted = archive().recall([each.path for each in to_request], days, speed) if to_request else []
+    after = look() if to_request else before
     progress.begin(f"recalling {found.table}", before.bytes)
     try:
         seen = _advance(progress, after, 0)
@@ -163,12 +163,12 @@ def recall(
         after.files,
         len(after.archived),
         after.bytes,
-        sum(asked),
+        sum(accepted),
         after.restoring,
         len(after.archived) - len(after.locked),
         _ready_by(after.locked, speed, now),
         after.until,
-        cost([each for each, taken in zip(wanted, asked, strict=True) if taken], prices),
+        cost([each for each, taken in zip(to_request, accepted, strict=True) if taken], prices),
     )
 
 

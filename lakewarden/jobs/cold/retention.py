@@ -93,17 +93,17 @@ def plan(
     wait, held = policy.hours(_KEY), holds.snapshots()
     patterns = policy.columns("protected_tags")
     until = holds.complete_from(policy.hours("delete_grace_hours"))
-    for each in cold.view.snapshots:
-        at = cold.handed.get(each.id)
-        pins = [hold for hold in held.get(each.id, ()) if hold.kind is HoldKind.PIN]
-        tags = [ref.name for ref in cold.view.refs if ref.kind == "tag" and ref.snapshot_id == each.id]
+    for snapshot in cold.view.snapshots:
+        at = cold.handed.get(snapshot.id)
+        pins = [hold for hold in held.get(snapshot.id, ()) if hold.kind is HoldKind.PIN]
+        tags = [ref.name for ref in cold.view.refs if ref.kind == "tag" and ref.snapshot_id == snapshot.id]
         kept = [name for name in tags if any(fnmatchcase(name, pattern) for pattern in patterns)]
         why: Reason | None = None
         if at is None:
             why = NOT_KNOWN
         elif at + wait > now:
             why = Reason(ReasonKind.WINDOW, f"kept in the colder tier: {policy.explain(_KEY)}")
-        elif live.snapshot(each.id) is not None:
+        elif live.snapshot(snapshot.id) is not None:
             again = "the live table still has it and would hand it off again"
             why = Reason(ReasonKind.STILL_LIVE, again)
         elif until is not None and until > now:
@@ -115,7 +115,7 @@ def plan(
         if why:
             skipped.append((_SNAPSHOT, 1, 0, why))
         else:
-            over.append(each.id)
+            over.append(snapshot.id)
     return over, skipped
 
 
@@ -206,10 +206,10 @@ def take_back(grounds: Grounds, live: TableView, cold: Cold, moved: Mapping[str,
     known = records.let_go_among(live.uuid, [*moved])
     archived = [each for each in known.values() if each.storage_class in ARCHIVED]
     if archived:
-        found = Archive(cold.home.io).look([each.cold_path for each in archived])
+        states = Archive(cold.home.io).look([each.cold_path for each in archived])
         same = [
             each.cold_path
-            for each, now in zip(archived, found, strict=True)
+            for each, now in zip(archived, states, strict=True)
             if now is not None and (now.size, now.etag) == (each.size, each.etag)
         ]
         records.take_back(live.uuid, same)

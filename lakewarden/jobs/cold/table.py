@@ -32,7 +32,7 @@ class Cold:
     def only(self, snapshot_ids: Collection[int]) -> pa.Table:
         """The files that only these snapshots of the cold table need: path, kind, size."""
         mine = self.tier.closure(self.view, snapshot_ids)
-        rest = [each.id for each in self.view.snapshots if each.id not in snapshot_ids]
+        rest = [snapshot.id for snapshot in self.view.snapshots if snapshot.id not in snapshot_ids]
         if not rest:
             return mine
         others = self.tier.closure(self.view, rest)["path"]
@@ -46,13 +46,13 @@ def look(grounds: Grounds, format_: TableFormat, view: TableView, policy: Policy
         return None
     cold = grounds.lake.format_for(home.ref)
     known = ColdSnapshots(grounds.state).handed(view.uuid)
-    handed = {each: known[each] for each in home.snapshots if each in known}
+    handed = {snapshot: known[snapshot] for snapshot in home.snapshots if snapshot in known}
     return Cold(home, cold.view(home.ref), cold.cold_tier(), handed)
 
 
 def lying(copies: Sequence[ColdFile], now: datetime) -> list[Lying]:
     """The copies with size, class and age, for computing their cost."""
     return [
-        Lying(each.size, each.storage_class, (now - (each.class_since or now)).total_seconds() / 86400)
-        for each in copies
+        Lying(copy.size, copy.storage_class, (now - (copy.class_since or now)).total_seconds() / 86400)
+        for copy in copies
     ]

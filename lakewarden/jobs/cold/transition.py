@@ -57,7 +57,7 @@ def prepare(
     wait = policy.maybe_hours(_WAIT)
     if wait is None:
         return Ageing()
-    stay = [each.id for each in cold.view.snapshots if each.id not in leaving]
+    stay = [snapshot.id for snapshot in cold.view.snapshots if snapshot.id not in leaving]
     if not on_s3(cold.home.location):
         why = f"its store has no storage classes, so nothing can be moved: {cold.home.location}"
         return Ageing(skipped=((_SNAPSHOT, len(stay), 0, Reason(ReasonKind.UNFIT, why)),))
@@ -99,13 +99,13 @@ def plan(
 ) -> Ageing:
     """Which of these copies are moved. Pure."""
     deep = policy.text(_CLASS)
-    there = [each for each in copies if each.storage_class == deep]
+    there = [copy for copy in copies if copy.storage_class == deep]
     done = Reason(ReasonKind.SETTLED, f"it is in {deep} already")
     skipped = [*skipped, (_FILE, len(there), sum(each.size for each in there), done)]
     goes = tuple(each for each in copies if each.storage_class != deep)
     if not goes:
         return Ageing(skipped=tuple(skipped))
-    unread = sum(each.size for each in goes if each.proven_at is None)
+    unread = sum(copy.size for copy in goes if copy.proven_at is None)
     action = AgeFiles(
         len(goes),
         sum(each.size for each in goes),
@@ -132,7 +132,7 @@ def execute(
     try:
         for start in range(0, len(files), _PORTION):
             context.stop.check()
-            portion = {each.cold_path: each for each in files[start : start + _PORTION]}
+            portion = {file.cold_path: file for file in files[start : start + _PORTION]}
             detail = {"storage_class": action.storage_class, "files": len(portion), "first": start}
             context.step(ColdStep.AGEING, {"cold": str(cold.home.ref), **detail})
             bad = unread(portion.values(), cold.home.io, table_uuid, records, context)
@@ -160,20 +160,20 @@ def unread(
     context: RunContext,
 ) -> dict[str, str]:
     """Read every byte of copies that were not read since they were made. Returns the damaged ones with the reason."""
-    wanted = {each.cold_path: each for each in copies if each.proven_at is None}
-    tasks = [CopyTask(each.path, path, {}, io) for path, each in wanted.items()]
-    found: dict[str, str] = {}
+    unverified = {copy.cold_path: copy for copy in copies if copy.proven_at is None}
+    tasks = [CopyTask(each.path, path, {}, io) for path, each in unverified.items()]
+    reasons: dict[str, str] = {}
     whole: list[str] = []
     for each in in_tasks(context, tasks, measure):
-        record = wanted[each.target]
+        record = unverified[each.target]
         if each.trouble:
-            found[each.target] = f"it cannot be read: {each.trouble}"
+            reasons[each.target] = f"it cannot be read: {each.trouble}"
         elif (each.bytes, each.checksum) != (record.size, record.checksum):
-            found[each.target] = "it differs from what was copied"
+            reasons[each.target] = "it differs from what was copied"
         else:
             whole.append(record.path)
     records.prove(table_uuid, whole, clock.now())
-    return found
+    return reasons
 
 
 def _refuse(troubles: Mapping[str, str]) -> None:

@@ -46,23 +46,23 @@ def unproven(
     if home is None:
         return dict.fromkeys(paths, "there is no cold table")
     gone = home.snapshots | ColdSnapshots(grounds.state).left(view.uuid)
-    found = {
+    reasons = {
         path: f"{home.ref} does not have snapshot {min(ids - gone)}"
         for path, ids in promised.items()
         if not ids <= gone
     }
     modified = dict(zip(paths, files["modified"].to_pylist(), strict=True))
     proof = _Proof(context, view, home, grounds, policy.maybe_text("handoff_storage_class"))
-    rest = [path for path in paths if path not in found]
+    rest = [path for path in paths if path not in reasons]
     records = ColdFiles(grounds.state)
     every, over = records.among(view.uuid, rest), records.let_go_among(view.uuid, rest)
     # Snapshots that cold retention has released need no copy any more.
-    found |= proof.unknown([path for path in rest if path not in every and path not in over])
+    reasons |= proof.unknown([path for path in rest if path not in every and path not in over])
     here = {path: each for path, each in every.items() if inside(each.cold_path, home.location)}
-    found |= {path: f"its copy is not in {home.ref}" for path in every if path not in here}
+    reasons |= {path: f"its copy is not in {home.ref}" for path in every if path not in here}
     doubtful = proof.doubtful(here)
     again = {path for path, each in here.items() if path not in doubtful and each.before(modified[path])}
-    return found | proof.changed_since(here, again) | proof.mend(here, doubtful)
+    return reasons | proof.changed_since(here, again) | proof.mend(here, doubtful)
 
 
 class _Proof:
@@ -95,27 +95,27 @@ class _Proof:
         """The copies that changed since they were made, each with the reason. The others are recorded as read."""
         archived = {path: each for path, each in have.items() if in_archive(each)}
         wrong = changed([*archived.values()], self.home.io)
-        found = {path: wrong[each.path] for path, each in archived.items() if each.path in wrong}
+        reasons = {path: wrong[each.path] for path, each in archived.items() if each.path in wrong}
         tasks = [self._task(path, each) for path, each in have.items() if path not in archived]
-        for told in in_tasks(self.context, tasks, measure):
-            wanted = have[told.source]
-            if told.trouble:
-                found[told.source] = f"its copy {told.target} cannot be read: {told.trouble}"
-            elif (told.bytes, told.checksum) != (wanted.size, wanted.checksum):
-                found[told.source] = f"its copy {told.target} differs from what was copied"
-        read = [each.source for each in tasks if each.source not in found]
+        for copied in in_tasks(self.context, tasks, measure):
+            known = have[copied.source]
+            if copied.trouble:
+                reasons[copied.source] = f"its copy {copied.target} cannot be read: {copied.trouble}"
+            elif (copied.bytes, copied.checksum) != (known.size, known.checksum):
+                reasons[copied.source] = f"its copy {copied.target} differs from what was copied"
+        read = [task.source for task in tasks if task.source not in reasons]
         ColdFiles(self.state).prove(self.view.uuid, read, clock.now())
-        return found
+        return reasons
 
     def changed_since(self, have: Mapping[str, ColdFile], paths: Collection[str]) -> dict[str, str]:
         """Files that were overwritten after they were copied and now differ from their (intact) copies."""
         tasks = [replace(self._task(each, have[each]), known=NEVER) for each in paths]
         same = {each.source for each in self._mended(tasks)}
         # An archived copy cannot be read, but its checksum is in the record.
-        live = [replace(each, target=each.source, target_io=self.view.io) for each in tasks]
+        live = [replace(task, target=task.source, target_io=self.view.io) for task in tasks]
         for each in in_tasks(self.context, [each for each in live if each.source not in same], measure):
-            wanted = have[each.source]
-            if (each.bytes, each.checksum) == (wanted.size, wanted.checksum):
+            known = have[each.source]
+            if (each.bytes, each.checksum) == (known.size, known.checksum):
                 same.add(each.source)
         return {path: _AGAIN for path in paths if path not in same}
 
@@ -130,15 +130,15 @@ class _Proof:
             )
             for path in doubtful
         ]
-        found, mended = dict(doubtful), self._mended(tasks)
+        reasons, mended = dict(doubtful), self._mended(tasks)
         new = [each for each in mended if each.written]
         record(self.state, self.view, self.home, new, self.context.run_id)
         for each in mended:
             if each.written:
-                found[each.source] += "; it was made again from this file, and the next run checks it again"
+                reasons[each.source] += "; it was made again from this file, and the next run checks it again"
             else:
-                del found[each.source]
-        return found
+                del reasons[each.source]
+        return reasons
 
     def _task(self, path: str, copy_: ColdFile) -> CopyTask:
         return CopyTask(path, copy_.cold_path, self.view.io, self.home.io)
@@ -148,7 +148,7 @@ class _Proof:
         plain = [each for each in in_tasks(self.context, tasks, copy) if not each.trouble]
         whole = {each.source for each in plain}
         # Some files were copied with changed paths. Their checksum identifies them; any other content is left alone.
-        rest = [each for each in tasks if each.source not in whole and self.tier.may_name(each.source)]
+        rest = [task for task in tasks if task.source not in whole and self.tier.may_name(task.source)]
         moves = (self.view.location, self.home.location)
         again = in_tasks(self.context, [replace(each, rehome=moves) for each in rest], copy)
         return plain + [each for each in again if not each.trouble]

@@ -49,7 +49,7 @@ class Claim:
     verdict: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        files = [{"path": each.path, "uuid": each.uuid, "location": each.location} for each in self.files]
+        files = [{"path": file.path, "uuid": file.uuid, "location": file.location} for file in self.files]
         return {
             "table": str(self.table),
             "operator": self.operator,
@@ -80,9 +80,9 @@ def claim(
     check_ownership(_ACTION, own, others, (), places)
     objects = Objects(own.io)
     strays = strays_in_metadata_folders(objects, own, places, grounds.lake.strays)
-    found = unclaimed(grounds.state, own, strays)
+    foreign = unclaimed(grounds.state, own, strays)
     files = tuple(
-        each for each in settled(objects, own, found, lambda: format_.view(ref)) if _stops(own, each)
+        each for each in settled(objects, own, foreign, lambda: format_.view(ref)) if _stops(own, each)
     )
     _refuse_living(own, others, files)
     _refuse_restored(grounds, own, files)
@@ -101,13 +101,13 @@ def _stops(view: TableView, found: MetadataFile) -> bool:
 
 def _refuse_living(view: TableView, others: Sequence[TableView], files: Sequence[MetadataFile]) -> None:
     """Raises if the metadata belongs to a table that a catalog still has, even if its location is elsewhere now."""
-    living = {each.uuid: each.ref for each in others if each.uuid != view.uuid}
-    for each in files:
-        if each.uuid in living:
+    living = {other.uuid: other.ref for other in others if other.uuid != view.uuid}
+    for file in files:
+        if file.uuid in living:
             raise Refused(
                 action=_ACTION,
                 target=view.ref,
-                reason=f"{each.path} is metadata of {living[each.uuid]} (uuid {each.uuid}), which its catalog still has",
+                reason=f"{file.path} is metadata of {living[file.uuid]} (uuid {file.uuid}), which its catalog still has",
                 hint="nothing was changed; move one of the two tables to another folder",
             )
 
@@ -116,12 +116,12 @@ def _refuse_restored(grounds: Grounds, view: TableView, files: Sequence[Metadata
     """Raises for restored files: they stay, and no claim can trash them again."""
     pages = TrashedFiles(grounds.state).restored_paths(view.uuid)
     restored = {Location.of(path) for page in pages for path in page.to_pylist()}
-    for each in files:
-        if Location.of(each.path) in restored:
+    for file in files:
+        if Location.of(file.path) in restored:
             raise Refused(
                 action=_ACTION,
                 target=view.ref,
-                reason=f"{each.path} was claimed before and restored, and a restored file cannot be trashed again",
+                reason=f"{file.path} was claimed before and restored, and a restored file cannot be trashed again",
                 hint="nothing was changed; if no table needs the file, move it out of the folder by hand",
             )
 
@@ -129,7 +129,7 @@ def _refuse_restored(grounds: Grounds, view: TableView, files: Sequence[Metadata
 def _mark(
     grounds: Grounds, view: TableView, objects: Objects, files: Sequence[MetadataFile], operator: str
 ) -> str:
-    paths = [each.path for each in files]
+    paths = [file.path for file in files]
     now = objects.look(paths)
     marked = pa.table(
         {

@@ -207,12 +207,12 @@ class Examiner:
                 check_ownership("check", view, (), [stray])
             except Refused as error:
                 groups[stray.uuid].append((stray, error))
-        for found in groups.values():
-            refusal = found[0][1]
+        for refusals in groups.values():
+            refusal = refusals[0][1]
             repair = f"{refusal.hint}; until then sweep and purge refuse this table"
             what = f"the location is shared: {refusal.parts['reason']}"
-            paths = tuple(stray.path for stray, _ in found[:NAMED])
-            yield Finding(Fault.FOREIGN_METADATA, Severity.ERROR, what, repair, len(found), paths)
+            paths = tuple(stray.path for stray, _ in refusals[:NAMED])
+            yield Finding(Fault.FOREIGN_METADATA, Severity.ERROR, what, repair, len(refusals), paths)
 
     def _check_orphans(self, view: TableView, survey: Survey, presence: Presence) -> Iterator[Finding]:
         """An estimate of the orphans: only sweep checks whether other tables need these files."""
@@ -243,8 +243,8 @@ class Examiner:
         return places_of(self.grounds, self.resolved(view))
 
     def _open_runs(self, table: TableRef) -> frozenset[str]:
-        found = Journal(self.grounds.state).list(str(table), 1000)
-        return frozenset(run.id for run in found if run.ended_at is None)
+        runs = Journal(self.grounds.state).list(str(table), 1000)
+        return frozenset(run.id for run in runs if run.ended_at is None)
 
 
 def orphans(view: TableView, policy: Policy, judged: sweep.Judged) -> Iterator[Finding]:

@@ -33,21 +33,21 @@ def check_rows(
 ) -> tuple[int, list[Finding]]:
     """The number of decoded files (with delete files), and the findings. `gone` are paths in normal form of files that are
     already known to be missing."""
-    wanted, others = data_footers(files, gone)
+    footers, others = data_footers(files, gone)
     deletes, other_deletes = delete_footers(files, gone)
-    wanted += deletes
+    footers += deletes
     io = format_.write_properties(view.ref)
-    wrong = _check(spark, wanted, io, f"fsck {view.ref}", progress)
-    found = list(findings(view, [each for each in wrong if not each.unknown]))
+    wrong = _check(spark, footers, io, f"fsck {view.ref}", progress)
+    problems = list(findings(view, [each for each in wrong if not each.unknown]))
     for kind, delete, left in (("data", False, others), ("delete", True, other_deletes)):
         unknown = [each for each in wrong if each.unknown and each.delete == delete]
         if unknown:
             what = f"the rows of {len(unknown):,} {kind} files that Arrow cannot decode: {unknown[0].reason}"
-            found.append(not_checked(what, "nothing to do"))
+            problems.append(not_checked(what, "nothing to do"))
         if left:
             what = f"the rows of {left:,} {kind} files that are encrypted or not Parquet"
-            found.append(not_checked(what, "nothing to do"))
-    return len({each.path for each in wanted}), found  # several deletion vectors may be in one file
+            problems.append(not_checked(what, "nothing to do"))
+    return len({each.path for each in footers}), problems  # several deletion vectors may be in one file
 
 
 def findings(view: TableView, wrong: Sequence[WrongFooter]) -> Iterator[Finding]:
@@ -81,25 +81,25 @@ def data_footers(files: FileSet, gone: Container[str] = ()) -> tuple[list[Footer
     """The data files that Arrow can read, and the number of those it cannot."""
     table = files.files
     columns = (table[name].to_pylist() for name in ("path", "format", "bytes", "records", "encrypted"))
-    wanted, others = [], 0
+    footers, others = [], 0
     for path, format_, size, rows, encrypted in zip(*columns, strict=True):
         if encrypted or format_ != "parquet":
             others += 1
         elif not gone or normal(path) not in gone:
-            wanted.append(Footer(path, size, rows))
-    return wanted, others
+            footers.append(Footer(path, size, rows))
+    return footers, others
 
 
 def delete_footers(files: FileSet, gone: Container[str] = ()) -> tuple[list[Footer], int]:
     """The delete files and deletion vectors that Arrow can read, and the number of those it cannot."""
-    wanted, others = [], 0
-    for each in files.deletes:
-        if each.encrypted or each.format not in READABLE.get(each.kind, ()):
+    footers, others = [], 0
+    for delete in files.deletes:
+        if delete.encrypted or delete.format not in READABLE.get(delete.kind, ()):
             others += 1
-        elif not gone or normal(each.path) not in gone:
-            size = each.content_size if each.kind == "vector" else each.bytes
-            wanted.append(Footer(each.path, size, each.records, kernel_delete(each)))
-    return wanted, others
+        elif not gone or normal(delete.path) not in gone:
+            size = delete.content_size if delete.kind == "vector" else delete.bytes
+            footers.append(Footer(delete.path, size, delete.records, kernel_delete(delete)))
+    return footers, others
 
 
 def _check(
@@ -108,7 +108,7 @@ def _check(
     if not files:
         return []
     meter, group = Meter(spark), f"fsck-{new_run_id(clock.now())}"
-    progress.begin(what, sum(each.bytes for each in files))
+    progress.begin(what, sum(file.bytes for file in files))
     try:
         with ticking(meter, progress.advance):
             return decode(spark, files, io, meter, group, what)
@@ -126,8 +126,8 @@ def decode(
 ) -> list[WrongFooter]:
     """Reads each file completely in a Spark task. Returns the damaged ones."""
     tasks = [FooterTask(tuple(part), dict(io)) for part in _shares(files, parallelism(spark))]
-    found = fan_out(spark, _kernel(meter), tasks, group, what) if tasks else []
-    return [each for part in found for each in part]
+    results = fan_out(spark, _kernel(meter), tasks, group, what) if tasks else []
+    return [each for part in results for each in part]
 
 
 def _shares(files: Sequence[Footer], cores: int) -> Iterator[list[Footer]]:
@@ -149,8 +149,8 @@ def _kernel(meter: Meter) -> Callable[[FooterTask], list[WrongFooter]]:
     done = meter.accumulator
 
     def run(task: FooterTask) -> list[WrongFooter]:
-        found = check_footers(task)
-        done.add(sum(each.bytes for each in task.files))
-        return found
+        wrong = check_footers(task)
+        done.add(sum(file.bytes for file in task.files))
+        return wrong
 
     return run

@@ -99,12 +99,12 @@ class Checkup:
 
     def of(self, severity: Severity) -> tuple[Finding, ...]:
         """The findings with this severity."""
-        return tuple(each for each in self.findings if each.severity is severity)
+        return tuple(finding for finding in self.findings if finding.severity is severity)
 
     @property
     def healthy(self) -> bool:
         """True without errors and warnings; notes do not count."""
-        return all(each.severity is Severity.NOTE for each in self.findings)
+        return all(finding.severity is Severity.NOTE for finding in self.findings)
 
     @property
     def exit_code(self) -> int:

@@ -22,7 +22,7 @@ def check_history(view: TableView) -> Iterator[Finding]:
 
 
 def _check_refs(view: TableView) -> Iterator[Finding]:
-    ids = {each.id for each in view.snapshots}
+    ids = {snapshot.id for snapshot in view.snapshots}
     for ref in view.refs:
         # A tag with its own copy does not need the snapshot. The next snapshot of a consumer may not exist yet.
         if ref.snapshot_id in ids or ref.has_copy or ref.kind == "consumer":
@@ -39,7 +39,7 @@ def _check_refs(view: TableView) -> Iterator[Finding]:
 
 
 def _check_parents(view: TableView) -> Iterator[Finding]:
-    parents = {each.id: each.parent_id for each in view.snapshots}
+    parents = {snapshot.id: snapshot.parent_id for snapshot in view.snapshots}
     turning = _cycle(parents)
     if turning:
         what = f"{len(turning):,} snapshots are each other's ancestors: a walk along their parents never ends"
@@ -94,7 +94,7 @@ def _check_off_history(view: TableView) -> Iterator[Finding]:
 
 
 def _off_history(view: TableView) -> list[Snapshot]:
-    parents = {each.id: each.parent_id for each in view.snapshots}
+    parents = {snapshot.id: snapshot.parent_id for snapshot in view.snapshots}
     reached: set[int] = set()
     for start in (*(ref.snapshot_id for ref in view.refs), view.current_snapshot_id):
         at = start
@@ -106,7 +106,7 @@ def _off_history(view: TableView) -> list[Snapshot]:
 
 def check_pins(view: TableView, pins: Sequence[Pin]) -> Iterator[Finding]:
     """Pins whose snapshot is missing: a pin promises that its snapshot stays readable."""
-    ids = {each.id for each in view.snapshots}
+    ids = {snapshot.id for snapshot in view.snapshots}
     for pin in pins:
         if pin.snapshot_id not in ids:
             what = f"pin {pin.id} of {pin.holder} holds snapshot {pin.snapshot_id}, which the table does not have: something else expired it"
@@ -115,7 +115,7 @@ def check_pins(view: TableView, pins: Sequence[Pin]) -> Iterator[Finding]:
 
 
 def check_stale_statistics(view: TableView) -> Iterator[Finding]:
-    ids = {each.id for each in view.snapshots}
+    ids = {snapshot.id for snapshot in view.snapshots}
     stale = [(snapshot_id, path) for snapshot_id, path in view.statistics if snapshot_id not in ids]
     if stale:
         what = f"{len(stale):,} statistics files are of snapshots the table does not have: nothing reads them"
@@ -136,13 +136,13 @@ def check_version_hint(view: TableView, path: str, hint: str | None) -> Iterator
     if hint is None:
         return
     name = view.metadata_location.rpartition("/")[2]
-    found = _VERSION.match(name)
-    if found and found[1] == hint.strip():
+    match = _VERSION.match(name)
+    if match and match[1] == hint.strip():
         return
     what = f"the version hint says {hint.strip()[:20]!r}, the table's metadata is {name}: readers that open it by its folder may read an older state"
     repair = (
         "the next commit writes it again"
-        if found
+        if match
         else "remove the hint if no reader opens the table by its folder any more"
     )
     yield Finding(Fault.VERSION_HINT, Severity.NOTE, what, repair, paths=(path,))

@@ -127,15 +127,15 @@ def _check_broken(evidence: Evidence) -> Iterator[Finding]:
 
 def _broken(evidence: Evidence) -> Iterator[Broken]:
     yield from evidence.survey.broken
-    told = {each.path for each in evidence.survey.broken}
+    unreadable = {each.path for each in evidence.survey.broken}
     gone = set(evidence.presence.absent.tolist())
     lists = dict.fromkeys(path for root in evidence.survey.lists.roots for path in root.lists)
     for path, number in zip(lists, hashes(list(lists)).tolist(), strict=True):
-        if number in gone and path not in told:
+        if number in gone and path not in unreadable:
             yield Broken("manifest list", path, "no such file")
     manifests = evidence.survey.manifests
     for path, number in zip(manifests.paths.to_pylist(), manifests.numbers.tolist(), strict=True):
-        if number in gone and path not in told:
+        if number in gone and path not in unreadable:
             yield Broken("manifest", path, "no such file")
 
 
@@ -161,7 +161,7 @@ def _repair_metadata(evidence: Evidence, roots: Sequence[Root]) -> str:
     if evidence.current not in roots:
         return f"{BACKUP}; until then expire, sweep and purge refuse this table, because the files it needs are unknown"
     view, survey = evidence.view, evidence.survey
-    whole = (each.id for each in reversed(view.snapshots) if survey.is_whole(survey.own(each.id)))
+    whole = (snapshot.id for snapshot in reversed(view.snapshots) if survey.is_whole(survey.own(snapshot.id)))
     newest = next(whole, None)
     if newest is None:
         return f"{BACKUP}; no snapshot of the table is complete without it"
@@ -219,11 +219,11 @@ def _check_totals(evidence: Evidence) -> Iterator[Finding]:
     if head is None or root is None or not survey.is_whole(root):
         return
     counts = survey.counts(root)
-    found = {"data": counts[DATA], "delete": sum(counts[kind] for kind in DELETES)}
-    for name, number in found.items():
-        told = head.summary.get(f"total-{name}-files", "")
-        if told.isdigit() and number < int(told):
-            what = f"snapshot {head.id} says it has {int(told):,} {name} files, its manifests name {number:,}: its manifest list may be cut short"
+    counted = {"data": counts[DATA], "delete": sum(counts[kind] for kind in DELETES)}
+    for name, number in counted.items():
+        stated = head.summary.get(f"total-{name}-files", "")
+        if stated.isdigit() and number < int(stated):
+            what = f"snapshot {head.id} says it has {int(stated):,} {name} files, its manifests name {number:,}: its manifest list may be cut short"
             yield Finding(
                 Fault.SHORT_LIST,
                 Severity.WARNING,
@@ -237,8 +237,8 @@ def _check_totals(evidence: Evidence) -> Iterator[Finding]:
 def _check_records(evidence: Evidence) -> Iterator[Finding]:
     """Snapshots whose row count differs from their manifests: a list lacks a manifest, or a manifest was replaced."""
     survey = evidence.survey
-    told = [each for each in survey.lists.roots if each.records is not None and survey.is_whole(each)]
-    wrong = [each for each in told if survey.records(each) != each.records]
+    checkable = [root for root in survey.lists.roots if root.records is not None and survey.is_whole(root)]
+    wrong = [each for each in checkable if survey.records(each) != each.records]
     if wrong:
         first = wrong[-1]
         rows = f"the newest states {first.records:,} rows, its manifests add up to {survey.records(first):,}"
@@ -267,11 +267,11 @@ def _check_manifest_counts(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _check_statistics(evidence: Evidence) -> Iterator[Finding]:
-    presence, told = evidence.presence, evidence.view.statistics
-    named = [*(path for _, path in told), *evidence.survey.statistics]
+    presence, statistics_files = evidence.presence, evidence.view.statistics
+    named = [*(path for _, path in statistics_files), *evidence.survey.statistics]
     paths = _of(presence, named, presence.absent.tolist())
     if paths:
-        ids = tuple(snapshot_id for snapshot_id, path in told if path in paths)
+        ids = tuple(snapshot_id for snapshot_id, path in statistics_files if path in paths)
         what = f"{_counted(len(paths), 'statistics file')} that the metadata names cannot be found"
         repair = (
             f"query planning lacks them, no rows are missing; compute them again: {statistics(evidence.view)}"
@@ -313,8 +313,8 @@ def _check_sizes(evidence: Evidence) -> Iterator[Finding]:
             continue
         roots = evidence.survey.needing(np.array(members, dtype=np.uint64))
         first = members[0]
-        told = int(evidence.survey.files.sizes[evidence.survey.files.numbers == first][0])
-        sizes = f"the first has {evidence.presence.odd[first]:,} bytes, the metadata says {told:,}"
+        stated = int(evidence.survey.files.sizes[evidence.survey.files.numbers == first][0])
+        sizes = f"the first has {evidence.presence.odd[first]:,} bytes, the metadata says {stated:,}"
         what = f"{_kinds(evidence.survey, members)} with a different size than in the metadata, truncated or overwritten ({sizes}); {needed_by(evidence.view, roots)}"
         yield _about_files(Fault.WRONG_SIZE, evidence, members, what, roots)
 
@@ -322,13 +322,13 @@ def _check_sizes(evidence: Evidence) -> Iterator[Finding]:
 def _about_files(
     fault: Fault, evidence: Evidence, members: Sequence[int], what: str, roots: tuple[Root, ...]
 ) -> Finding:
-    paths = tuple(evidence.presence.paths[each] for each in members[:NAMED])
+    paths = tuple(evidence.presence.paths[member] for member in members[:NAMED])
     repair = _repair_files(evidence.view, roots)
     return Finding(fault, Severity.ERROR, what, repair, len(members), paths, ids_of(roots))
 
 
 def _repair_files(view: TableView, roots: Sequence[Root]) -> str:
-    ids = {each.snapshot_id for each in roots if not each.copy}
+    ids = {root.snapshot_id for root in roots if not root.copy}
     on_branch = any(ref.kind == "branch" and ref.snapshot_id in ids and not ref.has_copy for ref in view.refs)
     if on_branch or view.current_snapshot_id in ids or any(each.copy_kind == "branch" for each in roots):
         return f"{BACKUP}; if it is lost, so are its rows: {drop_files(view)}"
@@ -355,17 +355,17 @@ def went(file: TrashedFile | None) -> str:
 def _check_repeated(evidence: Evidence) -> Iterator[Finding]:
     """Files that one snapshot names twice: readers see their rows twice."""
     view, survey = evidence.view, evidence.survey
-    for found, fault, noun, paths_of in (
+    for repeated, fault, noun, paths_of in (
         (survey.listed_twice(), Fault.REPEATED_MANIFEST, "manifest", survey.manifests.paths.take),
         (survey.named_twice(), Fault.REPEATED_FILE, "file", survey.spell),
     ):
-        if not found:
+        if not repeated:
             continue
-        members = np.unique(np.concatenate(list(found.values())))
+        members = np.unique(np.concatenate(list(repeated.values())))
         paths = tuple(
             paths_of(pa.array(members) if noun == "manifest" else members[:NAMED]).to_pylist()[:NAMED]
         )
-        roots = tuple(found)
+        roots = tuple(repeated)
         what = f"{_counted(len(members), noun)} named twice in one snapshot: their rows are read twice; {needed_by(view, roots)}"
         yield Finding(fault, Severity.ERROR, what, name_once(view), len(members), paths, ids_of(roots))
 
@@ -377,7 +377,7 @@ def needed_by(view: TableView, roots: Sequence[Root]) -> str:
     """The snapshots that need these files, the current one first."""
     if not roots:
         return "no snapshot needs it"
-    hurt, heads = {each.snapshot_id for each in roots if not each.copy}, []
+    hurt, heads = {root.snapshot_id for root in roots if not root.copy}, []
     if view.current_snapshot_id in hurt:
         heads.append(f"the current snapshot {view.current_snapshot_id}")
     refs = [ref for ref in view.refs if not ref.has_copy]
@@ -394,7 +394,7 @@ def needed_by(view: TableView, roots: Sequence[Root]) -> str:
 
 def ids_of(roots: Sequence[Root]) -> tuple[int, ...]:
     """Snapshot ids in the table's own history, at most as many as a finding names."""
-    return tuple(each.snapshot_id for each in roots if not each.copy)[:NAMED]
+    return tuple(root.snapshot_id for root in roots if not root.copy)[:NAMED]
 
 
 def not_checked(what: str, repair: str = "the files it names and the orphans were not checked") -> Finding:
@@ -403,9 +403,9 @@ def not_checked(what: str, repair: str = "the files it names and the orphans wer
 
 def _of(presence: Presence, paths: Iterable[str], numbers: Iterable[int]) -> list[str]:
     """The paths whose numbers are among the given ones."""
-    wanted, chosen = set(numbers), list(paths)
-    found = zip(chosen, hashes(pa.array(chosen, pa.string())).tolist(), strict=True)
-    return [path for path, number in found if number in wanted]
+    selected, chosen = set(numbers), list(paths)
+    numbered = zip(chosen, hashes(pa.array(chosen, pa.string())).tolist(), strict=True)
+    return [path for path, number in numbered if number in selected]
 
 
 def _kinds(survey: Survey, members: Sequence[int]) -> str:

@@ -128,12 +128,12 @@ class _Looking:
 
     def _mark(self, places: Any, sizes: Any, paths: pa.Array) -> None:
         self.seen[places] = True
-        told = self.wanted.sizes[places]
-        wrong = np.flatnonzero(((told != _UNKNOWN) & (told != sizes)) | (sizes == 0))
+        stated = self.wanted.sizes[places]
+        wrong = np.flatnonzero(((stated != _UNKNOWN) & (stated != sizes)) | (sizes == 0))
         for row in wrong.tolist():
             number, size = int(self.wanted.numbers[places[row]]), int(sizes[row])
             self.paths[number] = paths[row].as_py()
-            if told[row] not in (_UNKNOWN, size):
+            if stated[row] not in (_UNKNOWN, size):
                 self.odd[number] = size
             else:
                 self.empty.add(number)
@@ -141,14 +141,14 @@ class _Looking:
     def ask(self, objects: Objects, spell: Callable[[Any], pa.Array]) -> None:
         """Stat the files that no listing contained: they are elsewhere or missing."""
         numbers = self.wanted.numbers[~self.seen]
-        own = [self.wanted.metadata[each] for each in numbers.tolist() if each in self.wanted.metadata]
+        own = [self.wanted.metadata[number] for number in numbers.tolist() if number in self.wanted.metadata]
         paths = pa.concat_arrays([pa.array(own, pa.string()), spell(numbers)])
         for start in range(0, len(paths), _ASKED_AT_ONCE):
             self._ask(objects, paths[start : start + _ASKED_AT_ONCE])
 
     def _ask(self, objects: Objects, paths: pa.Array) -> None:
         stats = objects.stat(paths.to_pylist())
-        there = np.array([each is not None for each in stats], dtype=bool)
+        there = np.array([stat is not None for stat in stats], dtype=bool)
         numbers = hashes(paths)
         sizes = np.array([each.size for each in stats if each is not None], dtype=np.int64)
         places = np.searchsorted(self.wanted.numbers, numbers[there])

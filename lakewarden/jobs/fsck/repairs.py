@@ -29,7 +29,7 @@ def drop_files(view: TableView) -> str:
 
 def expire_or_drop(view: TableView, roots: Sequence[Root]) -> str:
     """How to remove all snapshots and refs that need a lost file, if the current snapshot does not need it."""
-    ids = [each.snapshot_id for each in roots if not each.copy]
+    ids = [root.snapshot_id for root in roots if not root.copy]
     copies = list(dict.fromkeys(each.copy for each in roots if each.copy_kind == "tag"))
     if not ids and not copies:
         return f"wait until {roots[0].copy} expires" if roots else "let it be"
@@ -46,7 +46,7 @@ def _only(view: TableView, ids: Sequence[int]) -> str:
     """The policy for that expiry. If snapshots expire in order, older ones expire as well."""
     if not view.in_order:
         return f"--set snapshot_ids={','.join(str(each) for each in ids[:NAMED])}"
-    newer = sum(each.id > max(ids) for each in view.snapshots)
+    newer = sum(snapshot.id > max(ids) for snapshot in view.snapshots)
     return f"--set snapshot_retention_hours=0 --set snapshot_min_retained={newer}"
 
 

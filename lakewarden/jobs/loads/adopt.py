@@ -66,10 +66,10 @@ class Adopting:
         load, owner = self._settled(load_id)
         view = self.format_for(TableRef.parse(load.table)).view(TableRef.parse(load.table))
         with driving(new_run_id(clock.now())) as run_id:
-            wanted = distinct([*load.paths, *absolute(paths)])
-            run = self._start(run_id, load, wanted, view, owner, trigger)
+            all_paths = distinct([*load.paths, *absolute(paths)])
+            run = self._start(run_id, load, all_paths, view, owner, trigger)
             with beating(self.journal, run_id, owner):
-                return self._finish(run, owner, self._adopting(run, owner, load, wanted, view))
+                return self._finish(run, owner, self._adopting(run, owner, load, all_paths, view))
 
     def _adopting(
         self, run: Run, owner: Owner, load: Load, paths: tuple[str, ...], view: TableView
@@ -330,17 +330,17 @@ def _counters(adoption: Adoption) -> dict[str, Any]:
 
 
 def _trashed_among(state: State, table_uuid: str, paths: Sequence[str]) -> str | None:
-    wanted = {normal(path): path for path in paths}
+    by_location = {normal(path): path for path in paths}
     for page in TrashedFiles(state).trashed_paths(table_uuid):
         for path in page.to_pylist():
-            if normal(path) in wanted:
-                return wanted[normal(path)]
+            if normal(path) in by_location:
+                return by_location[normal(path)]
     return None
 
 
 def _expired_since(view: TableView, moment: datetime) -> bool:
     """Whether a commit started then may already have expired, so that its absence proves nothing."""
-    return bool(view.snapshots) and min(each.committed_at for each in view.snapshots) > moment
+    return bool(view.snapshots) and min(snapshot.committed_at for snapshot in view.snapshots) > moment
 
 
 def _already(load: Load) -> str:

@@ -53,14 +53,14 @@ def begin(
 
 def absolute(paths: Iterable[str]) -> list[str]:
     """The paths unchanged. Raises for a relative path: it would match no file and hold nothing."""
-    found = list(paths)
-    for path in found:
+    given = list(paths)
+    for path in given:
         if not is_absolute(path):
             raise UsageError(
                 reason=f"read path {path!r}: it is relative",
                 hint="write it in full, for example s3://bucket/lake/db/events/data/part-1.parquet",
             )
-    return found
+    return given
 
 
 def own_name(path: str, location: str) -> str | None:

@@ -77,7 +77,7 @@ class Asking:
             [("path", "count"), ("records", "sum"), ("bytes", "sum")]
         )
         commits = self._counted(counts)
-        origins = self._origins([each.entry for each in commits if each.entry is not None])
+        origins = self._origins([commit.entry for commit in commits if commit.entry is not None])
         return Ingested(self.table, question, commits, origins)
 
     def _table(self) -> tuple[TableFormat, TableView]:
@@ -91,7 +91,7 @@ class Asking:
     def _counted(self, counts: pa.Table) -> tuple[Commit, ...]:
         rows = counts.filter(pc.is_valid(counts["snapshot_id"])).to_pylist()
         known = self.known([row["snapshot_id"] for row in rows])
-        made = [
+        commits = [
             Commit(
                 Node(self.table, row["snapshot_id"]),
                 known.get(row["snapshot_id"]),
@@ -102,12 +102,12 @@ class Asking:
             )
             for row in rows
         ]
-        return tuple(sorted(made, key=_newest_first))
+        return tuple(sorted(commits, key=_newest_first))
 
     def _commits(self, ids: Collection[int]) -> tuple[Commit, ...]:
         known = self.known(ids)
-        made = [Commit(Node(self.table, each), known.get(each), MANIFESTS) for each in ids]
-        return tuple(sorted(made, key=_newest_first))
+        commits = [Commit(Node(self.table, each), known.get(each), MANIFESTS) for each in ids]
+        return tuple(sorted(commits, key=_newest_first))
 
     # ------------------------------------------------------------ behind rewrites
 
@@ -116,16 +116,16 @@ class Asking:
 
         A snapshot that a rewrite only read is not followed: it contained the rows, but may have written others.
         """
-        waiting = [each for each in entries if rewrites(each)]
-        seen, found = {each.snapshot.id for each in waiting}, list[Commit]()
+        waiting = [entry for entry in entries if rewrites(entry)]
+        seen, origins = {each.snapshot.id for each in waiting}, list[Commit]()
         while waiting:
             for each in self._behind(waiting.pop(), look=len(seen) <= _BY_MANIFESTS):
                 if each.only_read or each.entry is None or not rewrites(each.entry):
-                    found.append(each)
+                    origins.append(each)
                 elif each.node.snapshot_id not in seen:
                     seen.add(each.node.snapshot_id)
                     waiting.append(each.entry)
-        return _once(found)
+        return _once(origins)
 
     def _behind(self, rewrite: Entry, *, look: bool) -> tuple[Commit, ...]:
         """From the manifests while the table has the parent snapshot; otherwise from the rewrite's own record."""
@@ -140,7 +140,7 @@ class Asking:
             or view.snapshot(parent) is None
         ):
             return self._recorded(rewrite)
-        removed = [each.path for each in format_.replaced(view.ref, rewrite.snapshot.id).removed.files]
+        removed = [file.path for file in format_.replaced(view.ref, rewrite.snapshot.id).removed.files]
         adders = format_.additions(view, parent)
         chosen = adders.filter(pc.is_in(adders["path"], pa.array(removed, pa.string())))
         return self._commits(set(chosen["snapshot_id"].to_pylist()))
@@ -153,7 +153,7 @@ class Asking:
 
 def _once(commits: Collection[Commit]) -> tuple[Commit, ...]:
     """Each commit once. If it occurs both as a source and as only read, it counts as a source."""
-    by_node = {each.node: each for each in sorted(commits, key=lambda each: not each.only_read)}
+    by_node = {commit.node: commit for commit in sorted(commits, key=lambda each: not each.only_read)}
     return tuple(sorted(by_node.values(), key=_newest_first))
 
 

@@ -37,8 +37,8 @@ def prepare(format_: TableFormat, view: TableView, policy: Policy, now: datetime
         return Prepared(expire_partitions.plan(view, None, policy, now), view, policy)
     if not expire_partitions.by_call(policy):
         refuse_other_clock("expire partitions of", view, now)
-    found = format_.partitions(view, policy.maybe_text("partition_where"))
-    return Prepared(expire_partitions.plan(view, found, policy, now), view, policy, more=found)
+    partitions = format_.partitions(view, policy.maybe_text("partition_where"))
+    return Prepared(expire_partitions.plan(view, partitions, policy, now), view, policy, more=partitions)
 
 
 def execute(prepared: Prepared, context: RunContext) -> Outcome:
@@ -70,18 +70,18 @@ def execute(prepared: Prepared, context: RunContext) -> Outcome:
 
 def _again(prepared: Prepared, first: Plan, context: RunContext) -> Prepared:
     view = context.format.view(prepared.view.ref)
-    made = prepare(context.format, view, prepared.policy, clock.now())
-    return Prepared(expire_partitions.only(made.plan, first), view, prepared.policy, more=made.more)
+    replanned = prepare(context.format, view, prepared.policy, clock.now())
+    return Prepared(expire_partitions.only(replanned.plan, first), view, prepared.policy, more=replanned.more)
 
 
 def _attempt(prepared: Prepared, context: RunContext, attempt: int, groups: list[int]) -> Dropped:
     view, plan = prepared.view, prepared.plan
-    found: PartitionSet = prepared.more
+    partitions: PartitionSet = prepared.more
     summary = _lineage(plan, context, attempt).summary()
     keys = {key: summary[key] for key in ("lineage.run_id", "lineage.group")}
     context.step(StepName.COMMITTING, {"groups": groups, "outputs": [], "summary": keys})
     ids = [each.partition_id for each in expire_partitions.drops(plan)]
-    dropped = context.writer.drop_partitions(view.ref, found, ids, summary)
+    dropped = context.writer.drop_partitions(view.ref, partitions, ids, summary)
     context.step(StepName.COMMITTED, {"groups": groups, "snapshot_id": dropped.snapshot_id})
     return dropped
 
@@ -94,7 +94,7 @@ def _lineage(plan: Plan, context: RunContext, attempt: int) -> Lineage:
         policy_hash=plan.policy_hash,
         trigger=context.trigger,
         input_snapshot_ids=[] if base is None else [base],
-        row_count=sum(each.rows for each in drops),
+        row_count=sum(drop.rows for drop in drops),
         bytes_compressed=sum(each.bytes for each in drops),
         group=str(attempt),
     )

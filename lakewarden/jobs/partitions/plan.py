@@ -78,7 +78,7 @@ def plan(view: TableView, found: PartitionSet | None, policy: Policy, now: datet
         return replace(empty, reason=switched_off(policy), off=True)
     if not found.partitions:
         return replace(empty, reason="the table is empty")
-    if not any(each.keys for each in found.partitions):
+    if not any(partition.keys for partition in found.partitions):
         why = Reason(ReasonKind.NOT_PARTITIONED, "the table is not partitioned")
         whole = [("partition", 1, each.bytes, why) for each in found.partitions]
         return replace(empty, reason=why.text, skipped=count_skipped(whole))
@@ -112,7 +112,7 @@ def only(made: Plan, earlier: Plan) -> Plan:
 
 
 def drops(made: Plan) -> list[DropPartition]:
-    return [each for each in made.actions if isinstance(each, DropPartition)]
+    return [action for action in made.actions if isinstance(action, DropPartition)]
 
 
 # ------------------------------------------------------------ decisions by call, change or time
@@ -135,7 +135,7 @@ def _judge(view: TableView, found: PartitionSet, policy: Policy, now: datetime) 
 
 
 def _by_list(found: PartitionSet, policy: Policy) -> Judge:
-    wanted = [frozenset(_parts(each)) for each in policy.columns("partition_list")]
+    requested = [frozenset(_parts(each)) for each in policy.columns("partition_list")]
     known = {part.partition("=")[0] for each in found.partitions for part in _names(each)}
     for item in policy.columns("partition_list"):
         for part in _parts(item):
@@ -145,7 +145,7 @@ def _by_list(found: PartitionSet, policy: Policy) -> Judge:
 
     def judge(each: LivePartition) -> _Judged:
         names = _names(each)
-        if any(item <= names for item in wanted):
+        if any(item <= names for item in requested):
             return _Judged(each, True, "asked for by partition_list (call)", ReasonKind.NOT_ASKED)
         return _Judged(each, False, "not in partition_list (call)", ReasonKind.NOT_ASKED)
 
@@ -169,27 +169,27 @@ def _by_filter(found: PartitionSet, policy: Policy) -> Judge:
 
     def judge(each: LivePartition) -> _Judged:
         goes = each.id in matching
-        told = f"{'matches' if goes else 'does not match'} {policy.explain('partition_where')}"
-        return _Judged(each, goes, told, ReasonKind.NOT_ASKED)
+        text = f"{'matches' if goes else 'does not match'} {policy.explain('partition_where')}"
+        return _Judged(each, goes, text, ReasonKind.NOT_ASKED)
 
     return judge
 
 
 def _by_change(policy: Policy, now: datetime) -> Judge:
-    ttl, told = policy.hours("partition_ttl_hours"), policy.explain("partition_ttl_hours")
+    ttl, explained = policy.hours("partition_ttl_hours"), policy.explain("partition_ttl_hours")
 
     def judge(each: LivePartition) -> _Judged:
         if each.changed_at is None:
             return _Judged(each, False, "its last change is unknown", ReasonKind.NOT_KNOWN)
         goes = each.changed_at <= now - ttl
-        words = f"{'unchanged for' if goes else 'changed within'} {told}"
+        words = f"{'unchanged for' if goes else 'changed within'} {explained}"
         return _Judged(each, goes, words, ReasonKind.YOUNG, each.changed_at)
 
     return judge
 
 
 def _by_value(view: TableView, found: PartitionSet, policy: Policy, now: datetime) -> Judge:
-    ttl, told = policy.hours("partition_ttl_hours"), policy.explain("partition_ttl_hours")
+    ttl, explained = policy.hours("partition_ttl_hours"), policy.explain("partition_ttl_hours")
     end_of = _reader(_newest_keys(view, found), found, policy)
 
     def judge(each: LivePartition) -> _Judged:
@@ -203,14 +203,14 @@ def _by_value(view: TableView, found: PartitionSet, policy: Policy, now: datetim
             return _Judged(each, False, str(error), ReasonKind.NOT_KNOWN, named=True)
         goes = end <= now - ttl
         words = "its time has been over for" if goes else "its time has not been over for"
-        return _Judged(each, goes, f"{words} {told}", ReasonKind.YOUNG, end)
+        return _Judged(each, goes, f"{words} {explained}", ReasonKind.YOUNG, end)
 
     return judge
 
 
 def _newest_keys(view: TableView, found: PartitionSet) -> tuple[PartitionKey, ...]:
     """The partition columns of the current spec, or of the newest spec that still has files."""
-    keyed = [each for each in found.partitions if each.keys]
+    keyed = [partition for partition in found.partitions if partition.keys]
     newest = max(keyed, key=lambda each: (each.spec_id == view.current_spec_id, each.spec_id))
     return newest.keys
 
@@ -238,14 +238,14 @@ def _check(key: str, reading: Callable[[], object]) -> None:
 
 def _time_column(newest: tuple[PartitionKey, ...], found: PartitionSet, policy: Policy) -> str:
     """The table column with the time. Partitions of other specs may use another field name for it."""
-    asked = policy.maybe_text("partition_time_column")
-    if asked is None:
+    configured = policy.maybe_text("partition_time_column")
+    if configured is None:
         return next((each.column for each in newest if each.kind in _TIMES), newest[0].column)
     known = {name: key.column for each in found.partitions for name, key in by_name(each.keys).items()}
-    if asked not in known:
+    if configured not in known:
         reason = f"{policy.explain('partition_time_column')} is not a partition column; they are {', '.join(known)}"
         raise PolicyError(key="partition_time_column", reason=reason)
-    return known[asked]
+    return known[configured]
 
 
 def _end_by(column: str, each: LivePartition, formatter: Formatter) -> datetime:
@@ -301,10 +301,10 @@ def _skipped(judged: Iterable[_Judged]) -> list[SkippedRow]:
         else:
             rows.append(("partition", 1, each.partition.bytes, Reason(each.kind, each.reason)))
     for reason, partitions in unread.items():
-        names = ", ".join(each.path for each in partitions[:_SHOWN])
+        names = ", ".join(partition.path for partition in partitions[:_SHOWN])
         more = f" and {len(partitions) - _SHOWN:,} more" if len(partitions) > _SHOWN else ""
-        told = Reason(ReasonKind.NOT_KNOWN, f"its time cannot be read, {reason}: {names}{more}")
-        rows.append(("partition", len(partitions), sum(each.bytes for each in partitions), told))
+        why = Reason(ReasonKind.NOT_KNOWN, f"its time cannot be read, {reason}: {names}{more}")
+        rows.append(("partition", len(partitions), sum(each.bytes for each in partitions), why))
     return rows
 
 

@@ -36,7 +36,7 @@ def parts_to_read(
     parts: dict[str, Files] = {}
     if outputs is None and (inputs is None or stored):
         added = replaced.added
-        struck = [each for each in added.files if each.deletes]
+        struck = [file for file in added.files if file.deletes]
         parts[UNTOUCHED] = Files(tuple(each for each in added.files if not each.deletes))
         parts[STRUCK] = Files(tuple(struck), added.deletes)
         if stored:
@@ -64,8 +64,8 @@ def unreadable(side: Files) -> Trouble | None:
 
 def task_bytes(files: Files, cores: int) -> int:
     """The bytes per task: a few tasks per core, but each larger than the deletes, which every task may read again."""
-    even = sum(each.bytes for each in files.files) // (4 * cores)
-    deletes = sum(each.bytes for each in files.deletes if each.kind != "vector")
+    even = sum(file.bytes for file in files.files) // (4 * cores)
+    deletes = sum(delete.bytes for delete in files.deletes if delete.kind != "vector")
     return min(max(even, deletes, _LEAST_BYTES), _MOST_BYTES)
 
 

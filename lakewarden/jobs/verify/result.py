@@ -40,7 +40,7 @@ class Side:
 
     @classmethod
     def of(cls, files: Files, seen: Seen | None) -> Side:
-        counted = cls(len(files.files), sum(each.bytes for each in files.files))
+        counted = cls(len(files.files), sum(file.bytes for file in files.files))
         if seen is None:
             return counted
         return cls(counted.files, counted.bytes, seen.rows.rows, seen.deleted, str(seen.rows))

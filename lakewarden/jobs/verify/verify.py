@@ -118,8 +118,8 @@ class Verifier:
             return None
         again = {name: parts[name] for name in (UNTOUCHED, WHOLE)}
         seen = self._look(older, again, f"{what} again, in the schema its files were written with")
-        found = seen.total(UNTOUCHED, WHOLE)
-        return None if found is None else found.rows
+        total = seen.total(UNTOUCHED, WHOLE)
+        return None if total is None else total.rows
 
     def _look(self, view: TableView, parts: Mapping[str, Files], what: str) -> Looked:
         if not parts:
@@ -168,16 +168,18 @@ class Verifier:
 
 def chosen(view: TableView, snapshot_id: int) -> Snapshot:
     """The snapshot with this id. Raises if its operation is not a rewrite."""
-    found = view.snapshot(snapshot_id)
-    if found is None:
+    snapshot = view.snapshot(snapshot_id)
+    if snapshot is None:
         raise UsageError(
             reason=f"verify snapshot {snapshot_id} of {view.ref}: the table has no such snapshot, or no longer",
             hint=_newest(view),
         )
-    if found.operation not in _REWRITES:
-        operation = f"its operation is {found.operation}" if found.operation else "it names no operation"
-        raise _not_a_rewrite(view, found, f"{operation}, which may change rows")
-    return found
+    if snapshot.operation not in _REWRITES:
+        operation = (
+            f"its operation is {snapshot.operation}" if snapshot.operation else "it names no operation"
+        )
+        raise _not_a_rewrite(view, snapshot, f"{operation}, which may change rows")
+    return snapshot
 
 
 def _not_a_rewrite(view: TableView, snapshot: Snapshot, why: str) -> UsageError:
@@ -189,10 +191,10 @@ def _not_a_rewrite(view: TableView, snapshot: Snapshot, why: str) -> UsageError:
 
 def _newest(view: TableView) -> str:
     rewrites = [
-        each
-        for each in view.snapshots
-        if each.operation == "compact"
-        or (each.operation == "replace" and each.summary.get("deleted-data-files", "0") != "0")
+        snapshot
+        for snapshot in view.snapshots
+        if snapshot.operation == "compact"
+        or (snapshot.operation == "replace" and snapshot.summary.get("deleted-data-files", "0") != "0")
     ]
     if not rewrites:
         return f"none of the table's snapshots rewrote data files; see `lakewarden show {view.ref}`"

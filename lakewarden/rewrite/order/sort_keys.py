@@ -85,9 +85,9 @@ def check(ordering: Ordering, schema: pa.Schema) -> None:
 def key_rows(rows: pa.Table | pa.RecordBatch, ordering: Ordering, numbers: Rows) -> pa.Table:
     """Some rows with only the key columns, each once and as plain values."""
     places = _places(rows.schema)
-    wanted = dict.fromkeys(places[key.field_id] for key in ordering.keys)
-    columns = [take_rows(rows.column(place), numbers) for place in wanted]
-    fields = [rows.schema.field(place) for place in wanted]
+    indices = dict.fromkeys(places[key.field_id] for key in ordering.keys)
+    columns = [take_rows(rows.column(place), numbers) for place in indices]
+    fields = [rows.schema.field(place) for place in indices]
     schema = pa.schema(field.with_type(column.type) for field, column in zip(fields, columns, strict=True))
     return pa.Table.from_arrays(columns, schema=schema)
 

@@ -209,7 +209,7 @@ def checksum_of(header: Struct) -> int | None:
 def _pages(part: SourceChunk, column: Column) -> Iterator[Page]:
     """The data pages of a part. Their sizes must add up exactly to its end."""
     at, end, inflated = 0, len(part.data), 0
-    stated = {ENCODINGS.get(each) for each in part.chunk.encodings}
+    stated = {ENCODINGS.get(encoding) for encoding in part.chunk.encodings}
     while at < end:
         header, body = _read_header(part, column, at)
         start, at = at, body + (header.size if header else 0)

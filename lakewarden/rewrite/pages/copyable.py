@@ -101,12 +101,12 @@ class Layout:
         empty = arrow_file(reading.schema, encodings, reading.task)
         footer = footer_of(empty)
         kinds = pq.read_metadata(pa.BufferReader(empty)).schema
-        found = leaves(reading.schema)
+        parquet_columns = leaves(reading.schema)
         columns = [
             Column(names, kind, _allowed(leaf, kind, encodings, reading))
-            for leaf, kind, names in zip(found, kinds, column_names(footer), strict=True)
+            for leaf, kind, names in zip(parquet_columns, kinds, column_names(footer), strict=True)
         ]
-        return cls(reading, encodings, footer, found, columns)
+        return cls(reading, encodings, footer, parquet_columns, columns)
 
     def pieces(self) -> Iterator[Piece]:
         """Every row group of every source, in order."""

@@ -29,13 +29,15 @@ def check_adoption(catalogs: Catalogs, table: TableRef, paths: Sequence[str]) ->
     if live:
         raise not_adopted(table, live[0], "it is part of the table already", len(live) - 1)
     try:
-        found = json.loads(catalogs.adoption.describe(loaded, candidates))
+        described = json.loads(catalogs.adoption.describe(loaded, candidates))
     except JavaError as error:
         raise catalog_error(error, f"the files to adopt into {table}") from error
-    if found["unfit"]:
-        first, *others = found["unfit"]
+    if described["unfit"]:
+        first, *others = described["unfit"]
         raise not_adopted(table, first["path"], first["reason"], len(others))
-    return Adoption(tuple(paths), found["rows"], found["bytes"], tuple(found["partitions"]), candidates)
+    return Adoption(
+        tuple(paths), described["rows"], described["bytes"], tuple(described["partitions"]), candidates
+    )
 
 
 def commit_adoption(
@@ -53,18 +55,20 @@ def commit_adoption(
         catalogs.adoption.append(sending.watched(loaded), adoption.handle, parent, json.dumps(dict(summary)))
         return True
 
-    made = commit(catalogs, table, summary, attempt, _ATTEMPTS)
-    if made is None:
+    snapshot_id = commit(catalogs, table, summary, attempt, _ATTEMPTS)
+    if snapshot_id is None:
         # An attempt that was reported as failed may have committed them.
-        made = find_commit(catalogs, table, summary)
-    if made is None:
+        snapshot_id = find_commit(catalogs, table, summary)
+    if snapshot_id is None:
         raise CommitLost(table=table, reason=f"another commit added {live[0]} first")
-    return made
+    return snapshot_id
 
 
 def find_adoption(catalogs: Catalogs, table: TableRef, load_id: str) -> int | None:
-    found: int = catalogs.bridge.findSnapshot(catalogs.load(table), json.dumps({"lineage.load": load_id}))
-    return None if found == -1 else found
+    snapshot_id: int = catalogs.bridge.findSnapshot(
+        catalogs.load(table), json.dumps({"lineage.load": load_id})
+    )
+    return None if snapshot_id == -1 else snapshot_id
 
 
 def live_among(catalogs: Catalogs, table: TableRef, paths: Sequence[str]) -> list[str]:
@@ -80,7 +84,7 @@ def _live(
         namesakes = json.loads(catalogs.adoption.namesakes(loaded, candidates))
     except JavaError as error:
         raise catalog_error(error, f"the metadata of {table}") from error
-    named = {normal(each) for each in namesakes}
+    named = {normal(namesake) for namesake in namesakes}
     return [path for path in paths if normal(path) in named]
 
 

@@ -111,9 +111,9 @@ def find(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome | None:
 
 def make(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome:
     """The cold table. Creates an empty one if there is none."""
-    found = find(catalogs, view, catalog)
-    if found is not None:
-        return found
+    home = find(catalogs, view, catalog)
+    if home is not None:
+        return home
     ref = TableRef(catalog, view.ref.namespace, view.ref.name)
     properties = {
         COLD_SOURCE: str(view.ref),
@@ -127,9 +127,9 @@ def make(catalogs: Catalogs, view: TableView, catalog: str) -> ColdHome:
         catalogs.load(view.ref),
         json.dumps(properties),
     )
-    made = find(catalogs, view, catalog)
-    assert made is not None, "it was made a moment ago"
-    return made
+    created = find(catalogs, view, catalog)
+    assert created is not None, "it was made a moment ago"
+    return created
 
 
 def _catalog(catalogs: Catalogs, name: str) -> Any:
@@ -149,8 +149,8 @@ def register(
     lost = set(snapshot_ids) - {int(each["snapshot-id"]) for each in (*_of(cold), *_of(live))}
     if lost:
         raise CommitLost(table=home.ref, reason=f"{view.ref} no longer has snapshot {min(lost)}")
-    made = merged(cold, live, frozenset(snapshot_ids), tuple(tags), rehome(view, home), before)
-    _replace(catalogs, home, table, before, made)
+    metadata = merged(cold, live, frozenset(snapshot_ids), tuple(tags), rehome(view, home), before)
+    _replace(catalogs, home, table, before, metadata)
     now = find(catalogs, view, home.ref.catalog)
     if now is None or not now.snapshots.issuperset(snapshot_ids):
         raise CommitLost(
@@ -214,7 +214,7 @@ def merged(
         "snapshots": snapshots,
         "current-snapshot-id": head,
         "refs": {
-            **_tags(cold, [each for each in tags if each.snapshot_id in had]),
+            **_tags(cold, [tag for tag in tags if tag.snapshot_id in had]),
             "main": {"snapshot-id": head, "type": "branch"},
         },
         "snapshot-log": [{"timestamp-ms": at, "snapshot-id": id_} for at, id_ in log],
@@ -238,7 +238,7 @@ def _log(cold: Mapping[str, Any], live: Mapping[str, Any]) -> list[tuple[int, in
     would return the rows of an earlier snapshot.
     """
     logs = (*cold.get("snapshot-log", ()), *live.get("snapshot-log", ()))
-    return sorted({(int(each["timestamp-ms"]), int(each["snapshot-id"])) for each in logs})
+    return sorted({(int(log["timestamp-ms"]), int(log["snapshot-id"])) for log in logs})
 
 
 def _tags(cold: Mapping[str, Any], tags: Sequence[Ref]) -> dict[str, Any]:
@@ -254,8 +254,8 @@ def _tags(cold: Mapping[str, Any], tags: Sequence[Ref]) -> dict[str, Any]:
 
 def _properties(cold: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, str]:
     """The live table's properties without its folders: otherwise new metadata files would be orphans in the live table."""
-    told = {key: value for key, value in live.get("properties", {}).items() if key not in _WHERE}
-    return {**told, **cold.get("properties", {})}
+    properties = {key: value for key, value in live.get("properties", {}).items() if key not in _WHERE}
+    return {**properties, **cold.get("properties", {})}
 
 
 def without(cold: Mapping[str, Any], snapshot_ids: frozenset[int], before: str) -> dict[str, Any]:

@@ -71,15 +71,15 @@ class Sending:
     def sent(self) -> bool:
         """Whether any attempt was sent. True also if the JVM cannot be asked any more."""
         try:
-            return any(each.sent() for each in self._watches)
+            return any(watch.sent() for watch in self._watches)
         except JavaError:
             return True
 
     @property
     def made(self) -> int | None:
         """The snapshot id of the newest attempt that the library committed."""
-        found: int = self._watches[-1].made() if self._watches else -1
-        return None if found == -1 else found
+        snapshot_id: int = self._watches[-1].made() if self._watches else -1
+        return None if snapshot_id == -1 else snapshot_id
 
 
 Attempt = Callable[[Sending], bool]
@@ -177,9 +177,9 @@ def commit(
 
 
 def find_commit(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str]) -> int | None:
-    wanted = {key: summary[key] for key in ("lineage.run_id", "lineage.group")}
-    found: int = catalogs.bridge.findSnapshot(catalogs.load(table), json.dumps(wanted))
-    return None if found == -1 else found
+    keys = {key: summary[key] for key in ("lineage.run_id", "lineage.group")}
+    snapshot_id: int = catalogs.bridge.findSnapshot(catalogs.load(table), json.dumps(keys))
+    return None if snapshot_id == -1 else snapshot_id
 
 
 def backoff(number: int) -> float:
@@ -197,12 +197,12 @@ def _ask(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str]) -> int
 
 def _committed(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str], sending: Sending) -> int:
     """The snapshot id from the table; if another tool expired the snapshot already, the id from the library."""
-    found = _ask(catalogs, table, summary)
-    if found is None:
-        found = sending.made
-    if found is None:
+    snapshot_id = _ask(catalogs, table, summary)
+    if snapshot_id is None:
+        snapshot_id = sending.made
+    if snapshot_id is None:
         raise CommitUnknown(table=table, reason="it succeeded, but the table does not show the snapshot")
-    return found
+    return snapshot_id
 
 
 def _reason(error: Exception) -> str:
@@ -218,10 +218,10 @@ def _lost(
     kind: type[CommitLost] = CommitLost,
 ) -> int:
     """Lost only if the table does not have the commit: after an attempt that committed unnoticed, the next one fails this way."""
-    found = _ask(catalogs, table, summary) if sending.sent else None
-    if found is None:
+    snapshot_id = _ask(catalogs, table, summary) if sending.sent else None
+    if snapshot_id is None:
         raise kind(table=table, reason=reason)
-    return found
+    return snapshot_id
 
 
 def _settle(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str], error: BaseException) -> int:
@@ -232,9 +232,9 @@ def _settle(catalogs: Catalogs, table: TableRef, summary: Mapping[str, str], err
     for wait in SETTLE_WAITS:
         clock.sleep(wait)
         try:
-            found = find_commit(catalogs, table, summary)
+            snapshot_id = find_commit(catalogs, table, summary)
         except (LakewardenError, *JavaError):
             continue  # the catalog does not answer: the outcome stays unknown
-        if found is not None:
-            return found
+        if snapshot_id is not None:
+            return snapshot_id
     raise CommitUnknown(table=table, reason=java_reason(error)) from error

@@ -27,7 +27,7 @@ def expire(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], ref
     sending = Sending(catalogs, view.ref)
     try:
         table = sending.watched(catalogs.load(view.ref))
-        told = catalogs.expiry.expire(table, view.uuid, view.metadata_location, ids, names)
+        reply = catalogs.expiry.expire(table, view.uuid, view.metadata_location, ids, names)
     except JavaError as error:
         refuse_foreign_log(view.ref, error)
         if is_java(error, *CONFLICT) and not is_java(error, *UNKNOWN):
@@ -42,7 +42,7 @@ def expire(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], ref
             raise CommitNotSent(table=view.ref, reason=java_reason(error)) from error
         _settle(catalogs, view, ids, names, error)
         return
-    answer = json.loads(told)
+    answer = json.loads(reply)
     if answer.get("moved"):
         raise MovedOn
     held = [(str(name), int(snapshot_id)) for name, snapshot_id in answer["held"]]
@@ -53,12 +53,12 @@ def expire(catalogs: Catalogs, view: TableView, snapshot_ids: Sequence[int], ref
 def _remaining(catalogs: Catalogs, view: TableView, ids: str, names: str) -> bool:
     """Whether the table still has any of these snapshots or refs. CommitUnknown if the table cannot be read."""
     try:
-        found: bool = catalogs.expiry.remaining(catalogs.load(view.ref), ids, names)
+        remaining: bool = catalogs.expiry.remaining(catalogs.load(view.ref), ids, names)
     except (LakewardenError, *JavaError) as error:
         raise CommitUnknown(
             table=view.ref, reason=f"the table cannot be read: {java_reason(error)}"
         ) from error
-    return found
+    return remaining
 
 
 def _settle(catalogs: Catalogs, view: TableView, ids: str, names: str, error: BaseException) -> None:

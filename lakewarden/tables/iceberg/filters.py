@@ -83,8 +83,8 @@ class _Binder:
             case Compare(column, operator, literal):
                 name, type_ = self._named(column)
                 value = self._value(name, type_, literal)
-                told = _OPERATORS[_OPPOSITES[operator] if negated else operator]
-                return _no_null(name, {"type": told, "term": name, "value": value})
+                symbol = _OPERATORS[_OPPOSITES[operator] if negated else operator]
+                return _no_null(name, {"type": symbol, "term": name, "value": value})
             case _:
                 assert_never(term)
 
@@ -102,8 +102,10 @@ class _Binder:
         try:
             return self._converted(type_, literal)
         except (ValueError, InvalidOperation, ArithmeticError):
-            told = f"{literal.of} {literal.text!r}" if literal.of is not Of.NUMBER else literal.text
-            raise WrongFilter(f"column {column} is {type_}, and {told} is not a value of that type") from None
+            shown = f"{literal.of} {literal.text!r}" if literal.of is not Of.NUMBER else literal.text
+            raise WrongFilter(
+                f"column {column} is {type_}, and {shown} is not a value of that type"
+            ) from None
 
     def _converted(self, type_: str, literal: Literal) -> Json:
         """The literal in the JSON form of the type. ValueError if it is not a value of that type."""
@@ -127,13 +129,13 @@ class _Binder:
         raise ValueError
 
     def _moment(self, type_: str, text: str) -> str:
-        told = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
         if type_.startswith("timestamptz"):
-            moment = told if told.tzinfo else told.replace(tzinfo=self._zone)
+            moment = parsed if parsed.tzinfo else parsed.replace(tzinfo=self._zone)
             return moment.astimezone(UTC).isoformat()
-        if told.tzinfo:
+        if parsed.tzinfo:
             raise ValueError
-        return told.isoformat()
+        return parsed.isoformat()
 
 
 def _number(type_: str, literal: Literal, text: str) -> Json:

@@ -38,13 +38,13 @@ def read_additions(catalogs: Catalogs, view: TableView, snapshot_id: int | None,
     try:
         spark.catalog.refreshTable(name_in_sql)  # an existing session may have an older version in its cache
         if snapshot_id is None:
-            found = spark.table(f"{name_in_sql}.all_entries")
+            entries = spark.table(f"{name_in_sql}.all_entries")
         else:
-            found = spark.sql(f"select * from {name_in_sql}.entries version as of {snapshot_id}")
-            found = found.where(f"status <> {_DELETED}")
+            entries = spark.sql(f"select * from {name_in_sql}.entries version as of {snapshot_id}")
+            entries = entries.where(f"status <> {_DELETED}")
         path = sf.col("data_file.file_path")
         return (
-            found.where(sf.col("data_file.content") == 0)
+            entries.where(sf.col("data_file.content") == 0)
             .where(path.endswith(name))
             .select(
                 path.alias("path"), sf.col("snapshot_id"), (sf.col("status") == _DELETED).alias("removed")
@@ -67,24 +67,24 @@ def _removed(
         which = "" if parent is None else f" {parent}"
         return remembered, f"its parent snapshot{which} has expired, so the deletes that applied are unknown"
     try:
-        found = _planned(catalogs, table, parent, rows)
+        files = _planned(catalogs, table, parent, rows)
     except JavaError as error:
         if is_java(error, "NotFoundException", "FileNotFoundException"):
             return remembered, f"the metadata of its parent snapshot {parent} is gone: {java_reason(error)}"
         raise catalog_error(error, f"snapshot {parent}") from error
-    absent = {row["path"] for row in rows} - {file.path for file in found.files}
+    absent = {row["path"] for row in rows} - {file.path for file in files.files}
     if absent:
         return remembered, f"its parent snapshot {parent} does not have {min(absent)}"
-    return found, ""
+    return files, ""
 
 
 def _planned(catalogs: Catalogs, table: Any, snapshot_id: int, rows: list[Mapping[str, Any]]) -> Files:
     if not rows:
         return Files(())
     paths = json.dumps([row["path"] for row in rows])
-    found = json.loads(catalogs.history.planned(table, snapshot_id, paths))
+    planned = json.loads(catalogs.history.planned(table, snapshot_id, paths))
     return Files(
-        tuple(_file(row) for row in found["files"]), tuple(read_delete(row) for row in found["deletes"])
+        tuple(_file(row) for row in planned["files"]), tuple(read_delete(row) for row in planned["deletes"])
     )
 
 

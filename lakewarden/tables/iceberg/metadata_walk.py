@@ -19,20 +19,20 @@ _POSITION_DELETES = 1
 
 
 def survey(view: TableView, reader: MetadataReader, io: Mapping[str, str]) -> Survey:
-    told = [each for each in view.snapshots if each.manifest_list]
+    snapshots = [snapshot for snapshot in view.snapshots if snapshot.manifest_list]
     register = Register()
     broken: list[Broken] = []
-    named = number_lists(reader.lists([each.manifest_list for each in told], io, {}), register, broken)
-    roots = [Root(each.id, (each.manifest_list,)) for each in told]
+    named = number_lists(reader.lists([each.manifest_list for each in snapshots], io, {}), register, broken)
+    roots = [Root(each.id, (each.manifest_list,)) for each in snapshots]
     nothing = np.empty(0, dtype=np.int32)
-    lists = lists_of(roots, [named.get(each.manifest_list, nothing) for each in told])
+    lists = lists_of(roots, [named.get(each.manifest_list, nothing) for each in snapshots])
     manifests, files = _read_manifests(register, broken, reader, io)
     return Survey(
         lists,
         manifests,
         files,
         tuple(broken),
-        tuple(_unread(len(view.snapshots) - len(told), int(sum(register.encrypted)))),
+        tuple(_unread(len(view.snapshots) - len(snapshots), int(sum(register.encrypted)))),
         Spelling(manifests, files, reader, io).spell,
     )
 
@@ -41,18 +41,18 @@ def _read_manifests(
     register: Register, broken: list[Broken], reader: MetadataReader, io: Mapping[str, str]
 ) -> tuple[Manifests, Files]:
     paths = register.paths
-    found = np.full(len(paths), -1, dtype=np.int64)
+    counts = np.full(len(paths), -1, dtype=np.int64)
     chosen = [each for each in range(len(paths)) if not register.encrypted[each]]
     # Without an expected count, the reader returns what it finds: a wrong count in the list does not hide the files.
-    wanted = [(paths[each], register.lengths[each], -1) for each in chosen]
+    files = [(paths[each], register.lengths[each], -1) for each in chosen]
     rows = Rows(_kinds)
-    for number, (path, table, trouble) in zip(chosen, reader.manifests(wanted, io), strict=True):
+    for number, (path, table, trouble) in zip(chosen, reader.manifests(files, io), strict=True):
         if table is None:
             broken.append(Broken("manifest", path, plain(trouble)))
             continue
-        found[number] = table.num_rows
+        counts[number] = table.num_rows
         rows.add(number, table)
-    return register.manifests(found), rows.files()
+    return register.manifests(counts), rows.files()
 
 
 def _kinds(table: pa.Table) -> tuple[Any, Any]:

@@ -43,31 +43,31 @@ def read_partitions(catalogs: Catalogs, view: TableView, where: str | None) -> P
 
 def live_partitions(view: TableView, files: FileSet) -> list[LivePartition]:
     """The sums over the files of each partition, in the order of partition ids."""
-    told = {row["partition"]: row for row in _added_up(files)}
+    sums = {row["partition"]: row for row in _added_up(files)}
     fields = {spec.id: spec.fields for spec in view.specs}
     columns = {each["id"]: each for each in json.loads(view.schema_json).get("fields", ())}
     ages = _Ages(view.snapshots)
     return [
         LivePartition(
-            id=each.id,
-            spec_id=each.spec_id,
-            path=each.path,
-            keys=_keys(each, fields[each.spec_id], columns),
-            files=told[each.id]["path_count"],
-            rows=told[each.id]["records_sum"],
-            bytes=told[each.id]["bytes_sum"],
-            changed_at=ages.newest(told[each.id]["changed_max"]),
+            id=partition.id,
+            spec_id=partition.spec_id,
+            path=partition.path,
+            keys=_keys(partition, fields[partition.spec_id], columns),
+            files=sums[partition.id]["path_count"],
+            rows=sums[partition.id]["records_sum"],
+            bytes=sums[partition.id]["bytes_sum"],
+            changed_at=ages.newest(sums[partition.id]["changed_max"]),
         )
-        for each in files.partitions
-        if each.id in told
+        for partition in files.partitions
+        if partition.id in sums
     ]
 
 
 def _added_up(files: FileSet) -> list[dict[str, Any]]:
     rows = files.files.append_column("changed", _last_change(files))
-    wanted = [("path", "count"), ("records", "sum"), ("bytes", "sum"), ("changed", "max")]
-    found: list[dict[str, Any]] = rows.group_by("partition").aggregate(wanted).to_pylist()
-    return found
+    aggregates = [("path", "count"), ("records", "sum"), ("bytes", "sum"), ("changed", "max")]
+    sums: list[dict[str, Any]] = rows.group_by("partition").aggregate(aggregates).to_pylist()
+    return sums
 
 
 def _last_change(files: FileSet) -> pa.Array:
@@ -77,7 +77,7 @@ def _last_change(files: FileSet) -> pa.Array:
     of = pc.list_parent_indices(applying)
     if not len(of):
         return own
-    numbers = pa.array([each.sequence_number for each in files.deletes], pa.int64())
+    numbers = pa.array([delete.sequence_number for delete in files.deletes], pa.int64())
     struck = pa.table({"file": of, "number": numbers.take(pc.list_flatten(applying))})
     newest = struck.group_by("file").aggregate([("number", "max")])
     place = pc.index_in(pa.array(range(len(own)), of.type), newest["file"].combine_chunks())
@@ -89,7 +89,7 @@ class _Ages:
 
     def __init__(self, snapshots: Sequence[Snapshot]) -> None:
         numbered = sorted(
-            (each for each in snapshots if each.sequence_number), key=lambda s: s.sequence_number
+            (snapshot for snapshot in snapshots if snapshot.sequence_number), key=lambda s: s.sequence_number
         )
         self._numbers = [each.sequence_number for each in numbered]
         self._times = [each.committed_at for each in numbered]
@@ -137,10 +137,10 @@ def drop_partitions(
     summary: Mapping[str, str],
 ) -> Dropped:
     """Commits one `delete` snapshot that removes exactly these files. CommitLost if one of them is already gone."""
-    chosen, told = json.dumps(list(ids)), json.dumps(dict(summary))
+    chosen, properties = json.dumps(list(ids)), json.dumps(dict(summary))
 
     def attempt(sending: Sending) -> bool:
-        catalogs.partitions.drop(sending.watched(catalogs.load(table)), found.handle, chosen, told)
+        catalogs.partitions.drop(sending.watched(catalogs.load(table)), found.handle, chosen, properties)
         return True
 
     try:
@@ -152,8 +152,8 @@ def drop_partitions(
         raise
     if snapshot_id is None:
         raise AssertionError("a delete of files is always a commit")
-    wanted = set(ids)
-    gone = [each for each in found.partitions if each.id in wanted]
+    dropped = set(ids)
+    gone = [partition for partition in found.partitions if partition.id in dropped]
     return Dropped(
         snapshot_id,
         sum(each.files for each in gone),

@@ -45,19 +45,22 @@ class Reach:
         for table in self.known.named(listed, np.arange(len(listed.paths))):
             needed.add(table["path"])
         if snapshot_ids is None:
-            lists = [_list_of(each) for each in view.snapshots]
+            lists = [_list_of(snapshot) for snapshot in view.snapshots]
             self.known.tidy(lists, listed.paths.to_pylist())
         return needed.reached(tuple(each.id for each in chosen), hashes([version_hint(view)]))
 
     def named_paths(self, numbers: Any) -> Iterator[pa.Array]:
         """The paths of lists, manifests and files whose hashes are in these sorted numbers."""
         listed = self._listed(self.view.snapshots)
-        named = [pa.array([_list_of(each) for each in self.view.snapshots], pa.string()), listed.paths]
+        named = [
+            pa.array([_list_of(snapshot) for snapshot in self.view.snapshots], pa.string()),
+            listed.paths,
+        ]
         for paths in named:
             yield paths.filter(pa.array(contains(numbers, hashes(paths))))
         for table in self.known.named(listed, np.arange(len(listed.paths))):
-            found = contains(numbers, hashes(table["path"]))
-            yield table["path"].combine_chunks().filter(pa.array(found))
+            matching = contains(numbers, hashes(table["path"]))
+            yield table["path"].combine_chunks().filter(pa.array(matching))
 
     def unreached(self, removed: Collection[int]) -> pa.Table:
         """Files that only the removed snapshots need: the difference of two reachable sets. The store is not listed.
@@ -75,7 +78,7 @@ class Reach:
 
     def closure(self, snapshot_ids: Collection[int]) -> pa.Table:
         """All files that these snapshots need: their lists, manifests, data and delete files."""
-        chosen = [each for each in self.view.snapshots if each.id in snapshot_ids]
+        chosen = [snapshot for snapshot in self.view.snapshots if snapshot.id in snapshot_ids]
         lists = [_list_of(each) for each in chosen]
         listed = self._listed(chosen)
         every = np.arange(len(listed.paths))
@@ -94,13 +97,13 @@ class Reach:
 
     def _listed(self, snapshots: Sequence[Snapshot]) -> Listed:
         """The manifests of these snapshots. Raises if one of them is missing in the store."""
-        listed = self.known.listed([_list_of(each) for each in snapshots])
+        listed = self.known.listed([_list_of(snapshot) for snapshot in snapshots])
         self.known.check_there(listed)
         return listed
 
     def _unreached_files(self, listed: Listed, gone: Any, kept: Any) -> pa.Table:
         candidates = list(self.known.named(listed, gone))
-        if not sum(each.num_rows for each in candidates):
+        if not sum(candidate.num_rows for candidate in candidates):
             return UNREACHED.empty_table()
         table = pa.concat_tables(candidates)
         numbers, first = np.unique(hashes(table["path"]), return_index=True)
@@ -119,8 +122,8 @@ class Reach:
         rows += [(path, "statistics") for snapshot_id, path in self.view.statistics if snapshot_id in ids]
         paths = pa.array([path for path, _ in rows], pa.string())
         kinds = pa.array([kind for _, kind in rows], pa.string())
-        found = pa.Table.from_arrays([paths, kinds, pa.nulls(len(rows), pa.int64())], schema=UNREACHED)
-        return found.filter(pa.array(~contains(needed, hashes(paths)))) if rows else found
+        files = pa.Table.from_arrays([paths, kinds, pa.nulls(len(rows), pa.int64())], schema=UNREACHED)
+        return files.filter(pa.array(~contains(needed, hashes(paths)))) if rows else files
 
 
 def own_metadata(view: TableView, snapshots: Iterable[Snapshot]) -> list[str]:

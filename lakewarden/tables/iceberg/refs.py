@@ -65,13 +65,13 @@ def _ref(view: TableView, name: str) -> Ref | None:
 
 
 def _tag(view: TableView, name: str) -> Ref:
-    found = _ref(view, name)
-    if found is not None and found.kind == "tag":
-        return found
+    known = _ref(view, name)
+    if known is not None and known.kind == "tag":
+        return known
     tags = ", ".join(sorted(ref.name for ref in view.refs if ref.kind == "tag")) or "none"
-    what = f"{name!r} is a {found.kind}" if found is not None else f"it has no tag {name!r}"
+    problem = f"{name!r} is a {known.kind}" if known is not None else f"it has no tag {name!r}"
     raise UsageError(
-        reason=f"find the tag of {view.ref}: {what}; its tags are: {tags}",
+        reason=f"find the tag of {view.ref}: {problem}; its tags are: {tags}",
         hint=f"see `lakewarden holds {view.ref}`",
     )
 

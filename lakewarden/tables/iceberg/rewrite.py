@@ -42,7 +42,9 @@ class RewriteCommit:
         self._from_snapshot = rewrite.bounds.base_snapshot_id
         self._attempts = 0
         self._candidates = list(rewrite.deletes)
-        self._names_one = {each.key: each.referenced for each in rewrite.files.deletes if each.referenced}
+        self._names_one = {
+            delete.key: delete.referenced for delete in rewrite.files.deletes if delete.referenced
+        }
         self._added: list[dict[str, Any]] = []
         self._arrived: list[Mapping[str, Any]] = []
         self._copy: dict[str, Any] | None = None
@@ -158,7 +160,7 @@ class RewriteCommit:
         partitions = {file.path: file.partition_id for file in self._rewrite.added}
         kind = "puffin" if self._catalogs.bridge.formatVersion(table) >= 3 else "parquet"
         rows, start = [], 0
-        for path, found in positions.items():
+        for path, deleted in positions.items():
             place = self._incorporate.place(path, kind)
             rows.append(
                 {
@@ -166,10 +168,10 @@ class RewriteCommit:
                     "partition": partitions[path],
                     "location": place,
                     "from": start,
-                    "rows": len(found),
+                    "rows": len(deleted),
                 }
             )
-            start += len(found)
+            start += len(deleted)
         if not rows:
             return []
         with tempfile.TemporaryDirectory(prefix="lakewarden-") as folder:

@@ -37,19 +37,19 @@ class IcebergRewrites:
     def clustering(
         self, table: TableRef, files: FileSet, columns: Sequence[str]
     ) -> Mapping[int, Mapping[str, float]]:
-        found = self._catalogs.deletes.clustering(
+        by_partition = self._catalogs.deletes.clustering(
             self._catalogs.load(table), files.handle, json.dumps(list(columns))
         )
-        return {int(partition): shares for partition, shares in json.loads(found).items()}
+        return {int(partition): shares for partition, shares in json.loads(by_partition).items()}
 
     def clustering_of_outputs(
         self, table: TableRef, files: FileSet, paths: Sequence[str], columns: Sequence[str]
     ) -> Mapping[str, float]:
-        loaded, wanted = self._catalogs.load(table), json.dumps(list(columns))
-        found: Mapping[str, float] = json.loads(
-            self._catalogs.deletes.clusteringOfOutputs(loaded, files.handle, json.dumps(list(paths)), wanted)
+        loaded, names = self._catalogs.load(table), json.dumps(list(columns))
+        shares: Mapping[str, float] = json.loads(
+            self._catalogs.deletes.clusteringOfOutputs(loaded, files.handle, json.dumps(list(paths)), names)
         )
-        return found
+        return shares
 
     def dangling(self, table: TableRef, files: FileSet, branch: str) -> list[str]:
         answer = json.loads(

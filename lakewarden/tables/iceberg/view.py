@@ -40,8 +40,8 @@ def read_view(catalogs: Catalogs, ref: TableRef) -> TableView:
 
 def io_properties(catalogs: Catalogs, table: Any) -> Mapping[str, str]:
     """Endpoint, region and credentials that the library itself uses."""
-    found: Mapping[str, str] = json.loads(catalogs.bridge.ioProperties(table))
-    return {key: value for key, value in found.items() if value is not None}
+    properties: Mapping[str, str] = json.loads(catalogs.bridge.ioProperties(table))
+    return {key: value for key, value in properties.items() if value is not None}
 
 
 def view_of(ref: TableRef, metadata: Mapping[str, Any], location: str) -> TableView:
@@ -49,7 +49,7 @@ def view_of(ref: TableRef, metadata: Mapping[str, Any], location: str) -> TableV
     current = metadata.get("current-snapshot-id")
     snapshots = tuple(_snapshot(each) for each in metadata.get("snapshots", ()))
     schema = next(each for each in metadata["schemas"] if each["schema-id"] == metadata["current-schema-id"])
-    head = next((each for each in snapshots if each.id == current), None)
+    head = next((snapshot for snapshot in snapshots if snapshot.id == current), None)
     return TableView(
         ref=ref,
         format="iceberg",

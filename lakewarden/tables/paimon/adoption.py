@@ -45,22 +45,22 @@ def check_adoption(catalogs: Catalogs, view: TableView, reach: Reach, paths: Seq
     loaded = catalogs.load(view.ref)
     try:
         candidates = catalogs.adoption.candidates(loaded, json.dumps(list(paths)))
-        found = json.loads(candidates.told())
+        described = json.loads(candidates.told())
         namesakes = json.loads(catalogs.adoption.namesakes(loaded, candidates))
     except JavaError as error:
         raise catalog_error(error, f"the files to adopt into {view.ref}") from error
-    if found["unfit"]:
-        first, *others = found["unfit"]
+    if described["unfit"]:
+        first, *others = described["unfit"]
         raise not_adopted(view.ref, first["path"], first["reason"], len(others))
     if namesakes:
         reason = (
             "another file of its partition has the same name, and deletion vectors refer to files by name"
         )
         raise not_adopted(view.ref, namesakes[0], reason, len(namesakes) - 1)
-    files = found["files"]
+    files = described["files"]
     return Adoption(
         tuple(paths),
-        sum(each["rows"] for each in files),
+        sum(file["rows"] for file in files),
         sum(each["bytes"] for each in files),
         tuple(sorted({each["partition"] for each in files})),
         (candidates, [each["path"] for each in files if not same(each["path"], each["place"])]),
@@ -78,7 +78,7 @@ def commit_adoption(
 ) -> int:
     """Commits under the lock. Checks again that no file was added since the first check; the library checks once more."""
     candidates, outside = adoption.handle
-    identifier, told = new_identifier(), json.dumps(dict(summary))
+    identifier, properties = new_identifier(), json.dumps(dict(summary))
 
     def attempt() -> int:
         taken = _ever_named(reach(), adoption.paths)
@@ -87,7 +87,7 @@ def commit_adoption(
             if taken:
                 raise CommitLost(table=table, reason=f"another commit added {taken[0]} first")
             messages = catalogs.adoption.messages(loaded, candidates, json.dumps(outside))
-            return int(catalogs.commit.commit(loaded, messages, told, identifier))
+            return int(catalogs.commit.commit(loaded, messages, properties, identifier))
 
     return commit(table, summary, attempt, find, lock)
 
@@ -104,8 +104,8 @@ def _ever_named(reach: Reach, paths: Sequence[str]) -> list[str]:
 
 
 def _among(paths: Sequence[str], numbers: Any) -> list[str]:
-    found = contains(numbers, hashes(list(paths)))
-    return [path for path, known in zip(paths, found.tolist(), strict=True) if known]
+    contained = contains(numbers, hashes(list(paths)))
+    return [path for path, known in zip(paths, contained.tolist(), strict=True) if known]
 
 
 def _refuse_table(view: TableView) -> None:

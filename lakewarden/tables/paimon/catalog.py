@@ -59,17 +59,17 @@ class Catalogs:
             )
             raise NoSuchTable(table=table, reason=reason)
         try:
-            found = self.bridge.load(self._catalog(table.catalog), table.namespace[0], table.name)
+            loaded = self.bridge.load(self._catalog(table.catalog), table.namespace[0], table.name)
         except JavaError as error:
             if is_java(error, "TableNotExistException", "DatabaseNotExistException"):
                 reason = f"catalog {table.catalog} has no such table"
                 raise NoSuchTable(table=table, reason=reason) from error
             raise self._unreachable(error, table.catalog) from error
-        if found is None:
+        if loaded is None:
             raise NoSuchTable(
                 table=table, reason="it is not a table with its own data files", other_format=True
             )
-        return found
+        return loaded
 
     def names(self) -> list[str]:
         return sorted(self._properties)

@@ -94,7 +94,7 @@ class PaimonCold:
         if cold is None:
             return None
         others = _others(view, cold)
-        there = frozenset(each.id for each in cold.snapshots if each.id not in others)
+        there = frozenset(snapshot.id for snapshot in cold.snapshots if snapshot.id not in others)
         return ColdHome(cold.ref, cold.location.rstrip("/"), there, cold.io)
 
     def closure(self, view: TableView, snapshot_ids: Collection[int]) -> pa.Table:
@@ -111,9 +111,9 @@ class PaimonCold:
             )
         manifests = files.filter(pc.equal(files["kind"], "manifest")).select(["path", "size"])
         lengths = manifests["size"].fill_null(-1).to_pylist()
-        wanted = list(zip(manifests["path"].to_pylist(), lengths, strict=True))
+        files_to_read = list(zip(manifests["path"].to_pylist(), lengths, strict=True))
         needed = set(files["path"].to_pylist())
-        for path in self.reader(view).named_whole(wanted, view.io):
+        for path in self.reader(view).named_whole(files_to_read, view.io):
             if path in needed:
                 raise Refused(
                     action="hand off",
@@ -181,24 +181,22 @@ class PaimonColdWriter:
     ) -> None:
         self._guard.check(home.ref, None)
         known, cold = past(view.handle.metadata.roots), self._tier.view(home.ref)
-        wanted = {each: _snapshot(known[each]) for each in snapshot_ids}
+        snapshots = {each: _snapshot(known[each]) for each in snapshot_ids}
         there = {each.id: each.content for each in _roots(cold)}
-        named = {each.name: each.content for each in cold.handle.metadata.roots if each.kind == "tag"}
-        made = [
+        named = {root.name: root.content for root in cold.handle.metadata.roots if root.kind == "tag"}
+        metadata_files = [
             *self._schemas(view),
             (_KEEPER, {"nextSnapshot": 0}),
             # The files of a snapshot are written before it: a repeated run only checks whether the snapshot exists.
-            *tag_files(tags, wanted, named),
-            *((_file(id_), gap) for id_, gap in gaps(there | wanted)),
+            *tag_files(tags, snapshots, named),
+            *((_file(id_), gap) for id_, gap in gaps(there | snapshots)),
         ]
-        replaced = self._filled(cold) | {
-            _tag(each.name): named[each.name] for each in tags if each.name in named
-        }
+        replaced = self._filled(cold) | {_tag(tag.name): named[tag.name] for tag in tags if tag.name in named}
         with self._tier.locked(cold) as lock:
-            self._check_same(view, wanted)
+            self._check_same(view, snapshots)
             lock.check()
-            self._put(home, made, replaced)
-            self._put(home, [(_file(id_), wanted[id_]) for id_ in sorted(wanted)], replaced)
+            self._put(home, metadata_files, replaced)
+            self._put(home, [(_file(id_), snapshots[id_]) for id_ in sorted(snapshots)], replaced)
         now = self._tier.find(view, home.ref.catalog)
         if now is None or not now.snapshots.issuperset(snapshot_ids):
             raise CommitUnknown(
@@ -221,9 +219,9 @@ class PaimonColdWriter:
         replaced: Mapping[str, Mapping[str, Any]],
     ) -> None:
         """Write files. Existing files in `replaced` are overwritten; all other existing files stay."""
-        told = [(path, json.dumps(each), replaced.get(path, each) != each) for path, each in made]
+        lines = [(path, json.dumps(each), replaced.get(path, each) != each) for path, each in made]
         try:
-            self._tier.catalogs.cold.put(self._tier.catalogs.load(home.ref), json.dumps(told))
+            self._tier.catalogs.cold.put(self._tier.catalogs.load(home.ref), json.dumps(lines))
         except JavaError as error:
             raise CommitUnknown(table=home.ref, reason=java_reason(error)) from error
 

@@ -39,43 +39,43 @@ def commit(
 
     CommitUnknown: the caller must read the table to find out. Paimon's library retries conflicts itself.
     """
-    wanted = {key: summary[key] for key in ("lineage.run_id", "lineage.group") if key in summary}
+    properties = {key: summary[key] for key in ("lineage.run_id", "lineage.group") if key in summary}
     with lock as held:
         held.check()
         try:
-            made = attempt()
+            snapshot_id = attempt()
         except JavaError as error:
-            return _settled(table, wanted, find, error)
+            return _settled(table, properties, find, error)
         lasted = held.lasts()
-    if made < 0:
+    if snapshot_id < 0:
         raise CommitUnknown(table=table, reason="Paimon created no snapshot for it")
-    return made if lasted else _confirmed(table, wanted, find)
+    return snapshot_id if lasted else _confirmed(table, properties, find)
 
 
 def _confirmed(table: TableRef, wanted: Mapping[str, str], find: Find) -> int:
     """The lock expired during the commit: another process may have overwritten the snapshot with one of the same id. Check it."""
     reason = "its lock could not be renewed during the commit"
     try:
-        found = find(wanted)
+        snapshot_id = find(wanted)
     except (LakewardenError, *JavaError) as error:
         raise CommitUnknown(table=table, reason=f"{reason}, and the table cannot be read") from error
-    if found is None:
+    if snapshot_id is None:
         raise CommitUnknown(table=table, reason=f"{reason}, and the table does not show it")
-    return found
+    return snapshot_id
 
 
 def _settled(table: TableRef, wanted: Mapping[str, str], find: Find, error: Exception) -> int:
     """The outcome of a failed attempt: read the table, a few times. CommitUnknown if it cannot be read."""
-    told = " ".join(message for _, message in java_causes(error))
-    refused = any(each in told for each in _LOST)
+    messages = " ".join(message for _, message in java_causes(error))
+    refused = any(each in messages for each in _LOST)
     for wait in _SETTLE_WAITS:
         clock.sleep(wait)
         try:
-            found = find(wanted)
+            snapshot_id = find(wanted)
         except (LakewardenError, *JavaError):
             continue  # the outcome stays unknown
-        if found is not None:
-            return found
+        if snapshot_id is not None:
+            return snapshot_id
         # The failed check has read every snapshot since the attempt began. None of them is from this commit.
         if refused:
             raise CommitLost(table=table, reason=java_reason(error)) from error

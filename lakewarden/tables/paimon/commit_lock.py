@@ -46,7 +46,7 @@ def commit_risk(properties: Mapping[str, str]) -> str:
     if metastore == "rest" or scheme in _ATOMIC:
         return ""
     # The same decision as in Paimon: a lock is used if configured or on object stores, and only if the catalog has one.
-    wanted = properties.get("lock.enabled", str(scheme != "file")).lower() == "true"
-    if wanted and (metastore in ("jdbc", "hive") or "lock.type" in properties):
+    enabled = properties.get("lock.enabled", str(scheme != "file")).lower() == "true"
+    if enabled and (metastore in ("jdbc", "hive") or "lock.type" in properties):
         return ""
     return "no lock of its own: of two writers that commit at the same instant, one can lose its commit"

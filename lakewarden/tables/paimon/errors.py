@@ -46,8 +46,8 @@ def _reason(error: BaseException) -> str:
 
 def _hint_from_s3(error: BaseException) -> str | None:
     """A hint for known S3 errors; None if the usual hint is right."""
-    told = " ".join(message for _, message in java_causes(error))
-    if "Status Code: 400" in told:
+    messages = " ".join(message for _, message in java_causes(error))
+    if "Status Code: 400" in messages:
         return (
             "S3 gives this answer if requests are signed for another region: set s3.endpoint.region for the catalog, "
             "and check its other s3 properties"

@@ -38,7 +38,7 @@ def expire(
     deltas = {
         each.id: each.content["deltaManifestList"] for each in (*newest_run(roots), *_main_changelogs(roots))
     }
-    terms = {each.name: _term(each) for each in roots if each.kind == "tag" and each.branch == MAIN}
+    terms = {root.name: _term(root) for root in roots if root.kind == "tag" and root.branch == MAIN}
     lock.check()
     try:
         for number, (name, snapshot_id) in enumerate(leaving.tags.items()):
@@ -62,7 +62,7 @@ def expire(
 
 
 def _main_changelogs(roots: Sequence[Root]) -> list[Root]:
-    return [each for each in roots if each.kind == "changelog" and each.branch == MAIN]
+    return [root for root in roots if root.kind == "changelog" and root.branch == MAIN]
 
 
 def _told(deltas: Mapping[int, str], ids: Sequence[int]) -> str:
@@ -79,7 +79,7 @@ def _term(tag: Root) -> str:
 def _check(view: TableView, now: TableView, leaving: Leaving) -> None:
     if now.uuid != view.uuid:
         raise CommitLost(table=view.ref, reason="it was replaced by another table")
-    known = {each.id: each.committed_at for each in view.snapshots}
+    known = {snapshot.id: snapshot.committed_at for snapshot in view.snapshots}
     there = {each.id: each.committed_at for each in now.snapshots}
     newest = now.current_snapshot_id
     # Other tools may have expired any snapshot. But only a rollback removes or replaces the newest one.

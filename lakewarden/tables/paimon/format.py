@@ -82,11 +82,11 @@ class Paimon:
     def view(self, table: TableRef) -> TableView:
         loaded = self._catalogs.load(table)
         try:
-            told = json.loads(self._catalogs.bridge.describe(loaded))
+            described = json.loads(self._catalogs.bridge.describe(loaded))
         except JavaError as error:
             raise catalog_error(error, f"the metadata of {table}") from error
-        metadata = read_metadata(self._store(table.catalog), told["location"].rstrip("/"), self._known)
-        return replace(view_of(table, told, metadata), io=self._catalogs.io(table.catalog))
+        metadata = read_metadata(self._store(table.catalog), described["location"].rstrip("/"), self._known)
+        return replace(view_of(table, described, metadata), io=self._catalogs.io(table.catalog))
 
     def version(self, table: TableRef) -> str:
         """A digest over all its metadata files. Files that were read before are not read again."""
@@ -147,23 +147,23 @@ class Paimon:
 
     def find_commit(self, table: TableRef, summary: Mapping[str, str]) -> int | None:
         """The snapshot whose properties have all these values."""
-        found = (
-            each.id
-            for each in self.view(table).snapshots
-            if all(each.summary.get(key) == value for key, value in summary.items())
+        snapshot_ids = (
+            snapshot.id
+            for snapshot in self.view(table).snapshots
+            if all(snapshot.summary.get(key) == value for key, value in summary.items())
         )
-        return next(found, None)
+        return next(snapshot_ids, None)
 
     def counters(self, view: TableView) -> Counters:
         """Paimon's snapshots state their row count; the files must be counted."""
         if view.current_snapshot_id is None:
             return view.counters
-        found = read_files(self._catalogs, view.ref, view.current_snapshot_id)
+        files = read_files(self._catalogs, view.ref, view.current_snapshot_id)
         return replace(
             view.counters,
-            data_files=found.files.num_rows,
-            delete_files=len({each.path for each in found.deletes}),
-            bytes=pc.sum(found.files["bytes"]).as_py() or 0,
+            data_files=files.files.num_rows,
+            delete_files=len({delete.path for delete in files.deletes}),
+            bytes=pc.sum(files.files["bytes"]).as_py() or 0,
         )
 
     def manifests(self, table: TableRef, snapshot_id: int) -> list[Manifest]:

@@ -37,8 +37,8 @@ def _files(mine: FileSet, others: FileSet | None) -> Files:
 
 def _schema(catalogs: Catalogs, view: TableView, after: FileSet, before: FileSet) -> str:
     """The schema of the newest added file."""
-    paths = [each.path for each in _files(after, before).files]
+    paths = [file.path for file in _files(after, before).files]
     if not paths:
         return view.schema_json
-    found: str = catalogs.files.schemaOf(catalogs.load(view.ref), after.handle, json.dumps(paths))
-    return found
+    schema: str = catalogs.files.schemaOf(catalogs.load(view.ref), after.handle, json.dumps(paths))
+    return schema

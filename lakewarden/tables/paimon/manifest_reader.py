@@ -53,8 +53,8 @@ class PaimonReader:
 
         A list whose length differs from `lengths` is not read.
         """
-        wanted = [(path, lengths.get(path, -1), -1) for path in paths]
-        decoded = self.decoder.decode("paimon-list", wanted, io)
+        files = [(path, lengths.get(path, -1), -1) for path in paths]
+        decoded = self.decoder.decode("paimon-list", files, io)
         while together := list(islice(decoded, _TOGETHER)):
             yield from _shared(together, self._with_folder)
 
@@ -82,8 +82,8 @@ class PaimonReader:
         """The files that these manifests (path, length) name by their full path, not relative to the table."""
         for index, group in groupby(manifests, key=lambda each: is_index(each[0])):
             what: What = "paimon-index" if index else "paimon-manifest"
-            wanted = [(path, length, -1) for path, length in group]
-            for path, entries, trouble in self.decoder.decode(what, wanted, io):
+            files = [(path, length, -1) for path, length in group]
+            for path, entries, trouble in self.decoder.decode(what, files, io):
                 if entries is None:
                     raise LakewardenError(
                         reason=f"read {path}: {trouble}", hint="check it with `lakewarden fsck`"
@@ -142,14 +142,14 @@ class PaimonReader:
         folders = pa.array(own, pa.string()).take(partitions.indices)
         buckets = entries["bucket"].combine_chunks().dictionary_encode()
         names = ["postpone" if each == _POSTPONED else str(each) for each in buckets.dictionary.to_pylist()]
-        within = pa.array([f"bucket-{each}/" for each in names], pa.string()).take(buckets.indices)
+        within = pa.array([f"bucket-{name}/" for name in names], pa.string()).take(buckets.indices)
         return pc.binary_join_element_wise(folders, within, "")
 
     def _told(self, partitions: Sequence[bytes]) -> list[str]:
-        unknown = [each for each in partitions if each not in self._known]
+        unknown = [partition for partition in partitions if partition not in self._known]
         if unknown:
-            asked = json.dumps([base64.b64encode(each).decode() for each in unknown])
-            self._known.update(zip(unknown, json.loads(self.folders(asked)), strict=True))
+            encoded = json.dumps([base64.b64encode(each).decode() for each in unknown])
+            self._known.update(zip(unknown, json.loads(self.folders(encoded)), strict=True))
         return [self._known[each] for each in partitions]
 
     def _folder(self, relative: str) -> str:

@@ -42,8 +42,8 @@ def fold(
     options = catalogs.helper("PaimonManifests").folding(target_bytes)
 
     def attempt() -> int:
-        told = json.dumps(dict(summary))
+        properties = json.dumps(dict(summary))
         with catalogs.committing(table) as loaded:
-            return int(catalogs.commit.commit(loaded, [], told, new_identifier(), options, None))
+            return int(catalogs.commit.commit(loaded, [], properties, new_identifier(), options, None))
 
     return commit(table, summary, attempt, find, lock)

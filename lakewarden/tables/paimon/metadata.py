@@ -75,8 +75,8 @@ class Root:
     @property
     def rows(self) -> int | None:
         """The row count that the writer recorded, including deleted rows."""
-        told = self.content.get("totalRecordCount")
-        return None if told is None else int(told)
+        count = self.content.get("totalRecordCount")
+        return None if count is None else int(count)
 
     @property
     def rows_before(self) -> int | None:
@@ -148,16 +148,17 @@ def read_metadata(objects: Files, location: str, known: Known) -> Metadata:
 
     If a file is renamed during the listing, it could be missed under both names: then everything is read again.
     """
-    found = _listed(objects, location)
+    listed = _listed(objects, location)
     for _ in range(_ATTEMPTS):
-        contents = _read(objects, found, known.get(location, {}))
+        contents = _read(objects, listed, known.get(location, {}))
         again = _listed(objects, location)
-        if contents is not None and again == found:
-            known[location] = {each: told for each, told in contents.items() if each.stamp}
+        if contents is not None and again == listed:
+            known[location] = {each: document for each, document in contents.items() if each.stamp}
             return _metadata(
-                location, {each: told for each, told in contents.items() if not _is_mark(each, told)}
+                location,
+                {each: document for each, document in contents.items() if not _is_mark(each, document)},
             )
-        found = again
+        listed = again
     raise LakewardenError(
         reason=f"read the snapshots of {location}: they changed {_ATTEMPTS} times while they were read",
         hint="another program writes, expires or rolls back this table right now; run again when it is done",
@@ -167,7 +168,7 @@ def read_metadata(objects: Files, location: str, known: Known) -> Metadata:
 def _listed(objects: Files, location: str) -> set[Listed]:
     """All metadata files with meaning for the table. Files with other names are ignored, as in Paimon."""
     root = location.rstrip("/")
-    found = set()
+    files = set()
     for batches in _each(lambda folder: list(objects.list(folder)), [f"{root}/{each}" for each in FOLDERS]):
         for batch in batches:
             columns = (batch[name].to_pylist() for name in ("path", "stamp", "size", "modified"))
@@ -182,8 +183,8 @@ def _listed(objects: Files, location: str) -> set[Listed]:
                         "%s has a name that Paimon does not use there: it is ignored and never deleted", path
                     )
                     continue
-                found.add(Listed(path, stamp or "", size, modified))
-    return found
+                files.add(Listed(path, stamp or "", size, modified))
+    return files
 
 
 def _read(
@@ -228,8 +229,8 @@ def _is_mark(listed: Listed, content: Mapping[str, Any]) -> bool:
 
 def _is_gap(content: Mapping[str, Any]) -> bool:
     """Whether this is a placeholder snapshot. Its list name is checked too: any writer can set a commit property."""
-    told = GAP in (content.get("properties") or {}) and not any(content.get(each) for each in _FURTHER)
-    return told and content.get("baseManifestList") == content.get("deltaManifestList") == NOTHING
+    marked = GAP in (content.get("properties") or {}) and not any(content.get(each) for each in _FURTHER)
+    return marked and content.get("baseManifestList") == content.get("deltaManifestList") == NOTHING
 
 
 def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Metadata:
@@ -259,7 +260,7 @@ def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Me
     if made_cold(schemas[0]):
         roots = [each for each in roots if each.kind != "snapshot" or not _is_gap(each.content)]
     there = sorted(contents, key=lambda each: each.path)
-    told = "\n".join(f"{each.path} {each.stamp} {each.size} {each.modified}" for each in there)
+    lines = "\n".join(f"{each.path} {each.stamp} {each.size} {each.modified}" for each in there)
     return Metadata(
         root,
         tuple(sorted(roots, key=_order)),
@@ -268,7 +269,7 @@ def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Me
         schemas[0],
         frozenset(id_ for id_, schema in schemas.items() if _produces(schema)),
         tuple(each.path for each in there),
-        hashlib.sha256(told.encode()).hexdigest()[:16],
+        hashlib.sha256(lines.encode()).hexdigest()[:16],
     )
 
 
@@ -286,12 +287,12 @@ def _order(root: Root) -> tuple[str, int, str, str]:
 
 
 def main_snapshots(roots: Sequence[Root]) -> list[Root]:
-    return sorted((each for each in roots if each.is_main_snapshot), key=lambda each: each.id)
+    return sorted((root for root in roots if root.is_main_snapshot), key=lambda each: each.id)
 
 
 def past(roots: Sequence[Root]) -> dict[int, Root]:
     """By id all snapshots of main that still exist, or of which a tag still has a copy."""
-    copies = {each.id: each for each in roots if each.kind == "tag" and each.branch == MAIN}
+    copies = {root.id: root for root in roots if root.kind == "tag" and root.branch == MAIN}
     return copies | {each.id: each for each in main_snapshots(roots)}
 
 

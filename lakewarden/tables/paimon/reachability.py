@@ -44,7 +44,7 @@ class Reach:
         """All files that these snapshots of main need (None: all roots), and the table's own metadata."""
         roots = self._roots
         if snapshot_ids is not None:
-            roots = [each for each in roots if each.is_main_snapshot and each.id in snapshot_ids]
+            roots = [root for root in roots if root.is_main_snapshot and root.id in snapshot_ids]
         needs = self._needs(roots)
         own = [*needs.metadata, *self._own(roots, snapshot_ids is None)]
         if snapshot_ids is None:
@@ -60,7 +60,7 @@ class Reach:
         self, removed: Collection[int], tags: Collection[str] = (), changelogs: Collection[int] = ()
     ) -> pa.Table:
         """Files that only these snapshots, tags and changelogs of main need."""
-        go = [each for each in self._roots if _goes(each, removed, tags, changelogs)]
+        go = [root for root in self._roots if _goes(root, removed, tags, changelogs)]
         stay = [each for each in self._roots if not _goes(each, removed, tags, changelogs)]
         if self.view.handle.decoupled:  # the changelogs of expired snapshots stay, as separate roots
             stay += [
@@ -79,25 +79,25 @@ class Reach:
 
     def named_paths(self, numbers: Any) -> Iterator[pa.Array]:
         """The paths of required files and metadata whose hashes are in these sorted numbers."""
-        needs = self._needs([each for each in self._roots if each.kind != "changelog"])
+        needs = self._needs([root for root in self._roots if root.kind != "changelog"])
         metadata = pa.array(sorted(needs.metadata), pa.string())
         yield metadata.filter(pa.array(contains(numbers, hashes(metadata))))
-        wanted = np.intersect1d(needs.files, numbers)
+        needed = np.intersect1d(needs.files, numbers)
         for table in needs.book.tables():
-            yield table["path"].combine_chunks().filter(pa.array(contains(wanted, hashes(table["path"]))))
+            yield table["path"].combine_chunks().filter(pa.array(contains(needed, hashes(table["path"]))))
 
     def named_at_all(self, numbers: Any) -> Any:
         """The sorted numbers that occur in a manifest of any root, as added or deleted files."""
         tables = self._needs(self._roots).book.tables()
-        found = [np.intersect1d(hashes(table["path"]), numbers) for table in tables]
-        return np.unique(np.concatenate(found)) if found else numbers[:0]
+        named = [np.intersect1d(hashes(table["path"]), numbers) for table in tables]
+        return np.unique(np.concatenate(named)) if named else numbers[:0]
 
     @cached_property
     def _roots(self) -> list[Root]:
         return list(self.view.handle.metadata.roots)
 
     def _own(self, roots: Sequence[Root], whole: bool) -> list[str]:
-        return [*self.view.handle.metadata.files, *self._hints()] if whole else [each.file for each in roots]
+        return [*self.view.handle.metadata.files, *self._hints()] if whole else [root.file for root in roots]
 
     def _hints(self) -> list[str]:
         """The hint files for the first and last snapshot. They may be missing or outdated."""
@@ -192,7 +192,7 @@ class _Needs:
         own = pa.table(
             {
                 "path": pa.array(paths, pa.string()),
-                "kind": pa.array([_kind(each) for each in paths], pa.string()),
+                "kind": pa.array([_kind(path) for path in paths], pa.string()),
                 "size": pa.array([self.sizes.get(each) for each in paths], pa.int64()),
             },
             schema=UNREACHED,
@@ -265,9 +265,9 @@ class _Book:
 
     def added(self, manifests: Collection[int]) -> Any:
         """Hashes of all files that these manifests add, even if others delete them: a changelog is read entry by entry."""
-        parts = [self._entries(each) for each in manifests]
-        found = [index[kinds == ADDED] for index, kinds in parts]
-        return self._files[np.unique(np.concatenate(found))] if found else np.empty(0, np.uint64)
+        parts = [self._entries(manifest) for manifest in manifests]
+        added = [index[kinds == ADDED] for index, kinds in parts]
+        return self._files[np.unique(np.concatenate(added))] if added else np.empty(0, np.uint64)
 
     def indexed(self) -> Any:
         """Hashes of the index files in the index manifests."""

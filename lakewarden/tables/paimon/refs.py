@@ -17,7 +17,7 @@ _FOR_EVER = -1
 def create_tag(
     catalogs: Catalogs, view: TableView, name: str, snapshot_id: int, until: datetime | None, lock: Held
 ) -> None:
-    known = next((each for each in view.refs if each.name == name and each.kind == "tag"), None)
+    known = next((ref for ref in view.refs if ref.name == name and ref.kind == "tag"), None)
     if known is not None:
         raise UsageError(
             reason=f"tag {view.ref}: there is a tag {name!r} already, on snapshot {known.snapshot_id}",
@@ -63,9 +63,9 @@ def drop_tag(catalogs: Catalogs, view: TableView, name: str, lock: Held) -> None
 
 
 def _tag(view: TableView, name: str) -> Ref:
-    found = next((each for each in view.refs if each.name == name and each.kind == "tag"), None)
-    if found is not None:
-        return found
+    tag = next((each for each in view.refs if each.name == name and each.kind == "tag"), None)
+    if tag is not None:
+        return tag
     tags = ", ".join(sorted(ref.name for ref in view.refs if ref.kind == "tag")) or "none"
     raise UsageError(
         reason=f"find the tag of {view.ref}: it has no tag {name!r}; its tags are: {tags}",

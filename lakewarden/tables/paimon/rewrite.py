@@ -25,8 +25,8 @@ def output_locations(
     catalogs: Catalogs, table: TableRef, files: FileSet, names: Sequence[tuple[int, str]]
 ) -> list[str]:
     loaded = catalogs.load(table)
-    found: list[str] = json.loads(catalogs.files.locations(loaded, files.handle, json.dumps(names)))
-    return found
+    paths: list[str] = json.loads(catalogs.files.locations(loaded, files.handle, json.dumps(names)))
+    return paths
 
 
 def prepare_rewrite(catalogs: Catalogs, rewrite: Rewrite) -> None:

@@ -108,8 +108,8 @@ def kept_lists(handle: Handle, roots: Sequence[Root], existing: Existing) -> Kep
 
 
 def _lists(metadata: Metadata, root: Root) -> dict[str, str]:
-    told = {name: root.content.get(f"{name}ManifestList") for name in ("base", "delta", "changelog")}
-    return {name: metadata.manifest(each) for name, each in told.items() if each}
+    names = {name: root.content.get(f"{name}ManifestList") for name in ("base", "delta", "changelog")}
+    return {name: metadata.manifest(each) for name, each in names.items() if each}
 
 
 def list_lengths(metadata: Metadata, roots: Sequence[Root]) -> dict[str, int]:

@@ -83,8 +83,8 @@ class StoredSchemas:
 
 def special_column(view: TableView) -> str | None:
     """The first column type that is not stored as one column of a Parquet file; None if there is none."""
-    found = _SPECIAL.search(_types(view))
-    return found.group(1) if found else None
+    match = _SPECIAL.search(_types(view))
+    return match.group(1) if match else None
 
 
 def _types(view: TableView) -> str:
@@ -149,24 +149,26 @@ def left_alone(view: TableView) -> str | None:
 def parquet_properties(options: Mapping[str, str]) -> dict[str, str]:
     """The table's Parquet options as Iceberg's `write.parquet.` properties, which the kernel understands."""
     codec = options.get("parquet.compression", options.get("file.compression", "zstd")).lower()
-    found = {
+    properties = {
         "write.format.default": options.get("file.format", "parquet"),
         "write.parquet.compression-codec": "uncompressed" if codec == "none" else codec,
         UTC_TIMES: "true",
     }
     if codec == "zstd":
         level = options.get("file.compression.zstd-level", _DEFAULT_ZSTD_LEVEL)
-        found["write.parquet.compression-level"] = options.get("parquet.compression.codec.zstd.level", level)
+        properties["write.parquet.compression-level"] = options.get(
+            "parquet.compression.codec.zstd.level", level
+        )
     for ours, theirs in _SIZES.items():
-        told = next((options[key] for key in theirs if key in options), None)
-        if told is not None:
-            found[f"write.parquet.{ours}"] = _bytes(told)
-    return found
+        value = next((options[key] for key in theirs if key in options), None)
+        if value is not None:
+            properties[f"write.parquet.{ours}"] = _bytes(value)
+    return properties
 
 
 def _bytes(text: str) -> str:
     """A size in Paimon's notation (128 mb, 64k, 1024) in bytes. Other text stays unchanged; the kernel warns about it."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None or found[2][:1].lower() not in _UNITS:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or match[2][:1].lower() not in _UNITS:
         return text
-    return str(int(found[1]) << _UNITS[found[2][:1].lower()])
+    return str(int(match[1]) << _UNITS[match[2][:1].lower()])

@@ -31,11 +31,11 @@ _STORES = ("s3.", "client.", "gcs.", "adls.", "hdfs.")
 
 def io_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Properties to access the files without Paimon's library."""
-    said = {_plain(key): value for key, value in properties.items() if _plain(key)}
-    io = {_S3[key]: value for key, value in said.items() if key in _S3}
+    s3 = {_plain(key): value for key, value in properties.items() if _plain(key)}
+    io = {_S3[key]: value for key, value in s3.items() if key in _S3}
     if "s3.endpoint" in io:
-        io["s3.endpoint"] = _with_scheme(io["s3.endpoint"], said.get("connection.ssl.enabled", ""))
-    provider = said.get("aws.credentials.provider", "")
+        io["s3.endpoint"] = _with_scheme(io["s3.endpoint"], s3.get("connection.ssl.enabled", ""))
+    provider = s3.get("aws.credentials.provider", "")
     if provider and not provider.endswith(_OWN_KEYS):
         io = {key: value for key, value in io.items() if key not in _KEYS}
     if provider.endswith("AnonymousAWSCredentialsProvider"):

@@ -76,13 +76,13 @@ def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> Table
 
 def _snapshot(root: Root, *, first: bool) -> Snapshot:
     content = root.content
-    told = {
+    written = {
         "commit-user": content.get("commitUser"),
         "commit-identifier": content.get("commitIdentifier"),
         "total-records": content.get("totalRecordCount"),
         "delta-records": content.get("deltaRecordCount"),
     }
-    summary = {key: str(value) for key, value in told.items() if value is not None}
+    summary = {key: str(value) for key, value in written.items() if value is not None}
     return Snapshot(
         id=root.id,
         parent_id=None if first else root.id - 1,
@@ -106,8 +106,8 @@ def _options(told: Mapping[str, str], metadata: Metadata) -> Mapping[str, str]:
 
 def _refs(metadata: Metadata, head: Root | None) -> list[Ref]:
     """The tags and branches. They have their own copies of snapshots, so the table's snapshots may expire without them."""
-    found = [Ref(MAIN, "branch", head.id)] if head else []
-    found += [
+    refs = [Ref(MAIN, "branch", head.id)] if head else []
+    refs += [
         Ref(root.name, "tag", root.id, has_copy=True, ends_at=_ends(root))
         for root in metadata.roots
         if root.kind == "tag" and root.branch == MAIN
@@ -115,17 +115,17 @@ def _refs(metadata: Metadata, head: Root | None) -> list[Ref]:
     for branch in metadata.branches:
         heads = [each.id for each in metadata.roots if each.branch == branch and each.kind == "snapshot"]
         if heads:
-            found.append(Ref(branch, "branch", max(heads), has_copy=True))
-    found += [Ref(name, "consumer", following) for name, following in metadata.consumers.items()]
-    return found
+            refs.append(Ref(branch, "branch", max(heads), has_copy=True))
+    refs += [Ref(name, "consumer", following) for name, following in metadata.consumers.items()]
+    return refs
 
 
 def _changelogs(metadata: Metadata, told: Mapping[str, Any], *, decoupled: bool) -> Changelogs:
     return Changelogs(
         {
-            each.id: from_millis(each.content["timeMillis"])
-            for each in metadata.roots
-            if each.kind == "changelog" and each.branch == MAIN
+            root.id: from_millis(root.content["timeMillis"])
+            for root in metadata.roots
+            if root.kind == "changelog" and root.branch == MAIN
         },
         decoupled,
         timedelta(milliseconds=told["millis"]),
@@ -140,10 +140,10 @@ def _ends(tag: Root) -> datetime | None:
 
     So the modification time of the file counts as well: the later of the two is used.
     """
-    made, retained = tag.content.get("tagCreateTime"), tag.content.get("tagTimeRetained")
-    if made is None or retained is None:
+    created, retained = tag.content.get("tagCreateTime"), tag.content.get("tagTimeRetained")
+    if created is None or retained is None:
         return None
-    year, month, day, hour, minute, *rest = (int(each) for each in made)
+    year, month, day, hour, minute, *rest = (int(each) for each in created)
     second, nanos = (*rest, 0, 0)[:2]
     moment = datetime(year, month, day, hour, minute, second, nanos // 1000).astimezone(UTC)
     begins = moment if tag.written_at is None else max(moment, tag.written_at)
