@@ -228,7 +228,7 @@ class Commit:
 
     `files`, `rows` and `bytes` count the commit's data that the question is about; None if unknown. `how` says
     how the commit was found: by `manifests`, which name the data's files, or by `input.snapshot_ids`, with
-    which a rewrite only says what it read.
+    which a rewrite states only what it read.
     """
 
     node: Node

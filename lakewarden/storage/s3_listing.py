@@ -125,7 +125,7 @@ def _splits_well(prefix: str, rows: Sequence[Any]) -> bool:
 
 
 def batch(start: str, rows: Sequence[Any]) -> pa.RecordBatch:
-    """Rows of S3's answer as a listing; `start` is the part of a path before the key."""
+    """The objects of S3's answer as rows of a listing. Their paths are `start` plus the key."""
     times = pa.array([row["LastModified"] for row in rows], pa.string())
     modified = pc.cast(times, pa.timestamp("us", "UTC"))
     return pa.RecordBatch.from_arrays(

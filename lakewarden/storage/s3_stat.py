@@ -48,7 +48,7 @@ class Lookup:
         self._client, self._bucket = client, bucket
 
     def run(self, keys: Sequence[str]) -> dict[str, Stat]:
-        """Those of the keys that exist, each with its current state."""
+        """The keys that exist, each with its current state."""
         by_key: dict[str, Stat] = {}
         for each in _side_by_side(self._walk, [*_stretches(keys)]):
             by_key |= each
@@ -57,7 +57,7 @@ class Lookup:
         return by_key | {key: stat for key, stat in stats if stat is not None}
 
     def _walk(self, keys: Sequence[str]) -> dict[str, Stat]:
-        """Page by page along these keys, which are sorted and in one folder, while the pages show enough of them."""
+        """Look up keys by listing pages. The keys are sorted and in one folder. Stops when a page shows too few of them."""
         prefix = commonprefix(keys)  # noqa: RUF071 by character, as S3 takes it: the fewer others a page shows
         stats, at = dict[str, Stat](), 0
         while len(keys) - at >= WORTH_A_PAGE:

@@ -161,7 +161,7 @@ class MovedOn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """The buckets of one snapshot. `unfit`: why they cannot be merged, if so. `hidden`: readers do not see fresh files."""
+    """The buckets of one snapshot. `unfit`: why they cannot be merged; empty if they can. `hidden`: readers skip files of level 0."""
 
     buckets: tuple[Bucket, ...]
     hidden: bool = False

@@ -3,7 +3,7 @@
 Each table (by uuid) has a folder of Arrow files, each named by a digest of its content. A damaged file does not match its
 name and is deleted. The whole folder may be deleted at any time; the next run then reads the metadata again.
 
-    <folder>/<uuid>/list-<digest>.arrow       of, manifest, length, live, encrypted, and net where the format tells it
+    <folder>/<uuid>/list-<digest>.arrow       of, manifest, length, live, encrypted, and net if the format records it
     <folder>/<uuid>/manifest-<digest>.arrow   of, path, size, kind
 
 `of` is the position, in the cache file's own index, of the list or manifest that the row came from.

@@ -196,7 +196,7 @@ class Survey:
         return contains(named[sums > 0], numbers)
 
     def counts(self, root: Root) -> dict[int, int]:
-        """The number of files of the root, by kind."""
+        """The number of files that the root needs, by kind."""
         often = np.bincount(self.lists.manifests_at(self._places[root]), minlength=len(self.manifests.paths))
         weights = often[self.files.manifests] * self.files.signs
         return {kind: int(weights[self.files.kinds == kind].sum()) for kind in range(len(KINDS))}

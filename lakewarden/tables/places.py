@@ -119,10 +119,10 @@ class Places:
     def home(self, view: TableView) -> str:
         if view.format == "paimon":
             return view.location
-        first = self.homes.get(view.uuid)
-        return (
-            _home(view.location, self.named.get(str(view.ref), ()), view.ref.name) if first is None else first
-        )
+        recorded = self.homes.get(view.uuid)
+        if recorded is not None:
+            return recorded
+        return _home(view.location, self.named.get(str(view.ref), ()), view.ref.name)
 
     def inherits(self, view: TableView) -> bool:
         """Whether the table's home is that of an earlier table of the same name, not the location where it was first seen."""

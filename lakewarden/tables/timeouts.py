@@ -8,7 +8,7 @@ CONNECT_SECONDS = 10
 ANSWER_SECONDS = 120
 
 _MILLIS = 1000
-# For each JDBC driver: its timeout properties, and their units per second.
+# Units per second of each JDBC driver's timeout property.
 _JDBC = {"jdbc:postgresql:": 1, "jdbc:mysql:": _MILLIS, "jdbc:mariadb:": _MILLIS}
 # The Hive metastore client waits ten minutes by default, for each answer and again after a new connection.
 _HIVE = "hive.metastore.client.socket.timeout"

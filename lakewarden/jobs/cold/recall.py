@@ -83,7 +83,7 @@ def shelved(found: Whereabouts, shelf: Shelf, table: str) -> Whereabouts:
     if found.tier != COLD or not shelf.archived:
         return found
     classes = " and ".join(sorted({each.storage_class for each in shelf.archived}))
-    archived_text = f"{len(shelf.archived):,} of its {shelf.files:,} files lie in {classes}"
+    archived_text = f"{len(shelf.archived):,} of its {shelf.files:,} files are in {classes}"
     if not shelf.locked:
         reason = f"{found.reason}; {archived_text}, and were recalled until {shelf.until:%Y-%m-%d %H:%M} UTC"
         return replace(found, tier=RECALLED, reason=reason, until=shelf.until)

@@ -175,7 +175,7 @@ class Examiner:
         except (LakewardenError, *JavaError) as error:
             reason = error.message if isinstance(error, LakewardenError) else java_reason(error)
             yield not_checked(
-                f"whether delete files apply to anything: {reason}", "repair what is broken first"
+                f"whether delete files apply to anything: {reason}", "repair the broken metadata first"
             )
             return
         if dangling:

@@ -77,7 +77,7 @@ def _cycle(parents: Mapping[int, int | None]) -> tuple[int, ...]:
 
 
 def _check_off_history(view: TableView) -> Iterator[Finding]:
-    """Snapshots in no history of a ref. Not for cold tables: they have snapshots before gaps, which must stay."""
+    """Snapshots that are in no ref's history. Not checked for cold tables: their snapshots before a gap must stay."""
     off = _off_history(view)
     if not off or cold_source(view.properties):
         return

@@ -53,7 +53,7 @@ class Ordering:
 
 
 def unfit_ordering(ordering: Ordering, schema: pa.Schema) -> str | None:
-    """Why rows of this schema cannot be ordered so, or None."""
+    """Why rows of this schema cannot be sorted with this ordering; None if they can."""
     if ordering.kind not in ("sort", "zorder", "hilbert"):
         return f"order {ordering.kind} is not known"
     if ordering.kind != "sort" and not 2 <= len(ordering.keys) <= 4:

@@ -168,8 +168,8 @@ class _Answers:
         return places
 
     def _has_checksums(self, source: Source) -> bool:
-        """Whether the first page has a checksum. A writer always or never writes them: checking its first file
-        saves a failed attempt.
+        """Whether the first page has a checksum. A writer adds checksums to all pages or to none, so one page of
+        its first file is enough to know.
         """
         maker = source.footer.created_by
         if maker not in self._checked and source.footer.num_row_groups:

@@ -82,7 +82,7 @@ def _wrong_columns(file: pq.ParquetFile) -> Iterator[str]:
 def _leaf(table: pa.Table) -> pa.ChunkedArray:
     """The values of the one column that was read, including nulls of the structs around it."""
     if table.num_columns != 1:
-        raise pa.ArrowInvalid(f"columns {', '.join(table.column_names)} cannot be told apart by name")
+        raise pa.ArrowInvalid(f"columns {', '.join(table.column_names)} have ambiguous names")
     values = table.column(0)
     while pa.types.is_struct(values.type):
         values = pc.struct_field(values, [0])

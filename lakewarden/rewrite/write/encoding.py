@@ -231,7 +231,7 @@ def _kept_dictionary(chunk: Any, dictionary: int) -> bool:
     if "PLAIN_DICTIONARY" in chunk.encodings:
         # Parquet's Java writer: a plain data page shows as PLAIN only after a fallback.
         return "PLAIN" not in chunk.encodings
-    # Others list PLAIN for the dictionary page itself, so only the sizes show a fallback.
+    # Other writers list PLAIN for the dictionary page itself, so only the sizes show a fallback.
     most = _INDEX_BYTES * chunk.num_values
     data = chunk.total_compressed_size - dictionary
     return bool(data <= most and chunk.total_uncompressed_size <= most + 2 * _MIB)

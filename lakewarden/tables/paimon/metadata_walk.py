@@ -192,7 +192,7 @@ def _lost(metadata: Metadata, store: Store, existing: Existing) -> Iterator[Lost
 def _lost_head(
     branch: str, folder: str, kept: Sequence[Kept], store: Store, existing: Existing
 ) -> Iterator[Lost]:
-    """Reports a hint that names a missing snapshot: readers use the hint, unless the snapshot after it exists."""
+    """Reports a LATEST file that names a missing snapshot: readers trust it, unless the snapshot after it exists."""
     try:
         hint = int(store.read(f"{folder}/LATEST"))
     except (FileNotFoundError, ValueError):

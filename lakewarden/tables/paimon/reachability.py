@@ -207,7 +207,7 @@ class _Book:
     def __init__(
         self, known: Remembered, listed: Listed, indexes: Sequence[str], manifests: Sequence[int]
     ) -> None:
-        """Reads the manifests with these numbers."""
+        """`manifests` are the numbers of the manifests whose entries are read."""
         self._known = known
         paths = listed.paths.take(pa.array(manifests, pa.int64())).to_pylist()
         self._wanted = [

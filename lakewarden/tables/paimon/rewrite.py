@@ -53,7 +53,10 @@ def _described(output: OutputFile, numbers: _Numbers, ordered: bool) -> dict[str
 
 
 def _sequence_numbers(output: OutputFile, numbers: _Numbers, ordered: bool) -> tuple[int, int]:
-    """The range of the sources if files are ordered, so that the reading order stays; otherwise new numbers, as in Paimon."""
+    """The first and last sequence number of an output. Ordered files keep the numbers of their source rows, and so their order.
+
+    Otherwise the numbers are counted from the smallest number of the first source, as Paimon does.
+    """
     if not output.parts:
         return 0, output.rows - 1
     first, start, _ = output.parts[0]

@@ -105,7 +105,7 @@ def _options(told: Mapping[str, str], metadata: Metadata) -> Mapping[str, str]:
 
 
 def _refs(metadata: Metadata, head: Root | None) -> list[Ref]:
-    """The tags and branches. They have their own copies of snapshots, so the table's snapshots may expire without them."""
+    """The tags, branches and consumers. Tags and branches have their own copies of snapshots, so main may expire them."""
     refs = [Ref(MAIN, "branch", head.id)] if head else []
     refs += [
         Ref(root.name, "tag", root.id, has_copy=True, ends_at=_ends(root))
