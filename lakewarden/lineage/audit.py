@@ -338,7 +338,7 @@ class Gap:
     def told(self) -> str:
         """The violations as text: missing keys only by name (`missing: writer.id, lineage.operation`), other rules in full."""
         missing = [violation.key for violation in self.violations if violation.of_every_commit]
-        others = [str(each) for each in self.violations if not each.of_every_commit]
+        others = [str(violation) for violation in self.violations if not violation.of_every_commit]
         return "; ".join([*([f"missing: {', '.join(missing)}"] if missing else []), *others])
 
     def to_dict(self) -> dict[str, Any]:
@@ -369,7 +369,7 @@ class Gaps:
 
 def gaps(entries: Iterable[Entry], asked: Requirements) -> tuple[Gap, ...]:
     """The commits without the required lineage, in the order of the entries."""
-    checked = ((each, validate(_as_committed(each), asked)) for each in entries)
+    checked = ((entry, validate(_as_committed(entry), asked)) for entry in entries)
     return tuple(Gap(entry, violations) for entry, violations in checked if violations)
 
 

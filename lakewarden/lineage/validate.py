@@ -69,7 +69,7 @@ def validate(summary: Mapping[str, str], requirements: Requirements) -> tuple[Vi
 def validate_all(summaries: Sequence[Mapping[str, str]], requirements: Requirements) -> tuple[Violation, ...]:
     """The same for a commit of several snapshots. If one removes rows and another adds rows, together they are an overwrite."""
     taken = [summary.get(LIBRARY) in _TAKES_ROWS for summary in summaries]
-    together = any(taken) and any(each.get(LIBRARY) == _APPEND for each in summaries)
+    together = any(taken) and any(summary.get(LIBRARY) == _APPEND for summary in summaries)
     violations: list[Violation] = []
     for summary in summaries:
         texts, odd = _texts(summary)

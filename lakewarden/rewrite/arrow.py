@@ -135,7 +135,7 @@ class ArrowEngine:
 
 
 def identity_columns(view: TableView, spec_id: int) -> frozenset[int]:
-    spec = next(each for each in view.specs if each.id == spec_id)
+    spec = next(spec for spec in view.specs if spec.id == spec_id)
     return frozenset(field.source_id for field in spec.fields if field.transform == "identity")
 
 
@@ -240,7 +240,9 @@ def _gather(order: Order, group: RewriteGroup, results: Sequence[Outcome]) -> Wr
             for f in each.files
         ),
         # Report damage first: the group must not go to another engine because something else in it is unfit.
-        trouble=min((each for each in results if isinstance(each, Trouble)), key=_is_unfit, default=None),
+        trouble=min(
+            (result for result in results if isinstance(result, Trouble)), key=_is_unfit, default=None
+        ),
         cpu_seconds=sum(f.cpu_seconds for f in done),
         peak_rss=max((f.peak_rss for f in done), default=0),
         erased=sum(f.erased for f in done),

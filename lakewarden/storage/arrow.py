@@ -37,7 +37,7 @@ class ArrowFiles:
             infos = self._where.get_file_info([_name(path) for path in paths])
         except OSError as error:
             raise self._unreachable(error) from error
-        return [_stat(each) if each.is_file else None for each in infos]
+        return [_stat(info) if info.is_file else None for info in infos]
 
     def delete(self, paths: Sequence[str]) -> dict[str, str]:
         failed = {}
@@ -94,9 +94,9 @@ def _stat(info: Any) -> Stat:
 def _batch(top: str, name: str, files: Sequence[Any]) -> pa.RecordBatch:
     stats = [_stat(file) for file in files]
     rows = {
-        "path": [top + each.path[len(name.rstrip("/")) :] for each in files],
+        "path": [top + file.path[len(name.rstrip("/")) :] for file in files],
         "size": [stat.size for stat in stats],
-        "modified": [each.modified for each in stats],
-        "stamp": [each.stamp for each in stats],
+        "modified": [stat.modified for stat in stats],
+        "stamp": [stat.stamp for stat in stats],
     }
     return pa.RecordBatch.from_pydict(rows, schema=LISTING)

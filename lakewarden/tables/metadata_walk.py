@@ -81,7 +81,7 @@ class Lists:
     def naming(self, manifests: Any) -> tuple[Root, ...]:
         """The roots that name one of these manifests."""
         places = np.unique(self.of[np.isin(self.manifests, manifests)])
-        return tuple(self.roots[each] for each in places.tolist())
+        return tuple(self.roots[place] for place in places.tolist())
 
     def manifests_at(self, place: int) -> Any:
         """The numbers of the manifests that one root names. A manifest that is named twice occurs twice."""
@@ -182,7 +182,7 @@ class Survey:
                 tally.turn_to(self.lists.manifests_at(place))
                 if tally.exceeding:
                     roots.add(self.lists.roots[place])
-        return tuple(each for each in self.lists.roots if each in roots)
+        return tuple(root for root in self.lists.roots if root in roots)
 
     def needed_by(self, root: Root | None, numbers: Any) -> Any:
         """For each of the sorted numbers: whether the root needs that file."""

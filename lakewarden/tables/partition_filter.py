@@ -30,7 +30,7 @@ def matching(spark: Any, partitions: Sequence[LivePartition], where: str) -> fro
     kinds = {key.name: key.kind for each in partitions for key in each.keys}
     columns: dict[str, Any] = {_ID: pa.array([partition.id for partition in partitions], pa.int64())}
     for name, kind in kinds.items():
-        values = [_value(each.keys, name, kind) for each in partitions]
+        values = [_value(partition.keys, name, kind) for partition in partitions]
         columns[name] = pa.array(values, _TYPES[kind])
     try:
         rows = spark.createDataFrame(pa.table(columns)).where(where).select(f"`{_ID}`").collect()
@@ -49,7 +49,7 @@ def _wrong(where: str, reason: str, kinds: dict[str, KeyKind]) -> PolicyError:
 
 
 def _value(keys: Sequence[PartitionKey], name: str, kind: KeyKind) -> Any:
-    key = next((each for each in keys if each.name == name and each.kind is kind), None)
+    key = next((key for key in keys if key.name == name and key.kind is kind), None)
     if key is None or key.value is None or isinstance(key.value, str):
         return None if key is None else key.value
     try:

@@ -141,7 +141,7 @@ class Places:
             *self.confirmed,
             *([named] if named else []),
         ]
-        return [each for each in folders if self.is_own(view, each)]
+        return [folder for folder in folders if self.is_own(view, folder)]
 
     def own(self, view: TableView) -> dict[str, str]:
         return {name: place for name, place in roots(view).items() if self.is_own(view, place)}

@@ -19,7 +19,7 @@ def changed(records: Sequence[ColdFile], io: Mapping[str, str]) -> dict[str, str
     object cannot change without one of them changing."""
     if not records:
         return {}
-    states = Archive(io).look([each.cold_path for each in records])
+    states = Archive(io).look([record.cold_path for record in records])
     wrong: dict[str, str] = {}
     for record, now in zip(records, states, strict=True):
         if now is None:

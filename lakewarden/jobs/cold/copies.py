@@ -96,7 +96,7 @@ def record(state: State, view: TableView, home: ColdHome, copied: Sequence[Copie
 def _stored(home: ColdHome, paths: Sequence[str]) -> dict[str, Stored]:
     there = [path for path in paths if on_s3(path)]
     states = Archive(home.io).look(there) if there else []
-    return {each.path: each for each in states if each is not None}
+    return {state.path: state for state in states if state is not None}
 
 
 class Copier:

@@ -139,7 +139,7 @@ def tiers_of(copies: Sequence[Lying], prices: Mapping[str, Price]) -> list[TierC
     """The costs of the cold tier by storage class. Archive classes form the deep tier."""
     tiers = []
     for storage_class in sorted({copy.storage_class or STANDARD for copy in copies}):
-        these = [each for each in copies if (each.storage_class or STANDARD) == storage_class]
+        these = [copy for copy in copies if (copy.storage_class or STANDARD) == storage_class]
         tier = "deep" if storage_class in ARCHIVED else "cold"
         sizes, days = [each.size for each in these], [each.days for each in these]
         tiers.append(tier_cost(tier, sizes, storage_class, prices, days))
@@ -158,7 +158,7 @@ def _by_class(
     copies: Sequence[Lying], prices: Mapping[str, Price]
 ) -> Iterator[tuple[Price, Any, list[float]]]:
     for storage_class in dict.fromkeys(copy.storage_class for copy in copies):
-        these = [each for each in copies if each.storage_class == storage_class]
+        these = [copy for copy in copies if copy.storage_class == storage_class]
         sizes = np.asarray([each.size for each in these], dtype=np.int64)
         yield price_of(storage_class, prices), sizes, [each.days for each in these]
 

@@ -142,7 +142,7 @@ def _hand_off(prepared: Prepared, upkeep: Upkeep, grounds: Grounds, context: Run
         move = context.format.cold_tier().rehome(view, cold.home)
         moved = {path: move(path) for path in files["path"].to_pylist()}
         cold_retention.take_back(grounds, view, cold, moved, context.run_id)
-    (action,) = (each for each in prepared.plan.actions if isinstance(each, HandOff))
+    (action,) = (action for action in prepared.plan.actions if isinstance(action, HandOff))
     done = handoff.execute(replace(prepared, more=files), grounds, context)
     if done.state is RunState.DONE:
         ColdSnapshots(grounds.state).add(view.uuid, action.snapshot_ids, context.run_id, clock.now())

@@ -114,7 +114,7 @@ def settle(journal: Journal, format_: TableFormat, table: TableRef, run: Run) ->
 
 
 def execute(prepared: Prepared, grounds: Grounds, context: RunContext) -> Outcome:
-    (action,) = (each for each in prepared.plan.actions if isinstance(each, HandOff))
+    (action,) = (action for action in prepared.plan.actions if isinstance(action, HandOff))
     files: pa.Table = prepared.more
     context.progress.begin(f"handoff {prepared.view.ref}", action.bytes)
     try:

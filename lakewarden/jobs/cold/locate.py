@@ -116,7 +116,7 @@ def _wanted(
             for ref in view.refs:
                 if ref.name == asked.tag and ref.kind == "tag":
                     snapshots = (each.snapshot(ref.snapshot_id) for _, each in tiers)
-                    return next((each for each in snapshots if each is not None), None)
+                    return next((snapshot for snapshot in snapshots if snapshot is not None), None)
         return None
     every = {each.id: each for each in expired}
     every |= {each.id: each for _, view in tiers for each in view.snapshots}

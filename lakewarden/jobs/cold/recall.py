@@ -74,7 +74,7 @@ def shelf(paths: Sequence[str], records: Mapping[str, ColdFile], archive: Callab
             reason=f"look at {missing[0]}: the cold table names it, but it does not exist",
             hint="restore it from an object version; until then its snapshot cannot be read",
         )
-    archived = [each for each in states if each is not None and each.storage_class in ARCHIVED]
+    archived = [state for state in states if state is not None and state.storage_class in ARCHIVED]
     return Shelf(len(paths), tuple(archived))
 
 

@@ -102,13 +102,13 @@ def plan(
     there = [copy for copy in copies if copy.storage_class == deep]
     done = Reason(ReasonKind.SETTLED, f"it is in {deep} already")
     skipped = [*skipped, (_FILE, len(there), sum(each.size for each in there), done)]
-    goes = tuple(each for each in copies if each.storage_class != deep)
+    goes = tuple(copy for copy in copies if copy.storage_class != deep)
     if not goes:
         return Ageing(skipped=tuple(skipped))
     unread = sum(copy.size for copy in goes if copy.proven_at is None)
     action = AgeFiles(
         len(goes),
-        sum(each.size for each in goes),
+        sum(copy.size for copy in goes),
         deep,
         unread,
         age_cost(lying(goes, now), deep, unread, prices),

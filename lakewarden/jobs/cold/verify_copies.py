@@ -109,7 +109,7 @@ class _Proof:
 
     def changed_since(self, have: Mapping[str, ColdFile], paths: Collection[str]) -> dict[str, str]:
         """Files that were overwritten after they were copied and now differ from their (intact) copies."""
-        tasks = [replace(self._task(each, have[each]), known=NEVER) for each in paths]
+        tasks = [replace(self._task(path, have[path]), known=NEVER) for path in paths]
         same = {each.source for each in self._mended(tasks)}
         # An archived copy cannot be read, but its checksum is in the record.
         live = [replace(task, target=task.source, target_io=self.view.io) for task in tasks]

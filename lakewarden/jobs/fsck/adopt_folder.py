@@ -140,9 +140,9 @@ def _mark(
         }
     )
     verdict, trashed = new_run_id(clock.now()), TrashedFiles(grounds.state)
-    detail = {"operator": operator, "uuids": {each.path: each.uuid or "" for each in files}}
+    detail = {"operator": operator, "uuids": {file.path: file.uuid or "" for file in files}}
     left_by = (
-        "a dropped table" if any(each.uuid != view.uuid for each in files) else "another history of the table"
+        "a dropped table" if any(file.uuid != view.uuid for file in files) else "another history of the table"
     )
     reason = f"metadata that {left_by} left, claimed by {operator}"
     trashed.trash(verdict, str(view.ref), view.uuid, CLAIMED, reason, marked, detail, clock.now())

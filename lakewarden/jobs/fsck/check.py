@@ -195,7 +195,7 @@ class Examiner:
             reason = files[0].verdict.reason
             what = f"{len(files):,} files that run {run} trashed ({reason}) are named by the table"
             repair = f"purge does not delete named files; `lakewarden restore {view.ref} --run {run}` takes them out of the trash"
-            paths = tuple(each.path for each in files[:NAMED])
+            paths = tuple(file.path for file in files[:NAMED])
             yield Finding(Fault.TRASHED_AGAIN, Severity.WARNING, what, repair, len(files), paths)
 
     def _check_foreign(self, view: TableView, objects: Objects, presence: Presence) -> Iterator[Finding]:

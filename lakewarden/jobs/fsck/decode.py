@@ -47,7 +47,7 @@ def check_rows(
         if left:
             what = f"the rows of {left:,} {kind} files that are encrypted or not Parquet"
             problems.append(not_checked(what, "nothing to do"))
-    return len({each.path for each in footers}), problems  # several deletion vectors may be in one file
+    return len({footer.path for footer in footers}), problems  # several deletion vectors may be in one file
 
 
 def findings(view: TableView, wrong: Sequence[WrongFooter]) -> Iterator[Finding]:

@@ -47,7 +47,11 @@ def _check_parents(view: TableView) -> Iterator[Finding]:
         yield Finding(
             Fault.SNAPSHOT_CYCLE, Severity.ERROR, what, repair, len(turning), snapshot_ids=turning[:NAMED]
         )
-    cut = [each.id for each in view.snapshots if each.parent_id is not None and each.parent_id not in parents]
+    cut = [
+        snapshot.id
+        for snapshot in view.snapshots
+        if snapshot.parent_id is not None and snapshot.parent_id not in parents
+    ]
     if cut:
         what = f"the parent of {_snapshots(len(cut))} is gone, so the history ends there, as after an expiry"
         yield Finding(
@@ -101,7 +105,7 @@ def _off_history(view: TableView) -> list[Snapshot]:
         while at is not None and at in parents and at not in reached:
             reached.add(at)
             at = parents[at]
-    return [each for each in view.snapshots if each.id not in reached]
+    return [snapshot for snapshot in view.snapshots if snapshot.id not in reached]
 
 
 def check_pins(view: TableView, pins: Sequence[Pin]) -> Iterator[Finding]:

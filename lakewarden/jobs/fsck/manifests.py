@@ -330,7 +330,7 @@ def _about_files(
 def _repair_files(view: TableView, roots: Sequence[Root]) -> str:
     ids = {root.snapshot_id for root in roots if not root.copy}
     on_branch = any(ref.kind == "branch" and ref.snapshot_id in ids and not ref.has_copy for ref in view.refs)
-    if on_branch or view.current_snapshot_id in ids or any(each.copy_kind == "branch" for each in roots):
+    if on_branch or view.current_snapshot_id in ids or any(root.copy_kind == "branch" for root in roots):
         return f"{BACKUP}; if it is lost, so are its rows: {drop_files(view)}"
     return f"{BACKUP}; or {expire_or_drop(view, roots)}"
 
@@ -382,7 +382,7 @@ def needed_by(view: TableView, roots: Sequence[Root]) -> str:
         heads.append(f"the current snapshot {view.current_snapshot_id}")
     refs = [ref for ref in view.refs if not ref.has_copy]
     heads += [f"{ref.kind} {ref.name}" for ref in refs if ref.name != "main" and ref.snapshot_id in hurt]
-    heads += dict.fromkeys(each.copy for each in roots if each.copy)
+    heads += dict.fromkeys(root.copy for root in roots if root.copy)
     named = {view.current_snapshot_id, *(ref.snapshot_id for ref in refs)}
     older = len(hurt - named)
     if older:

@@ -150,7 +150,7 @@ class _Looking:
         stats = objects.stat(paths.to_pylist())
         there = np.array([stat is not None for stat in stats], dtype=bool)
         numbers = hashes(paths)
-        sizes = np.array([each.size for each in stats if each is not None], dtype=np.int64)
+        sizes = np.array([stat.size for stat in stats if stat is not None], dtype=np.int64)
         places = np.searchsorted(self.wanted.numbers, numbers[there])
         self._mark(places, sizes, paths.filter(pa.array(there)))
         gone = numbers[~there].tolist()

@@ -30,7 +30,7 @@ def drop_files(view: TableView) -> str:
 def expire_or_drop(view: TableView, roots: Sequence[Root]) -> str:
     """How to remove all snapshots and refs that need a lost file, if the current snapshot does not need it."""
     ids = [root.snapshot_id for root in roots if not root.copy]
-    copies = list(dict.fromkeys(each.copy for each in roots if each.copy_kind == "tag"))
+    copies = list(dict.fromkeys(root.copy for root in roots if root.copy_kind == "tag"))
     if not ids and not copies:
         return f"wait until {roots[0].copy} expires" if roots else "let it be"
     if any(ref.snapshot_id in ids and not ref.has_copy for ref in view.refs if ref.kind != "consumer"):

@@ -95,7 +95,7 @@ def _lineage(plan: Plan, context: RunContext, attempt: int) -> Lineage:
         trigger=context.trigger,
         input_snapshot_ids=[] if base is None else [base],
         row_count=sum(drop.rows for drop in drops),
-        bytes_compressed=sum(each.bytes for each in drops),
+        bytes_compressed=sum(drop.bytes for drop in drops),
         group=str(attempt),
     )
 

@@ -80,10 +80,10 @@ def plan(view: TableView, found: PartitionSet | None, policy: Policy, now: datet
         return replace(empty, reason="the table is empty")
     if not any(partition.keys for partition in found.partitions):
         why = Reason(ReasonKind.NOT_PARTITIONED, "the table is not partitioned")
-        whole = [("partition", 1, each.bytes, why) for each in found.partitions]
+        whole = [("partition", 1, partition.bytes, why) for partition in found.partitions]
         return replace(empty, reason=why.text, skipped=count_skipped(whole))
     judge = _judge(view, found, policy, now)
-    judged = [judge(each) for each in found.partitions]
+    judged = [judge(partition) for partition in found.partitions]
     going = sorted((each for each in judged if each.goes), key=_oldest_first)
     _refuse_all(view, going, judged, policy)
     limit = policy.maybe_int("partition_expire_limit")
@@ -304,7 +304,7 @@ def _skipped(judged: Iterable[_Judged]) -> list[SkippedRow]:
         names = ", ".join(partition.path for partition in partitions[:_SHOWN])
         more = f" and {len(partitions) - _SHOWN:,} more" if len(partitions) > _SHOWN else ""
         why = Reason(ReasonKind.NOT_KNOWN, f"its time cannot be read, {reason}: {names}{more}")
-        rows.append(("partition", len(partitions), sum(each.bytes for each in partitions), why))
+        rows.append(("partition", len(partitions), sum(partition.bytes for partition in partitions), why))
     return rows
 
 

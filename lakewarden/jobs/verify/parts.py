@@ -37,7 +37,7 @@ def parts_to_read(
     if outputs is None and (inputs is None or stored):
         added = replaced.added
         struck = [file for file in added.files if file.deletes]
-        parts[UNTOUCHED] = Files(tuple(each for each in added.files if not each.deletes))
+        parts[UNTOUCHED] = Files(tuple(file for file in added.files if not file.deletes))
         parts[STRUCK] = Files(tuple(struck), added.deletes)
         if stored:
             parts[WHOLE] = Files(tuple(replace(each, deletes=()) for each in struck))

@@ -38,7 +38,7 @@ def paimon_list(content: bytes) -> pa.Table:
     """For each manifest, its name, length, number of entries, and additions minus deletions."""
     names = ("_FILE_NAME", "_FILE_SIZE", "_NUM_ADDED_FILES", "_NUM_DELETED_FILES")
     table = decode(unpacked(content), names)
-    name, size, added, deleted = (one(table[each]) for each in names)
+    name, size, added, deleted = (one(table[name]) for name in names)
     columns = [
         pc.cast(name, pa.string()),
         pc.cast(size, pa.int64()),

@@ -120,7 +120,7 @@ def odd_properties(props: Mapping[str, str]) -> list[str]:
     """Properties that are not followed exactly, and the value used instead. None of them is a reason to stop a rewrite."""
     sizes = (_ROW_GROUP, _PAGE_BYTES, _PAGE_ROWS, _DICTIONARY_BYTES)
     warnings = [_tuned_level(props)[1], *(_tuned(props, size)[1] for size in sizes)]
-    return [each for each in warnings if each]
+    return [warning for warning in warnings if warning]
 
 
 def _tuned(props: Mapping[str, str], size: _Size) -> tuple[int, str]:

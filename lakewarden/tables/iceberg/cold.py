@@ -195,7 +195,7 @@ def merged(
 
     Schemas, specs and sort orders of both tables are kept under their ids; none is ever removed.
     """
-    had = {int(each["snapshot-id"]): each for each in _of(cold)}
+    had = {int(snapshot["snapshot-id"]): snapshot for snapshot in _of(cold)}
     # A newly created table has its own column ids, which differ from those in the live table's files.
     sources = (cold, live) if had else (live,)
     for each in _of(live):
@@ -263,7 +263,11 @@ def without(cold: Mapping[str, Any], snapshot_ids: frozenset[int], before: str) 
 
     The snapshot log keeps them: a query for their time then fails because the snapshot is missing.
     """
-    stays = {each["snapshot-id"]: each for each in _of(cold) if int(each["snapshot-id"]) not in snapshot_ids}
+    stays = {
+        snapshot["snapshot-id"]: snapshot
+        for snapshot in _of(cold)
+        if int(snapshot["snapshot-id"]) not in snapshot_ids
+    }
     log = [int(each["snapshot-id"]) for each in cold.get("snapshot-log", ())]
     head = next((id_ for id_ in reversed(log) if id_ in stays), next(reversed(stays), -1))
     refs = {

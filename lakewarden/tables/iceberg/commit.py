@@ -98,7 +98,7 @@ def watched(catalogs: Catalogs, ref: TableRef, table: Any, *, keeps_files: bool 
 
 def _own_folders(view: TableView, places: Places) -> list[str]:
     """The folders of the table's metadata files, spelled as in its metadata. Folders outside of the table's own places do not count."""
-    own = {Location.of(each) for each in places.metadata_folders(view)}
+    own = {Location.of(folder) for folder in places.metadata_folders(view)}
     named = {parent(each) for each in (view.metadata_location, *view.metadata_log)}
     return sorted(each for each in named if Location.of(each) in own)
 

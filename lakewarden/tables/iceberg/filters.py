@@ -65,7 +65,7 @@ class _Binder:
         match term:
             case All(terms) | Any(terms):
                 word = "and" if isinstance(term, All) != negated else "or"
-                return _halves(word, [self.bind(each, negated=negated) for each in terms])
+                return _halves(word, [self.bind(term, negated=negated) for term in terms])
             case Not(inner):
                 return self.bind(inner, negated=not negated)
             case IsNull(column):
@@ -78,7 +78,7 @@ class _Binder:
             case OneOf(column, literals):
                 name, type_ = self._named(column)
                 return _of_values(
-                    "in", name, negated, values=[self._value(name, type_, each) for each in literals]
+                    "in", name, negated, values=[self._value(name, type_, literal) for literal in literals]
                 )
             case Compare(column, operator, literal):
                 name, type_ = self._named(column)

@@ -22,10 +22,12 @@ def survey(view: TableView, reader: MetadataReader, io: Mapping[str, str]) -> Su
     snapshots = [snapshot for snapshot in view.snapshots if snapshot.manifest_list]
     register = Register()
     broken: list[Broken] = []
-    named = number_lists(reader.lists([each.manifest_list for each in snapshots], io, {}), register, broken)
-    roots = [Root(each.id, (each.manifest_list,)) for each in snapshots]
+    named = number_lists(
+        reader.lists([snapshot.manifest_list for snapshot in snapshots], io, {}), register, broken
+    )
+    roots = [Root(snapshot.id, (snapshot.manifest_list,)) for snapshot in snapshots]
     nothing = np.empty(0, dtype=np.int32)
-    lists = lists_of(roots, [named.get(each.manifest_list, nothing) for each in snapshots])
+    lists = lists_of(roots, [named.get(snapshot.manifest_list, nothing) for snapshot in snapshots])
     manifests, files = _read_manifests(register, broken, reader, io)
     return Survey(
         lists,
@@ -42,7 +44,7 @@ def _read_manifests(
 ) -> tuple[Manifests, Files]:
     paths = register.paths
     counts = np.full(len(paths), -1, dtype=np.int64)
-    chosen = [each for each in range(len(paths)) if not register.encrypted[each]]
+    chosen = [number for number in range(len(paths)) if not register.encrypted[number]]
     # Without an expected count, the reader returns what it finds: a wrong count in the list does not hide the files.
     files = [(paths[each], register.lengths[each], -1) for each in chosen]
     rows = Rows(_kinds)

@@ -91,10 +91,10 @@ class _Ages:
         numbered = sorted(
             (snapshot for snapshot in snapshots if snapshot.sequence_number), key=lambda s: s.sequence_number
         )
-        self._numbers = [each.sequence_number for each in numbered]
-        self._times = [each.committed_at for each in numbered]
+        self._numbers = [snapshot.sequence_number for snapshot in numbered]
+        self._times = [snapshot.committed_at for snapshot in numbered]
         # Before format version 2, commits had no sequence numbers: any of them may have added the file.
-        unnumbered = [each.committed_at for each in snapshots if not each.sequence_number]
+        unnumbered = [snapshot.committed_at for snapshot in snapshots if not snapshot.sequence_number]
         self._unnumbered = max(unnumbered, default=self._times[0] if self._times else None)
 
     def newest(self, number: int) -> datetime | None:

@@ -61,9 +61,9 @@ def check_adoption(catalogs: Catalogs, view: TableView, reach: Reach, paths: Seq
     return Adoption(
         tuple(paths),
         sum(file["rows"] for file in files),
-        sum(each["bytes"] for each in files),
-        tuple(sorted({each["partition"] for each in files})),
-        (candidates, [each["path"] for each in files if not same(each["path"], each["place"])]),
+        sum(file["bytes"] for file in files),
+        tuple(sorted({file["partition"] for file in files})),
+        (candidates, [file["path"] for file in files if not same(file["path"], file["place"])]),
     )
 
 

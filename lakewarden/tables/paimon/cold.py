@@ -182,7 +182,7 @@ class PaimonColdWriter:
         self._guard.check(home.ref, None)
         known, cold = past(view.handle.metadata.roots), self._tier.view(home.ref)
         snapshots = {each: _snapshot(known[each]) for each in snapshot_ids}
-        there = {each.id: each.content for each in _roots(cold)}
+        there = {root.id: root.content for root in _roots(cold)}
         named = {root.name: root.content for root in cold.handle.metadata.roots if root.kind == "tag"}
         metadata_files = [
             *self._schemas(view),
@@ -229,13 +229,13 @@ class PaimonColdWriter:
         """Refuses if a copied snapshot was rolled back: it is no longer part of the history. An expired one is still valid."""
         now = self._tier.view(view.ref)
         newest = -1 if now.current_snapshot_id is None else now.current_snapshot_id
-        changed = [each.id for each in _roots(now) if each.content != wanted.get(each.id, each.content)]
+        changed = [root.id for root in _roots(now) if root.content != wanted.get(root.id, root.content)]
         if now.uuid != view.uuid or changed or newest < max(wanted):
             raise CommitLost(table=view.ref, reason="it was rolled back: its snapshots have changed")
 
     def _filled(self, cold: TableView) -> dict[str, Mapping[str, Any]]:
         """The placeholder snapshots for all gaps, by path below the table's folder."""
-        known = {each.file for each in _roots(cold)}
+        known = {root.file for root in _roots(cold)}
         return {
             f"snapshot/{name}": json.loads(self._tier.store(cold.ref.catalog).read(path))
             for name, path in _metadata_files(cold, "snapshot")
@@ -307,5 +307,5 @@ def _roots(view: TableView) -> list[Root]:
 
 def _others(view: TableView, cold: TableView) -> frozenset[int]:
     """Ids that mean different snapshots in the two tables: the live table was rolled back and used the ids again."""
-    live = {each.id: each.content for each in _roots(view)}
-    return frozenset(each.id for each in _roots(cold) if each.content != live.get(each.id, each.content))
+    live = {root.id: root.content for root in _roots(view)}
+    return frozenset(root.id for root in _roots(cold) if root.content != live.get(root.id, root.content))

@@ -80,7 +80,7 @@ def _check(view: TableView, now: TableView, leaving: Leaving) -> None:
     if now.uuid != view.uuid:
         raise CommitLost(table=view.ref, reason="it was replaced by another table")
     known = {snapshot.id: snapshot.committed_at for snapshot in view.snapshots}
-    there = {each.id: each.committed_at for each in now.snapshots}
+    there = {snapshot.id: snapshot.committed_at for snapshot in now.snapshots}
     newest = now.current_snapshot_id
     # Other tools may have expired any snapshot. But only a rollback removes or replaces the newest one.
     judged = [*leaving.snapshots, view.current_snapshot_id]

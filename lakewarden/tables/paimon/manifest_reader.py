@@ -150,7 +150,7 @@ class PaimonReader:
         if unknown:
             encoded = json.dumps([base64.b64encode(each).decode() for each in unknown])
             self._known.update(zip(unknown, json.loads(self.folders(encoded)), strict=True))
-        return [self._known[each] for each in partitions]
+        return [self._known[partition] for partition in partitions]
 
     def _folder(self, relative: str) -> str:
         return f"{self.view.handle.metadata.location}/{relative}"

@@ -258,7 +258,7 @@ def _metadata(location: str, contents: Mapping[Listed, Mapping[str, Any]]) -> Me
             hint="check that its location can be listed; without that file the table cannot be identified",
         ) from NoSense("no first schema")
     if made_cold(schemas[0]):
-        roots = [each for each in roots if each.kind != "snapshot" or not _is_gap(each.content)]
+        roots = [root for root in roots if root.kind != "snapshot" or not _is_gap(root.content)]
     there = sorted(contents, key=lambda each: each.path)
     lines = "\n".join(f"{each.path} {each.stamp} {each.size} {each.modified}" for each in there)
     return Metadata(
@@ -293,7 +293,7 @@ def main_snapshots(roots: Sequence[Root]) -> list[Root]:
 def past(roots: Sequence[Root]) -> dict[int, Root]:
     """By id all snapshots of main that still exist, or of which a tag still has a copy."""
     copies = {root.id: root for root in roots if root.kind == "tag" and root.branch == MAIN}
-    return copies | {each.id: each for each in main_snapshots(roots)}
+    return copies | {root.id: root for root in main_snapshots(roots)}
 
 
 def newest_run(roots: Sequence[Root]) -> list[Root]:

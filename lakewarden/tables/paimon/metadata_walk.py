@@ -73,7 +73,7 @@ def survey(view: TableView, reader: PaimonReader, store: Store, existing: Existi
     lengths = list_lengths(metadata, metadata.roots)
     numbers = number_lists(reader.lists(paths, view.io, lengths), register, broken)
     numbers |= _number_indexes(parts, register)
-    lists = lists_of([part.root for part in parts], [_manifests(each, numbers) for each in parts])
+    lists = lists_of([part.root for part in parts], [_manifests(part, numbers) for part in parts])
     changelogs = joined([numbers[path] for each in parts for path in each.changelog if path in numbers], int)
     manifests, files = _read_manifests(register, np.unique(changelogs), broken, reader, view.io)
     whole = Survey(
@@ -91,7 +91,7 @@ def survey(view: TableView, reader: PaimonReader, store: Store, existing: Existi
 
 
 def _parts(metadata: Metadata, named: Sequence[Named]) -> Iterator[_Part]:
-    history = {each.file for each in newest_run(metadata.roots)}
+    history = {root.file for root in newest_run(metadata.roots)}
     for kept, told in zip(metadata.roots, named, strict=True):
         if told.merged:
             own = kept.file in history
@@ -223,7 +223,7 @@ def _gaps(metadata: Metadata) -> Iterator[Lost]:
     ids = sorted(root.id for root in metadata.roots if root.is_main_snapshot)
     known = {file.rpartition("/snapshot/snapshot-")[2] for file in metadata.files}
     for before, after in pairwise(ids):
-        if any(str(each) not in known for each in range(before + 1, after)):
+        if any(str(number) not in known for number in range(before + 1, after)):
             missing = (
                 f"snapshot {before + 1}" if after == before + 2 else f"snapshots {before + 1} to {after - 1}"
             )

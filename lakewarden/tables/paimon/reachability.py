@@ -53,7 +53,7 @@ class Reach:
         needed.add(own)
         needed.add_known(needs.files, needs.book.outside)
         return needed.reached(
-            tuple(each.id for each in roots if each.is_main_snapshot), hashes(self._hints())
+            tuple(root.id for root in roots if root.is_main_snapshot), hashes(self._hints())
         )
 
     def unreached(
@@ -61,7 +61,7 @@ class Reach:
     ) -> pa.Table:
         """Files that only these snapshots, tags and changelogs of main need."""
         go = [root for root in self._roots if _goes(root, removed, tags, changelogs)]
-        stay = [each for each in self._roots if not _goes(each, removed, tags, changelogs)]
+        stay = [root for root in self._roots if not _goes(root, removed, tags, changelogs)]
         if self.view.handle.decoupled:  # the changelogs of expired snapshots stay, as separate roots
             stay += [
                 Root("changelog", MAIN, each.name, each.file, each.content)
@@ -104,7 +104,7 @@ class Reach:
         metadata = self.view.handle.metadata
         return [
             f"{metadata.location}/{branch}{folder}/{hint}"
-            for branch in ("", *(f"branch/branch-{each}/" for each in metadata.branches))
+            for branch in ("", *(f"branch/branch-{name}/" for name in metadata.branches))
             for folder in ("snapshot", "changelog")
             for hint in ("EARLIEST", "LATEST")
         ]
@@ -113,7 +113,7 @@ class Reach:
         """The files that these roots need. Complete, or raises."""
         metadata = self.view.handle.metadata
         kept = kept_lists(self.view.handle, roots, self.existing)
-        named = [named_by(self.view.handle, each, kept) for each in roots]
+        named = [named_by(self.view.handle, root, kept) for root in roots]
         lists = list(dict.fromkeys(path for each in named for path in each.lists))
         place = {path: number for number, path in enumerate(lists)}
         listed = self.known.listed(lists, list_lengths(metadata, roots))
@@ -176,7 +176,7 @@ def _runs(merged: Sequence[_Merged], net: Any) -> list[list[_Merged]]:
 
 def _short(run: Sequence[_Merged]) -> list[frozenset[int]]:
     """The manifests to read for a run: all of the first and the last snapshot, and only the deltas in between."""
-    return [run[0].all(), *(each.delta for each in run[1:-1]), *(each.all() for each in run[1:][-1:])]
+    return [run[0].all(), *(root.delta for root in run[1:-1]), *(root.all() for root in run[1:][-1:])]
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class _Needs:
             {
                 "path": pa.array(paths, pa.string()),
                 "kind": pa.array([_kind(path) for path in paths], pa.string()),
-                "size": pa.array([self.sizes.get(each) for each in paths], pa.int64()),
+                "size": pa.array([self.sizes.get(path) for path in paths], pa.int64()),
             },
             schema=UNREACHED,
         )

@@ -63,7 +63,7 @@ def drop_tag(catalogs: Catalogs, view: TableView, name: str, lock: Held) -> None
 
 
 def _tag(view: TableView, name: str) -> Ref:
-    tag = next((each for each in view.refs if each.name == name and each.kind == "tag"), None)
+    tag = next((ref for ref in view.refs if ref.name == name and ref.kind == "tag"), None)
     if tag is not None:
         return tag
     tags = ", ".join(sorted(ref.name for ref in view.refs if ref.kind == "tag")) or "none"

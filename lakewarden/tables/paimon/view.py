@@ -40,7 +40,7 @@ def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> Table
     schema = told["schema"]
     # Snapshots before a gap are the rest of an expiry that stopped. In a cold table, a gap means that another tool had expired them.
     run = main_snapshots(metadata.roots) if made_cold(metadata.first_schema) else newest_run(metadata.roots)
-    before = {each.id for each in run}
+    before = {root.id for root in run}
     head = run[-1] if run else None
     return TableView(
         ref=ref,
@@ -50,7 +50,7 @@ def view_of(ref: TableRef, told: Mapping[str, Any], metadata: Metadata) -> Table
         location=metadata.location,
         metadata_location=head.file if head else f"{metadata.location}/schema/schema-{schema['id']}",
         current_snapshot_id=head.id if head else None,
-        snapshots=tuple(_snapshot(each, first=each.id - 1 not in before) for each in run),
+        snapshots=tuple(_snapshot(root, first=root.id - 1 not in before) for root in run),
         refs=tuple(_refs(metadata, head)),
         schema_id=schema["id"],
         schema_json=json.dumps(schema),
@@ -113,7 +113,7 @@ def _refs(metadata: Metadata, head: Root | None) -> list[Ref]:
         if root.kind == "tag" and root.branch == MAIN
     ]
     for branch in metadata.branches:
-        heads = [each.id for each in metadata.roots if each.branch == branch and each.kind == "snapshot"]
+        heads = [root.id for root in metadata.roots if root.branch == branch and root.kind == "snapshot"]
         if heads:
             refs.append(Ref(branch, "branch", max(heads), has_copy=True))
     refs += [Ref(name, "consumer", following) for name, following in metadata.consumers.items()]
@@ -143,7 +143,7 @@ def _ends(tag: Root) -> datetime | None:
     created, retained = tag.content.get("tagCreateTime"), tag.content.get("tagTimeRetained")
     if created is None or retained is None:
         return None
-    year, month, day, hour, minute, *rest = (int(each) for each in created)
+    year, month, day, hour, minute, *rest = (int(part) for part in created)
     second, nanos = (*rest, 0, 0)[:2]
     moment = datetime(year, month, day, hour, minute, second, nanos // 1000).astimezone(UTC)
     begins = moment if tag.written_at is None else max(moment, tag.written_at)
