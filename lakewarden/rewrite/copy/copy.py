@@ -2,7 +2,7 @@
 really has.
 
 Runs in Spark's workers. An equal copy that already exists stays as it is. So does any other file of that name:
-a copy gets its name only when it is complete, so the file is no interrupted copy, and a snapshot of the colder
+a copy gets its name only when it is complete, so the file is not an interrupted copy, and a snapshot of the colder
 tier may need it.
 """
 

@@ -57,8 +57,8 @@ def codec(options: WriteOptions) -> str:
 
 
 def largest_chunk(budget: int) -> int:
-    """The largest chunk to copy. A chunk is held in memory while it is copied; several chunks are, if they fit
-    in this together.
+    """The largest chunk to copy. Chunks are in memory while they are copied: several at once if their sum fits
+    this limit.
     """
     return budget // 4
 

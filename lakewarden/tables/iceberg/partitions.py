@@ -136,7 +136,7 @@ def drop_partitions(
     ids: Sequence[int],
     summary: Mapping[str, str],
 ) -> Dropped:
-    """Commits one `delete` snapshot that removes exactly these files. CommitLost if one of them is already gone."""
+    """Commits one `delete` snapshot that removes exactly the files in `found`. CommitLost if one of them is already gone."""
     chosen, properties = json.dumps(list(ids)), json.dumps(dict(summary))
 
     def attempt(sending: Sending) -> bool:

@@ -70,7 +70,7 @@ def drop_partitions(
     find: Find,
     lock: AbstractContextManager[Held],
 ) -> Dropped:
-    """Commits one OVERWRITE snapshot that marks exactly these files. CommitLost if one of them is already gone."""
+    """Commits one OVERWRITE snapshot that removes exactly the files in `found`. CommitLost if one of them is already gone."""
     own = _helper(catalogs)
     try:
         planned = own.plan(catalogs.load(table), found.handle, json.dumps(list(ids)))
