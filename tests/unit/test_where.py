@@ -75,7 +75,7 @@ def test_without_a_colder_tier() -> None:
 
 def test_one_way_to_say_it() -> None:
     for wrong in ({}, {"snapshot_id": 1, "tag": "x"}):
-        with pytest.raises(UsageError, match="exactly one way"):
+        with pytest.raises(UsageError, match="exactly one of"):
             Asked(**wrong)
 
 
